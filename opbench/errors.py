@@ -1,0 +1,52 @@
+"""Every error that a user can cause, with the exit code it ends in.
+
+    OpbenchError
+    ├── UsageError          2   a name, a header, a suite or a flag is wrong
+    ├── EnvironmentFault    3   no GPU, no compiler, no permission, no space
+    ├── CompileError        1   a kernel does not compile: costs its own cases only
+    └── LaunchError         1   a kernel could not run or died: costs its own case only
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_OK = 0
+EXIT_WRONG = 1
+EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
+
+
+class OpbenchError(Exception):
+    """An error with a message for the user: what, the value seen, what was allowed, the next command."""
+
+    exit_code = EXIT_WRONG
+
+
+class UsageError(OpbenchError):
+    """The user named something that does not exist or wrote something that is not allowed."""
+
+    exit_code = EXIT_USAGE
+
+
+class EnvironmentFault(OpbenchError):
+    """The machine lacks what the command needs."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
+class CompileError(OpbenchError):
+    """A kernel did not compile; the message holds the compiler's own words with file and line."""
+
+
+class LaunchError(OpbenchError):
+    """A kernel could not be launched or did not survive."""
+
+
+def unknown(what: str, seen: str, known: Iterable[str], hint: str = "") -> str:
+    """Say that `seen` is no known `what`, name the nearest right one, else list what is known."""
+    names = sorted(known)
+    near = difflib.get_close_matches(seen, names, n=1)
+    tail = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    return f"unknown {what} '{seen}'; {tail}" + (f" ({hint})" if hint else "")

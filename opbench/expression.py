@@ -1,0 +1,121 @@
+"""Integer and boolean expressions of variant headers, parsed by a whitelist and never by `eval`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from opbench.errors import UsageError
+
+Value = int | float | str | bool
+
+
+def cdiv(a: int, b: int) -> int:
+    """The quotient rounded up."""
+    return -(-a // b)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"cdiv": cdiv, "min": min, "max": max}
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.USub: operator.neg, ast.Not: operator.not_}
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(text: str) -> ast.expr:
+    """Parse one expression; raises UsageError naming the part that is not allowed."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise UsageError(f"'{text}' is no expression: {error.msg}") from None
+    for node in ast.walk(tree):
+        _require_allowed(node, text)
+    return tree
+
+
+def _require_allowed(node: ast.AST, text: str) -> None:
+    operators = (*_BINARY, *_COMPARE, *_UNARY, ast.And, ast.Or, ast.Load)
+    shapes = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Name, ast.Tuple, ast.UnaryOp)
+    if isinstance(node, (*operators, *shapes)):
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, str)):
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords:
+        return
+    piece = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+    raise UsageError(f"'{piece}' is not allowed in the expression '{text}'; use integers, names, + - * // % ** << >>, "
+                     f"comparisons, and/or/not, if/else and {', '.join(sorted(FUNCTIONS))}")
+
+
+def names(text: str) -> set[str]:
+    """The free names of an expression."""
+    tree = parse(text)
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(FUNCTIONS)
+
+
+def evaluate(text: str | int, scope: Mapping[str, Value]) -> Any:
+    """The value of an expression with its names taken from `scope`."""
+    if isinstance(text, int):
+        return text
+    try:
+        return _value(parse(text), scope)
+    except KeyError as error:
+        known = ", ".join(sorted(scope))
+        raise UsageError(f"unknown name {error} in the expression '{text}'; known: {known}") from None
+    except (ZeroDivisionError, TypeError, OverflowError, ValueError) as error:
+        raise UsageError(f"the expression '{text}' fails with {dict(scope)}: {error}") from None
+
+
+def _value(node: ast.expr, scope: Mapping[str, Value]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return scope[name]
+        case ast.BinOp(left=left, op=op, right=right):
+            return _BINARY[type(op)](_value(left, scope), _value(right, scope))
+        case ast.UnaryOp(op=op, operand=operand):
+            return _UNARY[type(op)](_value(operand, scope))
+        case ast.BoolOp(op=ast.And(), values=values):
+            return all(_value(v, scope) for v in values)
+        case ast.BoolOp(values=values):
+            return any(_value(v, scope) for v in values)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return _value(body if _value(test, scope) else orelse, scope)
+        case ast.Tuple(elts=elements):
+            return tuple(_value(e, scope) for e in elements)
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return FUNCTIONS[name](*(_value(a, scope) for a in args))
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            return _chain(_value(left, scope), ops, [_value(c, scope) for c in comparators])
+    raise UsageError(f"'{ast.unparse(node)}' is not allowed in an expression")
+
+
+def _chain(left: Any, ops: list[ast.cmpop], rights: list[Any]) -> bool:
+    for op, right in zip(ops, rights, strict=True):
+        if not _COMPARE[type(op)](left, right):
+            return False
+        left = right
+    return True

@@ -1,0 +1,241 @@
+"""An operator: the mathematics of a problem, from which shapes, bytes, inputs and arguments follow."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from opbench.errors import UsageError, unknown
+
+Arrays = dict[str, np.ndarray]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16),
+    "i32": np.dtype(np.int32),
+}
+"""Storage of each dtype on the host; bf16 travels as its 16 bits."""
+
+UNIT_ROUNDOFF = {"f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}
+"""Half a unit in the last place of 1, per precision class."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Name, shape and dtype of one input, output or workspace."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes."""
+        return self.elements * DTYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a right result may deviate from the float64 reference.
+
+    `elementwise`: |out - reference| <= elementwise * magnitude, element by element, where magnitude is the reference
+    computed on absolute values. `norm`: ||out - reference|| <= norm * ||reference||. Both 0 means bit-exact.
+    Source: the standard forward error bound of an inner product (Higham, Accuracy and Stability, 2002, ch. 3), with the
+    length's square root in place of the length, as errors of zero-mean data do not add up.
+    """
+
+    elementwise: float
+    norm: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether only the very bits of the reference will do."""
+        return self.elementwise == 0 and self.norm == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """Base of all operators: fields are axes (int) and modes (str); a bound instance is a problem."""
+
+    inputs: ClassVar[Any] = {}
+    """Tensor name to its axes, outermost first, such as {"a": "m k"}; may be a property when a mode decides."""
+    outputs: ClassVar[Any] = {}
+    dtype: ClassVar[str] = "f32"
+    library: ClassVar[str] = ""
+    """Variant to compare with, such as "cublas"; empty when no library does this operator."""
+    integers_exact: ClassVar[bool] = True
+    """Whether small-integer inputs must give bit-exact results in any order of summation."""
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """For each str field, the values it may have."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            allowed = self.choices.get(field.name)
+            if allowed is not None and value not in allowed:
+                raise UsageError(f"{self.name}: {field.name}={value!r} is not allowed; one of {', '.join(allowed)}")
+            if allowed is None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise UsageError(f"{self.name}: {field.name}={value!r} is not allowed; a whole number >= 0")
+        self.validate()
+        for tensor in (*self.input_tensors(), *self.output_tensors()):
+            if tensor.elements < 1:
+                raise UsageError(f"{self}: tensor '{tensor.name}' would have shape {tensor.shape}; every size must be >= 1")
+
+    # What an operator defines -------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Refuse axes that make no sense together by raising UsageError."""
+
+    def flops(self) -> int:
+        """Floating-point operations of the textbook algorithm; 0 for an operator that only moves data."""
+        return 0
+
+    def reference(self, **inputs: np.ndarray) -> Any:
+        """The result in float64 from float64 inputs: an array, or a dict by output name when there are several."""
+        raise NotImplementedError(f"{type(self).__name__} defines no reference")
+
+    def reduction(self) -> int:
+        """How many products or terms are added up into one output element."""
+        return 1
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """What a variant of this precision class may deviate: grows with the square root of the reduction length."""
+        root = float(np.sqrt(self.reduction()))
+        accumulate = UNIT_ROUNDOFF["f32"] * root
+        inputs = 0.0 if precision == "f32" else 2 * UNIT_ROUNDOFF[precision]
+        return Tolerance(elementwise=8 * accumulate + 2 * inputs, norm=4 * accumulate + 2 * inputs)
+
+    @classmethod
+    def examples(cls) -> Sequence[Operator]:
+        """Small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
+        raise NotImplementedError(f"{cls.__name__} defines no examples")
+
+    # What follows from it -----------------------------------------------------------------------------------------
+
+    name: ClassVar[str] = ""
+    """The operator's name: that of its folder, set by the catalog."""
+
+    @property
+    def axes(self) -> dict[str, int | str]:
+        """Every field with its value, in declared order."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @property
+    def scope(self) -> dict[str, int | str]:
+        """Names a header's expressions may use: fields and integer properties."""
+        derived = {}
+        for cls in type(self).__mro__:
+            for key, value in vars(cls).items():
+                if isinstance(value, property) and key not in ("axes", "scope", "inputs", "outputs"):
+                    derived[key] = getattr(self, key)
+        return {**derived, **self.axes, "dtype": self.dtype}
+
+    def _tensors(self, declared: Mapping[str, str]) -> list[Tensor]:
+        scope = self.scope
+        tensors = []
+        for name, axes in declared.items():
+            shape = tuple(int(axis) if axis.isdigit() else int(scope[axis]) for axis in axes.split())
+            tensors.append(Tensor(name, shape, self.dtype))
+        return tensors
+
+    def input_tensors(self) -> list[Tensor]:
+        """The inputs with their shapes."""
+        return self._tensors(self.inputs)
+
+    def output_tensors(self) -> list[Tensor]:
+        """The outputs with their shapes."""
+        return self._tensors(self.outputs)
+
+    def bytes(self) -> int:
+        """Compulsory bytes: each input read once, each output written once."""
+        return sum(t.nbytes for t in (*self.input_tensors(), *self.output_tensors()))
+
+    def arguments(self) -> list[str]:
+        """The kernel's default argument order: inputs, outputs, integer axes as declared."""
+        axes = [name for name, value in self.axes.items() if isinstance(value, int)]
+        return [*self.inputs, *self.outputs, *axes]
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """Seeded inputs: zero-mean normals, or small whole numbers whose sums float32 holds exactly.
+
+        The integers span [-limit, limit] with limit**2 * sqrt(reduction) far below 2**24.
+        """
+        limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5)))
+        arrays = {}
+        for tensor in self.input_tensors():
+            rng = np.random.default_rng([seed, zlib.crc32(f"{self}/{tensor.name}".encode())])
+            if integers:
+                values = rng.integers(-limit, limit, tensor.shape, np.int8, endpoint=True).astype(np.float32)
+            else:
+                values = rng.standard_normal(tensor.shape, np.float32)
+            arrays[tensor.name] = to_storage(values, tensor.dtype)
+        return arrays
+
+    def reference_outputs(self, inputs: Arrays, *, absolute: bool = False) -> Arrays:
+        """Reference results by output name, in float64; `absolute` computes the magnitude for the tolerance."""
+        dtypes = {t.name: t.dtype for t in self.input_tensors()}
+        wide = {name: from_storage(array, dtypes[name]).astype(np.float64) for name, array in inputs.items()}
+        if absolute:
+            wide = {name: np.abs(array) for name, array in wide.items()}
+        result = self.reference(**wide)
+        if not isinstance(result, dict):
+            result = {next(iter(self.outputs)): result}
+        for tensor in self.output_tensors():
+            if result[tensor.name].shape != tensor.shape:
+                raise UsageError(f"{self}: the reference gives '{tensor.name}' shape {result[tensor.name].shape}, "
+                                 f"declared is {tensor.shape}")
+        return result
+
+    def __str__(self) -> str:
+        shown = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.default is dataclasses.MISSING or value != field.default:
+                shown.append(f"{field.name}={value}")
+        return f"({','.join(shown)})"
+
+    @classmethod
+    def parse(cls, text: str) -> Operator:
+        """The problem that prints as `text`, such as "(m=64,n=64,k=64)"."""
+        body = text.strip().removeprefix("(").removesuffix(")")
+        pairs = dict(part.split("=", 1) if "=" in part else (part, "") for part in body.split(",") if part)
+        return cls.from_axes({key: int(value) if value.isdigit() else value for key, value in pairs.items()})
+
+    @classmethod
+    def from_axes(cls, axes: Mapping[str, Any]) -> Operator:
+        """Bind axes by name; raises UsageError for an unknown or missing one."""
+        fields = {f.name: f for f in dataclasses.fields(cls)}
+        for key in axes:
+            if key not in fields:
+                raise UsageError(f"{cls.name}: {unknown('axis', key, fields)}")
+        missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in axes]
+        if missing:
+            raise UsageError(f"{cls.name}: axis '{missing[0]}' has no value; needed: {', '.join(fields)}")
+        return cls(**axes)
+
+
+def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Round float32 values to `dtype` as it is stored (to nearest, ties to even)."""
+    if dtype != "bf16":
+        return values.astype(DTYPES[dtype], copy=False)
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_storage(array: np.ndarray, dtype: str) -> np.ndarray:
+    """Stored values as float32 or float64."""
+    if dtype != "bf16":
+        return array
+    return (array.astype(np.uint32) << 16).view(np.float32)

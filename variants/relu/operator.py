@@ -1,0 +1,30 @@
+"""relu: out = max(x, 0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.operator import Operator, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relu(Operator):
+    """out[i] = max(x[i], 0) over n elements."""
+
+    n: int
+
+    inputs = {"x": "n"}
+    outputs = {"out": "n"}
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.maximum(x, 0.0)
+
+    def tolerance(self, precision: str) -> Tolerance:
+        return Tolerance(0.0, 0.0)
+
+    @classmethod
+    def examples(cls) -> Sequence[Relu]:
+        return [cls(n=n) for n in (1, 2, 3, 31, 127, 1021, 4099)]
