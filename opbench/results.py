@@ -1,0 +1,173 @@
+"""A run on disk: one append-only file of JSON lines that survives a crash and can be resumed.
+
+Format history of results.jsonl (the first line's "format"):
+    1   first line {"type": "run"}; then {"type": "result"}, {"type": "ceilings"}, {"type": "counters"}, {"type": "end"}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from opbench.errors import EnvironmentFault, UsageError
+
+FORMAT = 1
+FILE = "results.jsonl"
+
+Status = Literal["right", "wrong", "failed", "invalid", "unsupported"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case's outcome; constructed only in states that make sense (a wrong kernel has no speed)."""
+
+    case: str
+    operator: str
+    variant: str
+    config: dict[str, int]
+    problem: str
+    axes: dict[str, int | str]
+    precision: str
+    backend: str
+    status: Status
+    reason: str = ""
+    """Why it is not right: one line for the table."""
+    verdict: dict[str, Any] | None = None
+    """worst error, what was allowed, where, the findings; see `opbench.check.Verdict`."""
+    measurement: dict[str, Any] | None = None
+    """Samples and their summary; see `opbench.timing.Measurement`."""
+    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Per kernel: registers, shared_bytes, local_bytes, occupancy, limiter, grid, block …"""
+    flops: int = 0
+    compulsory_bytes: int = 0
+    builds_on: str = ""
+    library: bool = False
+    """Whether the variant calls a vendor's library."""
+    title: str = ""
+    source_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if self.measurement is not None and self.status not in ("right", "invalid"):
+            raise ValueError(f"{self.case}: a case that is {self.status} cannot have a measurement")
+        if self.status != "right" and not self.reason:
+            raise ValueError(f"{self.case}: a case that is {self.status} needs a reason")
+
+
+@dataclass
+class Run:
+    """Everything that one results file holds."""
+
+    folder: Path
+    header: dict[str, Any]
+    results: list[Result]
+    ceilings: dict[str, Any] | None = None
+    """Measured limits: dram_bytes_per_s, l2_bytes_per_s, fp32_flops_per_s, launch_floor_s, gpu, source, cases."""
+    counters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Hardware counters by case, from `opbench profile`."""
+    finished: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+class RunWriter:
+    """Appends lines to a run's file; each is on disk before the next case begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._drop_torn_line()
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from None
+
+    def _drop_torn_line(self) -> None:
+        """Cut what a killed process left behind after the last whole line."""
+        if not self.path.exists():
+            return
+        with self.path.open("r+b") as file:
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+
+    def write(self, kind: str, payload: dict[str, Any]) -> None:
+        """Append one line and force it to disk; on failure the half-written line is cut off again."""
+        line = json.dumps({"type": kind, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        position = os.fstat(self._file.fileno()).st_size
+        try:
+            written = self._file.write(line)
+            if written != len(line):
+                raise OSError(28, "No space left on device")
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), position)
+            raise _cannot_write(self.path, error) from None
+
+    def result(self, result: Result) -> None:
+        """Append one result."""
+        self.write("result", asdict(result))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _cannot_write(path: Path, error: OSError) -> EnvironmentFault:
+    return EnvironmentFault(f"{path}: cannot write: {error.strerror or error}; what was measured so far is kept; "
+                            "free some space or choose another folder with --out DIR, then add --resume")
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and values of a results file; a torn last line is left out.
+
+    Raises UsageError naming the line when a whole line is no JSON object.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; a run's folder holds {FILE} (opbench run …)") from None
+    whole = content[: content.rfind(b"\n") + 1]
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        try:
+            value = json.loads(line)
+            if not isinstance(value, dict) or "type" not in value:
+                raise ValueError("no object with a type")
+        except ValueError as error:
+            raise UsageError(f"{path}:{number}: corrupt line ({error}); delete that line to use the rest, "
+                             "then complete the run with --resume") from None
+        yield number, value
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run from its folder (or its results file); later lines of a case replace earlier ones."""
+    path = folder if folder.is_file() else folder / FILE
+    header: dict[str, Any] | None = None
+    run = Run(path.parent, {}, [])
+    results: dict[str, Result] = {}
+    known = {f.name for f in fields(Result)}
+    for number, value in read_lines(path):
+        kind = value.pop("type")
+        if kind == "run":
+            if value.get("format") != FORMAT:
+                raise UsageError(f"{path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}")
+            header = value
+        elif kind == "result":
+            try:
+                result = Result(**{k: v for k, v in value.items() if k in known})
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"{path}:{number}: corrupt result ({error}); delete that line, then --resume") from None
+            results[result.case] = result
+        elif kind == "ceilings":
+            run.ceilings = value
+        elif kind == "counters":
+            run.counters[value["case"]] = value
+        elif kind == "end":
+            run.finished = True
+    if header is None:
+        raise UsageError(f"{path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)")
+    if not path.read_bytes().endswith(b"\n"):
+        run.warnings.append(f"{path}: the last line is incomplete and was left out; --resume repeats that case")
+    run.header, run.results = header, list(results.values())
+    return run

@@ -1,0 +1,52 @@
+"""Numbers as people read them: SI prefixes, GB = 10**9 bytes, three significant digits."""
+
+from __future__ import annotations
+
+import math
+
+_PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
+
+
+def si(value: float | None, unit: str, digits: int = 3) -> str:
+    """A value with the SI prefix that fits, such as "4.28 TB/s"; "–" when missing."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return f"0 {unit}"
+    exponent = 3 * math.floor(math.floor(math.log10(abs(value)) + 1e-12) / 3)
+    exponent = max(-9, min(15, exponent))
+    scaled = value / 10.0**exponent
+    if round(abs(scaled), max(0, digits - 1 - math.floor(math.log10(abs(scaled))))) >= 1000 and exponent < 15:
+        exponent += 3
+        scaled /= 1000
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(scaled))))
+    return f"{scaled:.{decimals}f} {_PREFIXES[exponent]}{unit}"
+
+
+def time(seconds: float | None) -> str:
+    """A time, such as "12.5 µs"."""
+    return si(seconds, "s")
+
+
+def byte_rate(bytes_per_s: float | None) -> str:
+    """A bandwidth, such as "4.28 TB/s"."""
+    return si(bytes_per_s, "B/s")
+
+
+def flop_rate(flops_per_s: float | None) -> str:
+    """An arithmetic rate, such as "51.4 TFLOP/s"."""
+    return si(flops_per_s, "FLOP/s")
+
+
+def percent(share: float | None) -> str:
+    """A share, such as "91 %"."""
+    if share is None or not math.isfinite(share):
+        return "–"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+
+
+def ratio(value: float | None) -> str:
+    """A speed-up, such as "1.83×"."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:.2f}×" if value < 10 else f"{value:.1f}×" if value < 100 else f"{value:.0f}×"
