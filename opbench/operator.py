@@ -77,6 +77,8 @@ class Operator:
     """Variant to compare with, such as "cublas"; empty when no library does this operator."""
     integers_exact: ClassVar[bool] = True
     """Whether small-integer inputs must give bit-exact results in any order of summation."""
+    flops_are_a_floor: ClassVar[bool] = True
+    """Whether no algorithm gets by with fewer operations than `flops()` (false for convolution: Winograd, FFT)."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
     """For each str field, the values it may have."""
 

@@ -1,0 +1,30 @@
+"""The two places where cases run: `cuda` and `cpu`."""
+
+from __future__ import annotations
+
+from opbench.backends.base import Backend
+from opbench.errors import UsageError, unknown
+
+NAMES = ("cuda", "cpu")
+
+
+def resolve(name: str) -> str:
+    """The backend that "auto" means on this machine: cuda when a GPU and CuPy are there, else cpu."""
+    if name == "auto":
+        from opbench.backends import cuda
+
+        return "cpu" if cuda.available() else "cuda"
+    if name not in NAMES:
+        raise UsageError(unknown("backend", name, NAMES))
+    return name
+
+
+def open_backend(name: str) -> Backend:
+    """Open a backend; raises EnvironmentFault when this machine has not what it needs."""
+    if resolve(name) == "cuda":
+        from opbench.backends.cuda import CudaBackend
+
+        return CudaBackend()
+    from opbench.backends.cpu import CpuBackend
+
+    return CpuBackend()

@@ -1,0 +1,296 @@
+"""A run: build, check, measure, one problem at a time; every outcome is on disk before the next begins."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from opbench import __version__
+from opbench.case import Case
+from opbench.errors import EnvironmentFault, OpbenchError, UsageError
+from opbench.results import FILE, FORMAT, Result, Run, RunWriter, read_run
+from opbench.suite import Suite
+from opbench.timing import TimingOptions
+from opbench.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
+
+FLOOR_MARGIN = 0.95
+"""A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a user may choose for a run; travels whole."""
+
+    backend: str = "cpu"
+    out: Path = Path("reports/run")
+    resume: bool = False
+    measure: bool = True
+    seed: int = 20260
+    roots: tuple[Path, ...] = ()
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run tells while it goes on."""
+
+    phase: str
+    """"build", "check", "measure" or "done"."""
+    case: str
+    done: int
+    total: int
+
+
+Tell = Callable[[Progress], None]
+
+
+@dataclass
+class _State:
+    """A run in progress."""
+
+    suite: Suite
+    options: RunOptions
+    worker: Worker
+    writer: RunWriter
+    tell: Tell
+    ceilings: dict[str, Any] | None = None
+    unsupported: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Compiler errors by case."""
+    done: int = 0
+
+    def announce(self, phase: str, case: str) -> None:
+        self.tell(Progress(phase, case, self.done, len(self.suite.cases)))
+
+    def record(self, result: Result) -> None:
+        self.writer.result(result)
+        self.done += 1
+        self.announce("done", result.case)
+
+
+def run_suite(suite: Suite, options: RunOptions, tell: Tell = lambda progress: None,
+              ceilings: Callable[[Worker], dict[str, Any] | None] = lambda worker: None) -> Run:
+    """Run a suite's cases and return what is on disk afterwards.
+
+    `ceilings` measures or recalls the device's limits once the worker is open. Raises EnvironmentFault when the
+    backend cannot be opened or the disk is full, UsageError when --resume does not fit the run in the folder.
+    """
+    finished = _earlier_results(suite, options)
+    writer = RunWriter(options.out)
+    worker = Worker(options.backend, options.roots, options.out / "worker.log", options.seed)
+    state = _State(suite, options, worker, writer, tell)
+    try:
+        environment = worker.start()["environment"]
+        if not finished and not _has_header(options.out):
+            writer.write("run", _header(suite, options, environment))
+        state.ceilings = ceilings(worker) if options.measure else None
+        if state.ceilings:
+            writer.write("ceilings", state.ceilings)
+        todo = [case for case in suite.cases if case.name not in finished]
+        state.done = len(suite.cases) - len(todo)
+        _build(state, todo)
+        for group in iterate_problems(todo):
+            _run_problem(state, group)
+        writer.write("end", {"finished": _now()})
+    finally:
+        worker.stop()
+        writer.close()
+    return read_run(options.out)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _has_header(folder: Path) -> bool:
+    return (folder / FILE).stat().st_size > 0
+
+
+def _earlier_results(suite: Suite, options: RunOptions) -> set[str]:
+    """Names of the cases that a resumed run has already; refuses to mix runs."""
+    path = options.out / FILE
+    if not path.exists() or path.stat().st_size == 0:
+        return set()
+    if not options.resume:
+        raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
+    if b"\n" not in path.read_bytes():
+        return set()
+    earlier = read_run(options.out)
+    for key, value in (("suite", suite.name), ("backend", options.backend), ("seed", options.seed)):
+        if earlier.header.get(key) != value:
+            raise UsageError(f"{path}: was run with {key} = {earlier.header.get(key)}, not {value}; choose another --out DIR")
+    return {result.case for result in earlier.results}
+
+
+def _header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "opbench": __version__,
+        "suite": suite.name,
+        "title": suite.title,
+        "backend": options.backend,
+        "seed": options.seed,
+        "started": _now(),
+        "command": shlex.join(["opbench", *options.command]) if options.command else "",
+        "timing": asdict(suite.timing),
+        "cases": len(suite.cases),
+        "environment": {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+            **environment,
+        },
+    }
+
+
+def _build(state: _State, cases: Sequence[Case]) -> None:
+    """Compile all modules; remember what this backend cannot run and what does not compile."""
+    if not cases:
+        return
+    built = 0
+
+    def progress(message: dict[str, Any]) -> None:
+        nonlocal built
+        if "unsupported" in message:
+            state.unsupported[cases[message["index"]].name] = message["unsupported"]
+            return
+        for index in message["indices"]:
+            if message["compile_error"]:
+                state.broken[cases[index].name] = message["compile_error"]
+        built += len(message["indices"])
+        state.announce("build", f"{built} of {len(cases)}")
+
+    state.announce("build", f"{len(cases)} cases")
+    state.worker.ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
+
+
+def _run_problem(state: _State, cases: Sequence[Case]) -> None:
+    """Check every case of one problem, then measure the right ones together."""
+    right: list[tuple[Case, dict[str, Any]]] = []
+    for case in cases:
+        if case.name in state.unsupported:
+            state.record(_result(state, case, "unsupported", state.unsupported[case.name]))
+            continue
+        if case.name in state.broken:
+            state.record(_result(state, case, "failed", state.broken[case.name]))
+            continue
+        state.announce("check", case.name)
+        try:
+            answer = state.worker.ask({"do": "check", "case": pack(case)}, state.suite.time_limit_s)
+        except EnvironmentFault:
+            raise
+        except OpbenchError as error:
+            state.record(_result(state, case, "failed", str(error)))
+            continue
+        if not answer["right"]:
+            state.record(_result(state, case, "wrong", answer["reason"], answer))
+        elif state.options.measure and state.options.backend == "cuda":
+            right.append((case, answer))
+        else:
+            state.record(_result(state, case, "right", "", answer))
+    if right:
+        _measure(state, right)
+
+
+def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
+    """Measure the contenders of one problem; one that kills the worker is recorded as failed and the rest go on."""
+    contenders = dict((case.name, (case, answer)) for case, answer in right)
+    while contenders:
+        running = ""
+        samples: dict[str, list[float]] = {}
+
+        def progress(message: dict[str, Any]) -> None:
+            nonlocal running
+            if "start" in message:
+                running = message["start"]
+            else:
+                samples.setdefault(message["sample"], []).append(message["s"])
+
+        state.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
+        request = {"do": "measure", "cases": [pack(c) for c, _ in contenders.values()], "timing": asdict(state.suite.timing)}
+        try:
+            found = state.worker.ask(request, state.suite.time_limit_s, progress)["measurements"]
+        except EnvironmentFault:
+            raise
+        except OpbenchError as error:
+            culprit = running or next(iter(contenders))
+            case, answer = contenders.pop(culprit)
+            state.record(_result(state, case, "failed", f"while measured: {error}", answer))
+            continue
+        for name, (case, answer) in contenders.items():
+            state.record(_measured(state, case, answer, found[name]))
+        return
+
+
+def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: dict[str, Any]) -> Result:
+    floor, bound = floor_s(case, state.ceilings)
+    if measurement["median_s"] < floor:
+        reason = (f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the measured {bound} "
+                  "allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)")
+        return _result(state, case, "invalid", reason, answer, measurement)
+    return _result(state, case, "right", "", answer, measurement)
+
+
+def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
+    """The shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
+
+    Bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count.
+    """
+    if not ceilings:
+        return 0.0, ""
+    bandwidth, rate = ceilings.get("dram_bytes_per_s"), ceilings.get("fp32_flops_per_s")
+    beyond = max(0, case.problem.bytes() - int(ceilings.get("l2_bytes") or 0))
+    floors = [(0.0, "")]
+    if bandwidth:
+        floors.append((FLOOR_MARGIN * beyond / bandwidth, "DRAM bandwidth"))
+    if rate and case.variant.precision == "f32" and case.problem.flops_are_a_floor:
+        floors.append((FLOOR_MARGIN * case.problem.flops() / rate, "fp32 rate"))
+    return max(floors)
+
+
+def _result(state: _State, case: Case, status: Any, reason: str, answer: dict[str, Any] | None = None,
+            measurement: dict[str, Any] | None = None) -> Result:
+    answer = answer or {}
+    return Result(
+        case=case.name,
+        operator=case.variant.operator,
+        variant=case.variant.name,
+        config=case.config,
+        problem=str(case.problem),
+        axes=case.problem.axes,
+        precision=case.variant.precision,
+        backend=state.options.backend,
+        status=status,
+        reason=reason,
+        verdict=answer.get("verdict"),
+        measurement=measurement,
+        resources=answer.get("resources", {}),
+        flops=case.problem.flops(),
+        compulsory_bytes=case.problem.bytes(),
+        builds_on=case.variant.builds_on,
+        library=case.variant.is_library,
+        title=case.variant.title,
+        source_sha256=hashlib.sha256(case.variant.path.read_bytes()).hexdigest(),
+    )
+
+
+def default_out(suite: Suite, backend: str) -> Path:
+    """A new folder for a run, named by time so that runs sort."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("reports") / f"{stamp}-{suite.name}-{backend}"
+
+
+def exit_code(results: Iterable[Result]) -> int:
+    """0 when every case is right or unsupported, else 1."""
+    return 0 if all(r.status in ("right", "unsupported") for r in results) else 1
+
+
+__all__ = ["Progress", "RunOptions", "TimingOptions", "WorkerLost", "default_out", "exit_code", "run_suite"]

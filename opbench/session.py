@@ -1,0 +1,264 @@
+"""One backend at work: prepares a problem's data once, then checks and measures its cases."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from opbench import check
+from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch, Program
+from opbench.case import Case
+from opbench.catalog import load_module
+from opbench.check import Comparison, Verdict
+from opbench.errors import LaunchError, UsageError
+from opbench.occupancy import DeviceLimits, occupancy
+from opbench.operator import Arrays, Operator, Tensor, Tolerance
+from opbench.timing import Measurement, TimingOptions, measure
+
+SEED = 20260
+INTEGER_RUN_FLOPS = 4e9
+INTEGER_RUN_BYTES = 1 << 28
+"""Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
+
+
+@dataclass
+class Expected:
+    """Inputs of one run and what must come out."""
+
+    inputs: Arrays
+    reference: Arrays
+    magnitude: Arrays
+    tolerance: Tolerance
+
+
+@dataclass
+class Prepared:
+    """A problem's buffers on the device and its expectations, shared by all its cases."""
+
+    problem: Operator
+    seed: int
+    buffers: dict[str, Buffer]
+    expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
+    loaded: tuple[str, str] | None = None
+    """Which inputs the device holds."""
+
+    def expect(self, kind: str, precision: str) -> Expected:
+        """The expectation of the "normal" or "integer" run, computed once."""
+        key = (kind, precision)
+        if key not in self.expected:
+            other = next((e for (k, _), e in self.expected.items() if k == kind), None)
+            if other is None:
+                inputs = self.problem.make_inputs(self.seed, integers=kind == "integers")
+                exact = kind == "integers" or self.problem.tolerance(precision).exact
+                reference = self.problem.reference_outputs(inputs)
+                magnitude = {k: np.abs(v) for k, v in reference.items()} if exact else self.problem.reference_outputs(inputs, absolute=True)
+                other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
+            tolerance = self.problem.tolerance(precision) if kind == "normal" else Tolerance(0.0, 0.0)
+            self.expected[key] = replace(other, tolerance=tolerance)
+        return self.expected[key]
+
+
+class Session:
+    """Runs cases on one backend, one problem at a time."""
+
+    def __init__(self, backend: Backend, seed: int = SEED) -> None:
+        self.backend = backend
+        self.seed = seed
+        self._prepared: Prepared | None = None
+
+    def prepare(self, problem: Operator) -> Prepared:
+        """Buffers for a problem; those of the previous one are given back."""
+        if self._prepared is None or self._prepared.problem != problem:
+            self.release()
+            tensors = [*problem.input_tensors(), *problem.output_tensors()]
+            self._prepared = Prepared(problem, self.seed, {t.name: self._allocate(t) for t in tensors})
+        return self._prepared
+
+    def release(self) -> None:
+        """Give back the buffers of the current problem."""
+        if self._prepared is not None:
+            self.backend.free(self._prepared.buffers)
+            self._prepared = None
+
+    def _allocate(self, tensor: Tensor) -> Buffer:
+        return self.backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+
+    def unsupported(self, case: Case) -> str | None:
+        """Why the case cannot run here, else None."""
+        reason = case.unmet()
+        if reason:
+            return reason
+        if case.variant.is_library:
+            return self._library_missing(case)
+        return self.backend.unsupported(case.request())
+
+    def _library_missing(self, case: Case) -> str | None:
+        if self.backend.name != "cuda":
+            return "calls a GPU library; needs the cuda backend"
+        for module in case.variant.modules:
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                return f"needs the Python module {module} ({error})"
+        return None
+
+    # Check --------------------------------------------------------------------------------------------------------
+
+    def check(self, case: Case) -> tuple[Verdict, dict[str, dict[str, Any]]]:
+        """Run the case on normals, then on small integers; return the verdict and the kernels' resources."""
+        prepared = self.prepare(case.problem)
+        bound = self._bind(case, prepared)
+        try:
+            verdict = self._run_checked(case, prepared, bound, "normal")
+            if verdict.right:
+                verdict = self._check_integers(case, prepared, bound, verdict)
+            return replace(verdict, launches=tuple(_launch_json(step) for step in bound.launches)), bound.resources
+        finally:
+            self.backend.free(bound.workspace)
+
+    def _check_integers(self, case: Case, prepared: Prepared, bound: _Bound, verdict: Verdict) -> Verdict:
+        problem = case.problem
+        if problem.tolerance(case.variant.precision).exact:
+            return replace(verdict, integers="exact")
+        if case.variant.precision != "f32" or not problem.integers_exact:
+            return replace(verdict, integers="not exact in any order")
+        if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
+            return replace(verdict, integers="left out: too large; opbench check runs it on small problems")
+        if not check.exact_integers_fit(problem, prepared.expect("integers", "f32").inputs):
+            return replace(verdict, integers="left out: sums would pass 2^24")
+        integers = self._run_checked(case, prepared, bound, "integers")
+        return replace(verdict, integers="exact") if integers.right else integers
+
+    def _bind(self, case: Case, prepared: Prepared) -> _Bound:
+        workspace = {t.name: self._allocate(t) for t in case.workspace(self.backend.sm_count)}
+        buffers = {**prepared.buffers, **workspace}
+        if case.variant.is_library:
+            return _Bound(bind_library(self.backend, case, buffers), [], workspace, {})
+        program = self.backend.load(case.request())
+        launches = case.launches(self.backend.sm_count)
+        resources = launch_resources(program, launches, self._limits(), self.backend.sm_count)
+        return _Bound(program.bind(launches, buffers), launches, workspace, resources)
+
+    def _limits(self) -> DeviceLimits | None:
+        limits: DeviceLimits | None = getattr(self.backend, "limits", None)
+        return limits
+
+    def _run_checked(self, case: Case, prepared: Prepared, bound: _Bound, kind: str) -> Verdict:
+        expected = prepared.expect(kind, case.variant.precision)
+        inputs, outputs = case.problem.input_tensors(), case.problem.output_tensors()
+        if prepared.loaded != (kind, ""):
+            for tensor in inputs:
+                prepared.buffers[tensor.name].write(expected.inputs[tensor.name])
+            prepared.loaded = (kind, "")
+        everything = {**prepared.buffers, **bound.workspace}
+        for name, buffer in everything.items():
+            if name not in expected.inputs:
+                buffer.poison()
+        bound.launch()
+        findings = tuple(self.backend.synchronize())
+        damage = self._memory_damage(everything) or self._changed_inputs(prepared, expected)
+        if damage:
+            self.release()
+        comparisons = [] if damage else [self._compare(prepared.buffers[t.name], t, expected, kind) for t in outputs]
+        return _verdict(expected.tolerance, comparisons, findings, damage)
+
+    def _memory_damage(self, buffers: Mapping[str, Buffer]) -> str:
+        for name, buffer in buffers.items():
+            offset = buffer.damage()
+            if offset is not None:
+                return check.guard_sentence(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
+        return ""
+
+    def _changed_inputs(self, prepared: Prepared, expected: Expected) -> str:
+        for name, array in expected.inputs.items():
+            index = check.changed_input(array, prepared.buffers[name].read())
+            if index is not None:
+                return f"changed its input: {name}[{','.join(map(str, index))}]"
+        return ""
+
+    def _compare(self, buffer: Buffer, tensor: Tensor, expected: Expected, kind: str) -> Comparison:
+        return check.compare(tensor.name, tensor.dtype, buffer.read(), expected.reference[tensor.name],
+                             expected.magnitude[tensor.name], expected.tolerance, "integers" if kind == "integers" else "value")
+
+    # Measure ------------------------------------------------------------------------------------------------------
+
+    def measure(self, cases: Sequence[Case], options: TimingOptions, clock: Any,
+                on_start: Callable[[str], None], on_sample: Callable[[str, float], None]) -> dict[str, Measurement]:
+        """Measure right cases of one problem, interleaved; results by case name."""
+        prepared = self.prepare(cases[0].problem)
+        expected = prepared.expect("normal", cases[0].variant.precision)
+        for name, array in expected.inputs.items():
+            prepared.buffers[name].write(array)
+        bound = {case.name: self._bind(case, prepared) for case in cases}
+        try:
+            launches = {name: b.launch for name, b in bound.items()}
+            return measure(clock, launches, options, on_sample=on_sample, on_start=on_start)
+        finally:
+            for b in bound.values():
+                self.backend.free(b.workspace)
+
+
+@dataclass
+class _Bound:
+    """A case ready to launch."""
+
+    launch: Callable[[], None]
+    launches: list[KernelLaunch]
+    workspace: dict[str, Buffer]
+    resources: dict[str, dict[str, Any]]
+
+
+def _launch_json(step: KernelLaunch) -> dict[str, Any]:
+    if step.zero:
+        return {"zero": step.zero}
+    return {"kernel": step.kernel, "grid": list(step.grid), "block": list(step.block), "shared_bytes": step.shared_bytes}
+
+
+def _verdict(tolerance: Tolerance, comparisons: Sequence[Comparison], findings: tuple[Finding, ...], damage: str) -> Verdict:
+    error, norm = check.summarise(comparisons)
+    reasons = [damage] if damage else []
+    reasons += [check.finding_sentence(f) for f in findings]
+    reasons += [c.mismatch.sentence() for c in comparisons if c.mismatch]
+    return Verdict(not reasons, reasons[0] if reasons else "", error, tolerance.elementwise, norm, tolerance.norm, "", findings)
+
+
+def bind_library(backend: Any, case: Case, buffers: Mapping[str, Buffer]) -> Callable[[], None]:
+    """Call a Python variant's `bind` with the buffers as CuPy arrays."""
+    digest = hashlib.sha256(str(case.variant.path).encode()).hexdigest()[:8]
+    module = load_module(case.variant.path, f"opbench_library_{case.variant.name}_{digest}")
+    if not hasattr(module, "bind"):
+        raise UsageError(f"{case.variant.path}:1: defines no function bind(problem, buffers, **config)")
+    with backend.stream:
+        launch: Callable[[], None] = module.bind(case.problem, backend.arrays(buffers), **case.config)
+
+    def enqueue() -> None:
+        with backend.stream:
+            launch()
+
+    return enqueue
+
+
+def launch_resources(program: Program, launches: Sequence[KernelLaunch], limits: DeviceLimits | None,
+                     sm_count: int) -> dict[str, dict[str, Any]]:
+    """Registers, shared and local bytes of each kernel, with the occupancy of its launch."""
+    resources: dict[str, dict[str, Any]] = {}
+    for step in launches:
+        if step.zero or step.kernel not in program.resources:
+            continue
+        static = program.resources[step.kernel]
+        entry = {**asdict(static), "grid": list(step.grid), "block": list(step.block), "dynamic_shared_bytes": step.shared_bytes}
+        threads = step.block[0] * step.block[1] * step.block[2]
+        if threads > static.max_threads:
+            raise LaunchError(f"{step.kernel}: block of {threads} threads; its {static.registers} registers or launch bounds "
+                              f"allow {static.max_threads}")
+        if limits is not None:
+            found = occupancy(limits, static.registers, static.shared_bytes + step.shared_bytes, threads,
+                              step.grid[0] * step.grid[1] * step.grid[2])
+            entry |= asdict(found)
+        resources[step.kernel] = entry
+    return resources

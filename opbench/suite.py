@@ -1,0 +1,129 @@
+"""A suite: a TOML file that expands into cases."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from opbench.case import Case
+from opbench.catalog import Catalog, shipped
+from opbench.errors import UsageError, unknown
+from opbench.operator import Operator
+from opbench.timing import TimingOptions
+from opbench.variant import Config, Variant
+
+SUITE_KEYS = {"title", "time_limit_s", "timing", "run"}
+RUN_KEYS = {"operator", "variants", "problems", "sweep", "tune", "cpu"}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Cases with the settings they run under."""
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    timing: TimingOptions
+    time_limit_s: float = 60.0
+
+
+def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
+    """Expand a suite file for a backend.
+
+    Raises UsageError with the file's name for an unknown operator, variant, axis or key.
+    """
+    path = find_suite(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: is no TOML: {error}") from None
+    try:
+        _require_known(table, SUITE_KEYS, "key")
+        cases: dict[str, Case] = {}
+        for entry in table.get("run", []):
+            for case in _expand(entry, catalog, backend):
+                cases[case.name] = case
+        if not cases:
+            raise UsageError("holds no case; add a [[run]] table with operator and problems")
+        timing = _timing(table.get("timing", {}))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    limit = float(table.get("time_limit_s", Suite.time_limit_s))
+    return Suite(path.stem, table.get("title", path.stem), tuple(cases.values()), timing, limit)
+
+
+def find_suite(path: Path) -> Path:
+    """The file itself, or a shipped suite of that name ("quick", "suites/quick.toml")."""
+    if path.exists():
+        return path
+    candidate = shipped("suites") / f"{path.stem}.toml"
+    if path.suffix in ("", ".toml") and candidate.exists():
+        return candidate
+    known = [p.stem for p in shipped("suites").glob("*.toml")]
+    raise UsageError(f"{path}: no such file; shipped suites: {', '.join(sorted(known))} (opbench list suites)")
+
+
+def suite_for_variant(variant: Variant, catalog: Catalog, timing: TimingOptions | None = None) -> Suite:
+    """The suite of one file of a user's own: every config on the operator's examples."""
+    problems = catalog.operator(variant.operator).examples()
+    cases = tuple(Case(variant, config, problem) for problem in problems for config in variant.configs)
+    return Suite(variant.name, f"{variant.path.name} on the examples of {variant.operator}", cases, timing or TimingOptions())
+
+
+def _require_known(table: Mapping[str, Any], known: set[str], what: str) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageError(unknown(what, key, known))
+
+
+def _timing(table: Mapping[str, Any]) -> TimingOptions:
+    _require_known(table, {f.name for f in fields(TimingOptions)}, "timing key")
+    return TimingOptions(**table)
+
+
+def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterator[Case]:
+    _require_known(entry, RUN_KEYS, "key of [[run]]")
+    if "operator" not in entry:
+        raise UsageError("a [[run]] table needs operator = \"name\" (opbench list operators)")
+    operator = catalog.operator(entry["operator"])
+    variants = _choose_variants(catalog.variants(entry["operator"]), entry.get("variants", ["*"]), entry["operator"])
+    source = {**entry, **entry["cpu"]} if backend == "cpu" and "cpu" in entry else entry
+    _require_known(entry.get("cpu", {}), {"problems", "sweep"}, "key of [run.cpu]")
+    if "cpu" in entry and backend == "cpu":
+        source = {"problems": entry["cpu"].get("problems", []), "sweep": entry["cpu"].get("sweep", {}), "tune": entry.get("tune", {})}
+    for problem in _problems(source, operator):
+        for variant in variants:
+            for config in _choose_configs(variant, source.get("tune", {})):
+                yield Case(variant, config, problem)
+
+
+def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:
+    """The listed problems, then the product of the sweep's axes."""
+    problems = [operator.from_axes(axes) for axes in entry.get("problems", [])]
+    sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
+    if sweep:
+        problems += [operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())]
+    if not problems:
+        raise UsageError(f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]")
+    return problems
+
+
+def _choose_variants(variants: Sequence[Variant], patterns: Sequence[str], operator: str) -> list[Variant]:
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(v.name, pattern) for v in variants):
+            raise UsageError(f"{operator}: {unknown('variant', pattern, [v.name for v in variants], f'opbench list variants {operator}')}")
+    return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
+
+
+def _choose_configs(variant: Variant, tune: Mapping[str, Any]) -> list[Config]:
+    """The variant's configs whose tunables are among those that the suite names; a tunable it lacks is no limit."""
+    wanted = {key: v if isinstance(v, list) else [v] for key, v in tune.items()}
+    configs = [c for c in variant.configs if all(c[key] in values for key, values in wanted.items() if key in c)]
+    return configs or variant.configs[:1]

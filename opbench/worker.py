@@ -1,0 +1,216 @@
+"""The process that runs cases, so that a crash, a hang or an illegal address costs one case and not the run.
+
+Parent and worker talk over a pipe: the parent sends one request, the worker answers with any number of progress
+messages and one final one. Kernels' own output goes to the worker's log, whose end is quoted when it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any
+
+from opbench import session as sessions
+from opbench.backends import open_backend
+from opbench.backends.base import BuildRequest
+from opbench.case import Case
+from opbench.catalog import Catalog
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
+from opbench.ranges import case_range, phase_range
+from opbench.timing import TimingOptions
+
+Message = dict[str, Any]
+OPEN_LIMIT_S = 120.0
+BUILD_LIMIT_S = 900.0
+
+
+def pack(case: Case) -> Message:
+    """A case as plain data, as classes loaded by path do not pickle."""
+    return {"path": str(case.variant.path), "operator": case.variant.operator, "config": case.config, "axes": case.problem.axes}
+
+
+def unpack(catalog: Catalog, packed: Message) -> Case:
+    """The case again."""
+    problem = catalog.operator(packed["operator"]).from_axes(packed["axes"])
+    return Case(catalog.variant_file(Path(packed["path"]), packed["operator"]), packed["config"], problem)
+
+
+# Parent's side ----------------------------------------------------------------------------------------------------
+
+
+class WorkerLost(OpbenchError):
+    """The worker died or was stopped at its time limit; says how."""
+
+
+class Worker:
+    """A handle to one worker process, started at need and again after a loss."""
+
+    def __init__(self, backend: str, roots: Sequence[Path], log: Path, seed: int) -> None:
+        self.backend, self.roots, self.log, self.seed = backend, list(roots), log, seed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self.environment: Message = {}
+
+    def start(self) -> Message:
+        """Start the process if there is none and open its backend; returns the environment."""
+        if self._process is None:
+            ours, theirs = Pipe()
+            command = [sys.executable, "-m", "opbench.worker", str(theirs.fileno())]
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join([p for p in sys.path if p]), "PYTHONUNBUFFERED": "1"}
+            with self.log.open("ab") as log:
+                self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                                                 stdout=log, stderr=log, env=env)
+            theirs.close()
+            self._pipe = ours
+            request = {"do": "open", "backend": self.backend, "roots": [str(r) for r in self.roots], "seed": self.seed}
+            self.environment = self._ask(request, OPEN_LIMIT_S)
+        return self.environment
+
+    def ask(self, request: Message, limit_s: float, on_progress: Callable[[Message], None] | None = None) -> Message:
+        """Send a request and wait for its final answer.
+
+        `limit_s` is the longest silence allowed. Raises WorkerLost, LaunchError or what the worker raised.
+        """
+        self.start()
+        return self._ask(request, limit_s, on_progress)
+
+    def _ask(self, request: Message, limit_s: float, on_progress: Callable[[Message], None] | None = None) -> Message:
+        assert self._pipe is not None
+        try:
+            self._pipe.send(request)
+            while True:
+                if not self._pipe.poll(limit_s):
+                    self.stop()
+                    raise WorkerLost(f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow")
+                answer: Message = self._pipe.recv()
+                if answer.get("final"):
+                    break
+                if on_progress:
+                    on_progress(answer)
+        except (EOFError, ConnectionError, BrokenPipeError):
+            raise WorkerLost(self._obituary()) from None
+        if "error" in answer:
+            if answer.get("fatal"):
+                self.stop()
+            raise _revive(answer)
+        return answer
+
+    def _obituary(self) -> str:
+        assert self._process is not None
+        code = self._process.wait()
+        self._process, self._pipe = None, None
+        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        tail = self.log.read_text(errors="replace").strip().splitlines()[-1:] if self.log.exists() else []
+        return f"the process running it died ({cause})" + (f": {tail[0][:200]}" if tail else "")
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process, self._pipe = None, None
+
+
+ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentFault, LaunchError)}
+
+
+def _revive(answer: Message) -> OpbenchError:
+    return ERRORS.get(answer["error"], OpbenchError)(answer["message"])
+
+
+# Worker's side ----------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Serve requests from the pipe whose descriptor is the first argument until it closes."""
+    pipe = Connection(int(sys.argv[1]))
+    server: Server | None = None
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        try:
+            if request["do"] == "open":
+                server = Server(request)
+                answer = {"environment": server.backend.environment(), "sm_count": server.backend.sm_count}
+            else:
+                assert server is not None
+                answer = getattr(server, request["do"])(request, pipe.send)
+        except OpbenchError as error:
+            answer = {"error": type(error).__name__, "message": str(error), "fatal": isinstance(error, LaunchError)}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": "OpbenchError", "message": f"{type(error).__name__}: {error}", "fatal": True}
+        pipe.send({**answer, "final": True})
+
+
+class Server:
+    """Answers requests about cases; one method per request."""
+
+    def __init__(self, request: Message) -> None:
+        self.catalog = Catalog([Path(r) for r in request["roots"]])
+        self.backend = open_backend(request["backend"])
+        self.session = sessions.Session(self.backend, request["seed"])
+
+    def build(self, request: Message, send: Callable[[Message], None]) -> Message:
+        """Compile every module of some cases in parallel; each error belongs to its own cases."""
+        wanted: dict[BuildRequest, list[int]] = {}
+        for index, packed in enumerate(request["cases"]):
+            case = unpack(self.catalog, packed)
+            reason = self.session.unsupported(case)
+            if reason:
+                send({"index": index, "unsupported": reason})
+            elif not case.variant.is_library:
+                wanted.setdefault(case.request(), []).append(index)
+        with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            for indices, error in pool.map(self._compile, wanted.items()):
+                send({"indices": indices, "compile_error": error})
+        return {}
+
+    def _compile(self, item: tuple[BuildRequest, list[int]]) -> tuple[list[int], str]:
+        try:
+            self.backend.compile(item[0])
+        except OpbenchError as error:
+            return item[1], str(error)
+        return item[1], ""
+
+    def check(self, request: Message, send: Callable[[Message], None]) -> Message:
+        """Check one case."""
+        case = unpack(self.catalog, request["case"])
+        with phase_range("check"), case_range(case.name, case.variant.operator):
+            verdict, resources = self.session.check(case)
+        return {"verdict": verdict.to_json(), "right": verdict.right, "reason": verdict.reason, "resources": resources}
+
+    def measure(self, request: Message, send: Callable[[Message], None]) -> Message:
+        """Measure right cases of one problem, interleaved."""
+        cases = [unpack(self.catalog, packed) for packed in request["cases"]]
+        options = TimingOptions(**request["timing"])
+        clock = self.backend.clock()  # type: ignore[attr-defined]
+        with phase_range("measure"):
+            found = self.session.measure(cases, options, clock, on_start=lambda key: send({"start": key}),
+                                         on_sample=lambda key, seconds: send({"sample": key, "s": seconds}))
+        return {"measurements": {name: m.to_json() for name, m in found.items()}}
+
+
+def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:
+    """Cases in groups of one problem each, in order of first mention."""
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(f"{case.variant.operator}{case.problem}", []).append(case)
+    yield from groups.values()
+
+
+
+
+if __name__ == "__main__":
+    main()
