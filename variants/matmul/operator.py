@@ -1,0 +1,58 @@
+"""matmul: out = a @ b in float32, with b stored by rows or by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opbench.operator import Operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matmul(Operator):
+    """out[m, n] = sum over k of a[m, k] * b[k, n]; with b_order "col" the array b holds b[n, k], k contiguous."""
+
+    m: int
+    n: int
+    k: int
+    b_order: str = "row"
+
+    outputs = {"out": "m n"}
+    choices = {"b_order": ("row", "col")}
+    library = "cublas"
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """Tensor names to axes, as stored."""
+        return {"a": "m k", "b": "k n" if self.b_order == "row" else "n k"}
+
+    def flops(self) -> int:
+        """One multiplication and one addition per product."""
+        return 2 * self.m * self.n * self.k
+
+    def reduction(self) -> int:
+        """Products per output."""
+        return self.k
+
+    def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The product by NumPy."""
+        return a @ (b if self.b_order == "row" else b.T)
+
+    @classmethod
+    def examples(cls) -> Sequence[Matmul]:
+        """Ones, primes, one more and one less than the tiles, in both orders of b; some rows 16-byte aligned, some not."""
+        sizes = [
+            (1, 1, 1),
+            (2, 3, 5),
+            (1, 129, 17),
+            (17, 31, 33),
+            (33, 65, 127),
+            (129, 1, 67),
+            (67, 132, 36),
+            (131, 260, 20),
+        ]
+        rows = [cls(m=m, n=n, k=k) for m, n, k in sizes]
+        return [*rows, *(cls(m=m, n=n, k=k, b_order="col") for m, n, k in sizes if (m, n, k) != (1, 129, 17))]
