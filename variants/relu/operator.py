@@ -18,13 +18,17 @@ class Relu(Operator):
 
     inputs = {"x": "n"}
     outputs = {"out": "n"}
+    library = "torch"
 
     def reference(self, x: np.ndarray) -> np.ndarray:
+        """The larger of x and 0, element by element."""
         return np.maximum(x, 0.0)
 
     def tolerance(self, precision: str) -> Tolerance:
+        """Exact: nothing is rounded."""
         return Tolerance(0.0, 0.0)
 
     @classmethod
     def examples(cls) -> Sequence[Relu]:
-        return [cls(n=n) for n in (1, 2, 3, 31, 127, 1021, 4099)]
+        """Lengths of each remainder by 4, of one block and of several, and around a chunk of 4 * 256 * 4."""
+        return [cls(n=n) for n in (1, 2, 3, 31, 127, 1021, 4096, 4099, 20011, 65537)]

@@ -1,0 +1,15 @@
+// /// opbench
+// title     = "as many blocks as the device holds, each striding through the arrays"
+// builds_on = "scalar"
+// tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 16, 32] }
+// launch    = [{ kernel = "add_grid_stride", grid = ["min(cdiv(n, BLOCK), sm_count * BLOCKS_PER_SM)"], block = ["BLOCK"] }]
+// ///
+//
+// Blocks are started once instead of once per 256 elements (Harris, "CUDA Pro Tip: Write Flexible Kernels with
+// Grid-Stride Loops", 2013). Still two 4-byte loads in flight per thread: latency limits it as on the rung below.
+extern "C" __global__ void add_grid_stride(const float* __restrict__ a, const float* __restrict__ b,
+                                           float* __restrict__ out, int n) {
+  // a, b, out: n
+  const unsigned stride = gridDim.x * BLOCK;
+  for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < (unsigned)n; i += stride) out[i] = a[i] + b[i];
+}

@@ -1,0 +1,38 @@
+// /// opbench
+// title     = "UNROLL independent float4 loads per thread; STREAMING marks them evict-first"
+// builds_on = "vec4"
+// tune      = { BLOCK = [256, 512], UNROLL = [4, 2, 8], STREAMING = [1, 0] }
+// launch    = [{ kernel = "copy_vec4_unrolled", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
+// ///
+//
+// The probe of DRAM bandwidth (STREAMING=1, arrays far above the L2) and of L2 bandwidth (STREAMING=0, both arrays
+// inside it: evict-first lines would leave first). A thread issues all its loads before the first store: UNROLL x 16 B
+// per thread, at UNROLL=4 up to 128 KB per SM, many times what latency asks for, and few blocks' starts and ends. A
+// thread's vectors lie BLOCK apart, so each instruction is contiguous across the warp. Limit: HBM, and the cost of
+// turning its bus between reading and writing.
+extern "C" __global__ void copy_vec4_unrolled(const float* __restrict__ x, float* __restrict__ out, int n) {
+  // x, out: n, both aligned to 16 bytes
+  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+  const unsigned whole = (unsigned)n / 4;
+  const float4* x4 = reinterpret_cast<const float4*>(x);
+  float4* out4 = reinterpret_cast<float4*>(out);
+  float4 v[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    const unsigned i = first + u * BLOCK;
+    if (i < whole) v[u] = STREAMING ? __ldcs(x4 + i) : x4[i];
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    const unsigned i = first + u * BLOCK;
+    if (i < whole) {
+      if (STREAMING) {
+        __stcs(out4 + i, v[u]);
+      } else {
+        out4[i] = v[u];
+      }
+    }
+  }
+  const unsigned rest = 4 * whole + threadIdx.x;
+  if (blockIdx.x == 0 && threadIdx.x < 4 && rest < (unsigned)n) out[rest] = x[rest];
+}

@@ -1,0 +1,86 @@
+"""maxpool2d: the largest element of each window of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.operator import Operator, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool2d(Operator):
+    """out[n,c,p,q] = max over r, s < window of x[n, c, p*stride - padding + r, q*stride - padding + s].
+
+    Positions outside the image count as -infinity. A NaN loses every comparison (v > largest), as in the kernels.
+    """
+
+    n: int
+    c: int
+    h: int
+    w: int
+    window: int = 2
+    stride: int = 2
+    padding: int = 0
+
+    inputs = {"x": "n c h w"}
+    outputs = {"out": "n c p q"}
+    library = "torch"
+
+    @property
+    def p(self) -> int:
+        """Height of the output."""
+        return (self.h + 2 * self.padding - self.window) // self.stride + 1
+
+    @property
+    def q(self) -> int:
+        """Width of the output."""
+        return (self.w + 2 * self.padding - self.window) // self.stride + 1
+
+    def validate(self) -> None:
+        """Refuse windows that hold no element of the image."""
+        if self.window < 1 or self.stride < 1:
+            raise UsageError(f"{self}: window and stride must be >= 1")
+        if self.padding > self.window // 2:
+            raise UsageError(f"{self}: padding={self.padding} is not allowed; at most window // 2 = {self.window // 2}, "
+                             "so that every window holds an element of the image")
+        if min(self.h, self.w) + 2 * self.padding < self.window:
+            raise UsageError(f"{self}: the window is larger than the padded image of "
+                             f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}")
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        """The maximum over one shifted, strided slice of the padded image per position in the window."""
+        sides = (self.padding, self.padding)
+        padded = np.pad(x, ((0, 0), (0, 0), sides, sides), constant_values=-np.inf) if self.padding else x
+        out = np.full((self.n, self.c, self.p, self.q), -np.inf)
+        rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
+        for r in range(self.window):
+            for s in range(self.window):
+                np.maximum(out, padded[:, :, r : r + rows : self.stride, s : s + columns : self.stride], out=out)
+        return out
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Exact: elements are chosen, never rounded."""
+        return Tolerance(0.0, 0.0)
+
+    @classmethod
+    def examples(cls) -> Sequence[MaxPool2d]:
+        """The windows of LeNet, AlexNet and UNet and stranger ones, on images of odd, prime and unaligned size."""
+        return [
+            cls(n=1, c=1, h=2, w=2),
+            cls(n=2, c=3, h=16, w=24),
+            cls(n=1, c=3, h=17, w=31),
+            cls(n=3, c=2, h=30, w=54, window=3),
+            cls(n=1, c=5, h=13, w=13, window=3),
+            cls(n=2, c=2, h=11, w=16, window=3, stride=1, padding=1),
+            cls(n=1, c=2, h=15, w=20, window=3, stride=2, padding=1),
+            cls(n=1, c=1, h=1, w=1, window=3, stride=1, padding=1),
+            cls(n=1, c=7, h=23, w=29, window=5, stride=3, padding=2),
+            cls(n=2, c=1, h=12, w=40, window=2, stride=3),
+            cls(n=1, c=2, h=6, w=70, window=1, stride=1),
+            cls(n=1, c=1, h=9, w=9, window=9, stride=4, padding=4),
+            cls(n=33, c=67, h=2, w=3),
+        ]

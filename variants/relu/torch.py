@@ -1,0 +1,31 @@
+"""ReLU by PyTorch.
+
+/// opbench
+title   = "torch.clamp_min(x, 0, out=out), the kernel behind torch.relu"
+modules = ["cupy", "torch"]
+///
+
+torch.relu has no out argument; clamp_min with the bound 0 is what it calls (aten/src/ATen/native/Activation.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """Return a callable that enqueues the work on CuPy's current stream, writing into buffers["out"]."""
+    import cupy
+    import torch
+
+    x, out = (torch.from_dlpack(buffers[name]) for name in ("x", "out"))
+
+    def run() -> None:
+        handle = cupy.cuda.get_current_stream().ptr
+        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
+        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
+        with torch.cuda.stream(stream):
+            torch.clamp_min(x, 0.0, out=out)
+
+    return run

@@ -1,0 +1,50 @@
+"""sum: the total of a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.operator import UNIT_ROUNDOFF, Operator, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(Operator):
+    """out[0] = x[0] + ... + x[n - 1]."""
+
+    n: int
+
+    inputs = {"x": "n"}
+    outputs = {"out": "1"}
+    library = "torch"
+
+    def flops(self) -> int:
+        """n, counting the addition to the initial zero."""
+        return self.n
+
+    def reduction(self) -> int:
+        """All n terms go into the one output."""
+        return self.n
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        """The total, by NumPy's pairwise summation."""
+        return np.sum(x, keepdims=True)
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """8 unit roundoffs of sum(abs(x)) whatever n is, and no more than a coarse net for the relative error.
+
+        Adding n zero-mean numbers one after the other passes through totals of about sqrt(k) after k of them; the
+        roundings of all these steps add up, as a random walk, to 0.4 u n, which is 0.5 u sum(abs(x)). Trees and partial
+        sums stay far below. The default would allow sqrt(n) times as much: more than the result itself for n > 1e5.
+        The relative error of one total has no bound, as the total may cancel to almost nothing, so `norm` cannot be
+        tight when there is but one output.
+        """
+        bound = 8 * UNIT_ROUNDOFF["f32"] + (0.0 if precision == "f32" else 2 * UNIT_ROUNDOFF[precision])
+        return Tolerance(elementwise=bound, norm=1.0)
+
+    @classmethod
+    def examples(cls) -> Sequence[Sum]:
+        """One element, primes around a warp and a block, whole powers of two, and lengths that need several blocks."""
+        return [cls(n=n) for n in (1, 2, 3, 31, 33, 127, 1021, 2048, 4099, 65537, 300007)]
