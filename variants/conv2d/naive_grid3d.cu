@@ -1,0 +1,44 @@
+// /// opbench
+// title     = "one thread per output, 3-D grid: width on x, height on y, image and channel on z"
+// builds_on = "naive_channel_x"
+// tune      = { BLOCK_X = [16, 32], BLOCK_Y = [4, 8] }
+// requires  = ["layout == 'nchw'"]
+// launch    = [{ kernel = "conv2d_naive_grid3d", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"] }]
+// ///
+//
+// Neighbouring threads now compute neighbouring pixels of one plane: image loads and stores are contiguous, the weight
+// is one address for the whole block. Every multiply-add still needs two loads, so the load units limit it.
+
+// image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]
+extern "C" __global__ void conv2d_naive_grid3d(const float* __restrict__ image, const float* __restrict__ weight,
+                                               float* __restrict__ out, int n, int c, int h, int w, int k, int r,
+                                               int s, int stride, int padding) {
+    const int p = (h + 2 * padding - r) / stride + 1;
+    const int q = (w + 2 * padding - s) / stride + 1;
+    const int xo = blockIdx.x * BLOCK_X + threadIdx.x;
+    if (xo >= q) return;
+    const int x0 = xo * stride - padding;
+    // Grid y and z end at 65535, and n * k often passes that: both loop.
+    for (size_t plane = blockIdx.z; plane < (size_t)n * k; plane += gridDim.z) {
+        const size_t ni = plane / k;
+        const size_t ko = plane % k;
+        for (int yo = blockIdx.y * BLOCK_Y + threadIdx.y; yo < p; yo += gridDim.y * BLOCK_Y) {
+            const int y0 = yo * stride - padding;
+            float sum = 0.0f;
+            for (int ci = 0; ci < c; ++ci) {
+                const float* channel = image + (ni * c + ci) * h * w;
+                const float* filter = weight + (ko * c + ci) * r * s;
+                for (int i = 0; i < r; ++i) {
+                    const int y = y0 + i;
+                    if (y < 0 || y >= h) continue;
+                    for (int j = 0; j < s; ++j) {
+                        const int x = x0 + j;
+                        if (x < 0 || x >= w) continue;
+                        sum += channel[(size_t)y * w + x] * filter[i * s + j];
+                    }
+                }
+            }
+            out[(plane * p + yo) * q + xo] = sum;
+        }
+    }
+}

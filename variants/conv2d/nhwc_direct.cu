@@ -1,0 +1,69 @@
+// /// opbench
+// title     = "nhwc: output channel on threadIdx.x, PIXELS pixels per thread, channels read 16 bytes at a time"
+// builds_on = "naive_channel_x"
+// tune      = { BLOCK_K = [32], BLOCK_P = [4], PIXELS = [1, 4, 8] }
+// define    = { C4 = "1 if c % 4 == 0 else 0" }
+// requires  = ["layout == 'nhwc'"]
+// launch    = [{ kernel = "conv2d_nhwc_direct", grid = ["cdiv(n * p * q, BLOCK_P * PIXELS)", "min(cdiv(k, BLOCK_K), 65535)"], block = ["BLOCK_K", "BLOCK_P"] }]
+// ///
+//
+// The same index order as naive_channel_x, but here the layout agrees with it: stores are contiguous and the image load is
+// a 16-byte broadcast of four channels. Weights stay far apart between threads (r*s*c floats), which L1 bears only because
+// the next channels come from the same lines; PIXELS pixels share each of these loads. L1 throughput limits it.
+
+#if C4
+typedef float4 Channels;
+__device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
+    return a.w * b.w + (a.z * b.z + (a.y * b.y + (a.x * b.x + sum)));
+}
+constexpr int WIDTH = 4;
+#else
+typedef float Channels;
+__device__ __forceinline__ float dot(float a, float b, float sum) { return a * b + sum; }
+constexpr int WIDTH = 1;
+#endif
+
+// image [n][h][w][c], weight [k][r][s][c], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(BLOCK_K* BLOCK_P)
+    conv2d_nhwc_direct(const float* __restrict__ image, const float* __restrict__ weight, float* __restrict__ out,
+                       int n, int c, int h, int w, int k, int r, int s, int stride, int padding) {
+    const int q = (w + 2 * padding - s) / stride + 1;
+    const unsigned plane = (unsigned)((h + 2 * padding - r) / stride + 1) * q;
+    const long long pixels = (long long)n * plane;
+    const long long first = ((long long)blockIdx.x * BLOCK_P + threadIdx.y) * PIXELS;
+    const float* origin[PIXELS];
+    int y0[PIXELS], x0[PIXELS];
+#pragma unroll
+    for (int l = 0; l < PIXELS; ++l) {
+        const unsigned pixel = (unsigned)((first + l) % plane);
+        // A pixel beyond the end gets a row that no image has.
+        y0[l] = first + l < pixels ? (int)(pixel / q) * stride - padding : -(1 << 30);
+        x0[l] = (int)(pixel % q) * stride - padding;
+        origin[l] = image + (first + l < pixels ? (first + l) / plane : 0) * h * w * c;
+    }
+    for (int ko = blockIdx.y * BLOCK_K + threadIdx.x; ko < k; ko += gridDim.y * BLOCK_K) {
+        float sum[PIXELS] = {};
+        for (int i = 0; i < r; ++i) {
+            for (int j = 0; j < s; ++j) {
+                const float* source[PIXELS];
+                bool inside[PIXELS];
+#pragma unroll
+                for (int l = 0; l < PIXELS; ++l) {
+                    const int y = y0[l] + i, x = x0[l] + j;
+                    inside[l] = (unsigned)y < (unsigned)h && (unsigned)x < (unsigned)w;
+                    source[l] = origin[l] + (inside[l] ? ((size_t)y * w + x) * c : 0);
+                }
+                const float* filter = weight + (((size_t)ko * r + i) * s + j) * c;
+                for (int ci = 0; ci < c; ci += WIDTH) {
+                    const Channels f = *reinterpret_cast<const Channels*>(filter + ci);
+#pragma unroll
+                    for (int l = 0; l < PIXELS; ++l)
+                        if (inside[l]) sum[l] = dot(*reinterpret_cast<const Channels*>(source[l] + ci), f, sum[l]);
+                }
+            }
+        }
+#pragma unroll
+        for (int l = 0; l < PIXELS; ++l)
+            if (first + l < pixels) out[(first + l) * k + ko] = sum[l];
+    }
+}

@@ -1,0 +1,185 @@
+// /// opbench
+// title     = "implicit matrix product on nhwc: channels fetched 16 bytes at a time, register-tiled"
+// builds_on = "nhwc_direct"
+// tune      = { BM = [64, 128], BN = [64, 128], BK = [8, 16] }
+// define    = { C4 = "1 if c % 4 == 0 else 0" }
+// requires  = ["layout == 'nhwc'"]
+// workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
+// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_nhwc_implicit_gemm", grid = ["cdiv(k, BN) * cdiv(n * p * q, BM)"], block = ["BM * BN // 64"], args = ["packed", "image", "out", "n", "c", "h", "w", "k", "r", "s", "stride", "padding"] }]
+// ///
+//
+// Rows are output pixels, columns output channels, depth is filter position times channel. In nhwc the channels of a pixel
+// are contiguous, so an image fetch is 16 bytes (scalar when 4 does not divide c) and one address and border check serve a
+// whole filter position. The store into shared memory transposes; 4 floats of padding keep it free of conflicts at BK=8.
+// Limited by the multiply-add rate. Idea: CUTLASS, "implicit GEMM convolution".
+
+constexpr int THREADS = (BM / 8) * (BN / 8);
+constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
+constexpr int WARPS_N = BN / 64;
+constexpr int A_PITCH = BM + 4, B_PITCH = BN;
+constexpr int QUADS = BK / 4;                       // float4 per pixel and step
+constexpr int A_LOADS = BM * QUADS / THREADS;       // float4 each
+constexpr int B_LOADS = BN * BK / 4 / THREADS;      // float4 each
+
+// weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
+extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight, float* __restrict__ packed, int k,
+                                               int depth, int pitch) {
+    __shared__ float tile[32][33];
+    const int tiles_k = (pitch + 31) / 32;
+    const int k0 = blockIdx.x % tiles_k * 32;
+    const int depth0 = blockIdx.x / tiles_k * 32;
+    for (int i = threadIdx.y; i < 32; i += 8) {
+        const int ko = k0 + i, d = depth0 + threadIdx.x;
+        tile[i][threadIdx.x] = ko < k && d < depth ? weight[(size_t)ko * depth + d] : 0.0f;
+    }
+    __syncthreads();
+    for (int i = threadIdx.y; i < 32; i += 8) {
+        const int ko = k0 + threadIdx.x, d = depth0 + i;
+        if (ko < pitch && d < depth) packed[(size_t)d * pitch + ko] = tile[threadIdx.x][i];
+    }
+}
+
+// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes without conflict.
+__device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
+                                         float (&sum)[8][8]) {
+#pragma unroll
+    for (int kk = 0; kk < BK; ++kk) {
+        const float4 a0 = *reinterpret_cast<const float4*>(&a[kk][row]);
+        const float4 a1 = *reinterpret_cast<const float4*>(&a[kk][row + 4 * LANES_M]);
+        const float4 b0 = *reinterpret_cast<const float4*>(&b[kk][column]);
+        const float4 b1 = *reinterpret_cast<const float4*>(&b[kk][column + 4 * LANES_N]);
+        const float x[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
+        const float y[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+#pragma unroll
+            for (int j = 0; j < 8; ++j) sum[i][j] += x[i] * y[j];
+    }
+}
+
+// packed [r][s][c][pitch] (output channels innermost), image [n][h][w][c], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+    conv2d_nhwc_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image,
+                              float* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride,
+                              int padding) {
+    __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
+    __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
+    const int q = (w + 2 * padding - s) / stride + 1;
+    const unsigned plane = (unsigned)((h + 2 * padding - r) / stride + 1) * q;
+    const long long pixels = (long long)n * plane;
+    const int pitch = (k + 3) / 4 * 4;
+    // Blocks that share pixels run next to each other, so that the image comes from memory once.
+    const int tiles_n = (k + BN - 1) / BN;
+    const int column0 = blockIdx.x % tiles_n * BN;
+    const long long row0 = (long long)(blockIdx.x / tiles_n) * BM;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
+    const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
+
+    // This thread fetches four channels of A_LOADS pixels, always the same ones.
+    const int quad = threadIdx.x % QUADS * 4, a_row = threadIdx.x / QUADS;
+    const float* origin[A_LOADS];  // first channel of the thread's pixel's image
+    int y0[A_LOADS], x0[A_LOADS];
+#pragma unroll
+    for (int l = 0; l < A_LOADS; ++l) {
+        const long long row = row0 + a_row + l * (THREADS / QUADS);
+        const unsigned pixel = (unsigned)(row % plane);
+        // A pixel beyond the end gets a row that no image has.
+        y0[l] = row < pixels ? (int)(pixel / q) * stride - padding : -(1 << 30);
+        x0[l] = (int)(pixel % q) * stride - padding;
+        origin[l] = image + (row < pixels ? row / plane : 0) * h * w * c + quad;
+    }
+
+    int i = 0, j = 0, c0 = 0;  // filter position and first channel of the step to be fetched
+    const float* a_source[A_LOADS];
+    bool inside[A_LOADS];
+    const float* b_source = packed + column0;
+    auto aim = [&] {
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l) {
+            const int y = y0[l] + i, x = x0[l] + j;
+            inside[l] = (unsigned)y < (unsigned)h && (unsigned)x < (unsigned)w;
+            a_source[l] = origin[l] + (inside[l] ? ((size_t)y * w + x) * c : 0);
+        }
+    };
+    float4 a_next[A_LOADS], b_next[B_LOADS];
+    auto load = [&] {
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l) {
+            float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#if C4
+            if (inside[l] && c0 + quad < c) v = *reinterpret_cast<const float4*>(a_source[l] + c0);
+#else
+            if (inside[l] && c0 + quad < c) v.x = a_source[l][c0];
+            if (inside[l] && c0 + quad + 1 < c) v.y = a_source[l][c0 + 1];
+            if (inside[l] && c0 + quad + 2 < c) v.z = a_source[l][c0 + 2];
+            if (inside[l] && c0 + quad + 3 < c) v.w = a_source[l][c0 + 3];
+#endif
+            a_next[l] = v;
+        }
+#pragma unroll
+        for (int l = 0; l < B_LOADS; ++l) {
+            const int e = threadIdx.x + l * THREADS;
+            const int kk = e / (BN / 4), column = e % (BN / 4) * 4;
+            b_next[l] = c0 + kk < c && column0 + column < pitch
+                            ? *reinterpret_cast<const float4*>(b_source + (size_t)kk * pitch + column)
+                            : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+        b_source += (size_t)min(BK, c - c0) * pitch;
+        c0 += BK;
+        if (c0 < c) return;
+        c0 = 0;
+        if (++j == s) {
+            j = 0;
+            ++i;
+        }
+        aim();
+    };
+    auto store = [&](int buffer) {
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l) {
+            const int row = a_row + l * (THREADS / QUADS);
+            a_tile[buffer][quad][row] = a_next[l].x;
+            a_tile[buffer][quad + 1][row] = a_next[l].y;
+            a_tile[buffer][quad + 2][row] = a_next[l].z;
+            a_tile[buffer][quad + 3][row] = a_next[l].w;
+        }
+#pragma unroll
+        for (int l = 0; l < B_LOADS; ++l) {
+            const int e = threadIdx.x + l * THREADS;
+            *reinterpret_cast<float4*>(&b_tile[buffer][e / (BN / 4)][e % (BN / 4) * 4]) = b_next[l];
+        }
+    };
+
+    float sum[8][8] = {};
+    const int steps = r * s * ((c + BK - 1) / BK);
+    aim();
+    load();
+    store(0);
+    __syncthreads();
+    for (int step = 0; step < steps; ++step) {
+        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
+        if (step + 1 < steps) load();
+        multiply(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
+        if (step + 1 < steps) store((step + 1) % 2);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i8 = 0; i8 < 8; ++i8) {
+        const long long row = row0 + m_thread + i8 % 4 + i8 / 4 * 4 * LANES_M;
+        if (row >= pixels) continue;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int ko = column0 + n_thread + half * 4 * LANES_N;
+            float* target = out + row * k + ko;
+            const float* v = &sum[i8][half * 4];
+            if (k % 4 == 0) {
+                if (ko < k) *reinterpret_cast<float4*>(target) = make_float4(v[0], v[1], v[2], v[3]);
+            } else {
+#pragma unroll
+                for (int j4 = 0; j4 < 4; ++j4)
+                    if (ko + j4 < k) target[j4] = v[j4];
+            }
+        }
+    }
+}

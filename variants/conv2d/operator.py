@@ -1,0 +1,116 @@
+"""conv2d: cross-correlation of images with a bank of filters, as deep learning calls convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.operator import Operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2d(Operator):
+    """out[n,k,y,x] = sum over c,i,j of image[n,c,y*stride+i-padding,x*stride+j-padding] * weight[k,c,i,j].
+
+    Axes: n images of c channels and h x w pixels; k output channels; filters of r rows and s columns; the output has
+    p rows and q columns. The image counts as zero outside its borders. `layout` orders all three arrays.
+    """
+
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    r: int
+    s: int
+    stride: int = 1
+    padding: int = 0
+    layout: str = "nchw"
+
+    choices = {"layout": ("nchw", "nhwc")}
+    library = "torch"
+
+    @property
+    def p(self) -> int:
+        """Height of the output."""
+        return (self.h + 2 * self.padding - self.r) // self.stride + 1
+
+    @property
+    def q(self) -> int:
+        """Width of the output."""
+        return (self.w + 2 * self.padding - self.s) // self.stride + 1
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Physical axes of image and weight, outermost first."""
+        if self.layout == "nchw":
+            return {"image": "n c h w", "weight": "k c r s"}
+        return {"image": "n h w c", "weight": "k r s c"}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Physical axes of the output, outermost first."""
+        return {"out": "n k p q" if self.layout == "nchw" else "n p q k"}
+
+    def validate(self) -> None:
+        """Refuse a stride of 0, an empty filter and a filter that does not fit into the padded image."""
+        if self.stride < 1:
+            raise UsageError(f"conv2d: stride={self.stride} is not allowed; at least 1")
+        if self.r < 1 or self.s < 1:
+            raise UsageError(f"conv2d: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
+        height, width = self.h + 2 * self.padding, self.w + 2 * self.padding
+        if height < self.r or width < self.s:
+            raise UsageError(
+                f"conv2d: a filter of {self.r}x{self.s} does not fit into an image of {self.h}x{self.w} "
+                f"with padding {self.padding}; the output would be empty"
+            )
+
+    def flops(self) -> int:
+        """One multiplication and one addition per filter element and output element, padding included."""
+        return 2 * self.n * self.k * self.p * self.q * self.c * self.r * self.s
+
+    def reduction(self) -> int:
+        """Products added up per output element."""
+        return self.c * self.r * self.s
+
+    def reference(self, image: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """One matrix product per image and filter position, so that memory stays near one image at full size."""
+        channels_first = self.layout == "nchw"
+        if not channels_first:
+            image, weight = image.transpose(0, 3, 1, 2), weight.transpose(0, 3, 1, 2)
+        out = np.zeros((self.n, self.k, self.p * self.q))
+        border = ((0, 0), (self.padding, self.padding), (self.padding, self.padding))
+        for index in range(self.n):
+            padded = np.pad(image[index], border)
+            for i in range(self.r):
+                for j in range(self.s):
+                    rows = slice(i, i + (self.p - 1) * self.stride + 1, self.stride)
+                    columns = slice(j, j + (self.q - 1) * self.stride + 1, self.stride)
+                    out[index] += weight[:, :, i, j] @ padded[:, rows, columns].reshape(self.c, -1)
+        out = out.reshape(self.n, self.k, self.p, self.q)
+        return out if channels_first else np.ascontiguousarray(out.transpose(0, 2, 3, 1))
+
+    @classmethod
+    def examples(cls) -> Sequence[Conv2d]:
+        """Every filter shape, stride, padding and layout, with odd channels and sizes that no tile divides."""
+        return [
+            cls(n=1, c=1, h=1, w=1, k=1, r=1, s=1),
+            cls(n=3, c=37, h=13, w=11, k=41, r=1, s=1),
+            cls(n=2, c=20, h=8, w=6, k=68, r=1, s=1),
+            cls(n=2, c=11, h=19, w=17, k=13, r=3, s=3, padding=1),
+            cls(n=1, c=64, h=8, w=10, k=12, r=3, s=3, padding=1),
+            cls(n=3, c=3, h=21, w=37, k=7, r=3, s=3, stride=2),
+            cls(n=1, c=5, h=14, w=15, k=9, r=3, s=5, stride=3, padding=2),
+            cls(n=2, c=3, h=11, w=9, k=19, r=5, s=5, padding=2),
+            cls(n=1, c=2, h=13, w=15, k=5, r=7, s=7, stride=2, padding=3),
+            cls(n=2, c=1, h=35, w=51, k=29, r=11, s=11, stride=4, padding=1),
+            cls(n=1, c=1, h=1, w=1, k=3, r=1, s=1, layout="nhwc"),
+            cls(n=2, c=37, h=13, w=11, k=41, r=1, s=1, layout="nhwc"),
+            cls(n=2, c=11, h=19, w=17, k=13, r=3, s=3, padding=1, layout="nhwc"),
+            cls(n=1, c=24, h=9, w=10, k=68, r=3, s=3, stride=2, padding=1, layout="nhwc"),
+            cls(n=3, c=4, h=14, w=15, k=9, r=3, s=5, stride=3, padding=2, layout="nhwc"),
+            cls(n=1, c=3, h=35, w=51, k=7, r=11, s=11, stride=4, padding=3, layout="nhwc"),
+        ]

@@ -1,0 +1,144 @@
+// /// opbench
+// title     = "1x1 filters as a plain register-tiled matrix product on the image itself"
+// builds_on = "im2col_matmul"
+// tune      = { BM = [32, 64, 128], BN = [64, 128], BK = [8] }
+// define    = { PLANE4 = "1 if h * w % 4 == 0 else 0" }
+// requires  = ["layout == 'nchw'", "r == 1 and s == 1", "stride == 1", "padding == 0"]
+// launch    = [{ kernel = "conv2d_pointwise_gemm", grid = ["cdiv(k, BM) * cdiv(n * h * w, BN)"], block = ["BM * BN // 64"], args = ["weight", "image", "out", "k", "c", "n", "h * w"] }]
+// ///
+//
+// A 1x1 filter's im2col matrix is the image, so nothing is rearranged: [k][c] x [c][h*w] per image, with all images laid
+// side by side as columns, loaded 16 bytes at a time where 4 divides h*w. For few output channels memory limits it, else
+// the multiply-add rate.
+
+constexpr int THREADS = (BM / 8) * (BN / 8);
+constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
+constexpr int WARPS_N = BN / 64;
+constexpr int A_PITCH = BM + 4, B_PITCH = BN;
+constexpr int A_LOADS = BM * BK / THREADS;
+constexpr int B_LOADS = BN * BK / 4 / THREADS;  // float4 each
+
+// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes without conflict.
+__device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
+                                         float (&sum)[8][8]) {
+#pragma unroll
+    for (int kk = 0; kk < BK; ++kk) {
+        const float4 a0 = *reinterpret_cast<const float4*>(&a[kk][row]);
+        const float4 a1 = *reinterpret_cast<const float4*>(&a[kk][row + 4 * LANES_M]);
+        const float4 b0 = *reinterpret_cast<const float4*>(&b[kk][column]);
+        const float4 b1 = *reinterpret_cast<const float4*>(&b[kk][column + 4 * LANES_N]);
+        const float x[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
+        const float y[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+#pragma unroll
+            for (int j = 0; j < 8; ++j) sum[i][j] += x[i] * y[j];
+    }
+}
+
+// weight [k][depth], image [n][depth][plane], out [n][k][plane]
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+    conv2d_pointwise_gemm(const float* __restrict__ weight, const float* __restrict__ image, float* __restrict__ out,
+                          int k, int depth, int n, int plane) {
+    __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
+    __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
+    const long long columns = (long long)n * plane;
+    // Blocks that share columns run next to each other, so that the image comes from memory once.
+    const int tiles_m = (k + BM - 1) / BM;
+    const int row0 = blockIdx.x % tiles_m * BM;
+    const long long column0 = (long long)(blockIdx.x / tiles_m) * BN;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
+    const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
+
+    // Where this thread's columns lie in the image does not depend on the step; -1 marks a column beyond the end.
+    constexpr int POINTS = PLANE4 ? 1 : 4;
+    long long offset[POINTS];
+#pragma unroll
+    for (int o = 0; o < POINTS; ++o) {
+        const long long column = column0 + threadIdx.x % (BN / 4) * 4 + o;
+        offset[o] = column < columns ? column / plane * depth * plane + column % plane : -1;
+    }
+
+    // The left matrix is read along depth and stored transposed; 4 floats of padding keep those stores free of conflicts.
+    const int a_kk = threadIdx.x % BK, a_row = threadIdx.x / BK;
+    float a_next[A_LOADS];
+    float4 b_next[B_LOADS];
+    auto load = [&](int step) {
+        const int depth0 = step * BK;
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l) {
+            const int ko = row0 + a_row + l * (THREADS / BK);
+            a_next[l] = ko < k && depth0 + a_kk < depth ? weight[(size_t)ko * depth + depth0 + a_kk] : 0.0f;
+        }
+#pragma unroll
+        for (int l = 0; l < B_LOADS; ++l) {
+            const int e = threadIdx.x + l * THREADS;
+            const int d = depth0 + e / (BN / 4);
+            float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (d < depth) {
+                const float* source = image + (size_t)d * plane;
+#if PLANE4
+                if (offset[0] >= 0) v = *reinterpret_cast<const float4*>(source + offset[0]);
+#else
+                if (offset[0] >= 0) v.x = source[offset[0]];
+                if (offset[1] >= 0) v.y = source[offset[1]];
+                if (offset[2] >= 0) v.z = source[offset[2]];
+                if (offset[3] >= 0) v.w = source[offset[3]];
+#endif
+            }
+            b_next[l] = v;
+        }
+    };
+    auto store = [&](int buffer) {
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l) a_tile[buffer][a_kk][a_row + l * (THREADS / BK)] = a_next[l];
+#pragma unroll
+        for (int l = 0; l < B_LOADS; ++l) {
+            const int e = threadIdx.x + l * THREADS;
+            *reinterpret_cast<float4*>(&b_tile[buffer][e / (BN / 4)][e % (BN / 4) * 4]) = b_next[l];
+        }
+    };
+
+    float sum[8][8] = {};
+    const int steps = (depth + BK - 1) / BK;
+    load(0);
+    store(0);
+    __syncthreads();
+    for (int step = 0; step < steps; ++step) {
+        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
+        if (step + 1 < steps) load(step + 1);
+        multiply(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
+        if (step + 1 < steps) store((step + 1) % 2);
+        __syncthreads();
+    }
+    // A group of 4 columns stays within one image and is 16-byte aligned when 4 divides the plane.
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const long long column = column0 + n_thread + half * 4 * LANES_N;
+        if (PLANE4) {
+            if (column >= columns) continue;
+            const size_t ni = column / plane;
+            const size_t pixel = column % plane;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const int ko = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
+                if (ko >= k) continue;
+                const float* v = &sum[i][half * 4];
+                *reinterpret_cast<float4*>(out + (ni * k + ko) * plane + pixel) = make_float4(v[0], v[1], v[2], v[3]);
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                if (column + j >= columns) continue;
+                const size_t ni = (column + j) / plane;
+                const size_t pixel = (column + j) % plane;
+#pragma unroll
+                for (int i = 0; i < 8; ++i) {
+                    const int ko = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
+                    if (ko < k) out[(ni * k + ko) * plane + pixel] = sum[i][half * 4 + j];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+// /// opbench
+// title     = "the block's one filter staged in shared memory, CHANNELS input channels at a time"
+// builds_on = "naive_grid3d"
+// tune      = { BLOCK_X = [32], BLOCK_Y = [4, 8], CHANNELS = [16, 64] }
+// requires  = ["layout == 'nchw'", "4 * min(c, CHANNELS) * r * s <= 227 * 1024"]
+// launch    = [{ kernel = "conv2d_weights_shared", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"], shared = "4 * min(c, CHANNELS) * r * s" }]
+// ///
+//
+// A block computes one output channel, so all its threads want the same weight at the same time: a broadcast from shared
+// memory instead of a global load, with fixed short latency. Image loads stay in global memory and now limit it alone.
+
+// image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]; filter [CHANNELS][r][s]
+extern "C" __global__ void conv2d_weights_shared(const float* __restrict__ image, const float* __restrict__ weight,
+                                                 float* __restrict__ out, int n, int c, int h, int w, int k, int r,
+                                                 int s, int stride, int padding) {
+    extern __shared__ float filter[];
+    const int p = (h + 2 * padding - r) / stride + 1;
+    const int q = (w + 2 * padding - s) / stride + 1;
+    const int xo = blockIdx.x * BLOCK_X + threadIdx.x;
+    const int x0 = xo * stride - padding;
+    const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
+    for (size_t plane = blockIdx.z; plane < (size_t)n * k; plane += gridDim.z) {
+        const size_t ni = plane / k;
+        const size_t ko = plane % k;
+        for (int tile_p = blockIdx.y * BLOCK_Y; tile_p < p; tile_p += gridDim.y * BLOCK_Y) {
+            const int yo = tile_p + threadIdx.y;
+            const int y0 = yo * stride - padding;
+            const bool active = xo < q && yo < p;
+            float sum = 0.0f;
+            for (int c0 = 0; c0 < c; c0 += CHANNELS) {
+                const int channels = min(CHANNELS, c - c0);
+                const float* source = weight + (ko * c + c0) * r * s;
+                for (int e = thread; e < channels * r * s; e += BLOCK_X * BLOCK_Y) filter[e] = source[e];
+                __syncthreads();
+                for (int ci = 0; ci < channels && active; ++ci) {
+                    const float* channel = image + (ni * c + c0 + ci) * h * w;
+                    for (int i = 0; i < r; ++i) {
+                        const int y = y0 + i;
+                        if (y < 0 || y >= h) continue;
+                        for (int j = 0; j < s; ++j) {
+                            const int x = x0 + j;
+                            if (x < 0 || x >= w) continue;
+                            sum += channel[(size_t)y * w + x] * filter[(ci * r + i) * s + j];
+                        }
+                    }
+                }
+                __syncthreads();  // nobody may overwrite the filter while others still read it
+            }
+            if (active) out[(plane * p + yo) * q + xo] = sum;
+        }
+    }
+}
