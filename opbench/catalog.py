@@ -11,16 +11,8 @@ from typing import Any
 
 from opbench.errors import UsageError, unknown
 from opbench.operator import Operator
+from opbench.places import shipped
 from opbench.variant import Variant, docstring, read_variant
-
-PACKAGE = Path(__file__).parent
-
-
-def shipped(folder: str) -> Path:
-    """A folder that travels with opbench (variants, suites, reports): inside the wheel, else beside the package."""
-    inside = PACKAGE / "shipped" / folder
-    return inside if inside.is_dir() else PACKAGE.parent / folder
-
 
 class Catalog:
     """Operators and variants under some roots; each is read when first asked for."""

@@ -124,6 +124,27 @@ class Operator:
         """Small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
         raise NotImplementedError(f"{cls.__name__} defines no examples")
 
+    @classmethod
+    def random_problems(cls, seed: int, count: int) -> list[Operator]:
+        """Further small problems: axes of the examples shuffled among themselves, kept where they make sense."""
+        rng = np.random.default_rng([seed, zlib.crc32(cls.name.encode())])
+        pools = [{k: v for k, v in example.axes.items()} for example in cls.examples()]
+        largest = max((e.flops() or e.bytes()) for e in cls.examples())
+        found: list[Operator] = []
+        for _ in range(50 * count):
+            axes = {key: pools[int(rng.integers(len(pools)))][key] for key in pools[0]}
+            sizes = [k for k, v in axes.items() if isinstance(v, int) and v > 3]
+            axes |= {k: int(rng.integers(1, 2 * axes[k])) for k in sizes if rng.random() < 0.5}  # type: ignore[operator]
+            try:
+                problem = cls.from_axes(axes)
+            except UsageError:
+                continue
+            if (problem.flops() or problem.bytes()) <= 2 * largest and problem not in found:
+                found.append(problem)
+            if len(found) == count:
+                break
+        return found
+
     # What follows from it -----------------------------------------------------------------------------------------
 
     name: ClassVar[str] = ""

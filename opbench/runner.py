@@ -76,23 +76,22 @@ class _State:
 
 
 def run_suite(suite: Suite, options: RunOptions, tell: Tell = lambda progress: None,
-              ceilings: Callable[[Worker], dict[str, Any] | None] = lambda worker: None) -> Run:
+              ceilings: dict[str, Any] | None = None) -> Run:
     """Run a suite's cases and return what is on disk afterwards.
 
-    `ceilings` measures or recalls the device's limits once the worker is open. Raises EnvironmentFault when the
-    backend cannot be opened or the disk is full, UsageError when --resume does not fit the run in the folder.
+    `ceilings` are the device's measured limits, kept with the run. Raises EnvironmentFault when the backend cannot
+    be opened or the disk is full, UsageError when --resume does not fit the run in the folder.
     """
     finished = _earlier_results(suite, options)
     writer = RunWriter(options.out)
     worker = Worker(options.backend, options.roots, options.out / "worker.log", options.seed)
-    state = _State(suite, options, worker, writer, tell)
+    state = _State(suite, options, worker, writer, tell, ceilings)
     try:
         environment = worker.start()["environment"]
-        if not finished and not _has_header(options.out):
+        if not _has_header(options.out):
             writer.write("run", _header(suite, options, environment))
-        state.ceilings = ceilings(worker) if options.measure else None
-        if state.ceilings:
-            writer.write("ceilings", state.ceilings)
+            if ceilings:
+                writer.write("ceilings", ceilings)
         todo = [case for case in suite.cases if case.name not in finished]
         state.done = len(suite.cases) - len(todo)
         _build(state, todo)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from opbench.case import Case
-from opbench.catalog import Catalog, shipped
+from opbench.catalog import Catalog
+from opbench.places import shipped
 from opbench.errors import UsageError, unknown
 from opbench.operator import Operator
 from opbench.timing import TimingOptions

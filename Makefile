@@ -1,0 +1,63 @@
+# Everything a person or CI does here. `make` alone prints what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OPBENCH := $(BIN)/opbench
+SUITE ?= suites/quick.toml
+
+# With an NVIDIA driver, the CUDA extra that it can run; without a C++ compiler, one from a wheel.
+DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 | cut -d. -f1)
+CUDA := $(shell test "$(DRIVER)" -ge 580 2>/dev/null && echo cuda13 || { test "$(DRIVER)" -ge 525 2>/dev/null && echo cuda12; })
+COMPILER := $(shell command -v g++ clang++ >/dev/null || echo compiler)
+EMPTY :=
+EXTRAS = $(subst $(EMPTY) $(EMPTY),$(COMMA),$(strip $(1) $(CUDA) $(COMPILER)))
+COMMA := ,
+
+.PHONY: help
+help:  ## Print this
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+# One stamp per set of extras, so that each is installed once and again when pyproject.toml changes.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.quick: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(if $(call EXTRAS),[$(call EXTRAS)])'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,test)]'
+	@touch $@ $(VENV)/.quick
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,dev)]'
+	@touch $@ $(VENV)/.test $(VENV)/.quick
+
+.PHONY: quick test check lint format bench clean
+quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
+	$(OPBENCH) run $(SUITE)
+
+test: $(VENV)/.test  ## Install what is needed and run every test
+	$(BIN)/python -m pytest -n auto
+
+check: lint  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
+	$(OPBENCH) ladder --check reports/h200/full
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.dev  ## Format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## Write the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
+	$(BIN)/python -m pytest tests/bench --benchmark-enable --benchmark-only -p no:xdist
+
+clean:  ## Remove the environment, builds and caches of this tree (no run's results)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

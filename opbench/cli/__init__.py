@@ -1,0 +1,87 @@
+"""The command line: `opbench COMMAND`; tables on stdout, progress and warnings on stderr."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from opbench import __version__
+from opbench.errors import OpbenchError, UsageError, unknown
+
+COMMANDS = {
+    "list": ("listing", "Operators, variants, suites or cases that opbench knows."),
+    "run": ("running", "Check and measure a suite, or one file of your own, and write the report."),
+    "check": ("running", "Verdicts only, on the operators' examples and on random shapes."),
+    "report": ("reporting", "Write report.html and the PNGs of a run again."),
+    "ceiling": ("reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
+    "profile": ("profiling", "Run Nsight Compute or Nsight Systems on one case."),
+    "doctor": ("reporting", "What this machine has, what is missing and the command that mends it."),
+    "ladder": ("reporting", "Write variants/<operator>/README.md from committed runs."),
+    "profile-target": ("profiling", ""),
+}
+"""Command to its module and summary; a module is imported only when its command is used."""
+
+HIDDEN = ("profile-target",)
+
+EPILOG = """\b
+Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage · 3 environment (no GPU, no compiler, disk full)."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if name not in HIDDEN]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"opbench.cli.{COMMANDS[name][0]}")
+        command: click.Command = getattr(module, f"{name.replace('-', '_')}_command")
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise click.UsageError(unknown("command", args[0], self.list_commands(ctx), "opbench --help"))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="opbench")
+def cli() -> None:
+    """Check, time and compare CUDA implementations of one operator, with a GPU and without one."""
+
+
+def main() -> None:
+    """Entry point: turns every error of ours into one message and its exit code."""
+    try:
+        sys.exit(cli.main(standalone_mode=False) or 0)
+    except OpbenchError as error:
+        fail(str(error), error.exit_code)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        where = f" (opbench {error.ctx.info_name} --help)" if isinstance(error, click.UsageError) and error.ctx and error.ctx.parent else ""
+        fail(error.format_message() + where, UsageError.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        fail("interrupted; what was measured is kept, complete it with --resume", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        fail(f"{name}{error.strerror or error}; nothing that was measured is lost (opbench doctor)", 3)
+
+
+def fail(message: str, code: int) -> None:
+    """Print an error and leave."""
+    click.echo(f"opbench: {message}", err=True)
+    sys.exit(code)

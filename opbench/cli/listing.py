@@ -1,0 +1,63 @@
+"""`opbench list`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opbench.catalog import Catalog
+from opbench.places import shipped
+from opbench.variant import print_config
+
+WHAT = ("operators", "variants", "suites", "cases")
+
+
+@click.command("list")
+@click.argument("what", type=click.Choice(WHAT), default="operators")
+@click.argument("name", required=False)
+@click.option("--variants", "roots", multiple=True, type=click.Path(path_type=Path), help="A further folder laid out as variants/.")
+@click.option("--backend", default="auto", help="Whose problem sizes to expand: auto, cuda or cpu (for cases).")
+@click.option("--case", "cases", multiple=True, help="Only cases of this name or glob.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def list_command(what: str, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...], as_json: bool) -> None:
+    """List operators, variants [OPERATOR], suites or cases [SUITE] (default suite: quick)."""
+    rows = LISTERS[what](Catalog([r.resolve() for r in roots]), name, roots, backend, cases)
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        click.echo(f"{row['name']:{width}}  {row.get('title', '')}".rstrip())
+
+
+def _operators(catalog: Catalog, name: str | None, *_: Any) -> list[dict[str, Any]]:
+    return [{"name": o, "title": catalog.operator_title(o)} for o in catalog.operator_names()]
+
+
+def _variants(catalog: Catalog, name: str | None, *_: Any) -> list[dict[str, Any]]:
+    rows = []
+    for operator in [name] if name else catalog.operator_names():
+        for v in catalog.variants(operator):
+            rows.append({"name": v.id, "title": v.title, "builds_on": v.builds_on, "precision": v.precision,
+                         "configs": [print_config(c) for c in v.configs], "file": str(v.path)})
+    return rows
+
+
+def _suites(*_: Any) -> list[dict[str, Any]]:
+    import tomllib
+
+    paths = sorted(shipped("suites").glob("*.toml"))
+    return [{"name": f"suites/{p.name}", "title": tomllib.loads(p.read_text())["title"]} for p in paths]
+
+
+def _cases(catalog: Catalog, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...]) -> list[dict[str, Any]]:
+    from opbench.api import expand
+
+    suite, _, _ = expand(name or "quick", backend, cases, roots)
+    return [{"name": case.name} for case in suite.cases]
+
+
+LISTERS = {"operators": _operators, "variants": _variants, "suites": _suites, "cases": _cases}

@@ -1,0 +1,94 @@
+"""`opbench report`, `ceiling`, `ladder` and `doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from opbench.cli.running import print_table, progress_on_stderr
+
+
+@click.command("report")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--gpu", default="h200", show_default=True, help="Whose ceilings a cpu run's predictions use.")
+def report_command(run: Path, gpu: str) -> None:
+    """Write report.html and the PNGs of RUN (a run's folder) again and print its table."""
+    from opbench.frame import frame
+    from opbench.report import write_report
+    from opbench.results import read_run
+
+    found = read_run(run)
+    for path in write_report(found, found.folder, gpu):
+        click.echo(f"wrote {path}", err=True)
+    print_table(frame(found))
+
+
+@click.command("ceiling")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Keep the probes' run here.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def ceiling_command(out: Path | None, as_json: bool) -> None:
+    """Measure this GPU's limits afresh with the probes `copy`, `reread` and `fma` and remember them."""
+    import tempfile
+
+    from opbench import units
+    from opbench.probes import measure_ceilings
+
+    with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as tell:
+        _, ceilings = measure_ceilings(out or Path(scratch), tell)
+    if out:
+        (out / "ceilings.json").write_text(json.dumps(ceilings, indent=2) + "\n")
+    if as_json:
+        click.echo(json.dumps(ceilings, indent=2))
+        return
+    click.echo(f"{ceilings['gpu']}, measured")
+    for key, label, show in (
+        ("dram_bytes_per_s", "DRAM, read + write", units.byte_rate),
+        ("l2_bytes_per_s", "L2, read", units.byte_rate),
+        ("fp32_flops_per_s", "fp32 FMA", units.flop_rate),
+        ("launch_floor_s", "launch floor", units.time),
+    ):
+        click.echo(f"{label:20} {show(ceilings.get(key))}")
+
+
+@click.command("ladder")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when a file is stale.")
+def ladder_command(runs: tuple[Path, ...], only_check: bool) -> None:
+    """Write variants/<operator>/README.md, the ladder with its figures, from the runs named."""
+    from opbench.catalog import Catalog
+    from opbench.places import shipped
+    from opbench.report.ladder import ladder_readme
+    from opbench.results import read_run
+
+    catalog, found, stale = Catalog(), [read_run(r) for r in runs], []
+    for name in catalog.operator_names():
+        path = shipped("variants") / name / "README.md"
+        text = ladder_readme(name, catalog.operator_title(name), catalog.variants(name), found)
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(path)
+        if not only_check:
+            path.write_text(text)
+    for path in stale:
+        click.echo(f"{'stale' if only_check else 'wrote'} {path}", err=True)
+    if only_check and stale:
+        click.echo(f"mend with: opbench ladder {' '.join(map(str, runs))}", err=True)
+        click.get_current_context().exit(1)
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def doctor_command(as_json: bool) -> None:
+    """Show what this machine has, what is missing and the command that mends it."""
+    from rich.console import Console
+
+    from opbench import doctor
+
+    rows = doctor.diagnose()
+    if as_json:
+        click.echo(json.dumps(doctor.to_json(rows), indent=1))
+    else:
+        doctor.print_report(rows, Console())
+    click.get_current_context().exit(doctor.exit_code(rows))

@@ -1,0 +1,130 @@
+"""`opbench run` and `opbench check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opbench.runner import Progress, exit_code
+
+BACKENDS = click.Choice(["auto", "cuda", "cpu"])
+
+
+def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that `run` and `check` have in common."""
+    for option in (
+        click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only cases of this printed name or glob; repeatable."),
+        click.option("--variants", "roots", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
+                     help="A further folder laid out as variants/; repeatable."),
+        click.option("--seed", default=20260, show_default=True, help="Seed of the inputs."),
+        click.option("--json", "as_json", is_flag=True, help="Results as JSON on stdout in place of the table."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("run")
+@click.argument("target", metavar="SUITE|FILE.cu")
+@click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="The run's folder [default: reports/<time>-<suite>-<backend>].")
+@click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
+@click.option("--gpu", default="h200", show_default=True, help="Whose ceilings a cpu run's predictions use.")
+@shared_options
+def run_command(target: str, backend: str, out: Path | None, resume: bool, gpu: str, cases: tuple[str, ...],
+                roots: tuple[Path, ...], seed: int, as_json: bool) -> None:
+    """Check and measure SUITE (a file in suites/ or its name) or one FILE.cu of your own; write the report."""
+    from opbench import api
+    from opbench.frame import frame
+
+    if resume and out is None:
+        raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
+    with progress_on_stderr() as tell:
+        run = api.run(target, backend=backend, cases=cases, variants=roots, out=out, resume=resume, seed=seed, gpu=gpu,
+                      command=sys.argv[1:], tell=tell)
+    if as_json:
+        click.echo(json.dumps([asdict(r) for r in run.results]))
+    else:
+        print_table(frame(run))
+    for warning in run.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(f"report: {run.folder / 'report.html'}", err=True)
+    click.get_current_context().exit(exit_code(run.results))
+
+
+@click.command("check")
+@click.argument("targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|FILE.cu]...")
+@click.option("--backend", type=BACKENDS, default="cpu", show_default=True, help="Where cases run.")
+@click.option("--random", "random_shapes", default=3, show_default=True, help="How many random shapes per operator, besides its examples.")
+@shared_options
+def check_command(targets: tuple[str, ...], backend: str, random_shapes: int, cases: tuple[str, ...],
+                  roots: tuple[Path, ...], seed: int, as_json: bool) -> None:
+    """Check variants on the operators' examples and on random shapes; no times, no report."""
+    from opbench import api
+
+    with progress_on_stderr() as tell:
+        results = api.check(targets, backend=backend, cases=cases, variants=roots, random_shapes=random_shapes, seed=seed, tell=tell)
+    if as_json:
+        click.echo(json.dumps([asdict(r) for r in results]))
+    else:
+        _print_verdicts(results)
+    click.get_current_context().exit(exit_code(results))
+
+
+def _print_verdicts(results: list[Any]) -> None:
+    """One line per variant, and one per case that is not right."""
+    tally: dict[str, dict[str, int]] = {}
+    for r in results:
+        counts = tally.setdefault(f"{r.operator}/{r.variant}", {})
+        counts[r.status] = counts.get(r.status, 0) + 1
+    width = max((len(name) for name in tally), default=0)
+    for name, counts in tally.items():
+        click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()))
+    for r in results:
+        if r.status in ("wrong", "failed", "invalid"):
+            click.echo(f"{r.case}: {r.status}: {r.reason}\n    rerun: opbench check {r.operator}/{r.variant} --case '{r.case}'")
+
+
+def print_table(table: Any) -> None:
+    """The table of a run on stdout."""
+    from rich.console import Console
+
+    from opbench.report.terminal import print_table as show
+
+    show(table, Console())
+
+
+@contextmanager
+def progress_on_stderr() -> Iterator[Callable[[Progress], None]]:
+    """A progress bar when stderr is a terminal, else a line now and then."""
+    if not sys.stderr.isatty():
+        yield _plain_progress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting")
+        yield lambda p: bar.update(task, completed=p.done, total=p.total, description=f"{p.phase} {p.case}"[: console.width - 45])
+
+
+def _plain_progress() -> Callable[[Progress], None]:
+    shown = -1
+
+    def tell(progress: Progress) -> None:
+        nonlocal shown
+        tenth = 10 * progress.done // max(1, progress.total)
+        if tenth > shown:
+            shown = tenth
+            click.echo(f"{progress.done}/{progress.total} {progress.phase} {progress.case}", err=True)
+
+    return tell

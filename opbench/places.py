@@ -1,0 +1,48 @@
+"""Where things lie: what ships with opbench, and what is kept between runs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+PACKAGE = Path(__file__).parent
+
+
+def shipped(folder: str) -> Path:
+    """A folder that travels with opbench (variants, suites, reports): inside the wheel, else beside the package."""
+    inside = PACKAGE / "shipped" / folder
+    return inside if inside.is_dir() else PACKAGE.parent / folder
+
+
+def cache_folder(name: str) -> Path:
+    """A writable folder of the cache: $OPBENCH_CACHE, else ~/.cache/opbench, else one for this user in the temp folder."""
+    for root in _roots():
+        path = root / name
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if os.access(path, os.W_OK):
+                return path
+        except OSError:
+            continue
+    return Path(tempfile.mkdtemp(prefix="opbench-"))
+
+
+def _roots() -> list[Path]:
+    chosen = os.environ.get("OPBENCH_CACHE")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opbench"
+    return [Path(chosen)] if chosen else [home, Path(tempfile.gettempdir()) / f"opbench-{os.getuid()}"]
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that no reader ever sees half of it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

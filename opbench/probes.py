@@ -1,0 +1,58 @@
+"""The device's limits: measured by running the probes as ordinary cases, kept per GPU and driver."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from opbench import places
+from opbench.catalog import Catalog
+from opbench.ceiling import from_probes
+from opbench.errors import EnvironmentFault
+from opbench.results import Run
+from opbench.runner import RunOptions, Tell, run_suite
+from opbench.suite import read_suite
+
+KEPT_S = 7 * 24 * 3600.0
+"""Measured ceilings are trusted for a week: drivers and cooling change slowly."""
+
+
+def remembered() -> dict[str, Any] | None:
+    """The ceilings measured before on this GPU with this driver, if recent."""
+    path = _path()
+    try:
+        if time.time() - path.stat().st_mtime > KEPT_S:
+            return None
+        value: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value
+
+
+def _path() -> Path:
+    from opbench.backends.cuda import device_key
+
+    return places.cache_folder("ceilings") / f"{device_key()}.json"
+
+
+def measure_ceilings(out: Path, tell: Tell = lambda progress: None) -> tuple[Run, dict[str, Any]]:
+    """Run suites/ceilings.toml into `out` and derive the limits; raises EnvironmentFault when a probe fails."""
+    suite = read_suite(Path("ceilings"), Catalog(), "cuda")
+    run = run_suite(suite, RunOptions(backend="cuda", out=out, command=("ceiling",)), tell)
+    wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
+    if wrong:
+        raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
+    ceilings = from_probes(run.results)
+    environment = run.header["environment"]
+    ceilings = replace(ceilings, gpu=environment["gpu"], l2_bytes=environment["l2_bytes"])
+    value = ceilings.to_json()
+    places.write_atomically(_path(), json.dumps(value, indent=2).encode())
+    return run, value
+
+
+def ceilings_for_run(folder: Path, tell: Tell) -> dict[str, Any]:
+    """The remembered ceilings, else fresh ones measured into `folder`."""
+    return remembered() or measure_ceilings(folder / "ceilings", tell)[1]
