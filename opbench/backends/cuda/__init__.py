@@ -1,0 +1,159 @@
+"""The `cuda` backend: NVRTC compiles, the driver launches, events measure; CuPy serves library variants only."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from opbench.backends.base import Buffer, BuildRequest, Finding
+from opbench.backends.cuda import nvrtc
+from opbench.backends.cuda.clock import CudaClock
+from opbench.backends.cuda.driver import available
+from opbench.backends.cuda.memory import CudaBuffer
+from opbench.backends.cuda.nvml import Nvml
+from opbench.backends.cuda.program import CudaProgram
+from opbench.backends.cuda.session import ECC_ENABLED, Session, device_key
+from opbench.errors import EnvironmentFault
+from opbench.occupancy import DeviceLimits
+from opbench.operator import DTYPES
+
+__all__ = ["CudaBackend", "available", "device_key"]
+
+
+class CudaBackend:
+    """One GPU; opening it raises EnvironmentFault with the remedy where there is none."""
+
+    name = "cuda"
+    has_clock = True
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self._session = Session(ordinal)
+        self._nvml = Nvml(self._session.uuid)
+        self._clock: CudaClock | None = None
+        self._programs: dict[Path, CudaProgram] = {}
+        self.sm_count = self._session.sm_count
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """What bounds occupancy on this device."""
+        return self._session.limits
+
+    def clock(self) -> CudaClock:
+        """The clock of this device; opened at first use, as it takes memory of four times the L2."""
+        if self._clock is None:
+            self._clock = CudaClock(self._session, self._nvml)
+        return self._clock
+
+    def environment(self) -> dict[str, Any]:
+        """Device, driver, compiler and versions, as JSON; None where the machine does not say."""
+        session, settings = self._session, self._nvml.settings()
+        if settings["ecc"] is None:
+            settings["ecc"] = bool(session.attribute(ECC_ENABLED))
+        return {
+            "backend": self.name,
+            "gpu": session.name,
+            "uuid": session.uuid,
+            "compute_capability": "{}.{}".format(*session.capability),
+            "sm_count": session.sm_count,
+            "l2_bytes": session.l2_bytes,
+            "memory_bytes": session.memory_bytes,
+            "driver_cuda": "{}.{}".format(*session.cuda_version()),
+            "nvrtc": "{}.{}".format(*nvrtc.library().version),
+            "nvrtc_options": list(nvrtc.OPTIONS),
+            "cupy": _installed("cupy-cuda13x") or _installed("cupy-cuda12x") or _installed("cupy"),
+            "torch": _installed("torch"),
+            **settings,
+            "throttle": self._nvml.state().throttle,
+        }
+
+    def unsupported(self, request: BuildRequest) -> str | None:
+        """Why this GPU cannot run such a module, else None."""
+        wanted = request.compute_capability
+        if not wanted:
+            return None
+        major, minor = (int(part) for part in wanted.removesuffix("a").split("."))
+        have = self._session.capability
+        seen = f"this GPU has {have[0]}.{have[1]}"
+        if wanted.endswith("a") and have != (major, minor):
+            return f"needs compute capability {wanted}, whose features only {major}.{minor} has; {seen}"
+        if have < (major, minor):
+            return f"needs compute capability {wanted}; {seen}"
+        return None
+
+    def compile(self, request: BuildRequest) -> Path:
+        """Compile into the disk cache, or find it there; raises CompileError."""
+        return nvrtc.compile_cubin(request, self._session.architecture(request)).cubin
+
+    def load(self, request: BuildRequest) -> CudaProgram:
+        """Compile if need be and load."""
+        cubin = self.compile(request)
+        program = self._programs.get(cubin)
+        if program is None or not set(request.kernels) <= set(program.resources):
+            program = self._programs[cubin] = CudaProgram(self._session, cubin, request.kernels)
+        return program
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> CudaBuffer:
+        """A new poisoned buffer between guard bands; raises EnvironmentFault when memory is short."""
+        return CudaBuffer(self._session, name, shape, DTYPES[dtype])
+
+    def free(self, buffers: Mapping[str, Buffer]) -> None:
+        """Give the memory back, after all launches."""
+        self._session.driver.raw("cuStreamSynchronize")(self._session.stream)
+        for buffer in buffers.values():
+            cast(CudaBuffer, buffer).release()
+
+    def synchronize(self) -> list[Finding]:
+        """Wait for all launches; raises LaunchError, naming the kernels launched last, when one of them died."""
+        self._session.wait()
+        return []
+
+    # Library variants ---------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def stream(self) -> Any:
+        """This backend's stream as CuPy's: `with backend.stream:` sends a library's work to it."""
+        cupy = _cupy()
+        cupy.cuda.Device(self._session.ordinal).use()
+        stream, ordinal = self._session.stream.value or 0, self._session.ordinal
+        if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14; the older name is deprecated there
+            return cupy.cuda.Stream.from_external(_External(stream))
+        return cupy.cuda.ExternalStream(stream, ordinal)
+
+    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, Any]:
+        """The buffers as CuPy arrays on the same memory, with this backend's stream made CuPy's current one."""
+        cupy = _cupy()
+        self.stream.use()
+        views = {}
+        for name, buffer in buffers.items():
+            ours = cast(CudaBuffer, buffer)
+            memory = cupy.cuda.UnownedMemory(ours.pointer, ours.nbytes, ours, self._session.ordinal)
+            views[name] = cupy.ndarray(ours.shape, ours.dtype, cupy.cuda.MemoryPointer(memory, 0))
+        return views
+
+
+class _External:
+    """A stream handle in the CUDA stream protocol."""
+
+    def __init__(self, pointer: int) -> None:
+        self._pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._pointer
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise EnvironmentFault("CuPy is not installed; pip install 'opbench[cuda13]'") from error
+    return cupy
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,167 @@
+"""The CUDA driver's C interface through ctypes: prototypes, error names, and nothing that decides anything.
+
+A benchmark needs about forty driver calls. Calling them directly costs about a microsecond a launch, needs no compiled
+dependency, and gives every error code to opbench instead of to a library that opbench would have to second-guess.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_ushort, c_void_p
+from typing import Any
+
+from opbench.errors import EnvironmentFault, LaunchError
+
+CHECK_ON_CPU = "check correctness on the CPU with: opbench run SUITE --backend cpu"
+
+OUT_OF_MEMORY = 2
+INVALID_VALUE = 1
+NOT_FOUND = 500
+
+KINDS = {
+    1: "invalid value",
+    2: "out of device memory",
+    200: "invalid module",
+    209: "no code for this GPU",
+    218: "invalid PTX",
+    700: "illegal address",
+    701: "too many resources requested for launch",
+    702: "launch timed out",
+    710: "device-side assert",
+    714: "hardware stack error",
+    715: "illegal instruction",
+    716: "misaligned address",
+    717: "address in the wrong space",
+    718: "invalid program counter",
+    719: "launch failed",
+}
+"""What the driver's error numbers mean to someone who wrote a kernel."""
+
+LOST_CONTEXT = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
+"""After these no further call succeeds in this process."""
+
+# enum values of cuda.h
+STREAM_NON_BLOCKING = 1
+HOST_ALLOC_DEVICEMAP = 2
+LIMIT_PERSISTING_L2_CACHE_SIZE = 6
+FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3, 4
+FUNC_MAX_DYNAMIC_SHARED_BYTES = 8
+
+PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (POINTER(c_int),),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetUuid_v2": (c_char_p, c_int),
+    "cuDeviceTotalMem_v2": (POINTER(c_size_t), c_int),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxSetLimit": (c_int, c_size_t),
+    "cuCtxResetPersistingL2Cache": (),
+    "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
+    "cuModuleUnload": (c_void_p,),
+    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
+    "cuFuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
+    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
+    "cuFuncGetParamInfo": (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)),
+    "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
+    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
+    "cuMemsetD8Async": (c_uint64, c_ubyte, c_size_t, c_void_p),
+    "cuMemsetD16Async": (c_uint64, c_ushort, c_size_t, c_void_p),
+    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
+    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
+    "cuMemHostGetDevicePointer_v2": (POINTER(c_uint64), c_void_p, c_uint),
+    "cuMemFreeHost": (c_void_p,),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuStreamDestroy_v2": (c_void_p,),
+    "cuEventCreate": (POINTER(c_void_p), c_uint),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventSynchronize": (c_void_p,),
+    "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+    "cuEventDestroy_v2": (c_void_p,),
+}
+"""Arguments of every call that opbench makes; each returns a CUresult."""
+
+OPTIONAL = frozenset({"cuFuncGetParamInfo"})
+"""Calls that only newer drivers have (CUDA 12.4)."""
+
+
+class DriverError(LaunchError):
+    """A driver call that failed, with the driver's own number."""
+
+    def __init__(self, code: int, name: str, call: str, where: str = "") -> None:
+        self.code = code
+        kind = KINDS.get(code, name)
+        place = f" in {where}" if where else ""
+        lost = "; the GPU context is lost, so this process can run nothing more" if code in LOST_CONTEXT else ""
+        super().__init__(f"{kind}{place} ({call}: CUDA error {code}, {name}){lost}")
+
+
+class Driver:
+    """The driver library with its prototypes declared; `driver.call(name, …)` checks the result."""
+
+    def __init__(self, library: str = "libcuda.so.1") -> None:
+        self._library = ctypes.CDLL(library)
+        for name, arguments in PROTOTYPES.items():
+            function = getattr(self._library, name, None)
+            if function is None:
+                if name in OPTIONAL:
+                    continue
+                raise EnvironmentFault(f"the NVIDIA driver has no {name}; update it (CUDA 12 or newer)")
+            function.argtypes = arguments
+            function.restype = c_int
+
+    def raw(self, name: str) -> Any:
+        """The bare function, for calls whose cost matters."""
+        return getattr(self._library, name)
+
+    def has(self, name: str) -> bool:
+        """Whether this driver has an optional call."""
+        return hasattr(self._library, name)
+
+    def call(self, name: str, *arguments: Any, where: str = "") -> None:
+        """Call and raise DriverError when the result is not success."""
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise self.error(code, name, where)
+
+    def error(self, code: int, call: str, where: str = "") -> DriverError:
+        """The error for a result, with the driver's name for it."""
+        text = c_char_p()
+        self._library.cuGetErrorName(code, ctypes.byref(text))
+        return DriverError(code, (text.value or b"unknown error").decode(), call, where)
+
+    def get(self, name: str, kind: Any, *arguments: Any, where: str = "") -> Any:
+        """Call a function whose first argument is a pointer for its answer, and return the answer."""
+        answer = kind()
+        self.call(name, ctypes.byref(answer), *arguments, where=where)
+        return answer.value
+
+
+@functools.cache
+def available() -> str | None:
+    """Say why CUDA cannot be used here, or None; creates no context.
+
+    It calls cuInit, after which a forked child cannot use CUDA: workers are to be spawned.
+    """
+    try:
+        driver = Driver()
+    except OSError:
+        return f"no CUDA device (libcuda.so.1 not found: no NVIDIA driver); {CHECK_ON_CPU}"
+    except EnvironmentFault as fault:
+        return str(fault)
+    try:
+        driver.call("cuInit", 0)
+        count = driver.get("cuDeviceGetCount", c_int)
+    except DriverError as error:
+        return f"no CUDA device ({error}); {CHECK_ON_CPU}"
+    return None if count else f"no CUDA device; {CHECK_ON_CPU}"

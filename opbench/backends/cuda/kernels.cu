@@ -1,0 +1,67 @@
+// The harness's own kernels: guard bands, a cold L2, and a stream that waits for the host.
+
+typedef unsigned long long u64;
+
+static __device__ __forceinline__ u64 nanoseconds() {
+    u64 now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+
+// Compare two guard bands with their pattern: 16-bit words 0xFFF0 | tag, at even addresses, over the whole allocation.
+// `nearest[0]` and `nearest[1]` become the distance in bytes from the content to the closest changed byte in front of
+// it and behind it. The content may end at an odd address, hence bytes.
+extern "C" __global__ void opbench_compare_guards(const unsigned char* base, u64 guard, u64 content, unsigned tag,
+                                                  unsigned* nearest) {
+    const u64 stride = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < 2 * guard; i += stride) {
+        const bool behind = i >= guard;
+        const u64 at = behind ? content + i : i;
+        const unsigned want = at & 1 ? 0xFF : 0xF0 | tag;
+        if (base[at] != want) {
+            atomicMin(nearest + behind, (unsigned)(behind ? i - guard : guard - 1 - i));
+        }
+    }
+}
+
+// First half of a cold L2: writing more than it holds pushes out all that a kernel left there.
+extern "C" __global__ void opbench_fill(uint4* to, u64 count, unsigned value) {
+    const u64 stride = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+        to[i] = make_uint4(value, value, value, value);
+    }
+}
+
+// Second half: reading as much again leaves clean lines, so that no write-back of ours falls into the timed span.
+// The store never happens (the memory holds zeros) but keeps the loads alive.
+extern "C" __global__ void opbench_drain(const uint4* from, u64 count, unsigned* sink) {
+    const u64 stride = (u64)gridDim.x * blockDim.x;
+    unsigned sum = 0;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+        const uint4 v = from[i];
+        sum |= v.x | v.y | v.z | v.w;
+    }
+    if (sum == 0x9E3779B9u) *sink = sum;
+}
+
+// Hold the stream until the host writes `ticket` or a larger one to mapped memory; then everything behind it is already
+// queued and no launch latency is left to be measured. The limit breaks the deadlock with a callable that waits for the
+// stream; it is reported through `expired`.
+extern "C" __global__ void opbench_hold(volatile int* flag, volatile int* expired, int ticket, u64 limit) {
+    const u64 start = nanoseconds();
+    while (*flag < ticket) {
+        if (nanoseconds() - start > limit) {
+            *expired = ticket;
+            __threadfence_system();
+            return;
+        }
+    }
+}
+
+extern "C" __global__ void opbench_nothing() {}
+
+// A kernel of known length, to check a timer with.
+extern "C" __global__ void opbench_spin(u64 length) {
+    const u64 start = nanoseconds();
+    while (nanoseconds() - start < length) {}
+}

@@ -1,0 +1,109 @@
+"""Device memory with guard bands: what a kernel writes outside its tensors is seen."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from ctypes import byref, c_uint, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opbench.backends.cuda.driver import OUT_OF_MEMORY, DriverError
+from opbench.errors import EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from opbench.backends.cuda.session import Session
+
+GUARD_BYTES = 256 * 1024
+"""Before and after each tensor; wide enough for a whole row or tile too far, and a multiple of every alignment."""
+
+UNTOUCHED = 0xFFFFFFFF
+
+
+class CudaBuffer:
+    """Device memory for one tensor.
+
+    Guard bands hold 16-bit words 0xFFF1 to 0xFFFE: NaN in f64, f32, f16 and bf16, so a stray read poisons the result;
+    each buffer has its own word, so that even a copy from one guard band into another is seen.
+    """
+
+    _tags = itertools.count()
+
+    def __init__(self, session: Session, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.name, self.shape, self.dtype = name, shape, dtype
+        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self._session = session
+        self._tag = 1 + next(self._tags) % 14
+        words = (2 * GUARD_BYTES + self.nbytes + 1) // 2
+        self._base = reserve(session, 2 * words, f"buffer '{name}'")
+        session.driver.call("cuMemsetD16Async", self._base, 0xFFF0 | self._tag, words, session.stream)
+        self.poison()
+
+    @property
+    def pointer(self) -> int:
+        """Address of the first element on the device."""
+        if not self._base:
+            raise UsageError(f"buffer '{self.name}' was freed")
+        return self._base + GUARD_BYTES
+
+    def write(self, array: np.ndarray) -> None:
+        """Copy a C-contiguous host array of the same shape and dtype in."""
+        if array.shape != self.shape or array.dtype != self.dtype or not array.flags.c_contiguous:
+            raise UsageError(
+                f"buffer '{self.name}' takes a C-contiguous array {self.shape} of {self.dtype}, "
+                f"not {array.shape} of {array.dtype}"
+            )
+        self._session.driver.call(
+            "cuMemcpyHtoDAsync_v2", self.pointer, c_void_p(array.ctypes.data), self.nbytes, self._session.stream
+        )
+        self._session.wait()
+
+    def read(self) -> np.ndarray:
+        """Copy the content out, after all launches before it."""
+        array = np.empty(self.shape, self.dtype)
+        self._session.driver.call(
+            "cuMemcpyDtoHAsync_v2", c_void_p(array.ctypes.data), self.pointer, self.nbytes, self._session.stream
+        )
+        self._session.wait()
+        return array
+
+    def poison(self) -> None:
+        """Fill the content with 0xFF bytes (NaN in every float format)."""
+        self._session.driver.call("cuMemsetD8Async", self.pointer, 0xFF, self.nbytes, self._session.stream)
+
+    def damage(self) -> int | None:
+        """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
+        session = self._session
+        session.driver.call("cuMemsetD8Async", session.scratch, 0xFF, 8, session.stream)
+        sizes = (c_uint64(GUARD_BYTES), c_uint64(self.nbytes), c_uint(self._tag))
+        arguments = (c_uint64(self._base), *sizes, c_uint64(session.scratch))
+        session.launch("opbench_compare_guards", session.sm_count, 512, arguments)
+        nearest = (c_uint * 2)()
+        session.driver.call("cuMemcpyDtoHAsync_v2", byref(nearest), session.scratch, 8, session.stream)
+        session.wait()
+        before, behind = int(nearest[0]), int(nearest[1])
+        if before == behind == UNTOUCHED:
+            return None
+        return -1 - before if before < behind else self.nbytes + behind
+
+    def release(self) -> None:
+        """Give the memory back; harmless twice, and after the context was lost."""
+        base, self._base = self._base, 0
+        if base:
+            self._session.driver.raw("cuMemFree_v2")(base)
+
+
+def reserve(session: Session, nbytes: int, what: str) -> int:
+    """Allocate device memory; EnvironmentFault says how much was asked for and how much there is."""
+    try:
+        return int(session.driver.get("cuMemAlloc_v2", c_uint64, nbytes))
+    except DriverError as error:
+        if error.code != OUT_OF_MEMORY:
+            raise
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    session.driver.call("cuMemGetInfo_v2", byref(free), byref(total))
+    raise EnvironmentFault(
+        f"{what} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of {total.value / 1e9:.2f} GB "
+        "are free; choose a smaller problem"
+    )

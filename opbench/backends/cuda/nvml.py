@@ -1,0 +1,96 @@
+"""Clocks, power, heat and settings of one GPU from NVML; whatever is missing is None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opbench.timing import DeviceState
+
+THROTTLE_REASONS = {
+    0x01: "gpu_idle",
+    0x02: "applications_clocks_setting",
+    0x04: "sw_power_cap",
+    0x08: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+"""nvmlClocksEventReasons."""
+
+
+class Nvml:
+    """A handle on one GPU, or nothing where nvidia-ml-py or the permission is missing."""
+
+    def __init__(self, uuid: str) -> None:
+        self._library: Any = None
+        self._handle: Any = None
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            self._library = pynvml
+        except Exception:  # no package, no library, no permission, a MIG slice: all mean that nothing is known
+            self._library = None
+
+    def _ask(self, name: str, *arguments: int) -> Any:
+        """One question, or None when it cannot be answered."""
+        if self._library is None:
+            return None
+        try:
+            return getattr(self._library, name)(self._handle, *arguments)
+        except Exception:  # NVMLError of many kinds, or a function that this version does not have
+            return None
+
+    def state(self) -> DeviceState:
+        """Clocks and heat now."""
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return DeviceState(
+            sm_clock_hz=_scaled(self._ask("nvmlDeviceGetClockInfo", 1), 1e6),
+            memory_clock_hz=_scaled(self._ask("nvmlDeviceGetClockInfo", 2), 1e6),
+            temperature_c=_scaled(self._ask("nvmlDeviceGetTemperature", 0), 1.0),
+            power_w=_scaled(self._ask("nvmlDeviceGetPowerUsage"), 1e-3),
+            throttle=None if reasons is None else _named(int(reasons)),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What someone comparing two runs has to know of the GPU's configuration."""
+        return {
+            "driver": self._system("nvmlSystemGetDriverVersion"),
+            "ecc": _first(self._ask("nvmlDeviceGetEccMode"), bool),
+            "mig": _first(self._ask("nvmlDeviceGetMigMode"), bool),
+            "persistence": _maybe(self._ask("nvmlDeviceGetPersistenceMode"), bool),
+            "power_limit_w": _scaled(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+            "max_sm_clock_hz": _scaled(self._ask("nvmlDeviceGetMaxClockInfo", 1), 1e6),
+            "max_memory_clock_hz": _scaled(self._ask("nvmlDeviceGetMaxClockInfo", 2), 1e6),
+            "application_sm_clock_hz": _scaled(self._ask("nvmlDeviceGetApplicationsClock", 1), 1e6),
+        }
+
+    def _system(self, name: str) -> str | None:
+        try:
+            text = getattr(self._library, name)()
+        except Exception:  # the library is None, or refuses
+            return None
+        return text.decode() if isinstance(text, bytes) else str(text)
+
+
+def _maybe(value: Any, convert: Callable[[Any], Any]) -> Any:
+    return None if value is None else convert(value)
+
+
+def _scaled(value: Any, factor: float) -> float | None:
+    return None if value is None else float(value) * factor
+
+
+def _first(pair: Any, convert: Callable[[Any], Any]) -> Any:
+    """The current one of a (current, pending) pair."""
+    return None if not pair else convert(pair[0])
+
+
+def _named(bits: int) -> tuple[str, ...]:
+    return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)

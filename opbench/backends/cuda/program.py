@@ -1,0 +1,154 @@
+"""A loaded module: what its kernels use, and launches with every argument prepared."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opbench.backends.base import Buffer, KernelLaunch, KernelResources
+from opbench.backends.cuda.driver import (
+    FUNC_LOCAL_BYTES,
+    FUNC_MAX_DYNAMIC_SHARED_BYTES,
+    FUNC_MAX_THREADS,
+    FUNC_REGISTERS,
+    FUNC_SHARED_BYTES,
+    INVALID_VALUE,
+)
+from opbench.errors import LaunchError, unknown
+
+if TYPE_CHECKING:
+    from opbench.backends.cuda.session import Session
+
+Step = tuple[Any, tuple[Any, ...], str]
+"""A driver function, its arguments, and the kernel's name."""
+
+
+class CudaProgram:
+    """A compiled module on the device."""
+
+    def __init__(self, session: Session, cubin: Path, kernels: Sequence[str]) -> None:
+        self._session = session
+        module = session.load_module(cubin)
+        self._functions = {kernel: session.function(module, kernel) for kernel in kernels}
+        self.resources: Mapping[str, KernelResources] = {
+            kernel: self._resources(function) for kernel, function in self._functions.items()
+        }
+        self._dynamic_shared = dict.fromkeys(kernels, 0)
+
+    def _resources(self, function: c_void_p) -> KernelResources:
+        # Asking also loads the kernel: with lazy loading it would otherwise happen at the first launch.
+        registers, shared, local, threads = (
+            int(self._session.driver.get("cuFuncGetAttribute", c_int, attribute, function))
+            for attribute in (FUNC_REGISTERS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_MAX_THREADS)
+        )
+        return KernelResources(registers, shared, local, threads)
+
+    def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
+        """Return a callable that enqueues all launches in order; raises LaunchError for what cannot be launched."""
+        steps = [self._zero(x, buffers) if x.zero else self._kernel(x, buffers) for x in launches]
+        session = self._session
+        names = ", ".join(dict.fromkeys(name for _, _, name in steps if name))
+
+        def enqueue() -> None:
+            session.last = names
+            for call, arguments, name in steps:
+                if code := call(*arguments):
+                    raise session.driver.error(code, "launch", name)
+
+        return enqueue
+
+    def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Step:
+        buffer: Any = _buffer(launch.zero, buffers)
+        arguments = (c_uint64(buffer.pointer), ctypes.c_ubyte(0), c_size_t(buffer.nbytes), self._session.stream)
+        return self._session.driver.raw("cuMemsetD8Async"), arguments, ""
+
+    def _kernel(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Step:
+        if launch.kernel not in self._functions:
+            raise LaunchError(unknown("kernel", launch.kernel, self._functions))
+        self._check_geometry(launch)
+        function = self._functions[launch.kernel]
+        values = [_value(arg, launch, buffers) for arg in launch.args]
+        self._check_parameters(launch, function, values)
+        self._allow_shared(launch, function)
+        pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        pointers._values = values  # type: ignore[attr-defined]  # the array holds bare addresses: keep what they point to
+        geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
+        # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
+        arguments = (function, *geometry, self._session.stream, pointers, None)
+        return self._session.driver.raw("cuLaunchKernel"), arguments, launch.kernel
+
+    def _check_geometry(self, launch: KernelLaunch) -> None:
+        """Say in words what the driver would call 'invalid value'."""
+        name, session, resources = launch.kernel, self._session, self.resources[launch.kernel]
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        shapes = (("grid", launch.grid, session.grid_limit), ("block", launch.block, session.block_limit))
+        for what, sizes, limits in shapes:
+            for axis, size, limit in zip("xyz", sizes, limits, strict=True):
+                if not 1 <= size <= limit:
+                    raise LaunchError(f"{name}: {what}.{axis} = {size}; allowed 1 to {limit}")
+        if threads > session.limits.threads_per_block:
+            raise LaunchError(f"{name}: block of {threads} threads; the limit is {session.limits.threads_per_block}")
+        if threads > resources.max_threads:
+            raise LaunchError(
+                f"{name}: block of {threads} threads; this kernel's limit is {resources.max_threads} "
+                f"(it uses {resources.registers} registers per thread; or its __launch_bounds__ say so)"
+            )
+        limit = session.limits.shared_per_block
+        if launch.shared_bytes < 0 or resources.shared_bytes + launch.shared_bytes > limit:
+            raise LaunchError(
+                f"{name}: {resources.shared_bytes} + {launch.shared_bytes} bytes of static + dynamic shared memory "
+                f"per block; the limit is {limit}"
+            )
+
+    def _check_parameters(self, launch: KernelLaunch, function: c_void_p, values: Sequence[Any]) -> None:
+        """Compare with what the kernel takes: one argument too few and the driver would read past our array."""
+        driver = self._session.driver
+        sizes: list[int] = []
+        if not driver.has("cuFuncGetParamInfo"):
+            return
+        offset, size = c_size_t(), c_size_t()
+        while not (code := driver.raw("cuFuncGetParamInfo")(function, len(sizes), byref(offset), byref(size))):
+            sizes.append(size.value)
+        if code != INVALID_VALUE:
+            raise driver.error(code, "cuFuncGetParamInfo", launch.kernel)
+        given = [ctypes.sizeof(value) for value in values]
+        if given != sizes:
+            raise LaunchError(
+                f"{launch.kernel} takes {len(sizes)} arguments of {_listed(sizes)} bytes; "
+                f"the launch passes {len(given)} of {_listed(given)} (pointers 8, int and float 4)"
+            )
+
+    def _allow_shared(self, launch: KernelLaunch, function: c_void_p) -> None:
+        """Ask for more dynamic shared memory than a kernel gets unasked; never lower what an earlier bind got."""
+        total = launch.shared_bytes + self.resources[launch.kernel].shared_bytes
+        if total <= self._session.shared_without_opt_in or launch.shared_bytes <= self._dynamic_shared[launch.kernel]:
+            return
+        self._session.driver.call(
+            "cuFuncSetAttribute", function, FUNC_MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes, where=launch.kernel
+        )
+        self._dynamic_shared[launch.kernel] = launch.shared_bytes
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes)) or "no"
+
+
+def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
+    if name not in buffers:
+        raise LaunchError(unknown("buffer", name, buffers))
+    return buffers[name]
+
+
+def _value(arg: str | int | float, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Any:
+    """The C value of one argument."""
+    if isinstance(arg, str):
+        buffer: Any = _buffer(arg, buffers)
+        return c_uint64(buffer.pointer)
+    if isinstance(arg, float):
+        return c_float(arg)
+    if not -(2**31) <= arg < 2**31:
+        raise LaunchError(f"{launch.kernel}: argument {arg} does not fit a C int; pass its factors instead")
+    return c_int(arg)

@@ -1,0 +1,103 @@
+"""Theoretical occupancy: how many blocks fit on a multiprocessor, what stops one more, how full the GPU gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WARP = 32
+REGISTER_UNIT = 256
+"""Registers are given to a warp in multiples of this."""
+PARTITIONS = 4
+"""A multiprocessor's registers lie in four partitions, and a warp lives in one of them."""
+SHARED_UNIT = 128
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """What one multiprocessor holds and one block may ask for."""
+
+    name: str
+    sm_count: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    registers_per_sm: int
+    shared_per_sm: int
+    shared_per_block: int
+    """Static and dynamic together, with permission asked for."""
+    reserved_shared_per_block: int = 1024
+    threads_per_block: int = 1024
+
+
+KIB = 1024
+
+KNOWN = {
+    "sm_80": DeviceLimits("A100", 108, 2048, 32, 65536, 164 * KIB, 163 * KIB),
+    "sm_86": DeviceLimits("RTX 3090", 82, 1536, 16, 65536, 100 * KIB, 99 * KIB),
+    "sm_89": DeviceLimits("RTX 4090", 128, 1536, 24, 65536, 100 * KIB, 99 * KIB),
+    "sm_90": DeviceLimits("H200", 132, 2048, 32, 65536, 228 * KIB, 227 * KIB),
+}
+"""For machines without a GPU: CUDA C++ Programming Guide, technical specifications per compute capability; the number
+of multiprocessors is that of the product named."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How one launch fills a GPU."""
+
+    blocks_per_sm: int
+    warps_per_sm: int
+    occupancy: float
+    """Resident warps over the most that a multiprocessor holds."""
+    limiter: str
+    """What stops one more block: registers, shared memory, warps or blocks; joined by ' and ' on a tie."""
+    blocks_by: dict[str, int]
+    """Blocks per multiprocessor that each resource alone would allow."""
+    waves: float
+    """Grid over the blocks that are resident at once on the whole GPU."""
+    tail: float
+    """Share of the time that the last, partly filled wave takes when all blocks take equally long."""
+
+
+def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: int, blocks: int) -> Occupancy:
+    """Occupancy of `blocks` blocks of `threads` threads; `shared_bytes` is static and dynamic together.
+
+    NVIDIA's occupancy calculator for compute capability 7.0 and newer.
+    """
+    warps = _ceil(threads, WARP)
+    most_warps = limits.threads_per_sm // WARP
+    by = {
+        "registers": _by_registers(limits, warps, registers),
+        "shared memory": _by_shared(limits, shared_bytes),
+        "warps": most_warps // warps,
+        "blocks": limits.blocks_per_sm,
+    }
+    resident = min(by.values())
+    waves = blocks / (resident * limits.sm_count) if resident else 0.0
+    whole = int(waves)
+    return Occupancy(
+        blocks_per_sm=resident,
+        warps_per_sm=resident * warps,
+        occupancy=resident * warps / most_warps,
+        limiter=" and ".join(name for name, most in by.items() if most == resident),
+        blocks_by=by,
+        waves=waves,
+        tail=1 / (whole + 1) if waves > whole else 0.0,
+    )
+
+
+def _by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
+    """Blocks that the register file holds: whole warps within each partition."""
+    per_warp = _ceil(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
+    return limits.registers_per_sm // PARTITIONS // per_warp * PARTITIONS // warps
+
+
+def _by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
+    """Blocks that shared memory holds, each with what the driver keeps for itself."""
+    if shared_bytes > limits.shared_per_block:
+        return 0
+    per_block = _ceil(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
+    return limits.shared_per_sm // per_block if per_block else limits.blocks_per_sm
+
+
+def _ceil(value: int, unit: int) -> int:
+    return -(-value // unit)

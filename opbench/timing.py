@@ -1,0 +1,292 @@
+"""How long callables take, honestly: interleaved samples, a stop rule on the median's interval, warnings in words.
+
+Pure logic over a `Clock`: no GPU here, and a fake clock in the tests.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from opbench import stats
+
+NOISY_HALF_WIDTH = 0.02
+DRIFT = 0.01
+CLOCK_CHANGE = 0.03
+SHORT = 5.0
+"""A span below this many times an empty launch's is mostly launch."""
+
+HARMLESS_THROTTLE = frozenset({"gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed execution."""
+
+    seconds: float
+    held: bool = True
+    """Whether the stream really waited for the whole launch to be queued."""
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Clocks and heat at one moment; None where the device does not say."""
+
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttle: tuple[str, ...] | None = None
+    """Why the device runs below its highest clock."""
+
+
+class Clock(Protocol):
+    """The only source of times."""
+
+    timer: str
+    """How it measures, in words."""
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        """Time one execution with a cold cache; `hold` is off for a callable that waits for the device itself."""
+
+    def device_state(self) -> DeviceState:
+        """Clocks and heat now."""
+
+    def launch_floor(self) -> float:
+        """Seconds that this clock reads for an empty kernel."""
+
+
+class Warn(enum.StrEnum):
+    """What looked odd in a measurement."""
+
+    NOISY = "noisy"
+    TOO_SHORT = "too_short"
+    CLOCK_DRIFT = "clock_drift"
+    THROTTLED = "throttled"
+    FEW_SAMPLES = "few_samples"
+    NOT_HELD = "not_held"
+
+    @property
+    def advice(self) -> str:
+        """What it means and what to do."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Warn.NOISY: "the median is uncertain by more than 2 %; close other users of the GPU or give it a larger budget",
+    Warn.TOO_SHORT: "it takes less than 5 empty launches, so launching dominates; use a larger problem or batch",
+    Warn.CLOCK_DRIFT: "times or clocks moved while it was measured; warm up longer or lock clocks (nvidia-smi -lgc)",
+    Warn.THROTTLED: "the GPU slowed itself down for power or heat; improve cooling or lock lower clocks, and run again",
+    Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; give it a larger budget",
+    Warn.NOT_HELD: "it waits for the GPU itself, so its time includes the launch from the host",
+}
+
+
+@dataclass(frozen=True)
+class TimingOptions:
+    """When to stop, and how to warm up."""
+
+    mode: str = "cold"
+    warmup_runs: int = 3
+    warmup_s: float = 0.025
+    min_samples: int = 10
+    max_samples: int = 200
+    budget_s: float = 1.0
+    """Wall time of one case's samples."""
+    target: float = 0.005
+    """Relative half-width of the median's 95 % interval at which a case is done."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All samples of one case, in the order taken, with how they were taken."""
+
+    mode: str
+    timer: str
+    samples_s: tuple[float, ...]
+    median_s: float
+    low_s: float
+    high_s: float
+    quartiles_s: tuple[float, float]
+    coverage: float
+    """Probability that [low_s, high_s] covers the true median."""
+    stop_reason: str
+    """target, max_samples or budget."""
+    warmup_runs: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+    floor_s: float
+    warnings: tuple[Warn, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {**asdict(self), "warnings": [str(warning) for warning in self.warnings]}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Measurement:
+        """The inverse of `to_json`."""
+        lists = ("samples_s", "quartiles_s")
+        values = {**record, **{key: tuple(record[key]) for key in lists}}
+        for key in ("before", "after"):
+            state = dict(record[key])
+            if state.get("throttle") is not None:
+                state["throttle"] = tuple(state["throttle"])
+            values[key] = state
+        return cls(**{**values, "warnings": tuple(Warn(name) for name in record["warnings"])})
+
+
+@dataclass
+class _Contender:
+    """What is known of one callable while it is being measured."""
+
+    key: str
+    launch: Callable[[], None]
+    hold: bool
+    warmup_runs: int = 0
+    spent_s: float = 0.0
+    samples: list[float] = field(default_factory=list)
+    stop_reason: str = ""
+    before: DeviceState = DeviceState()
+    after: DeviceState = DeviceState()
+
+
+def measure(
+    clock: Clock,
+    launches: Mapping[str, Callable[[], None]],
+    options: TimingOptions | None = None,
+    *,
+    unheld: Collection[str] = (),
+    on_start: Callable[[str], None] = lambda key: None,
+    on_sample: Callable[[str, float], None] = lambda key, seconds: None,
+    now: Callable[[], float] = time.perf_counter,
+) -> dict[str, Measurement]:
+    """Measure contenders side by side: rounds of one sample each in random order, so that a drift hits all alike.
+
+    `on_start` is called before anything that may hang, `on_sample` after every sample, so that a dying process loses
+    nothing. `unheld` names the callables known to wait for the device; others are found out in the warm-up.
+    """
+    options = options or TimingOptions()
+    order = random.Random(options.seed)
+    floor_s = clock.launch_floor()
+    contenders = [_Contender(key, launch, key not in unheld) for key, launch in launches.items()]
+    for contender in contenders:
+        on_start(contender.key)
+        _warm_up(clock, contender, options, now)
+    running = list(contenders)
+    while running:
+        order.shuffle(running)
+        for contender in running:
+            on_start(contender.key)
+            began = now()
+            sample = clock.sample(contender.launch, hold=contender.hold)
+            contender.spent_s += now() - began
+            contender.hold = contender.hold and sample.held
+            contender.samples.append(sample.seconds)
+            on_sample(contender.key, sample.seconds)
+            contender.stop_reason = _stop_reason(contender.samples, contender.spent_s, options)
+            if contender.stop_reason:
+                contender.after = clock.device_state()
+        running = [contender for contender in running if not contender.stop_reason]
+    return {contender.key: _summary(clock, contender, options, floor_s) for contender in contenders}
+
+
+def _warm_up(clock: Clock, contender: _Contender, options: TimingOptions, now: Callable[[], float]) -> None:
+    """Run until caches, clocks and lazily loaded code are ready, for no longer than the budget.
+
+    The first two runs are never held: loading a kernel behind a held stream would deadlock (NVIDIA/nvbench issue 339).
+    """
+    began = now()
+    while True:
+        clock.sample(contender.launch, hold=False)
+        contender.warmup_runs += 1
+        spent_s = now() - began
+        ready = contender.warmup_runs >= options.warmup_runs and spent_s >= options.warmup_s
+        if contender.warmup_runs >= 2 and (ready or spent_s >= options.budget_s):
+            break
+    if contender.hold:
+        contender.hold = clock.sample(contender.launch, hold=True).held
+        contender.warmup_runs += 1
+    contender.before = clock.device_state()
+
+
+def _stop_reason(samples: list[float], spent_s: float, options: TimingOptions) -> str:
+    """Why a case is done, or an empty string; a case too slow for the minimum still gets three samples."""
+    n = len(samples)
+    if n >= options.min_samples:
+        interval = stats.median_interval(samples)
+        if interval.coverage >= 0.95 and _half_width(samples, interval) <= options.target:
+            return "target"
+    if n >= options.max_samples:
+        return "max_samples"
+    if n >= min(3, options.min_samples) and spent_s >= options.budget_s:
+        return "budget"
+    return ""
+
+
+def _half_width(samples: list[float], interval: stats.Interval) -> float:
+    """Half the interval's width over the median."""
+    middle = stats.median(samples)
+    return (interval.high - interval.low) / 2 / middle if middle > 0 else 0.0
+
+
+def _summary(clock: Clock, contender: _Contender, options: TimingOptions, floor_s: float) -> Measurement:
+    """Everything known of a finished contender."""
+    samples = contender.samples
+    interval = stats.median_interval(samples)
+    return Measurement(
+        mode=options.mode,
+        timer=clock.timer + (", stream held" if contender.hold else ", stream not held"),
+        samples_s=tuple(samples),
+        median_s=stats.median(samples),
+        low_s=interval.low,
+        high_s=interval.high,
+        quartiles_s=(stats.quantile(samples, 0.25), stats.quantile(samples, 0.75)),
+        coverage=interval.coverage,
+        stop_reason=contender.stop_reason,
+        warmup_runs=contender.warmup_runs,
+        before=asdict(contender.before),
+        after=asdict(contender.after),
+        floor_s=floor_s,
+        warnings=_warnings(contender, interval, floor_s, options),
+    )
+
+
+def _warnings(
+    contender: _Contender, interval: stats.Interval, floor_s: float, options: TimingOptions
+) -> tuple[Warn, ...]:
+    """What looks odd."""
+    samples = contender.samples
+    throttle = {*(contender.before.throttle or ()), *(contender.after.throttle or ())}
+    odd = {
+        Warn.NOISY: _half_width(samples, interval) > NOISY_HALF_WIDTH,
+        Warn.TOO_SHORT: stats.median(samples) < SHORT * floor_s,
+        Warn.CLOCK_DRIFT: _drifted(samples) or _clock_changed(contender.before, contender.after),
+        Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE),
+        Warn.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,
+        Warn.NOT_HELD: not contender.hold,
+    }
+    return tuple(warning for warning, seen in odd.items() if seen)
+
+
+def _drifted(samples: list[float]) -> bool:
+    """Whether the medians of the first and second half differ by more than 1 % and more than chance explains."""
+    half = len(samples) // 2
+    if half < 6:
+        return False
+    first, second = samples[:half], samples[-half:]
+    # 99 % intervals: at 95 % two halves of the same distribution are disjoint too often over a suite of hundreds.
+    a, b = stats.median_interval(first, 0.99), stats.median_interval(second, 0.99)
+    apart = a.high < b.low or b.high < a.low
+    return apart and abs(stats.median(second) / stats.median(first) - 1) > DRIFT
+
+
+def _clock_changed(before: DeviceState, after: DeviceState) -> bool:
+    """Whether the multiprocessors' clock differs between the ends of a measurement."""
+    if not before.sm_clock_hz or not after.sm_clock_hz:
+        return False
+    return abs(after.sm_clock_hz / before.sm_clock_hz - 1) > CLOCK_CHANGE
