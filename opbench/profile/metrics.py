@@ -1,0 +1,205 @@
+"""Which hardware counters answer which question, what each chip calls them, and the figures derived from them.
+
+Names were checked against the metric catalogues of CUPTI 13 for TU102 … GB202; a name that a chip lacks is not
+asked for there, because Nsight Compute refuses the whole command over one unknown metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+CHIPS = {
+    "7.5": "TU102", "8.0": "GA100", "8.6": "GA102", "8.7": "GA10B", "8.9": "AD102", "9.0": "GH100",
+    "10.0": "GB100", "10.3": "GB100", "12.0": "GB202",
+}  # fmt: skip
+"""Compute capability → the chip whose metric catalogue applies."""
+
+INTEGRATED = ("GA10B",)
+"""Chips without memory of their own, hence without `dram__bytes`."""
+
+TIME = "gpu__time_duration.sum"
+CLOCK = "sm__cycles_elapsed.avg.per_second"
+OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
+LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
+INSTRUCTIONS = "smsp__inst_executed.sum"
+
+TRAFFIC = {"dram_bytes": "dram__bytes.sum", "l2_bytes": "lts__t_bytes.sum", "l1_bytes": "l1tex__t_bytes.sum"}
+
+_OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+FP32 = {_OPS.format("fadd"): 1, _OPS.format("fmul"): 1, _OPS.format("ffma"): 2}
+FP64 = {_OPS.format("dadd"): 1, _OPS.format("dmul"): 1, _OPS.format("dfma"): 2}
+FP16 = {_OPS.format("hadd"): 2, _OPS.format("hmul"): 2, _OPS.format("hfma"): 4}
+"""Half instructions work on two packed values each."""
+PACKED_FP32 = {_OPS.format("fadd2"): 2, _OPS.format("fmul2"): 2, _OPS.format("ffma2"): 4}
+"""GB100 only (compute capability 10.x); without them its FP32 work reads up to half too low."""
+
+COUNTS = {
+    "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "global_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "global_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "global_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "bank_conflicts_load": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "bank_conflicts_store": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "local_load_instructions": "smsp__inst_executed_op_local_ld.sum",
+    "local_store_instructions": "smsp__inst_executed_op_local_st.sum",
+    "instructions": INSTRUCTIONS,
+}
+RATIOS = {
+    "bytes_per_sector_load": "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",
+    "bytes_per_sector_store": "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio",
+    "issue_active": "smsp__issue_active.avg.per_cycle_active",
+    "warps_eligible": "smsp__warps_eligible.avg.per_cycle_active",
+    "xu_pipe_share": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
+}
+STALLS = ("long_scoreboard", "short_scoreboard", "mio_throttle", "lg_throttle", "math_pipe_throttle", "barrier", "wait",
+          "not_selected", "selected", "branch_resolving", "no_instruction")  # fmt: skip
+_STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+_TENSOR = "sm__ops_path_tensor_src_{}.sum"
+_TENSOR_SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
+    "TU102": {"f16": ("fp16_bf16_tf32_dst_fp32", "fp16_dst_fp16")},
+    "GH100": {"f16": ("fp16",), "bf16": ("bf16_dst_fp32",), "tf32": ("tf32_dst_fp32",), "f64": ("fp64",)},
+}
+_TENSOR_USUAL: dict[str, tuple[str, ...]] = {
+    "f16": ("fp16_dst_fp16", "fp16_dst_fp32"),
+    "bf16": ("bf16_dst_fp32",),
+    "tf32": ("tf32_dst_fp32",),
+    "f64": ("fp64",),
+}
+
+
+def tensor_metrics(chip: str, precision: str) -> tuple[str, ...]:
+    """The counters of tensor-core work that a variant of this precision can do; they count FLOPs, an FMA as two.
+
+    An f32 variant is watched for tf32 work, as that is what its libraries silently use.
+    """
+    if chip not in CHIPS.values():
+        return ()
+    wanted = "tf32" if precision == "f32" else precision
+    sources = _TENSOR_SOURCES.get(chip, _TENSOR_USUAL).get(wanted, ())
+    return tuple(_TENSOR.format(source) for source in sources)
+
+
+def has_tensor_path(chip: str, precision: str) -> bool:
+    """Whether such a variant could do tensor work on that chip; unknown chips are taken to have one."""
+    return chip not in CHIPS.values() or bool(tensor_metrics(chip, precision))
+
+
+def chip_of(compute_capability: str) -> str:
+    """The chip whose names apply, such as "GH100" for "9.0"; empty when it is not known."""
+    return CHIPS.get(compute_capability.rstrip("af"), "")
+
+
+def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]:
+    """Metric names by the question that they answer, as this chip spells them."""
+    packed = tuple(PACKED_FP32) if chip == "GB100" else ()
+    traffic = tuple(name for field, name in TRAFFIC.items() if field != "dram_bytes" or chip not in INTEGRATED)
+    return {
+        "how long, at which clock": (TIME, CLOCK),
+        "how many bytes at each level": traffic,
+        "how much arithmetic on the CUDA cores": (*FP32, *FP64, *FP16, *packed),
+        "how much arithmetic on the tensor cores": tensor_metrics(chip, precision),
+        "how full": (OCCUPANCY, RATIOS["issue_active"], RATIOS["warps_eligible"]),
+        "coalesced": (*(COUNTS[f"global_{op}_{what}"] for op in ("load", "store") for what in ("requests", "sectors")),
+                      RATIOS["bytes_per_sector_load"], RATIOS["bytes_per_sector_store"]),
+        "bank conflicts": tuple(COUNTS[f] for f in ("shared_load_wavefronts", "shared_store_wavefronts",
+                                                    "bank_conflicts_load", "bank_conflicts_store")),
+        "spills": (COUNTS["local_load_instructions"], COUNTS["local_store_instructions"], INSTRUCTIONS),
+        "what warps wait for": (LATENCY, *(_STALL.format(reason) for reason in STALLS), RATIOS["xu_pipe_share"]),
+    }  # fmt: skip
+
+
+def metric_names(chip: str, precision: str = "f32") -> tuple[str, ...]:
+    """Every metric that `opbench profile` asks for, each once: about eight passes per kernel from GA100 to GB202."""
+    return tuple(dict.fromkeys(name for names in by_question(chip, precision).values() for name in names))
+
+
+@dataclass(frozen=True)
+class KernelCounters:
+    """What the profiler reported for one kernel launch, in base units; a missing metric is absent or None."""
+
+    name: str
+    grid: str
+    block: str
+    compute_capability: str
+    values: Mapping[str, float | None]
+
+    def get(self, metric: str) -> float | None:
+        """The value, None when the profiler had none."""
+        return self.values.get(metric)
+
+
+def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[str, Any]:
+    """The figures of a whole range: sums over its kernels, and means weighted by what each ratio is over."""
+    chip = chip_of(kernels[0].compute_capability) if kernels else ""
+    figures: dict[str, Any] = {"time_s": total(kernels, TIME)}
+    figures |= {field: total(kernels, name) for field, name in TRAFFIC.items()}
+    figures |= _flops(kernels, chip, precision)
+    figures |= {field: total(kernels, name) for field, name in COUNTS.items()}
+    for op in ("load", "store"):
+        requests, sectors = figures[f"global_{op}_requests"], figures[f"global_{op}_sectors"]
+        conflicts, wavefronts = figures[f"bank_conflicts_{op}"], figures[f"shared_{op}_wavefronts"]
+        field = f"bytes_per_sector_{op}"
+        figures[field] = weighted(kernels, RATIOS[field], COUNTS[f"global_{op}_sectors"])
+        figures[f"sectors_per_request_{op}"] = _divide(sectors, requests)
+        figures[f"bank_conflict_share_{op}"] = _divide(conflicts, wavefronts)
+    figures["achieved_occupancy"] = weighted(kernels, OCCUPANCY, TIME)
+    figures["sm_clock_hz"] = weighted(kernels, CLOCK, TIME)
+    for field in ("issue_active", "warps_eligible", "xu_pipe_share"):
+        figures[field] = weighted(kernels, RATIOS[field], TIME)
+    figures["stall_shares"] = _stall_shares(kernels)
+    return figures
+
+
+def _flops(kernels: Sequence[KernelCounters], chip: str, precision: str) -> dict[str, float | None]:
+    """FLOPs by unit and in all; the sum is missing when any part that could be non-zero is missing."""
+    fp32 = _instructions(kernels, FP32 | (PACKED_FP32 if chip == "GB100" else {}))
+    fp64, fp16 = _instructions(kernels, FP64), _instructions(kernels, FP16)
+    names = tensor_metrics(chip, precision)
+    tensor = _add([total(kernels, name) for name in names])
+    if not names and has_tensor_path(chip, precision):
+        tensor = None
+    parts = {"fp32_flops": fp32, "fp64_flops": fp64, "fp16_flops": fp16, "tensor_flops": tensor}
+    return {"flops": _add(list(parts.values())), **parts}
+
+
+def _instructions(kernels: Sequence[KernelCounters], weights: Mapping[str, int]) -> float | None:
+    counts = {name: total(kernels, name) for name in weights}
+    return _add([None if count is None else weights[name] * count for name, count in counts.items()])
+
+
+def _stall_shares(kernels: Sequence[KernelCounters]) -> dict[str, float] | None:
+    """For what share of its latency a warp waits for each reason; None unless the profiler gave the latency."""
+    latency = weighted(kernels, LATENCY, INSTRUCTIONS)
+    reasons = {reason: weighted(kernels, _STALL.format(reason), INSTRUCTIONS) for reason in STALLS}
+    if not latency:
+        return None
+    return {reason: value / latency for reason, value in reasons.items() if value is not None}
+
+
+def total(kernels: Sequence[KernelCounters], metric: str) -> float | None:
+    """The sum over all kernels; None when any of them lacks it, as a part is no total."""
+    return _add([kernel.get(metric) for kernel in kernels]) if kernels else None
+
+
+def weighted(kernels: Sequence[KernelCounters], metric: str, weight: str) -> float | None:
+    """The mean weighted by another metric; kernels of weight zero have no say, as their ratio is 0/0."""
+    pairs = [(kernel.get(metric), kernel.get(weight)) for kernel in kernels]
+    if any(mass is None or (value is None and mass > 0) for value, mass in pairs):
+        return None
+    mass = sum(m for _, m in pairs if m)
+    return sum(v * m for v, m in pairs if v is not None and m) / mass if mass else None
+
+
+def _add(parts: Sequence[float | None]) -> float | None:
+    present = [part for part in parts if part is not None]
+    return float(sum(present)) if len(present) == len(parts) else None
+
+
+def _divide(over: float | None, under: float | None) -> float | None:
+    """A ratio; nothing over nothing is missing."""
+    return over / under if over is not None and under else None

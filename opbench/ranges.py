@@ -1,0 +1,120 @@
+"""NVTX ranges of a run, and the names and colours that profilers and reports share; free when no tool is attached."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+DOMAIN = "opbench"
+SWITCH = "OPBENCH_NVTX"
+"""1 turns ranges on without a tool, 0 turns them off with one."""
+
+TOOL_VARIABLES = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
+TOOL_PREFIXES = ("NV_NSIGHT_", "NV_COMPUTE_PROFILER_")
+"""What Nsight Compute, Nsight Systems and CUPTI tools set in the environment of the program that they watch."""
+
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
+"""Okabe and Ito's colours without black: told apart by every kind of colour vision."""
+
+Phase = Literal["build", "check", "measure", "profile"]
+Range = contextlib.AbstractContextManager[Any]
+
+LONGEST_NAME = 120
+# A case name that `safe_name` maps without loss: config keys are upper case and axes lower case, so that one can see in
+# the flattened name where the config ends; a key holds no "-", so that its first "-" ends it.
+_PLAIN = re.compile(
+    r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+"
+    r"(\[[A-Z][A-Z0-9_]*=[A-Za-z0-9_-]+(,[A-Z][A-Z0-9_]*=[A-Za-z0-9_-]+)*\])?"
+    r"\(([a-z][A-Za-z0-9_]*=[A-Za-z0-9_-]+(,[a-z][A-Za-z0-9_]*=[A-Za-z0-9_-]+)*)?\)"
+)
+_NOTHING: Range = contextlib.nullcontext()
+
+
+def safe_name(case_name: str) -> str:
+    """A case's name as a range that needs no escape in any tool's filter, such as "matmul.tiled.TILE-16.m-64".
+
+    A name that would lose information or grow past 120 characters ends in a hash of the whole, so distinct cases keep
+    distinct names. Nsight's filters give a meaning to `@ , [ ] / * + $ \\`, and ncu's CSV to `:`.
+    """
+    parts = re.split(r"[/\[\](),]+", case_name)
+    flat = [re.sub(r"[^A-Za-z0-9_]", "-", part) for part in parts]
+    name = ".".join(part for part in flat if part)
+    if _PLAIN.fullmatch(case_name) and len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(case_name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    kept = name[: LONGEST_NAME - len(digest) - 1].rstrip(".")
+    return f"{kept}.{digest}" if kept else digest
+
+
+def colour(operator: str) -> str:
+    """The operator's colour as "#RRGGBB": the same in every run, tool and report."""
+    return PALETTE[int.from_bytes(hashlib.sha256(operator.encode()).digest()[:4]) % len(PALETTE)]
+
+
+def tool_attached(environment: Mapping[str, str] | None = None) -> str | None:
+    """The environment variable that shows a profiler to be attached to this process, else None."""
+    environment = os.environ if environment is None else environment
+    found = (key for key in environment if key in TOOL_VARIABLES or key.startswith(TOOL_PREFIXES))
+    return next((key for key in sorted(found) if environment[key]), None)
+
+
+def case_range(case_name: str, operator: str) -> Range:
+    """Around the launches of one case; this is the range that the commands of `opbench.profile` filter on."""
+    domain = _domain()
+    return _NOTHING if domain is None else _PushPop(domain, safe_name(case_name), colour(operator), "case")
+
+
+def phase_range(phase: Phase) -> Range:
+    """Around one phase of a case's life."""
+    domain = _domain()
+    return _NOTHING if domain is None else _PushPop(domain, phase, "#999999", phase)
+
+
+def run_range() -> Range:
+    """Around a whole run."""
+    domain = _domain()
+    return _NOTHING if domain is None else _PushPop(domain, "run", "#000000", "run")
+
+
+class _PushPop:
+    """A push/pop range of this thread."""
+
+    def __init__(self, domain: Any, message: str, rgb: str, category: str) -> None:
+        self._domain = domain
+        # With no tool behind the library this is None, and pushing None does nothing.
+        self._attributes = domain.get_event_attributes(message=message, color=_argb(rgb), category=category)
+
+    def __enter__(self) -> None:
+        self._domain.push_range(self._attributes)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._domain.pop_range()
+
+
+def _argb(rgb: str) -> int:
+    """An opaque NVTX colour; as an integer, because nvtx asks matplotlib for any other form."""
+    return 0xFF000000 | int(rgb[1:], 16)
+
+
+@functools.cache
+def _domain() -> Any | None:
+    """The NVTX domain, or None when nobody listens; decided at the first range, as nvtx caches the answer too."""
+    switch = os.environ.get(SWITCH, "")
+    if switch == "0" or (not switch and tool_attached() is None):
+        return None
+    try:
+        import nvtx
+    except ImportError:
+        warnings.warn("a profiler is attached but ranges are off: the package nvtx is missing (pip install nvtx)",
+                      RuntimeWarning, stacklevel=3)  # fmt: skip
+        return None
+    return nvtx.get_domain(DOMAIN)
