@@ -3,7 +3,11 @@
 // builds_on = "vec4_unrolled"
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 16], UNROLL = [4, 2, 1] }
 // where     = ["BLOCK * BLOCKS_PER_SM <= 4096"]
-// launch    = [{ kernel = "copy_grid_stride_vec4", grid = ["min(cdiv(n, 4 * BLOCK), sm_count * BLOCKS_PER_SM)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "copy_grid_stride_vec4"
+// grid   = ["min(cdiv(n, 4 * BLOCK), sm_count * BLOCKS_PER_SM)"]
+// block  = ["BLOCK"]
 // ///
 //
 // Blocks start once, so there is one start and one end in the whole run; in exchange the loads of a thread's next

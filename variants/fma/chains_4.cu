@@ -2,7 +2,12 @@
 // title     = "four independent chains at a time per thread; RESERVE_KIB as in one_chain"
 // builds_on = "one_chain"
 // tune      = { BLOCK = [128], UNROLL = [16], RESERVE_KIB = [96, 48, 0] }
-// launch    = [{ kernel = "fma_chains_4", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"], shared = "1024 * RESERVE_KIB" }]
+//
+// [[launch]]
+// kernel = "fma_chains_4"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
+// shared = "1024 * RESERVE_KIB"
 // ///
 //
 // Four FMAs are in flight per warp, as many as the four cycles of latency hold, so one or two warps per scheduler are

@@ -1,7 +1,12 @@
 // /// opbench
 // title     = "one dependent chain at a time per thread; RESERVE_KIB of shared memory per block keeps warps away"
 // tune      = { BLOCK = [128], UNROLL = [32], RESERVE_KIB = [96, 48, 0] }
-// launch    = [{ kernel = "fma_one_chain", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"], shared = "1024 * RESERVE_KIB" }]
+//
+// [[launch]]
+// kernel = "fma_one_chain"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
+// shared = "1024 * RESERVE_KIB"
 // ///
 //
 // The latency rung: every FMA waits for the one before it, four cycles, so a scheduler with w warps issues w / 4 per

@@ -3,14 +3,19 @@
 // builds_on = "grid3d"
 // tune      = { BLOCK = [256, 128, 512] }
 // requires  = ["n * c * p * q <= 4294966272"]
-// launch    = [{ kernel = "maxpool2d_flat_divmod", grid = ["cdiv(n * c * p * q, BLOCK)"], block = ["BLOCK"], args = ["x", "out", "n * c", "h", "w", "p", "q", "window", "stride", "padding"] }]
+//
+// [[launch]]
+// kernel = "maxpool2d_flat_divmod"
+// grid   = ["cdiv(n * c * p * q, BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "out", "n * c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
 // No thread but the last block's lies outside, whatever the planes' size, and warps run on from one row into the next,
 // so small planes are as fast as large ones. Limits: two integer divisions per output, some twenty instructions each,
 // and as before loads that wait for one another because the window's bounds are known at run time only.
-extern "C" __global__ void maxpool2d_flat_divmod(const float* __restrict__ x, float* __restrict__ out, int planes, int h,
-                                                 int w, int p, int q, int window, int stride, int padding) {
+extern "C" __global__ void maxpool2d_flat_divmod(const float* __restrict__ x, float* __restrict__ out, int planes,
+                                                 int h, int w, int p, int q, int window, int stride, int padding) {
   // x: planes h w; out: planes p q, fewer than 2^32 elements
   const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
   if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;

@@ -2,14 +2,19 @@
 // title    = "one thread per output, a grid dimension each for columns, rows and planes"
 // tune     = { BLOCK_X = [32, 64, 16], BLOCK_Y = [8, 4] }
 // requires = ["cdiv(p, BLOCK_Y) <= 65535"]
-// launch   = [{ kernel = "maxpool2d_grid3d", grid = ["cdiv(q, BLOCK_X)", "cdiv(p, BLOCK_Y)", "min(n * c, 65535)"], block = ["BLOCK_X", "BLOCK_Y"], args = ["x", "out", "n * c", "h", "w", "p", "q", "window", "stride", "padding"] }]
+//
+// [[launch]]
+// kernel = "maxpool2d_grid3d"
+// grid   = ["cdiv(q, BLOCK_X)", "cdiv(p, BLOCK_Y)", "min(n * c, 65535)"]
+// block  = ["BLOCK_X", "BLOCK_Y"]
+// args   = ["x", "out", "n * c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
 // The first rung: the mapping needs no division, and neighbours in a warp are neighbours in a row. The grid's third
 // dimension holds no more than 65535 blocks, so each strides over the planes. Limits: on small planes most threads of a
 // block lie outside; the window's bounds are known at run time only, so a thread waits for each load in turn.
-extern "C" __global__ void maxpool2d_grid3d(const float* __restrict__ x, float* __restrict__ out, int planes, int h, int w,
-                                            int p, int q, int window, int stride, int padding) {
+extern "C" __global__ void maxpool2d_grid3d(const float* __restrict__ x, float* __restrict__ out, int planes, int h,
+                                            int w, int p, int q, int window, int stride, int padding) {
   // x: planes h w; out: planes p q
   const int column = blockIdx.x * BLOCK_X + threadIdx.x;
   const int row = blockIdx.y * BLOCK_Y + threadIdx.y;

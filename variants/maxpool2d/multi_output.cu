@@ -5,7 +5,12 @@
 // where     = ["ROWS * COLUMNS <= 8"]
 // define    = { WINDOW = "window", STRIDE = "stride", PADDING = "padding", H = "h", W = "w", P = "p", Q = "q" }
 // requires  = ["n * c * p * q <= 4294966272"]
-// launch    = [{ kernel = "maxpool2d_multi_output", grid = ["cdiv(n * c * cdiv(p, ROWS) * cdiv(q, COLUMNS), BLOCK)"], block = ["BLOCK"], args = ["x", "out", "n * c"] }]
+//
+// [[launch]]
+// kernel = "maxpool2d_multi_output"
+// grid   = ["cdiv(n * c * cdiv(p, ROWS) * cdiv(q, COLUMNS), BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "out", "n * c"]
 // ///
 //
 // With 2x2 windows at stride 2 and COLUMNS = 2 a thread reads one float4 of each row and writes one float2: every
@@ -18,7 +23,7 @@ constexpr int ROW_GROUPS = (P + ROWS - 1) / ROWS;
 constexpr int NEEDED = (COLUMNS - 1) * STRIDE + WINDOW;  // input columns under a thread's outputs
 constexpr int INPUT_ROWS = (ROWS - 1) * STRIDE + WINDOW;
 constexpr int WIDTH = W % 4 == 0 && COLUMNS * STRIDE % 4 == 0 ? 4 : W % 2 == 0 && COLUMNS * STRIDE % 2 == 0 ? 2 : 1;
-constexpr int SHIFT = (WIDTH - PADDING % WIDTH) % WIDTH;  // columns loaded to the left of the first needed, to be aligned
+constexpr int SHIFT = (WIDTH - PADDING % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
 constexpr int VECTORS = (SHIFT + NEEDED + WIDTH - 1) / WIDTH;
 constexpr bool COLUMNS_INSIDE = PADDING == 0 && (COLUMN_GROUPS - 1) * COLUMNS * STRIDE + VECTORS * WIDTH <= W;
 constexpr bool ROWS_INSIDE = PADDING == 0 && (ROW_GROUPS - 1) * ROWS * STRIDE + INPUT_ROWS <= H;

@@ -4,14 +4,19 @@
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { WINDOW = "window", STRIDE = "stride", PADDING = "padding" }
 // requires  = ["n * c * p * q <= 4294966272"]
-// launch    = [{ kernel = "maxpool2d_window_constant", grid = ["cdiv(n * c * p * q, BLOCK)"], block = ["BLOCK"], args = ["x", "out", "n * c", "h", "w", "p", "q"] }]
+//
+// [[launch]]
+// kernel = "maxpool2d_window_constant"
+// grid   = ["cdiv(n * c * p * q, BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "out", "n * c", "h", "w", "p", "q"]
 // ///
 //
 // The loops over the window unroll, so all its loads are issued before the first comparison, and a window without
 // padding needs no bounds at all, because its last row and column lie inside by the definition of p and q. Limits: the
 // divisions; 4-byte loads, which at stride 2 use every second float of a sector per instruction; 4-byte stores.
-extern "C" __global__ void maxpool2d_window_constant(const float* __restrict__ x, float* __restrict__ out, int planes, int h,
-                                                     int w, int p, int q) {
+extern "C" __global__ void maxpool2d_window_constant(const float* __restrict__ x, float* __restrict__ out, int planes,
+                                                     int h, int w, int p, int q) {
   // x: planes h w; out: planes p q, fewer than 2^32 elements
   const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
   if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;

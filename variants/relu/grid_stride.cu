@@ -2,7 +2,11 @@
 // title     = "as many blocks as the device holds, each striding through the array"
 // builds_on = "scalar"
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 16, 32] }
-// launch    = [{ kernel = "relu_grid_stride", grid = ["min(cdiv(n, BLOCK), sm_count * BLOCKS_PER_SM)"], block = ["BLOCK"] }]
+//
+// [[launch]]
+// kernel = "relu_grid_stride"
+// grid   = ["min(cdiv(n, BLOCK), sm_count * BLOCKS_PER_SM)"]
+// block  = ["BLOCK"]
 // ///
 //
 // Blocks are started once instead of once per 256 elements, and the loop is independent of the grid's size (Harris,

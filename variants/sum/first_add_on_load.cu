@@ -2,13 +2,31 @@
 // title     = "the first addition happens while loading: two elements per thread"
 // builds_on = "sequential"
 // tune      = { BLOCK = [256, 512, 1024] }
-// launch    = [
-//   { kernel = "sum_first_add_on_load", grid = ["cdiv(n, (2 * BLOCK))"], block = ["BLOCK"], args = ["x", "partial", "n"] },
-//   { kernel = "sum_first_add_on_load", grid = ["cdiv(n, (2 * BLOCK) ** 2)"], block = ["BLOCK"], args = ["partial", "partial_2", "cdiv(n, (2 * BLOCK))"] },
-//   { kernel = "sum_first_add_on_load", grid = ["cdiv(n, (2 * BLOCK) ** 3)"], block = ["BLOCK"], args = ["partial_2", "partial", "cdiv(n, (2 * BLOCK) ** 2)"] },
-//   { kernel = "sum_first_add_on_load", grid = ["1"], block = ["BLOCK"], args = ["partial", "out", "cdiv(n, (2 * BLOCK) ** 3)"] },
-// ]
-// workspace = { partial = "cdiv(n, (2 * BLOCK))", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
+// workspace = { partial = "cdiv(n, 2 * BLOCK)", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
+//
+// [[launch]]
+// kernel = "sum_first_add_on_load"
+// grid   = ["cdiv(n, 2 * BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "partial", "n"]
+//
+// [[launch]]
+// kernel = "sum_first_add_on_load"
+// grid   = ["cdiv(n, (2 * BLOCK) ** 2)"]
+// block  = ["BLOCK"]
+// args   = ["partial", "partial_2", "cdiv(n, 2 * BLOCK)"]
+//
+// [[launch]]
+// kernel = "sum_first_add_on_load"
+// grid   = ["cdiv(n, (2 * BLOCK) ** 3)"]
+// block  = ["BLOCK"]
+// args   = ["partial_2", "partial", "cdiv(n, (2 * BLOCK) ** 2)"]
+//
+// [[launch]]
+// kernel = "sum_first_add_on_load"
+// grid   = ["1"]
+// block  = ["BLOCK"]
+// args   = ["partial", "out", "cdiv(n, (2 * BLOCK) ** 3)"]
 // ///
 //
 // Reduction 4 of Harris, "Optimizing Parallel Reduction in CUDA" (2007): half as many blocks and barriers per element,

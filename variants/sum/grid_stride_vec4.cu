@@ -3,17 +3,21 @@
 // builds_on = "shuffle"
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 2], UNROLL = [4, 2, 8, 1] }
 // where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
-// launch    = [
-//   { zero = "out" },
-//   { kernel = "sum_grid_stride_vec4", grid = ["min(cdiv(n, 4 * BLOCK), sm_count * BLOCKS_PER_SM)"], block = ["BLOCK"] },
-// ]
+//
+// [[launch]]
+// zero = "out"
+//
+// [[launch]]
+// kernel = "sum_grid_stride_vec4"
+// grid   = ["min(cdiv(n, 4 * BLOCK), sm_count * BLOCKS_PER_SM)"]
+// block  = ["BLOCK"]
 // ///
 //
-// Only as many blocks as the device holds: each thread sums thousands of elements in registers with UNROLL 16-byte loads
-// in flight (Harris' "multiple elements per thread"; Luitjens 2014 for the atomics), so the tree no longer costs
-// anything and about a thousand atomic additions are all that is left to join the blocks. Each of those rounds a total of
-// about sqrt(n) to half a unit in its last place: for n = 2^28, 1056 x 2^-10 at the very worst, thousands of times less
-// than is allowed. Their order differs from run to run, and so may the last bits. Limit: HBM, reading only.
+// Only as many blocks as the device holds: each thread sums thousands of elements in registers with UNROLL 16-byte
+// loads in flight (Harris' "multiple elements per thread"; Luitjens 2014 for the atomics), so the tree no longer costs
+// anything, and about a thousand atomic additions join the blocks. Each of those rounds a total of the order of sqrt(n)
+// to half a unit in its last place, 2^-10 for n = 2^28: together at the very worst 1, where the operator allows 100.
+// Their order differs from run to run, and so may the last bits. Limit: HBM, reading only.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);

@@ -1,18 +1,36 @@
 // /// opbench
 // title     = "tree in shared memory, interleaved addressing with a modulo"
 // tune      = { BLOCK = [256, 512, 1024] }
-// launch    = [
-//   { kernel = "sum_interleaved", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"], args = ["x", "partial", "n"] },
-//   { kernel = "sum_interleaved", grid = ["cdiv(n, BLOCK ** 2)"], block = ["BLOCK"], args = ["partial", "partial_2", "cdiv(n, BLOCK)"] },
-//   { kernel = "sum_interleaved", grid = ["cdiv(n, BLOCK ** 3)"], block = ["BLOCK"], args = ["partial_2", "partial", "cdiv(n, BLOCK ** 2)"] },
-//   { kernel = "sum_interleaved", grid = ["1"], block = ["BLOCK"], args = ["partial", "out", "cdiv(n, BLOCK ** 3)"] },
-// ]
 // workspace = { partial = "cdiv(n, BLOCK)", partial_2 = "cdiv(n, BLOCK ** 2)" }
+//
+// [[launch]]
+// kernel = "sum_interleaved"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "partial", "n"]
+//
+// [[launch]]
+// kernel = "sum_interleaved"
+// grid   = ["cdiv(n, BLOCK ** 2)"]
+// block  = ["BLOCK"]
+// args   = ["partial", "partial_2", "cdiv(n, BLOCK)"]
+//
+// [[launch]]
+// kernel = "sum_interleaved"
+// grid   = ["cdiv(n, BLOCK ** 3)"]
+// block  = ["BLOCK"]
+// args   = ["partial_2", "partial", "cdiv(n, BLOCK ** 2)"]
+//
+// [[launch]]
+// kernel = "sum_interleaved"
+// grid   = ["1"]
+// block  = ["BLOCK"]
+// args   = ["partial", "out", "cdiv(n, BLOCK ** 3)"]
 // ///
 //
-// Reduction 1 of Harris, "Optimizing Parallel Reduction in CUDA" (2007). A block leaves one partial sum; the same kernel
-// then sums the partial sums, four levels deep, as 256^4 exceeds every int. That is deterministic and a tree from end
-// to end, so its error grows with log n; one atomicAdd per block would serialise millions of them on one address.
+// Reduction 1 of Harris, "Optimizing Parallel Reduction in CUDA" (2007). A block leaves one partial sum; the same
+// kernel then sums the partial sums, four levels deep, as 256^4 exceeds every int. That is deterministic and a tree
+// from end to end, so its error grows with log n; one atomicAdd per block would queue millions of them at one address.
 // Limits: the active threads are scattered, so every warp runs every step, each with a slow modulo, and half of the
 // threads do nothing from the start.
 extern "C" __global__ void sum_interleaved(const float* __restrict__ x, float* __restrict__ out, int n) {

@@ -2,18 +2,36 @@
 // title     = "tree in shared memory, sequential addressing"
 // builds_on = "interleaved"
 // tune      = { BLOCK = [256, 512, 1024] }
-// launch    = [
-//   { kernel = "sum_sequential", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"], args = ["x", "partial", "n"] },
-//   { kernel = "sum_sequential", grid = ["cdiv(n, BLOCK ** 2)"], block = ["BLOCK"], args = ["partial", "partial_2", "cdiv(n, BLOCK)"] },
-//   { kernel = "sum_sequential", grid = ["cdiv(n, BLOCK ** 3)"], block = ["BLOCK"], args = ["partial_2", "partial", "cdiv(n, BLOCK ** 2)"] },
-//   { kernel = "sum_sequential", grid = ["1"], block = ["BLOCK"], args = ["partial", "out", "cdiv(n, BLOCK ** 3)"] },
-// ]
 // workspace = { partial = "cdiv(n, BLOCK)", partial_2 = "cdiv(n, BLOCK ** 2)" }
+//
+// [[launch]]
+// kernel = "sum_sequential"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "partial", "n"]
+//
+// [[launch]]
+// kernel = "sum_sequential"
+// grid   = ["cdiv(n, BLOCK ** 2)"]
+// block  = ["BLOCK"]
+// args   = ["partial", "partial_2", "cdiv(n, BLOCK)"]
+//
+// [[launch]]
+// kernel = "sum_sequential"
+// grid   = ["cdiv(n, BLOCK ** 3)"]
+// block  = ["BLOCK"]
+// args   = ["partial_2", "partial", "cdiv(n, BLOCK ** 2)"]
+//
+// [[launch]]
+// kernel = "sum_sequential"
+// grid   = ["1"]
+// block  = ["BLOCK"]
+// args   = ["partial", "out", "cdiv(n, BLOCK ** 3)"]
 // ///
 //
-// Reduction 3 of Harris, "Optimizing Parallel Reduction in CUDA" (2007): the active threads are the first ones, so whole
-// warps retire, there is no modulo, and neighbours read neighbouring banks. Levels as in `interleaved`. Limit: half of
-// the threads are idle after their load, which is the only one that they have in flight.
+// Reduction 3 of Harris, "Optimizing Parallel Reduction in CUDA" (2007): the active threads are the first ones, so
+// whole warps retire, there is no modulo, and neighbours read neighbouring banks. Levels as in `interleaved`. Limit:
+// half of the threads are idle after their load, which is the only one that they have in flight.
 extern "C" __global__ void sum_sequential(const float* __restrict__ x, float* __restrict__ out, int n) {
   // x: n; out: one sum per block
   __shared__ float tree[BLOCK];

@@ -2,13 +2,31 @@
 // title     = "warp shuffles instead of a tree in shared memory"
 // builds_on = "unrolled_last_warp"
 // tune      = { BLOCK = [256, 512, 1024] }
-// launch    = [
-//   { kernel = "sum_shuffle", grid = ["cdiv(n, (2 * BLOCK))"], block = ["BLOCK"], args = ["x", "partial", "n"] },
-//   { kernel = "sum_shuffle", grid = ["cdiv(n, (2 * BLOCK) ** 2)"], block = ["BLOCK"], args = ["partial", "partial_2", "cdiv(n, (2 * BLOCK))"] },
-//   { kernel = "sum_shuffle", grid = ["cdiv(n, (2 * BLOCK) ** 3)"], block = ["BLOCK"], args = ["partial_2", "partial", "cdiv(n, (2 * BLOCK) ** 2)"] },
-//   { kernel = "sum_shuffle", grid = ["1"], block = ["BLOCK"], args = ["partial", "out", "cdiv(n, (2 * BLOCK) ** 3)"] },
-// ]
-// workspace = { partial = "cdiv(n, (2 * BLOCK))", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
+// workspace = { partial = "cdiv(n, 2 * BLOCK)", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
+//
+// [[launch]]
+// kernel = "sum_shuffle"
+// grid   = ["cdiv(n, 2 * BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "partial", "n"]
+//
+// [[launch]]
+// kernel = "sum_shuffle"
+// grid   = ["cdiv(n, (2 * BLOCK) ** 2)"]
+// block  = ["BLOCK"]
+// args   = ["partial", "partial_2", "cdiv(n, 2 * BLOCK)"]
+//
+// [[launch]]
+// kernel = "sum_shuffle"
+// grid   = ["cdiv(n, (2 * BLOCK) ** 3)"]
+// block  = ["BLOCK"]
+// args   = ["partial_2", "partial", "cdiv(n, (2 * BLOCK) ** 2)"]
+//
+// [[launch]]
+// kernel = "sum_shuffle"
+// grid   = ["1"]
+// block  = ["BLOCK"]
+// args   = ["partial", "out", "cdiv(n, (2 * BLOCK) ** 3)"]
 // ///
 //
 // Values pass from register to register (Luitjens, "Faster Parallel Reductions on Kepler", 2014): five shuffles per

@@ -3,15 +3,23 @@
 // builds_on = "grid_stride_vec4"
 // tune      = { BLOCK = [256, 512], BLOCKS = [1056, 528, 264], UNROLL = [4, 2, 8] }
 // where     = ["BLOCK * BLOCKS <= 270336"]
-// launch    = [
-//   { kernel = "sum_to_partials", grid = ["min(cdiv(n, 4 * BLOCK), BLOCKS)"], block = ["BLOCK"], args = ["x", "partial", "n"] },
-//   { kernel = "sum_of_partials", grid = ["1"], block = ["1024"], args = ["partial", "out", "min(cdiv(n, 4 * BLOCK), BLOCKS)"] },
-// ]
 // workspace = { partial = "BLOCKS" }
+//
+// [[launch]]
+// kernel = "sum_to_partials"
+// grid   = ["min(cdiv(n, 4 * BLOCK), BLOCKS)"]
+// block  = ["BLOCK"]
+// args   = ["x", "partial", "n"]
+//
+// [[launch]]
+// kernel = "sum_of_partials"
+// grid   = ["1"]
+// block  = ["1024"]
+// args   = ["partial", "out", "min(cdiv(n, 4 * BLOCK), BLOCKS)"]
 // ///
 //
-// The same reading as the rung below, but the block sums go to a workspace and a second kernel adds them in index order:
-// no atomics, and the number of blocks does not depend on the GPU, so the same bits come out every time, everywhere.
+// The same reading as the rung below, but the block sums go to a workspace and a second kernel adds them in a fixed
+// order: no atomics, and the number of blocks does not depend on the GPU, so the same bits come out every time.
 // 1056 blocks are 8 on each of 132 SMs. The price is a second launch of a few microseconds. Limit: HBM, reading only.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll

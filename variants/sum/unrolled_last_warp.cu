@@ -2,13 +2,31 @@
 // title     = "the last six steps run in one warp without barriers of the block"
 // builds_on = "first_add_on_load"
 // tune      = { BLOCK = [256, 512, 1024] }
-// launch    = [
-//   { kernel = "sum_unrolled_last_warp", grid = ["cdiv(n, (2 * BLOCK))"], block = ["BLOCK"], args = ["x", "partial", "n"] },
-//   { kernel = "sum_unrolled_last_warp", grid = ["cdiv(n, (2 * BLOCK) ** 2)"], block = ["BLOCK"], args = ["partial", "partial_2", "cdiv(n, (2 * BLOCK))"] },
-//   { kernel = "sum_unrolled_last_warp", grid = ["cdiv(n, (2 * BLOCK) ** 3)"], block = ["BLOCK"], args = ["partial_2", "partial", "cdiv(n, (2 * BLOCK) ** 2)"] },
-//   { kernel = "sum_unrolled_last_warp", grid = ["1"], block = ["BLOCK"], args = ["partial", "out", "cdiv(n, (2 * BLOCK) ** 3)"] },
-// ]
-// workspace = { partial = "cdiv(n, (2 * BLOCK))", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
+// workspace = { partial = "cdiv(n, 2 * BLOCK)", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
+//
+// [[launch]]
+// kernel = "sum_unrolled_last_warp"
+// grid   = ["cdiv(n, 2 * BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "partial", "n"]
+//
+// [[launch]]
+// kernel = "sum_unrolled_last_warp"
+// grid   = ["cdiv(n, (2 * BLOCK) ** 2)"]
+// block  = ["BLOCK"]
+// args   = ["partial", "partial_2", "cdiv(n, 2 * BLOCK)"]
+//
+// [[launch]]
+// kernel = "sum_unrolled_last_warp"
+// grid   = ["cdiv(n, (2 * BLOCK) ** 3)"]
+// block  = ["BLOCK"]
+// args   = ["partial_2", "partial", "cdiv(n, (2 * BLOCK) ** 2)"]
+//
+// [[launch]]
+// kernel = "sum_unrolled_last_warp"
+// grid   = ["1"]
+// block  = ["BLOCK"]
+// args   = ["partial", "out", "cdiv(n, (2 * BLOCK) ** 3)"]
 // ///
 //
 // Reductions 5 and 6 of Harris, "Optimizing Parallel Reduction in CUDA" (2007): once 64 values are left, one warp
