@@ -69,7 +69,7 @@ def refuse_nested(environment: Mapping[str, str] | None = None) -> None:
     if variable := tool_attached(environment):
         raise EnvironmentFault(
             f"a profiler is already attached to this process ({variable} is set) and only one can own the counters; "
-            f"run opbench profile outside of it, or, if the variable is a left-over: env -u {variable} opbench profile …"
+            f"run opbench profile outside of it; if the variable is a left-over: env -u {variable} opbench profile …"
         )
 
 

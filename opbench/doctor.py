@@ -1,0 +1,314 @@
+"""`opbench doctor`: what this machine has, what is missing, and the command that mends it. No probe ever raises."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from opbench import __version__, places, units
+from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK
+from opbench.profile import tools
+from opbench.profile.commands import Tool
+from opbench.ranges import tool_attached
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+State = Literal["ok", "missing", "warning"]
+OLDEST_GCC = 10
+"""The cpu backend's headers use `__constinit`."""
+LEAST_FREE_BYTES = 1e9
+PROBE_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    seen: str
+    remedy: str = ""
+    """The command that mends it; empty when nothing need be done."""
+
+
+def diagnose() -> list[Row]:
+    """Look at everything that opbench can use on this machine."""
+    probes: list[tuple[str, Callable[[], Row]]] = [
+        ("Python", _python), ("opbench", _opbench), ("packages", _packages),
+        ("GPU", _gpu), ("NVRTC", _nvrtc), ("CuPy", _cupy), ("NVML", _nvml),
+        ("host compiler", _compiler),
+        ("Nsight Compute", lambda: _profiler("ncu")), ("Nsight Systems", lambda: _profiler("nsys")),
+        ("hardware counters", _counters), ("profiler attached", _attached),
+        ("cache", _cache), ("disk", _disk), ("terminal", _terminal),
+    ]  # fmt: skip
+    rows = [_guarded(name, probe) for name, probe in probes]
+    return [*rows, *_backends({row.name: row for row in rows})]
+
+
+def exit_code(rows: Sequence[Row]) -> int:
+    """0 when at least one backend works, else 3."""
+    works = any(row.state == "ok" for row in rows if row.name.startswith("backend "))
+    return EXIT_OK if works else EXIT_ENVIRONMENT
+
+
+def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as JSON."""
+    return [asdict(row) for row in rows]
+
+
+def print_report(rows: Sequence[Row], console: Console) -> None:
+    """The rows as a table, each remedy below what it mends."""
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = {"ok": "green", "missing": "red", "warning": "yellow"}
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for justify in ("left", "left"):
+        table.add_column(justify=justify, no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        seen = Text(row.seen)
+        if row.remedy:
+            seen.append(f"\n→ {row.remedy}", style="bold")
+        table.add_row(Text(row.name), Text(row.state, style=styles[row.state]), seen)
+    console.print(table)
+
+
+def _guarded(name: str, probe: Callable[[], Row]) -> Row:
+    try:
+        return probe()
+    except Exception as error:  # a broken library must not hide what the other probes see
+        return Row(name, "warning", f"could not be looked at: {type(error).__name__}: {error}")
+
+
+def _backends(rows: dict[str, Row]) -> list[Row]:
+    """Which backends work, from what they need."""
+    needs = {"cuda": ("GPU", "NVRTC"), "cpu": ("host compiler",)}
+    purpose = {"cuda": "checks and times", "cpu": "checks and counts traffic, needs no GPU"}
+    found = []
+    for backend, names in needs.items():
+        lacking = [rows[name] for name in names if rows[name].state == "missing"]
+        if lacking:
+            what = " and ".join(row.name for row in lacking)
+            found.append(Row(f"backend {backend}", "missing", f"needs {what}", lacking[0].remedy))
+        else:
+            found.append(Row(f"backend {backend}", "ok", purpose[backend]))
+    return found
+
+
+def _python() -> Row:
+    return Row("Python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _opbench() -> Row:
+    return Row("opbench", "ok", f"{__version__} at {places.PACKAGE}")
+
+
+def _packages() -> Row:
+    """What opbench's own metadata requires, so that no list need be kept in step."""
+    seen, lacking = [], []
+    for requirement in _requirements():
+        wanted = re.match(r"([A-Za-z0-9_.-]+)\s*(?:>=\s*([\d.]+))?", requirement)
+        if wanted is None:
+            continue
+        name, least = wanted[1], wanted[2] or "0"
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            lacking.append(f"{name}>={least}")
+            continue
+        seen.append(f"{name} {version}")
+        if _numbers(version) < _numbers(least):
+            lacking.append(f"{name}>={least}")
+    if lacking:
+        install = f"{sys.executable} -m pip install " + " ".join(f"'{name}'" for name in lacking)
+        return Row("packages", "missing", f"lacking {', '.join(lacking)}; has {', '.join(seen) or 'none'}", install)
+    return Row("packages", "ok", ", ".join(seen))
+
+
+def _requirements() -> list[str]:
+    try:
+        listed = importlib.metadata.requires("opbench") or []
+    except importlib.metadata.PackageNotFoundError:
+        # A source tree that is run without being installed.
+        project = tomllib.loads((places.PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+        listed = project["project"]["dependencies"]
+    return [requirement for requirement in listed if "extra ==" not in requirement]
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", version)[:3]]
+
+
+def _gpu() -> Row:
+    """The driver and its devices, asked through its own library: no CUDA package is needed."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Row("GPU", "missing", "no NVIDIA driver (libcuda.so.1)",
+                   "install NVIDIA's driver; in a container add --gpus all; without a GPU: --backend cpu")  # fmt: skip
+    if code := driver.cuInit(0):
+        return Row("GPU", "missing", f"the driver is there but cuInit fails with error {code}",
+                   "see what nvidia-smi says; after an update of the driver: reboot")  # fmt: skip
+    count, version = ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    if not count.value:
+        return Row("GPU", "missing", "the driver sees no GPU", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L")
+    names = ", ".join(_device(driver, ordinal) for ordinal in range(count.value))
+    cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return Row("GPU", "ok", f"{names}; driver {_driver_version()}, CUDA {cuda}")
+
+
+def _device(driver: ctypes.CDLL, ordinal: int) -> str:
+    name, major, minor = ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGetName(name, len(name), ordinal)
+    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, ordinal)
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, ordinal)
+    return f"{name.value.decode(errors='replace')} ({major.value}.{minor.value})"
+
+
+def _driver_version() -> str:
+    loaded = Path("/proc/driver/nvidia/version")
+    found = re.search(r"\d{3,}\.\d+(\.\d+)?", loaded.read_text(errors="replace")) if loaded.exists() else None
+    return found[0] if found else _first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+
+
+def _nvrtc() -> Row:
+    from opbench.backends.cuda import nvrtc
+    from opbench.errors import EnvironmentFault
+
+    try:
+        library = nvrtc.library()
+    except EnvironmentFault as fault:
+        what = str(fault).partition(";")[0]
+        return Row("NVRTC", "missing", what, f"{sys.executable} -m pip install 'opbench[cuda13]'")
+    newest = library.architectures()[-1]
+    version = ".".join(map(str, library.version))
+    return Row("NVRTC", "ok", f"{version}, up to sm_{newest}, at {library.path}")
+
+
+def _cupy() -> Row:
+    """Looked up, not imported: importing it takes seconds and the driver's memory."""
+    for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
+        try:
+            return Row("CuPy", "ok", f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return Row("CuPy", "missing", "not installed; only variants that call a library need it",
+               f"{sys.executable} -m pip install 'opbench[cuda13]'  # or [cuda12] for a driver below 580")  # fmt: skip
+
+
+def _nvml() -> Row:
+    if importlib.util.find_spec("pynvml") is None:
+        return Row("NVML", "missing", "the package nvidia-ml-py is not installed; clocks and throttling stay unseen",
+                   f"{sys.executable} -m pip install nvidia-ml-py")  # fmt: skip
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return Row("NVML", "missing", "no libnvidia-ml.so.1 here; it comes with NVIDIA's driver",
+                   "in a container add: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility")  # fmt: skip
+    return Row("NVML", "ok", f"nvidia-ml-py {importlib.metadata.version('nvidia-ml-py')}")
+
+
+def _compiler() -> Row:
+    """Any C++ compiler that the cpu backend can use."""
+    seen = []
+    usable = False
+    for name in ("g++", "clang++"):
+        if path := shutil.which(name):
+            version = _first_line([path, "-dumpfullversion", "-dumpversion"] if name == "g++" else [path, "--version"])
+            numbers = _numbers(version)
+            old = name == "g++" and bool(numbers) and numbers[0] < OLDEST_GCC
+            seen.append(f"{name} {'.'.join(map(str, numbers)) or version}{' (too old)' if old else ''}")
+            usable = usable or not old
+    if importlib.util.find_spec("ziglang") is not None:
+        seen.append(f"ziglang {importlib.metadata.version('ziglang')}")
+        usable = True
+    if usable:
+        return Row("host compiler", "ok", ", ".join(seen))
+    remedy = f"sudo apt-get install g++, or without root: {sys.executable} -m pip install 'opbench[compiler]'"
+    what = f"only {', '.join(seen)}" if seen else "no g++, no clang++, no ziglang"
+    return Row("host compiler", "missing", f"{what}; g++ {OLDEST_GCC} or newer is needed", remedy)
+
+
+def _profiler(tool: Tool) -> Row:
+    name = tools.FULL_NAMES[tool]
+    if (path := tools.locate(tool)) is None:
+        return Row(name, "missing", f"no {tool} on PATH nor where installers put it", tools.where_to_get(tool))
+    version = re.search(r"[Vv]ersion\s+([\d.]+)", _output([path, "--version"]))
+    if version is None:
+        return Row(name, "warning", f"{path} does not tell its version", f"{path} --version")
+    return Row(name, "ok", f"{version[1]} at {path}")
+
+
+def _counters() -> Row:
+    permission = tools.counter_permission()
+    if permission.allowed is None:
+        return Row("hardware counters", "warning", permission.seen)
+    if permission.allowed:
+        return Row("hardware counters", "ok", permission.seen)
+    return Row("hardware counters", "missing", permission.seen, "\n  ".join(tools.PERMISSION_LADDER))
+
+
+def _attached() -> Row:
+    if variable := tool_attached():
+        return Row(
+            "profiler attached", "warning", f"{variable} is set: times are not to be trusted", f"unset {variable}"
+        )
+    return Row("profiler attached", "ok", "none")
+
+
+def _cache() -> Row:
+    folder = places.cache_folder("")
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    seen = f"{folder}, {units.si(size, 'B')}"
+    if folder.is_relative_to(tempfile.gettempdir()) and "OPBENCH_CACHE" not in os.environ:
+        return Row("cache", "warning", f"{seen}; it is lost with the temp folder", "export OPBENCH_CACHE=FOLDER")
+    return Row("cache", "ok", seen)
+
+
+def _disk() -> Row:
+    free = shutil.disk_usage(Path.cwd()).free
+    seen = f"{units.si(free, 'B')} free in {Path.cwd()}"
+    if free < LEAST_FREE_BYTES:
+        return Row("disk", "warning", seen, "free some space, or write elsewhere with --out DIR")
+    return Row("disk", "ok", seen)
+
+
+def _terminal() -> Row:
+    encoding = (sys.stdout.encoding or "ascii").lower()
+    columns = shutil.get_terminal_size().columns
+    seen = f"{columns} columns, {encoding}" if sys.stdout.isatty() else f"no terminal (output is piped), {encoding}"
+    if "utf" not in encoding:
+        return Row("terminal", "warning", seen, "export PYTHONUTF8=1")
+    return Row("terminal", "ok", seen)
+
+
+def _output(argv: Sequence[str]) -> str:
+    """What a program prints, both streams; empty when it cannot run."""
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=PROBE_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
+
+
+def _first_line(argv: Sequence[str]) -> str:
+    return next(iter(_output(argv).strip().splitlines()), "of unknown version")
