@@ -2,41 +2,46 @@
 // title     = "b by columns: both operands transposed on the way into two shared buffers, warp tiles"
 // builds_on = "naive_col"
 // tune      = { BM = [64, 128, 256], BN = [64, 128, 256], BK = [8, 16], TM = [8], TN = [8, 16] }
-// where     = ["(BM, BN, TN) in ((64, 64, 8), (128, 128, 8), (128, 256, 16))"]
+// where     = [
+//   "(BM, BN) in ((64, 64), (128, 128), (128, 256))",
+//   "TN == (8 if BM * BN <= 128 * 128 else 16)",
+//   "(BM, BN, BK) != (128, 128, 16)",  # needs more than the 128 registers that two blocks per multiprocessor leave
+// ]
 // requires  = ["b_order == 'col'"]
-// launch    = [{ kernel = "matmul_column_major_b", grid = ["cdiv(m, BM) * cdiv(n, BN)"], block = ["BM * BN // (TM * TN)"] }]
+// launch    = [
+//   { kernel = "matmul_column_major_b", grid = ["cdiv(m, BM) * cdiv(n, BN)"], block = ["BM * BN // (TM * TN)"] },
+// ]
 // ///
 //
 // With b stored [n, k] both operands are contiguous along k, the axis that is summed: b is loaded as a is, by float4
 // along k, and turned on its way into shared memory, after which the loop is that of `warp_tile_double_buffer`. The
-// layout costs four scalar shared stores instead of one float4 store, and a narrower global access: BK / 4 lanes share a
-// row, so 64 contiguous bytes at BK = 16. Limit: as there, the multiply-adds. After CUTLASS's SIMT SGEMM "tn" layouts
+// layout costs four scalar shared stores instead of one float4 store, and a narrower global access: BK / 4 lanes share
+// a row, so 64 contiguous bytes at BK = 16. Limit: as there, the multiply-adds. After CUTLASS's SIMT SGEMM, layout "tn"
 // (A. Kerr et al., 2017).
 
 #define THREADS (BM * BN / (TM * TN))
+// Threads that shall reside on a multiprocessor; leaves 255, 128 or 168 registers for each.
+#define RESIDENT (TM * TN > 64 ? 256 : BM > 64 ? 512 : 384)
 #define LANES_M 8  // a warp is 8 x 4 threads, so its tile is (8 * TM) x (4 * TN)
 #define LANES_N 4
 #define WARPS_N (BN / (LANES_N * TN))
 #define A_PASSES (BM * BK / (4 * THREADS))  // float4 per thread and tile
 #define B_PASSES (BK * BN / (4 * THREADS))
+#define A_STEP (THREADS / (BK / 4))  // rows from one pass to the next
+#define B_STEP A_STEP
 
-// Column of (k, i) in a transposed tile. The lanes that store one float4 each along k would hit the same banks; the xor
+// Column of (k, i) in a transposed tile. Lanes that hold a float4 along k each would store to the same banks; the xor
 // spreads them over all 32 and, being a multiple of 4, keeps four neighbours together for float4 reads.
 __device__ __forceinline__ int swizzle(int k, int i) { return i ^ (k / 4 * (128 / BK)); }
 
-// Four neighbours of x [rows, cols] from (row, col), col a multiple of 4; zeros outside. `aligned`: cols % 4 == 0, so the
-// four are all inside or all outside, and 16-byte aligned.
-__device__ __forceinline__ float4 load4(const float* __restrict__ x, int row, int col, int rows, int cols,
-                                        bool aligned) {
-  float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  if (row >= rows || col >= cols) return v;
-  const float* p = x + (size_t)row * cols + col;
-  if (aligned) return *reinterpret_cast<const float4*>(p);
-  v.x = p[0];
-  if (col + 1 < cols) v.y = p[1];
-  if (col + 2 < cols) v.z = p[2];
-  if (col + 3 < cols) v.w = p[3];
-  return v;
+// Four neighbours, or zeros when they lie outside; p is 16-byte aligned.
+__device__ __forceinline__ float4 load4(const float* __restrict__ p, bool inside) {
+  return inside ? *reinterpret_cast<const float4*>(p) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+// Four neighbours of which only the first `left` exist; zeros for the others. p has any alignment.
+__device__ __forceinline__ float4 load_upto4(const float* __restrict__ p, int left) {
+  return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
 
 // A column of four values into a transposed tile [BK][width].
@@ -48,9 +53,9 @@ __device__ __forceinline__ void store_transposed(float* tile, int width, int k, 
   p[3 * width] = v.w;
 }
 
-// a [m, k], b [n, k], out [m, n]; a block computes BM x BN, a warp (8 * TM) x (4 * TN) of it, a thread TM x TN in groups of 4 x 4
-// that lie 4 * LANES_M rows and 4 * LANES_N columns apart.
-extern "C" __global__ void __launch_bounds__(THREADS, (TM * TN > 64 ? 256 : 512) / THREADS)
+// a [m, k], b [n, k], out [m, n]; a block computes BM x BN, a warp (8 * TM) x (4 * TN) of it, a thread TM x TN in
+// groups of 4 x 4 that lie 4 * LANES_M rows and 4 * LANES_N columns apart.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
 matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
                       int k) {
   static_assert(THREADS % 32 == 0 && BM % (LANES_M * TM) == 0 && BN % (LANES_N * TN) == 0, "whole warp tiles");
@@ -61,52 +66,66 @@ matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, 
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int tiles_n = (n + BN - 1) / BN;
   const int row0 = blockIdx.x / tiles_n * BM, col0 = blockIdx.x % tiles_n * BN;
-  // Lanes that differ in bit 0 read the same words of a, those that differ in bit 1 the same of b: a float4 read
-  // of a half-warp then takes one pass over the banks instead of two (the lane order of S. Gray's maxas).
+  // Lanes that differ in bit 0 read the same words of a, those that differ in bit 1 the same of b: a half-warp's
+  // float4 read then takes one pass over the banks instead of two (the lane order of S. Gray's maxas).
   const int y = warp / WARPS_N * LANES_M * TM + (lane / 2 % LANES_M) * 4;
   const int x = warp % WARPS_N * LANES_N * TN + (lane % 2 + lane / 16 * 2) * 4;
-  const bool a_aligned = k % 4 == 0, out_aligned = n % 4 == 0;
+  // A row length divisible by 4 makes four neighbours either all inside or all outside, and aligned.
+  const bool k_aligned = k % 4 == 0, n_aligned = n % 4 == 0;
 
+  // What this thread fetches: float4 number tid, tid + THREADS, ... of each tile, in order of rows.
+  const int a_row = tid / (BK / 4), a_k = tid % (BK / 4) * 4;
+  const float* a_from = a + (size_t)(row0 + a_row) * k + a_k;
+  const int a_rows = m - row0 - a_row;
+  const float* b_from = b + (size_t)(col0 + a_row) * k + a_k;
+  const int b_cols = n - col0 - a_row;
   float4 a_next[A_PASSES], b_next[B_PASSES];
-  const auto fetch = [&](int base) {
+  const auto fetch = [&](int k_left) {  // k_left: k that are not yet fetched
+    const int a_left = k_left - a_k;
+    if (k_aligned) {
 #pragma unroll
-    for (int p = 0; p < A_PASSES; ++p) {
-      const int i = tid + p * THREADS;
-      a_next[p] = load4(a, row0 + i / (BK / 4), base + i % (BK / 4) * 4, m, k, a_aligned);
-    }
+      for (int p = 0; p < A_PASSES; ++p)
+        a_next[p] = load4(a_from + (size_t)(p * A_STEP) * k, p * A_STEP < a_rows && a_left > 0);
+    } else {
 #pragma unroll
-    for (int p = 0; p < B_PASSES; ++p) {
-      const int i = tid + p * THREADS;
-      b_next[p] = load4(b, col0 + i / (BK / 4), base + i % (BK / 4) * 4, n, k, a_aligned);
+      for (int p = 0; p < A_PASSES; ++p)
+        a_next[p] = load_upto4(a_from + (size_t)(p * A_STEP) * k, p * A_STEP < a_rows ? a_left : 0);
     }
+    a_from += BK;
+    if (k_aligned) {
+#pragma unroll
+      for (int p = 0; p < B_PASSES; ++p)
+        b_next[p] = load4(b_from + (size_t)(p * B_STEP) * k, p * B_STEP < b_cols && a_left > 0);
+    } else {
+#pragma unroll
+      for (int p = 0; p < B_PASSES; ++p)
+        b_next[p] = load_upto4(b_from + (size_t)(p * B_STEP) * k, p * B_STEP < b_cols ? a_left : 0);
+    }
+    b_from += BK;
   };
   const auto stage = [&](int buffer) {
 #pragma unroll
-    for (int p = 0; p < A_PASSES; ++p) {
-      const int i = tid + p * THREADS;
-      store_transposed(a_tiles[buffer], BM, i % (BK / 4) * 4, i / (BK / 4), a_next[p]);
-    }
+    for (int p = 0; p < A_PASSES; ++p) store_transposed(a_tiles[buffer], BM, a_k, a_row + p * A_STEP, a_next[p]);
 #pragma unroll
-    for (int p = 0; p < B_PASSES; ++p) {
-      const int i = tid + p * THREADS;
-      store_transposed(b_tiles[buffer], BN, i % (BK / 4) * 4, i / (BK / 4), b_next[p]);
-    }
+    for (int p = 0; p < B_PASSES; ++p) store_transposed(b_tiles[buffer], BN, a_k, a_row + p * B_STEP, b_next[p]);
   };
 
-  float a_part[2][TM], b_part[2][TN];
+  alignas(16) float a_part[2][TM], b_part[2][TN];
   const auto read = [&](int slot, int buffer, int i) {
 #pragma unroll
     for (int r = 0; r < TM; r += 4)
       *reinterpret_cast<float4*>(&a_part[slot][r]) =
           *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, y) + r * LANES_M]);
+    // x has bit 4 clear and c * LANES_N no bit below it: each takes its part of the xor, the second at compile time.
+    const int low = swizzle(i, 0) % 16, high = swizzle(i, 0) / 16 * 16;
 #pragma unroll
     for (int c = 0; c < TN; c += 4)
       *reinterpret_cast<float4*>(&b_part[slot][c]) =
-          *reinterpret_cast<const float4*>(&b_tiles[buffer][i * BN + swizzle(i, x) + c * LANES_N]);
+          *reinterpret_cast<const float4*>(&b_tiles[buffer][i * BN + (x ^ low) + (c * LANES_N ^ high)]);
   };
 
-  float sum[TM][TN] = {};
-  fetch(0);
+  alignas(16) float sum[TM][TN] = {};
+  fetch(k);
   stage(0);
   __syncthreads();
   read(0, 0, 0);
@@ -114,7 +133,7 @@ matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, 
 #pragma unroll 1
   for (int base = 0; base < k; base += BK) {
     const bool more = base + BK < k;
-    if (more) fetch(base + BK);
+    if (more) fetch(k - base - BK);
 #pragma unroll
     for (int i = 0; i < BK; ++i) {
       if (i < BK - 1) {
@@ -141,8 +160,8 @@ matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, 
     for (int c = 0; c < TN; c += 4) {
       const int col = col0 + x + c * LANES_N;
       float* p = out + (size_t)row * n + col;
-      if (out_aligned) {
-        if (col < n) *reinterpret_cast<float4*>(p) = make_float4(sum[r][c], sum[r][c + 1], sum[r][c + 2], sum[r][c + 3]);
+      if (n_aligned) {
+        if (col < n) *reinterpret_cast<float4*>(p) = *reinterpret_cast<const float4*>(&sum[r][c]);
       } else {
 #pragma unroll
         for (int j = 0; j < 4; ++j)

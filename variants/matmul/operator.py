@@ -43,7 +43,7 @@ class Matmul(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Matmul]:
-        """Ones, primes, one more and one less than the tiles, in both orders of b; some rows 16-byte aligned, some not."""
+        """Ones, primes, one off the tiles, in both orders of b; some rows 16-byte aligned, some not."""
         sizes = [
             (1, 1, 1),
             (2, 3, 5),

@@ -2,33 +2,42 @@
 // title     = "TM rows of one column per thread in registers, over shared tiles"
 // builds_on = "shared_tile"
 // tune      = { BM = [64, 128], BN = [64], BK = [8, 16], TM = [8, 16] }
-// where     = ["BM * BN // TM <= 1024"]
+// where     = ["BK * TM % BN == 0", "BK * TM % BM == 0"]
 // requires  = ["b_order == 'row'", "cdiv(m, BM) <= 65535"]
-// launch    = [{ kernel = "matmul_register_tile_1d", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // TM"] }]
+// launch    = [
+//   { kernel = "matmul_register_tile_1d", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // TM"] },
+// ]
 // ///
 //
 // A thread keeps TM outputs of one column, so a value of b read once from shared memory serves TM multiply-adds: TM + 1
-// shared loads for TM multiply-adds instead of 2 * TM. The loads of a are broadcasts within the warp. Limit: still one
-// shared load per multiply-add. After "kernel 4" of S. Boehm, How to Optimize a CUDA Matmul Kernel (2022).
+// shared words for TM multiply-adds instead of 2 * TM. The words of a are broadcasts in the warp, and the compiler
+// fetches four of them along k at once. Limit: still one shared word per multiply-add. After "kernel 4" of S. Boehm,
+// How to Optimize a CUDA Matmul Kernel (2022).
 
 #define THREADS (BM * BN / TM)
+#define A_PASSES (BM * BK / THREADS)
+#define B_PASSES (BK * BN / THREADS)
 
 // a [m, k], b [k, n], out [m, n]; a block computes BM x BN, thread t the column t % BN and TM rows from (t / BN) * TM.
 extern "C" __global__ void __launch_bounds__(THREADS)
 matmul_register_tile_1d(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
                         int k) {
-  static_assert(BM * BK % THREADS == 0 || THREADS > BM * BK, "a tile is loaded in whole passes or in one");
+  static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "tiles are loaded in whole passes");
   __shared__ float a_tile[BM][BK];
   __shared__ float b_tile[BK][BN];
   const int row0 = blockIdx.y * BM, col0 = blockIdx.x * BN;
   const int x = threadIdx.x % BN, y = threadIdx.x / BN * TM;
   float sum[TM] = {};
   for (int base = 0; base < k; base += BK) {
-    for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
+#pragma unroll
+    for (int p = 0; p < A_PASSES; ++p) {
+      const int i = threadIdx.x + p * THREADS;
       const int row = row0 + i / BK, col = base + i % BK;
       a_tile[i / BK][i % BK] = row < m && col < k ? a[(size_t)row * k + col] : 0.0f;
     }
-    for (int i = threadIdx.x; i < BK * BN; i += THREADS) {
+#pragma unroll
+    for (int p = 0; p < B_PASSES; ++p) {
+      const int i = threadIdx.x + p * THREADS;
       const int row = base + i / BN, col = col0 + i % BN;
       b_tile[i / BN][i % BN] = row < k && col < n ? b[(size_t)row * n + col] : 0.0f;
     }

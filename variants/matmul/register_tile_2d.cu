@@ -4,20 +4,25 @@
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [8, 16], TM = [4, 8], TN = [4, 8] }
 // where     = ["(BM, BN, TM, TN) in ((64, 64, 4, 4), (128, 64, 8, 4), (128, 128, 8, 8))"]
 // requires  = ["b_order == 'row'", "cdiv(m, BM) <= 65535"]
-// launch    = [{ kernel = "matmul_register_tile_2d", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // (TM * TN)"] }]
+// launch    = [
+//   { kernel = "matmul_register_tile_2d", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // (TM * TN)"] },
+// ]
 // ///
 //
-// An outer product in registers: TM + TN shared loads feed TM * TN multiply-adds, so an 8x8 tile needs a quarter of a
-// load per multiply-add where the rung below needs one. The thread's columns lie BN / TN apart, which keeps the lanes of
-// a warp on neighbouring words of b (no bank conflicts) and the stores coalesced. Limit: scalar shared loads and the
+// An outer product in registers: TM + TN shared words feed TM * TN multiply-adds, so an 8x8 tile needs a quarter of a
+// word per multiply-add where the rung below needs one. The thread's columns lie BN / TN apart, which keeps the lanes
+// of a warp on neighbouring words of b (no bank conflicts) and the stores coalesced. Limit: scalar shared loads and the
 // index arithmetic of scalar global loads. After "kernel 5" of S. Boehm, How to Optimize a CUDA Matmul Kernel (2022),
 // and V. Volkov, Better Performance at Lower Occupancy (GTC 2010).
 
 #define THREADS_X (BN / TN)
 #define THREADS_Y (BM / TM)
 #define THREADS (THREADS_X * THREADS_Y)
+#define A_PASSES (BM * BK / THREADS)
+#define B_PASSES (BK * BN / THREADS)
 
-// a [m, k], b [k, n], out [m, n]; a block computes BM x BN, thread (x, y) rows y + i * THREADS_Y, columns x + j * THREADS_X.
+// a [m, k], b [k, n], out [m, n]; a block computes BM x BN, thread (x, y) the rows y, y + THREADS_Y, ... and the
+// columns x, x + THREADS_X, ...
 extern "C" __global__ void __launch_bounds__(THREADS)
 matmul_register_tile_2d(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
                         int k) {
@@ -29,12 +34,14 @@ matmul_register_tile_2d(const float* __restrict__ a, const float* __restrict__ b
   float sum[TM][TN] = {};
   for (int base = 0; base < k; base += BK) {
 #pragma unroll
-    for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
+    for (int p = 0; p < A_PASSES; ++p) {
+      const int i = threadIdx.x + p * THREADS;
       const int row = row0 + i / BK, col = base + i % BK;
       a_tile[i / BK][i % BK] = row < m && col < k ? a[(size_t)row * k + col] : 0.0f;
     }
 #pragma unroll
-    for (int i = threadIdx.x; i < BK * BN; i += THREADS) {
+    for (int p = 0; p < B_PASSES; ++p) {
+      const int i = threadIdx.x + p * THREADS;
       const int row = base + i / BN, col = col0 + i % BN;
       b_tile[i / BN][i % BN] = row < k && col < n ? b[(size_t)row * n + col] : 0.0f;
     }

@@ -1,0 +1,34 @@
+"""cuBLAS through CuPy: the library to compare with.
+
+/// opbench
+title     = "cuBLAS gemm through CuPy, full float32"
+precision = "f32"
+modules   = ["cupy", "cupy.cublas"]
+requires  = ["m * n > 1"]
+///
+
+`cupy.cublas` is listed because importing it is what loads libcublas; without the library that import fails. For a
+single output CuPy does not call cuBLAS at all but multiplies and sums, hence `requires`. The compute type is set at
+every call: it is global in CuPy, and an environment variable (CUPY_TF32) could otherwise turn float32 into TF32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def bind(problem: Any, buffers: dict[str, Any]) -> Callable[[], None]:
+    """A call that enqueues out = a @ b on the current stream; b stored by columns is passed as a transposed view."""
+    import cupy
+    from cupy._core import _routines_linalg as linalg
+
+    a, b, out = buffers["a"], buffers["b"], buffers["out"]
+    if problem.b_order == "col":
+        b = b.T
+
+    def run() -> None:
+        linalg.set_compute_type(cupy.float32, linalg.COMPUTE_TYPE_FP32)
+        cupy.matmul(a, b, out=out)
+
+    return run
