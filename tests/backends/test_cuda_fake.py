@@ -1,0 +1,362 @@
+"""The cuda backend on a driver made of host memory, so that its logic is tested without a GPU.
+
+The fake is compiled with the real cuda.h, so that a wrong symbol name does not link and a wrong prototype does not
+compile. It runs what is queued at once; kernels are C functions found by name. What only a GPU can show is in
+test_cuda_device.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opbench.backends.base import BuildRequest, KernelLaunch
+from opbench.backends.cuda import CudaBackend, nvrtc, session
+from opbench.backends.cuda.driver import Driver, DriverError
+from opbench.backends.cuda.memory import GUARD_BYTES
+from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
+from opbench.timing import TimingOptions, measure
+
+FAKE = r"""
+#include <cuda.h>
+#include <stdlib.h>
+#include <string.h>
+#undef cuEventElapsedTime
+CUresult cuEventElapsedTime(float* ms, CUevent start, CUevent stop);
+
+static CUresult broken = CUDA_SUCCESS;   // what a kernel that died leaves behind
+static volatile int *flag, *expired;     // of a hold that nobody has released yet
+static int ticket, clock_ticks, launches;
+
+CUresult cuInit(unsigned f) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int* v) { *v = 13050; return CUDA_SUCCESS; }
+CUresult cuDeviceGetCount(int* n) { *n = 1; return CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice* d, int o) { *d = o; return o ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS; }
+CUresult cuDeviceGetName(char* s, int n, CUdevice d) { strncpy(s, "Fake", n); return CUDA_SUCCESS; }
+CUresult cuDeviceGetUuid(CUuuid* u, CUdevice d) { memset(u->bytes, 0xab, 16); return CUDA_SUCCESS; }
+CUresult cuDeviceTotalMem(size_t* n, CUdevice d) { *n = 1 << 30; return CUDA_SUCCESS; }
+CUresult cuDeviceGetAttribute(int* v, CUdevice_attribute a, CUdevice d) {
+    switch (a) {
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
+        case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: *v = 1024; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: *v = 64; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: *v = 2147483647; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: *v = 65535; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: *v = 49152; break;
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *v = 132; break;
+        case CU_DEVICE_ATTRIBUTE_ECC_ENABLED: *v = 1; break;
+        case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *v = 1000; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *v = 2048; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *v = 9; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *v = 0; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: *v = 233472; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: *v = 65536; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *v = 232448; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: *v = 32; break;
+        case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: *v = 1024; break;
+        default: return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice d) { *c = (CUcontext)&broken; return CUDA_SUCCESS; }
+CUresult cuCtxSetCurrent(CUcontext c) { return CUDA_SUCCESS; }
+CUresult cuCtxSetLimit(CUlimit l, size_t v) { return CUDA_ERROR_UNSUPPORTED_LIMIT; }
+CUresult cuCtxResetPersistingL2Cache(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+CUresult cuGetErrorName(CUresult e, const char** s) {
+    *s = e == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR";
+    return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult e, const char** s) { *s = "words"; return CUDA_SUCCESS; }
+CUresult cuModuleLoadData(CUmodule* m, const void* image) {
+    *m = (CUmodule)image;
+    return memcmp(image, "\177ELF", 4) ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule m) { return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction* f, CUmodule m, const char* name) {
+    *f = (CUfunction)strdup(name);
+    return CUDA_SUCCESS;
+}
+CUresult cuFuncGetAttribute(int* v, CUfunction_attribute a, CUfunction f) {
+    *v = a == CU_FUNC_ATTRIBUTE_NUM_REGS ? 40 : a == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES ? 128
+       : a == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? (strcmp((char*)f, "bounded") ? 1024 : 256) : 0;
+    return CUDA_SUCCESS;
+}
+static int allowed_shared = 49152;
+CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) {
+    if (a == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) allowed_shared = v;
+    return CUDA_SUCCESS;
+}
+CUresult cuFuncGetParamInfo(CUfunction f, size_t i, size_t* offset, size_t* size) {
+    if (strcmp((char*)f, "poke") ? i >= 1 : i >= 4) return CUDA_ERROR_INVALID_VALUE;
+    *offset = i ? 4 + 4 * i : 0;
+    *size = i ? 4 : 8;
+    return CUDA_SUCCESS;
+}
+static void guards(void** p) {
+    unsigned char* base = *(unsigned char**)p[0];
+    unsigned long long guard = *(unsigned long long*)p[1], content = *(unsigned long long*)p[2];
+    unsigned tag = *(unsigned*)p[3], *nearest = *(unsigned**)p[4];
+    for (unsigned long long i = 0; i < 2 * guard; i++) {
+        int behind = i >= guard;
+        unsigned long long at = behind ? content + i : i;
+        unsigned distance = behind ? i - guard : guard - 1 - i;
+        if (base[at] != (at & 1 ? 0xFF : 0xF0 | tag) && distance < nearest[behind]) nearest[behind] = distance;
+    }
+}
+CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream s, void** p, void** extra) {
+    const char* name = (const char*)f;
+    if (broken) return broken;
+    if (extra || (int)shared > allowed_shared || s != (CUstream)0x5eed) return CUDA_ERROR_INVALID_VALUE;
+    launches++;
+    if (!strcmp(name, "opbench_compare_guards")) guards(p);
+    if (!strcmp(name, "opbench_fill")) memset(*(void**)p[0], *(unsigned*)p[2], 16 * *(unsigned long long*)p[1]);
+    if (!strcmp(name, "opbench_hold")) {
+        flag = *(volatile int**)p[0]; expired = *(volatile int**)p[1]; ticket = *(int*)p[2];
+        if (*flag >= ticket && ticket > 1) return CUDA_ERROR_ASSERT;  // only the very first may find the flag set
+        if (*(unsigned long long*)p[3] != 2000000000ull) return CUDA_ERROR_ASSERT;
+    }
+    if (!strcmp(name, "poke")) memset(*(char**)p[0] + *(int*)p[1], *(int*)p[2], 1);
+    if (!strcmp(name, "poke") && *(float*)p[3] != 0.5f) return CUDA_ERROR_ASSERT;
+    if (!strcmp(name, "crash")) broken = CUDA_ERROR_ILLEGAL_ADDRESS;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc(CUdeviceptr* p, size_t n) {
+    if (n > 1 << 28) return CUDA_ERROR_OUT_OF_MEMORY;
+    *p = (CUdeviceptr)aligned_alloc(512, (n + 511) / 512 * 512);
+    return CUDA_SUCCESS;
+}
+CUresult cuMemFree(CUdeviceptr p) { free((void*)p); return CUDA_SUCCESS; }
+CUresult cuMemGetInfo(size_t* free, size_t* total) { *free = 1 << 28; *total = 1 << 30; return CUDA_SUCCESS; }
+CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char v, size_t n, CUstream s) { memset((void*)p, v, n); return broken; }
+CUresult cuMemsetD16Async(CUdeviceptr p, unsigned short v, size_t n, CUstream s) {
+    for (size_t i = 0; i < n; i++) ((unsigned short*)p)[i] = v;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoDAsync(CUdeviceptr d, const void* h, size_t n, CUstream s) { memcpy((void*)d, h, n); return broken; }
+CUresult cuMemcpyDtoHAsync(void* h, CUdeviceptr d, size_t n, CUstream s) { memcpy(h, (void*)d, n); return broken; }
+CUresult cuMemHostAlloc(void** p, size_t n, unsigned f) {
+    *p = malloc(n);
+    return f == CU_MEMHOSTALLOC_DEVICEMAP ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* d, void* p, unsigned f) { *d = (CUdeviceptr)p; return CUDA_SUCCESS; }
+CUresult cuMemFreeHost(void* p) { free(p); return CUDA_SUCCESS; }
+CUresult cuStreamCreate(CUstream* s, unsigned f) {
+    *s = (CUstream)0x5eed;
+    return f == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuStreamSynchronize(CUstream s) {
+    if (flag && *flag < ticket) { *expired = ticket; }           // waited for a held stream: the limit fires
+    flag = 0;
+    return broken;
+}
+CUresult cuStreamDestroy(CUstream s) { return CUDA_SUCCESS; }
+CUresult cuEventCreate(CUevent* e, unsigned f) {
+    *e = (CUevent)calloc(1, sizeof(int));
+    return f ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent e, CUstream s) { *(int*)e = launches + ++clock_ticks; return CUDA_SUCCESS; }
+CUresult cuEventSynchronize(CUevent e) { return broken; }
+CUresult cuEventElapsedTime(float* ms, CUevent a, CUevent b) { *ms = *(int*)b - *(int*)a; return CUDA_SUCCESS; }
+CUresult cuEventDestroy(CUevent e) { free(e); return CUDA_SUCCESS; }
+"""
+
+SOURCE = """
+extern "C" __global__ void poke(char* at, int offset, int value, float half) { at[offset] = value; }
+extern "C" __global__ void bounded(float* a) {}
+extern "C" __global__ void crash(float* a) { *(volatile float*)8 = 1; }
+"""
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake driver as a library."""
+    headers = [option for option in nvrtc.include_options() if Path(option[2:], "cuda.h").is_file()]
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if not headers or not compiler:
+        pytest.skip("needs cuda.h (pip install 'opbench[nvrtc]') and a C compiler")
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "fake.c").write_text(FAKE)
+    flags = ["-shared", "-fPIC", "-O1", "-Werror=incompatible-pointer-types"]
+    command = [compiler, *flags, *headers, "fake.c", "-o", "fake.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "fake.so"
+
+
+@pytest.fixture
+def backend(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CudaBackend:
+    """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good."""
+    copy = shutil.copy(fake, tmp_path / "libfake.so")
+    monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(session, "available", lambda: None)
+    monkeypatch.setattr(session, "Driver", lambda: Driver(str(copy)))
+    return CudaBackend()
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> BuildRequest:
+    """Three small kernels."""
+    source = tmp_path / "three.cu"
+    source.write_text(SOURCE)
+    return BuildRequest(source, ("poke", "bounded", "crash"))
+
+
+def launch(kernel: str, args: tuple[str | int | float, ...], **changes: object) -> KernelLaunch:
+    """One block of 32 threads, unless said otherwise."""
+    plain = {"grid": (1, 1, 1), "block": (32, 1, 1), "shared_bytes": 0, **changes}
+    return KernelLaunch(kernel=kernel, args=args, **plain)  # type: ignore[arg-type]
+
+
+def test_environment_says_what_the_device_is(backend: CudaBackend) -> None:
+    found = backend.environment()
+    assert (found["gpu"], found["compute_capability"], found["sm_count"]) == ("Fake", "9.0", 132)
+    assert found["uuid"] == "GPU-abababab-abab-abab-abab-abababababab"
+    assert found["driver_cuda"] == "13.5" and found["ecc"] is True and found["l2_bytes"] == 1000
+    assert backend.sm_count == backend.limits.sm_count == 132
+
+
+def test_round_trip_poison_and_zero(backend: CudaBackend, request_: BuildRequest) -> None:
+    values = np.arange(35, dtype=np.float32).reshape(5, 7)
+    buffer = backend.allocate("a", (5, 7), "f32")
+    assert np.isnan(buffer.read()).all()
+    buffer.write(values)
+    assert (buffer.read() == values).all()
+    zero = KernelLaunch("", (0, 0, 0), (0, 0, 0), 0, (), zero="a")
+    backend.load(request_).bind([zero], {"a": buffer})()
+    assert not buffer.read().any() and buffer.damage() is None
+    with pytest.raises(UsageError, match="'a' takes a C-contiguous array"):
+        buffer.write(values.T)
+    backend.free({"a": buffer})
+    backend.free({"a": buffer})
+    with pytest.raises(UsageError, match="was freed"):
+        buffer.read()
+
+
+@pytest.mark.parametrize("offset", [-1, -GUARD_BYTES, 35 * 2, 35 * 2 + GUARD_BYTES - 1])
+def test_damage_names_the_nearest_changed_byte(backend: CudaBackend, request_: BuildRequest, offset: int) -> None:
+    buffer = backend.allocate("a", (35,), "f16")
+    assert buffer.damage() is None
+    backend.load(request_).bind([launch("poke", ("a", offset, 7, 0.5))], {"a": buffer})()
+    assert backend.synchronize() == []
+    assert buffer.damage() == offset
+
+
+def test_writes_inside_are_no_damage(backend: CudaBackend, request_: BuildRequest) -> None:
+    buffer = backend.allocate("a", (35,), "f16")
+    steps = [launch("poke", ("a", 0, 0, 0.5)), launch("poke", ("a", 69, 0, 0.5))]
+    backend.load(request_).bind(steps, {"a": buffer})()
+    assert buffer.damage() is None
+
+
+def test_a_guard_read_is_nan_and_guards_differ(backend: CudaBackend) -> None:
+    one, two = (backend.allocate(name, (3,), "f32") for name in "ab")
+    words = []
+    for buffer in (one, two):
+        guard = (np.ctypeslib.ctypes.c_char * 64).from_address(buffer.pointer - 64)  # the fake's memory is the host's
+        for dtype in (np.float64, np.float32, np.float16):
+            assert np.isnan(np.frombuffer(guard, dtype)).all()
+        words.append(bytes(guard))
+    assert words[0] != words[1]
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (launch("bounded", ("a",), block=(2048, 1, 1)), "block.x = 2048; allowed 1 to 1024"),
+        (launch("bounded", ("a",), block=(64, 32, 1)), "block of 2048 threads; the limit is 1024"),
+        (launch("bounded", ("a",), block=(512, 1, 1)), "block of 512 threads; this kernel's limit is 256"),
+        (launch("bounded", ("a",), grid=(1, 70000, 1)), "grid.y = 70000; allowed 1 to 65535"),
+        (launch("bounded", ("a",), grid=(0, 1, 1)), "grid.x = 0"),
+        (launch("bounded", ("a",), shared_bytes=232448), "128 \\+ 232448 bytes of static \\+ dynamic"),
+        (launch("bounded", ("b",)), "unknown buffer 'b'; did you mean 'a'|known: a"),
+        (launch("bounded", ()), "takes 1 arguments of 8 bytes; the launch passes 0 of no"),
+        (launch("poke", ("a", 1, 2)), "takes 4 arguments of 8, 4, 4, 4 bytes"),
+        (launch("poke", ("a", 2**31, 2, 0.5)), "argument 2147483648 does not fit a C int"),
+        (launch("missing", ()), "unknown kernel 'missing'"),
+    ],
+)
+def test_launches_that_cannot_be_are_refused_in_words(
+    backend: CudaBackend, request_: BuildRequest, step: KernelLaunch, message: str
+) -> None:
+    program = backend.load(request_)
+    buffer = backend.allocate("a", (4,), "f32")
+    with pytest.raises(LaunchError, match=message):
+        program.bind([step], {"a": buffer})
+
+
+def test_large_shared_memory_is_asked_for(backend: CudaBackend, request_: BuildRequest) -> None:
+    program = backend.load(request_)
+    buffer = backend.allocate("a", (4,), "f32")
+    program.bind([launch("bounded", ("a",), shared_bytes=100_000)], {"a": buffer})()
+
+
+def test_a_kernel_that_dies_is_named(backend: CudaBackend, request_: BuildRequest) -> None:
+    buffer = backend.allocate("a", (4,), "f32")
+    enqueue = backend.load(request_).bind([launch("crash", ("a",))], {"a": buffer})
+    enqueue()
+    with pytest.raises(LaunchError, match="illegal address in crash .*700.*context is lost") as caught:
+        backend.synchronize()
+    assert isinstance(caught.value, DriverError) and caught.value.code == 700
+    backend.free({"a": buffer})
+
+
+def test_memory_shortage_says_how_much(backend: CudaBackend) -> None:
+    with pytest.raises(EnvironmentFault, match=r"buffer 'big' needs 4\.00 GB .* 0\.27 of 1\.07 GB are free"):
+        backend.allocate("big", (1_000_000_000,), "f32")
+
+
+def test_unsupported_capabilities(backend: CudaBackend) -> None:
+    def reason(wanted: str) -> str | None:
+        return backend.unsupported(BuildRequest(Path("x.cu"), (), (), wanted))
+
+    assert reason("") is reason("8.0") is reason("9.0") is reason("9.0a") is None
+    assert "needs compute capability 10.0; this GPU has 9.0" in (reason("10.0") or "")
+    assert "only 8.0 has" in (reason("8.0a") or "")
+
+
+def test_arrays_without_cupy_name_the_remedy(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(EnvironmentFault, match=r"CuPy is not installed; pip install 'opbench\[cuda13\]'"):
+        backend.arrays({})
+
+
+def test_held_samples_see_only_the_launch(backend: CudaBackend, request_: BuildRequest) -> None:
+    # The fake's events count launches: one for the event itself, one for each kernel between.
+    clock = backend.clock()
+    assert clock is backend.clock()
+    buffer = backend.allocate("a", (4,), "f32")
+    step = launch("poke", ("a", 0, 0, 0.5))
+    sample = clock.sample(backend.load(request_).bind([step, step], {"a": buffer}))
+    assert sample.held and sample.seconds == pytest.approx(0.003)
+    assert clock.launch_floor() == pytest.approx(0.002)
+    assert not clock.sample(clock.nothing, hold=False).held
+
+
+def test_a_callable_that_waits_is_noticed(backend: CudaBackend) -> None:
+    clock = backend.clock()
+    assert not clock.sample(backend.synchronize).held
+    assert clock.sample(clock.nothing).held, "the next sample is held again"
+    found = measure(clock, {"waits": backend.synchronize}, TimingOptions(warmup_s=0, max_samples=20))["waits"]
+    assert "not_held" in found.warnings and found.timer == "events, stream not held"
+
+
+def test_a_launch_that_raises_lets_the_stream_go(backend: CudaBackend) -> None:
+    clock = backend.clock()
+
+    def fails() -> None:
+        raise LaunchError("no")
+
+    with pytest.raises(LaunchError):
+        clock.sample(fails)
+    assert clock.sample(clock.nothing).held
+
+
+def test_missing_kernel_is_a_compile_error(backend: CudaBackend, request_: BuildRequest) -> None:
+    with pytest.raises(CompileError, match="unknown kernel 'pok'; did you mean 'poke'"):
+        backend.load(BuildRequest(request_.source, ("pok",)))
