@@ -1,0 +1,134 @@
+"""`CpuBackend`: where cases run on a machine without a GPU."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opbench.backends.base import Buffer, BuildRequest, Finding, Program
+from opbench.backends.cpu.buffer import CpuBuffer, available_memory
+from opbench.backends.cpu.build import Builder
+from opbench.backends.cpu.cache import cache_folder
+from opbench.backends.cpu.findings import LaunchLog, to_findings
+from opbench.backends.cpu.library import Runtime
+from opbench.backends.cpu.program import CpuProgram
+from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
+from opbench.backends.cpu.toolchain import FAST, Toolchain, find_toolchain
+from opbench.errors import CompileError
+
+HIGHEST_CAPABILITY = (8, 9)
+BEYOND = {
+    r"\b__cluster_dims__\b|\bthis_cluster\b": "thread block clusters",
+    r"\bthis_grid\b": "grid-wide synchronisation",
+    r"\bCUtensorMap\b": "tensor maps (TMA)",
+}
+"""What no shim can stand in for, by how it shows in the source."""
+
+
+class CpuBackend:
+    """Executes kernels on the host's cores: for verdicts, never for times."""
+
+    name = "cpu"
+    has_clock = False
+    sm_count = 8
+
+    def __init__(self, cache: Path | None = None, workers: int | None = None) -> None:
+        self._folder = cache_folder(cache)
+        self._workers = workers or os.cpu_count() or 1
+        self._log = LaunchLog()
+
+    @functools.cached_property
+    def _toolchain(self) -> Toolchain:
+        return find_toolchain()
+
+    @functools.cached_property
+    def _builder(self) -> Builder:
+        return Builder(self._toolchain, self._folder, FAST)
+
+    @functools.cached_property
+    def _runtime(self) -> Runtime:
+        return Runtime(self._builder.runtime())
+
+    def environment(self) -> dict[str, Any]:
+        """The machine, its compiler and versions, as JSON."""
+        return {
+            "backend": self.name,
+            "device": _processor(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "workers": self._workers,
+            "memory_bytes": available_memory(),
+            "compiler": self._toolchain.describe(),
+            "compiler_flags": " ".join(self._toolchain.flags(FAST)),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+        }
+
+    def unsupported(self, request: BuildRequest) -> str | None:
+        """Why the cpu backend cannot run such a module, else None."""
+        reason = _beyond_capability(request.compute_capability)
+        if reason is not None:
+            return reason
+        try:
+            source = request.source.read_text(errors="replace")
+        except OSError:
+            return None
+        for pattern, feature in BEYOND.items():
+            if re.search(pattern, source):
+                return f"uses {feature}; the cpu backend has none"
+        if not re.search(r"\b(asm|__asm__|__asm)\b", source):
+            return None
+        try:
+            replace_ptx(self._builder.preprocess(request).text)
+        except UnsupportedInstruction as problem:
+            return f"line {problem.line}: inline PTX '{problem.instruction}' is not known to the cpu backend"
+        except CompileError:
+            return None
+        return None
+
+    def compile(self, request: BuildRequest) -> Path:
+        """Compile into the disk cache, or find it there; raises CompileError."""
+        return self._builder.module(request)
+
+    def load(self, request: BuildRequest) -> Program:
+        """Compile if need be and load."""
+        path = self.compile(request)
+        return CpuProgram(path, request, self._runtime, self._log, self._workers)
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
+        """A new poisoned buffer; raises EnvironmentFault when memory is short."""
+        return CpuBuffer(name, shape, dtype)
+
+    def free(self, buffers: Mapping[str, Buffer]) -> None:
+        """Give the memory back."""
+        for buffer in buffers.values():
+            if isinstance(buffer, CpuBuffer):
+                buffer.free()
+        self._log.buffers = []
+
+    def synchronize(self) -> list[Finding]:
+        """Launches have ended when they return; this hands out what the runtime saw since the last call."""
+        return to_findings(self._runtime.take_reports(), self._log)
+
+
+def _beyond_capability(needed: str) -> str | None:
+    match = re.fullmatch(r"(\d+)\.(\d+)([a-z]?)", needed)
+    if match is None:
+        return None
+    if match.group(3) or (int(match.group(1)), int(match.group(2))) > HIGHEST_CAPABILITY:
+        highest = ".".join(map(str, HIGHEST_CAPABILITY))
+        return f"needs compute capability {needed}; the cpu backend executes up to {highest} code"
+    return None
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found.group(1).strip() if found else platform.processor() or platform.machine()

@@ -1,0 +1,151 @@
+"""Device memory as own mappings: guard bands with a known pattern around the content, unmapped pages around those."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbench.errors import EnvironmentFault, UsageError
+
+BAND = 64 << 10
+PATTERN = 0xFFFE
+"""A NaN in every float format, yet not the poison of 0xFF bytes: a stray copy of poison shows as well."""
+DTYPES: dict[str, Any] = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": np.uint16,
+    "i64": np.int64,
+    "i32": np.int32,
+    "i16": np.int16,
+    "i8": np.int8,
+    "u64": np.uint64,
+    "u32": np.uint32,
+    "u16": np.uint16,
+    "u8": np.uint8,
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+FAILED = ctypes.c_void_p(-1).value
+PROT_NONE = 0
+
+
+class CpuBuffer:
+    """Memory for one tensor: page, band, content, band, page; the pages are unmapped for any access."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
+        if dtype not in DTYPES:
+            raise UsageError(f"unknown dtype '{dtype}'; known: {', '.join(sorted(DTYPES))}")
+        self.name = name
+        self.shape = tuple(shape)
+        self.dtype: np.dtype[Any] = np.dtype(DTYPES[dtype])
+        self.bytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self._page = mmap.PAGESIZE
+        self._inner = 2 * BAND + -(-self.bytes // self._page) * self._page
+        self._base = self._map()
+        raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._page)
+        self._all = np.frombuffer(raw, dtype=np.uint8)
+        self._content = self._all[BAND : BAND + self.bytes].view(self.dtype).reshape(self.shape)
+        self._all.view(np.uint16)[: BAND // 2] = PATTERN
+        self._all.view(np.uint16)[(BAND + self.bytes) // 2 :] = PATTERN
+        self.poison()
+
+    @property
+    def address(self) -> int:
+        """Where the content begins; 64 KiB and a page after the mapping, hence aligned for every vector type."""
+        return self._base + self._page + BAND
+
+    def write(self, array: np.ndarray) -> None:
+        """Copy a host array of the same shape and dtype in."""
+        self._check(array)
+        self._content[...] = array
+
+    def read(self) -> np.ndarray:
+        """Copy the content out."""
+        return self._content.copy()
+
+    def poison(self) -> None:
+        """Fill the content with 0xFF bytes (NaN in every float format)."""
+        self._all[BAND : BAND + self.bytes] = 0xFF
+
+    def clear(self) -> None:
+        """Fill the content with zero bytes."""
+        self._all[BAND : BAND + self.bytes] = 0
+
+    def damage(self) -> int | None:
+        """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
+        before = np.flatnonzero(self._all[:BAND].view(np.uint16) != PATTERN)
+        end = BAND + self.bytes
+        expected = np.array([PATTERN], dtype=np.uint16).view(np.uint8)[(end + np.arange(2)) % 2]
+        tail = self._all[end:]
+        after = np.flatnonzero(tail != np.resize(expected, tail.size))
+        found: list[tuple[int, int]] = []
+        if before.size:
+            index = int(before[-1]) * 2
+            high = self._all[index + 1] != PATTERN >> 8
+            offset = index + int(high) - BAND
+            found.append((-offset, offset))
+        if after.size:
+            found.append((int(after[0]) + 1, self.bytes + int(after[0])))
+        return min(found)[1] if found else None
+
+    def distance(self, address: int) -> int:
+        """How far an address lies outside of the content; 0 inside."""
+        return max(self.address - address, address - (self.address + self.bytes - 1), 0)
+
+    def free(self) -> None:
+        """Give the memory back; the buffer must not be used afterwards."""
+        if self._base:
+            del self._content, self._all
+            _libc.munmap(self._base, self._inner + 2 * self._page)
+            self._base = 0
+
+    def _check(self, array: np.ndarray) -> None:
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f"buffer '{self.name}' holds {self.dtype}{list(self.shape)}, not {array.dtype}{list(array.shape)}"
+            )
+
+    def _map(self) -> int:
+        total = self._inner + 2 * self._page
+        available = available_memory()
+        if available is not None and total > available:
+            raise EnvironmentFault(_too_large(self, f"of which {available / 1e9:.2f} GB are free"))
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        base = _libc.mmap(None, total, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+        if base is None or base == FAILED:
+            raise EnvironmentFault(_too_large(self, "which the system refuses"))
+        _libc.mprotect(base, self._page, PROT_NONE)
+        _libc.mprotect(base + self._page + self._inner, self._page, PROT_NONE)
+        return int(base)
+
+
+def _too_large(buffer: CpuBuffer, why: str) -> str:
+    size = f"{buffer.bytes / 1e9:.2f} GB"
+    return f"buffer '{buffer.name}' {list(buffer.shape)} needs {size} of memory, {why}; choose a smaller problem"
+
+
+def available_memory() -> int | None:
+    """Bytes that the machine could still give, the container's limit included; None when it does not say."""
+    amounts = []
+    try:
+        free = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        amounts += [int(free.group(1)) * 1024] if free else []
+    except OSError:
+        pass
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        amounts += [int(limit) - used] if limit.isdigit() else []
+    except (OSError, ValueError):
+        pass
+    return min(amounts) if amounts else None

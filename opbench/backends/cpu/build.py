@@ -1,0 +1,201 @@
+"""From an unchanged `.cu` file to a shared object in the cache: preprocess, rewrite, compile, link."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.backends.base import BuildRequest
+from opbench.backends.cpu import elf
+from opbench.backends.cpu.cache import digest, publish, scratch, write_atomically
+from opbench.backends.cpu.ptx import LINE_MARKER, SYSTEM_HEADER, UnsupportedInstruction, replace_ptx, replace_unroll
+from opbench.backends.cpu.toolchain import INCLUDE, RUNTIME, Build, Toolchain
+from opbench.errors import CompileError, EnvironmentFault
+
+DYNAMIC_SHARED_BYTES = (232 + 1) << 10
+"""What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
+MESSAGE_LINES = 40
+KERNEL = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\(")
+
+
+@dataclass(frozen=True)
+class Preprocessed:
+    """A translation unit ready to compile, and the user's files that it was made of."""
+
+    text: str
+    files: tuple[Path, ...]
+
+
+@functools.cache
+def shim_version() -> str:
+    """A digest of the shim, the runtime and the passes: whatever changes them renews the cache."""
+    folder = Path(__file__).parent
+    sources = sorted(path for path in folder.rglob("*") if path.suffix in {".py", ".h", ".hpp", ".cpp"})
+    return digest(*(part for path in sources for part in (path.name, path.read_bytes())))
+
+
+class Builder:
+    """Compiles modules with one toolchain into one cache folder; safe from several threads and processes."""
+
+    def __init__(self, toolchain: Toolchain, folder: Path, build: Build) -> None:
+        self.toolchain = toolchain
+        self.folder = folder
+        self.build = build
+
+    def module(self, request: BuildRequest) -> Path:
+        """The shared object of a request, compiled unless the cache holds it; raises CompileError."""
+        manifest = self._manifest(request)
+        known = _read_manifest(manifest)
+        if known is not None:
+            return known
+        preprocessed = self.preprocess(request)
+        try:
+            text = replace_ptx(preprocessed.text)
+        except UnsupportedInstruction as problem:
+            raise CompileError(str(problem)) from None
+        if self.toolchain.family == "gcc":
+            text = replace_unroll(text, dict(request.macros))
+        final = self.folder / f"{request.source.stem}-{self._key(text)}.so"
+        if not final.exists():
+            self._compile(request, text, final)
+        files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
+        write_atomically(manifest, json.dumps({"object": final.name, "files": files}))
+        return final
+
+    def preprocess(self, request: BuildRequest) -> Preprocessed:
+        """Expand the request's wrapper; raises CompileError."""
+        with scratch(self.folder) as folder:
+            wrapper, output = folder / "wrapper.cpp", folder / "wrapper.ii"
+            wrapper.write_text(_wrapper(request))
+            macros = [f"-D{name}={value}" for name, value in request.macros]
+            include = ["-isystem", str(INCLUDE), "-I", str(request.source.absolute().parent)]
+            command = ["-E", *self.toolchain.flags(self.build), *macros, *include, "-o", str(output), str(wrapper)]
+            self._run(command, request)
+            text = output.read_text()
+            return Preprocessed(text, tuple(path for path in _user_files(text) if path != wrapper))
+
+    def runtime(self) -> Path:
+        """The runtime library, compiled once per machine and compiler."""
+        final = self.folder / f"runtime-{self._key('')}.so"
+        if not final.exists():
+            with scratch(self.folder) as folder:
+                made = folder / final.name
+                command = [*self.toolchain.flags(self.build), *self.toolchain.link_flags(), "-o", str(made), str(RUNTIME)]
+                answer = self._call(command)
+                if answer.returncode != 0:
+                    raise EnvironmentFault(
+                        f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
+                        f"OPBENCH_CXX names another compiler\n{_shorten(answer.stderr)}"
+                    )
+                publish(made, final)
+        return final
+
+    def _manifest(self, request: BuildRequest) -> Path:
+        """Where it is noted which object a request led to, so that a second compile runs nothing at all."""
+        try:
+            source = request.source.read_bytes()
+        except OSError as problem:
+            raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
+        key = self._key(str(request.source.absolute()), source, repr((request.kernels, request.macros)))
+        return self.folder / f"{request.source.stem}-{key}.json"
+
+    def _key(self, *parts: str | bytes) -> str:
+        """Everything that decides a compiled file, the CPU's extensions included: they are flags."""
+        return digest(*parts, shim_version(), self.toolchain.version, *self.toolchain.flags(self.build))
+
+    def _compile(self, request: BuildRequest, text: str, final: Path) -> None:
+        flags = self.toolchain.flags(self.build)
+        with scratch(self.folder) as folder:
+            unit, compiled = folder / "unit.ii", folder / "unit.o"
+            if self.toolchain.family != "gcc":
+                unit = folder / "unit.cpp"
+            unit.write_text(text)
+            language = self.toolchain.preprocessed_language()
+            self._run([*flags, *language, "-c", "-o", str(compiled), str(unit)], request)
+            shared, made = folder / "shared.s", folder / final.name
+            shared.write_text(_dynamic_shared(elf.undefined_thread_locals(compiled)))
+            self._run([*flags, *self.toolchain.link_flags(), "-o", str(made), str(compiled), str(shared)], request)
+            publish(made, final)
+
+    def _run(self, arguments: Sequence[str], request: BuildRequest) -> None:
+        answer = self._call(arguments)
+        if answer.returncode != 0:
+            raise CompileError(_diagnosis(answer.stderr, request))
+
+    def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        # zig caches what it compiles; beside our own cache it needs no home folder.
+        environment = {**os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": str(self.folder / "zig")}
+        environment.setdefault("ZIG_LOCAL_CACHE_DIR", str(self.folder / "zig"))
+        command = [*self.toolchain.command, *arguments]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
+        except OSError as problem:
+            raise EnvironmentFault(f"{self.toolchain.command[0]} does not run: {problem.strerror}") from None
+
+
+def entry_symbol(index: int) -> str:
+    """The exported function of the request's kernel number `index`."""
+    return f"opb_entry_{index}"
+
+
+def _wrapper(request: BuildRequest) -> str:
+    lines = ["#include <cuda_cpu.hpp>", f'#include "{request.source.absolute()}"', "OPB_MODULE"]
+    lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
+    return "\n".join(lines) + "\n"
+
+
+def _dynamic_shared(names: Sequence[str]) -> str:
+    """Assembly that makes every `extern __shared__` array of the module one and the same thread-local array."""
+    lines = ['.section .tbss,"awT",%nobits', ".balign 1024"]
+    for name in sorted({*names, "opb_dynamic"}):
+        lines += [f".globl {name}", f".hidden {name}", f".type {name},%object", f"{name}:"]
+    lines += [f".zero {DYNAMIC_SHARED_BYTES}", '.section .note.GNU-stack,"",%progbits']
+    return "\n".join(lines).replace("%nobits", "@nobits").replace("%object", "@object").replace("%progbits", "@progbits") + "\n"
+
+
+def _read_manifest(manifest: Path) -> Path | None:
+    """The object that a manifest names, if it is there and no file that it was made of has changed."""
+    try:
+        known = json.loads(manifest.read_text())
+        unchanged = all(digest(Path(path).read_bytes()) == key for path, key in known["files"].items())
+    except (OSError, ValueError, KeyError):
+        return None
+    final = manifest.parent / str(known["object"])
+    return final if unchanged and final.exists() else None
+
+
+def _user_files(text: str) -> list[Path]:
+    """The files outside of system headers that preprocessed text came from."""
+    names = dict.fromkeys(
+        match.group(2) for match in LINE_MARKER.finditer(text) if SYSTEM_HEADER not in match.group(3).split()
+    )
+    return [path for path in map(Path, names) if path.is_file()]
+
+
+def _diagnosis(stderr: str, request: BuildRequest) -> str:
+    """The compiler's words on the user's file: notes about the wrapper and the shim are noise."""
+    missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
+    if missing:
+        defined = sorted(set(KERNEL.findall(request.source.read_text())))
+        return f"{request.source}: no kernel '{missing[0]}'; defined: {', '.join(defined) or 'none'}"
+    return f"{request.source} does not compile\n{_shorten(stderr)}"
+
+
+def _is_missing(kernel: str, stderr: str) -> bool:
+    name = re.escape(re.split(r"[<\s]", kernel)[0].split("::")[-1])
+    pattern = rf"wrapper\.cpp:\d+:\d+: error: .*['‘]?{name}['’]? (was not declared|has not been declared)"
+    return bool(re.search(pattern, stderr) or re.search(rf"wrapper\.cpp:.*undeclared identifier '{name}'", stderr))
+
+
+def _shorten(stderr: str) -> str:
+    noise = re.compile(r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated)")
+    kept = [line for line in stderr.splitlines() if not noise.match(line) and str(INCLUDE) not in line.split(": ")[0]]
+    lines = kept or stderr.splitlines()
+    left = len(lines) - MESSAGE_LINES
+    return "\n".join(lines[:MESSAGE_LINES] + ([f"… {left} lines more"] if left > 0 else []))

@@ -1,0 +1,18 @@
+// The forced include that makes an unchanged .cu file plain C++17 for g++ and clang.
+#pragma once
+#include <stddef.h>
+// <cmath> in C++17 brings the special functions and half of the library with them: a third of a kernel's compile time.
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "opbench_cpu/abi.hpp"
+#include "opbench_cpu/keywords.hpp"
+#include "opbench_cpu/vectors.hpp"
+#include "opbench_cpu/warp.hpp"
+#include "opbench_cpu/atomics.hpp"
+#include "opbench_cpu/mathematics.hpp"
+#include "opbench_cpu/ptx.hpp"
+#include "opbench_cpu/entry.hpp"

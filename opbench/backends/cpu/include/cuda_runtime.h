@@ -1,0 +1,2 @@
+// Everything that this header of the toolkit declares for kernels is in the forced include already.
+#pragma once

@@ -1,0 +1,163 @@
+// WMMA. A fragment's layout is opaque in CUDA, so it is free here: element e lies in lane e % 32, slot e / 32.
+#pragma once
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+
+namespace nvcuda {
+namespace wmma {
+
+struct row_major {};
+struct col_major {};
+struct matrix_a {};
+struct matrix_b {};
+struct accumulator {};
+namespace precision {
+struct tf32 {};
+}
+enum layout_t { mem_row_major, mem_col_major };
+
+template <class Use, int M, int N, int K>
+struct opb_shape;
+template <int M, int N, int K>
+struct opb_shape<matrix_a, M, N, K> {
+  static constexpr int rows = M, columns = K;
+};
+template <int M, int N, int K>
+struct opb_shape<matrix_b, M, N, K> {
+  static constexpr int rows = K, columns = N;
+};
+template <int M, int N, int K>
+struct opb_shape<accumulator, M, N, K> {
+  static constexpr int rows = M, columns = N;
+};
+
+template <class T>
+struct opb_storage {
+  using type = T;
+};
+template <>
+struct opb_storage<precision::tf32> {
+  using type = float;
+};
+
+template <class Layout>
+struct opb_is_row_major {
+  static constexpr bool value = true;
+};
+template <>
+struct opb_is_row_major<col_major> {
+  static constexpr bool value = false;
+};
+
+template <class Use, int M, int N, int K, class T, class Layout = void>
+struct fragment {
+  static constexpr int rows = opb_shape<Use, M, N, K>::rows;
+  static constexpr int columns = opb_shape<Use, M, N, K>::columns;
+  static constexpr int num_elements = rows * columns / 32;
+  static constexpr bool row_order = opb_is_row_major<Layout>::value;
+  using element_type = T;
+  using storage_element_type = typename opb_storage<T>::type;
+  storage_element_type x[num_elements];
+};
+
+static inline float __float_to_tf32(float value) {
+  float rounded;
+  opb_ptx::cvt_rna_tf32_f32(rounded, value);
+  return rounded;
+}
+
+template <class Fragment, class V>
+static inline void fill_fragment(Fragment& destination, V value) {
+  for (auto& element : destination.x) element = value;
+}
+
+template <class Fragment>
+struct opb_place {
+  int row, column;
+  explicit opb_place(int slot) {
+    int element = slot * 32 + (int)opb_lane_id();
+    row = element / Fragment::columns;
+    column = element % Fragment::columns;
+  }
+  unsigned offset(bool row_order, unsigned stride) const {
+    return row_order ? row * stride + column : column * stride + row;
+  }
+};
+
+template <class Fragment, class T>
+static inline void opb_load(Fragment& destination, const T* source, unsigned stride, bool row_order, const char* file,
+                            unsigned line) {
+  for (int slot = 0; slot < Fragment::num_elements; ++slot) {
+    destination.x[slot] = source[opb_place<Fragment>(slot).offset(row_order, stride)];
+  }
+  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
+}
+
+template <class Fragment, class T>
+static inline void load_matrix_sync(Fragment& destination, const T* source, unsigned stride, OPB_SITE) {
+  opb_load(destination, source, stride, Fragment::row_order, file, line);
+}
+template <class Fragment, class T>
+static inline void load_matrix_sync(Fragment& destination, const T* source, unsigned stride, layout_t layout, OPB_SITE) {
+  opb_load(destination, source, stride, layout == mem_row_major, file, line);
+}
+
+template <class T, class Fragment>
+static inline void store_matrix_sync(T* target, const Fragment& source, unsigned stride, layout_t layout, OPB_SITE) {
+  for (int slot = 0; slot < Fragment::num_elements; ++slot) {
+    target[opb_place<Fragment>(slot).offset(layout == mem_row_major, stride)] = source.x[slot];
+  }
+  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
+}
+
+template <class T>
+struct opb_sum {
+  using type = float;
+  static float read(typename opb_storage<T>::type value) { return value; }
+};
+template <>
+struct opb_sum<precision::tf32> {
+  using type = float;
+  static float read(float value) { return opb_ptx::tf32_element::read(opb_bit_cast<unsigned>(value), 0); }
+};
+template <>
+struct opb_sum<signed char> {
+  using type = int;
+  static int read(signed char value) { return value; }
+};
+template <>
+struct opb_sum<unsigned char> {
+  using type = int;
+  static int read(unsigned char value) { return value; }
+};
+template <>
+struct opb_sum<double> {
+  using type = double;
+  static double read(double value) { return value; }
+};
+
+template <class D, class A, class B, class C>
+__attribute__((no_sanitize("thread"))) static inline void mma_sync(D& d, const A& a, const B& b, const C& c, OPB_SITE) {
+  using Left = opb_sum<typename A::element_type>;
+  using Right = opb_sum<typename B::element_type>;
+  struct Fragments {
+    const A* a;
+    const B* b;
+  } own = {&a, &b};
+  void* const* lanes = opb_share_pointers(opb_full_mask, &own, file, line);
+  typename Left::type sums[D::num_elements];
+  for (int slot = 0; slot < D::num_elements; ++slot) {
+    opb_place<D> place(slot);
+    sums[slot] = c.x[slot];
+    for (int k = 0; k < A::columns; ++k) {
+      int left = place.row * A::columns + k, right = k * B::columns + place.column;
+      sums[slot] += Left::read(((const Fragments*)lanes[left % 32])->a->x[left / 32]) *
+                    Right::read(((const Fragments*)lanes[right % 32])->b->x[right / 32]);
+    }
+  }
+  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
+  for (int slot = 0; slot < D::num_elements; ++slot) d.x[slot] = sums[slot];
+}
+
+}  // namespace wmma
+}  // namespace nvcuda

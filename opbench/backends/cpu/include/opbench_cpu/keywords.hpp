@@ -1,0 +1,83 @@
+// CUDA's keywords and built-in variables, as plain C++.
+#pragma once
+
+#define __global__ __attribute__((noinline))
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+// Not __attribute__((...)) as a whole: system headers write __attribute__((__noinline__)) and must keep working.
+#define __noinline__ noinline
+#define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __grid_constant__
+#define __managed__
+#define __constant__
+#define __inline__ inline
+
+// At block scope thread_local implies static, so `__shared__ float tile[32][33]` is one array for all fibers of a
+// worker; `extern __shared__ T s[]` stays a legal declaration, which the link step aliases to the dynamic array.
+// Constant initialisation spares the call of a wrapper at each use.
+#ifdef __clang__
+#define OPB_CONSTINIT __attribute__((require_constant_initialization))
+#else
+#define OPB_CONSTINIT __constinit
+#endif
+#define __shared__ OPB_CONSTINIT thread_local
+
+#ifndef __CUDA_ARCH__
+#define __CUDA_ARCH__ 890
+#endif
+#define __CUDACC__ 1
+#define __CUDACC_RTC__ 1
+#define __OPBENCH_CPU__ 1
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
+  constexpr operator uint3() const { return {x, y, z}; }
+};
+
+#define threadIdx (const_cast<const uint3&>(::opb_current.thread))
+#define blockIdx (const_cast<const uint3&>(::opb_current.block))
+#define blockDim (const_cast<const uint3&>(::opb_current.block_size))
+#define gridDim (const_cast<const uint3&>(::opb_current.grid_size))
+static constexpr int warpSize = 32;
+
+static inline unsigned opb_lane_id() {
+  const uint3 &thread = threadIdx, &size = blockDim;
+  return (thread.x + size.x * (thread.y + size.y * thread.z)) % 32;
+}
+
+static inline unsigned opb_warp_id() {
+  const uint3 &thread = threadIdx, &size = blockDim;
+  return (thread.x + size.x * (thread.y + size.y * thread.z)) / 32;
+}
+
+// The few templates of <type_traits> and <utility> that the shim needs: those headers would double a compile.
+template <class T>
+struct opb_identity_t {
+  using type = T;
+};
+template <class T>
+using opb_identity = typename opb_identity_t<T>::type;
+
+template <bool Condition, class Then, class Else>
+struct opb_choose_t {
+  using type = Then;
+};
+template <class Then, class Else>
+struct opb_choose_t<false, Then, Else> {
+  using type = Else;
+};
+template <bool Condition, class Then, class Else>
+using opb_choose = typename opb_choose_t<Condition, Then, Else>::type;
+
+template <class To, class From>
+static inline To opb_bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
+  To to;
+  __builtin_memcpy(&to, &from, sizeof to);
+  return to;
+}

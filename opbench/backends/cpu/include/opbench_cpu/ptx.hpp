@@ -1,0 +1,185 @@
+// Inline PTX: ptx.py rewrites each instruction of an asm statement into a call of the function of its name here.
+//
+// Operands come in the instruction's order, braces flattened; `[address]` comes as a 64-bit number; cache qualifiers
+// (.nc, .cg, .L2::128B, ...) are dropped from the name. What has no function here is refused at build time.
+#pragma once
+
+namespace opb_ptx {
+
+#define OPB_INSTRUCTION __attribute__((no_sanitize("thread"))) static inline
+
+template <class T>
+OPB_INSTRUCTION unsigned long long address(T* pointer) {
+  return (unsigned long long)pointer;
+}
+OPB_INSTRUCTION unsigned long long address(unsigned long long value) { return value; }
+OPB_INSTRUCTION void* shared_pointer(unsigned long long offset) { return opb_shared_base() + offset; }
+
+// ---- special registers
+#define OPB_REGISTER(NAME, VALUE)               \
+  template <class T>                            \
+  OPB_INSTRUCTION void NAME(T& destination) {   \
+    destination = (T)(VALUE);                   \
+  }
+OPB_REGISTER(mov_u32_laneid, opb_lane_id())
+OPB_REGISTER(mov_u32_warpid, opb_warp_id())
+OPB_REGISTER(mov_u32_smid, 0)
+OPB_REGISTER(mov_u32_nsmid, 8)
+OPB_REGISTER(mov_u32_lanemask_eq, 1u << opb_lane_id())
+OPB_REGISTER(mov_u32_lanemask_lt, (1u << opb_lane_id()) - 1)
+OPB_REGISTER(mov_u32_lanemask_le, (2u << opb_lane_id()) - 1)
+OPB_REGISTER(mov_u32_lanemask_gt, ~((2u << opb_lane_id()) - 1))
+OPB_REGISTER(mov_u32_lanemask_ge, ~((1u << opb_lane_id()) - 1))
+OPB_REGISTER(mov_u32_clock, opb_clock())
+OPB_REGISTER(mov_u64_clock64, opb_clock())
+OPB_REGISTER(mov_u64_globaltimer, opb_clock())
+#define OPB_MOVE(NAME)                                     \
+  template <class T>                                       \
+  OPB_INSTRUCTION void NAME(T& destination, opb_identity<T> value) { \
+    destination = value;                                   \
+  }
+OPB_MOVE(mov_u32)
+OPB_MOVE(mov_s32)
+OPB_MOVE(mov_b32)
+OPB_MOVE(mov_f32)
+OPB_MOVE(mov_u64)
+OPB_MOVE(mov_b64)
+
+// ---- loads and stores
+#define OPB_MEMORY(SPACE, POINTER, TYPE)                                                                        \
+  template <class T>                                                                                            \
+  OPB_INSTRUCTION void ld_##SPACE##_##TYPE(T& a, unsigned long long from) {                                     \
+    __builtin_memcpy(&a, POINTER(from), sizeof(T));                                                             \
+  }                                                                                                             \
+  template <class T>                                                                                            \
+  OPB_INSTRUCTION void ld_##SPACE##_v2_##TYPE(T& a, T& b, unsigned long long from) {                            \
+    const T* source = (const T*)POINTER(from);                                                                  \
+    a = source[0], b = source[1];                                                                               \
+  }                                                                                                             \
+  template <class T>                                                                                            \
+  OPB_INSTRUCTION void ld_##SPACE##_v4_##TYPE(T& a, T& b, T& c, T& d, unsigned long long from) {                \
+    const T* source = (const T*)POINTER(from);                                                                  \
+    a = source[0], b = source[1], c = source[2], d = source[3];                                                 \
+  }                                                                                                             \
+  template <class T>                                                                                            \
+  OPB_INSTRUCTION void st_##SPACE##_##TYPE(unsigned long long to, T a) {                                        \
+    __builtin_memcpy(POINTER(to), &a, sizeof(T));                                                               \
+  }                                                                                                             \
+  template <class T>                                                                                            \
+  OPB_INSTRUCTION void st_##SPACE##_v2_##TYPE(unsigned long long to, T a, T b) {                                \
+    T* target = (T*)POINTER(to);                                                                                \
+    target[0] = a, target[1] = b;                                                                               \
+  }                                                                                                             \
+  template <class T>                                                                                            \
+  OPB_INSTRUCTION void st_##SPACE##_v4_##TYPE(unsigned long long to, T a, T b, T c, T d) {                      \
+    T* target = (T*)POINTER(to);                                                                                \
+    target[0] = a, target[1] = b, target[2] = c, target[3] = d;                                                 \
+  }
+#define OPB_MEMORY_TYPES(TYPE)                      \
+  OPB_MEMORY(global, (void*), TYPE)                 \
+  OPB_MEMORY(shared, ::opb_ptx::shared_pointer, TYPE)
+OPB_MEMORY_TYPES(f32)
+OPB_MEMORY_TYPES(f64)
+OPB_MEMORY_TYPES(u32)
+OPB_MEMORY_TYPES(s32)
+OPB_MEMORY_TYPES(b32)
+OPB_MEMORY_TYPES(u64)
+OPB_MEMORY_TYPES(b64)
+OPB_MEMORY_TYPES(u16)
+OPB_MEMORY_TYPES(b16)
+
+OPB_INSTRUCTION void red_global_add_f32(unsigned long long to, float a) { atomicAdd((float*)to, a); }
+OPB_INSTRUCTION void red_global_add_v2_f32(unsigned long long to, float a, float b) {
+  atomicAdd((float*)to, a), atomicAdd((float*)to + 1, b);
+}
+OPB_INSTRUCTION void red_global_add_v4_f32(unsigned long long to, float a, float b, float c, float d) {
+  red_global_add_v2_f32(to, a, b), red_global_add_v2_f32(to + 8, c, d);
+}
+OPB_INSTRUCTION void red_global_add_u32(unsigned long long to, unsigned a) { atomicAdd((unsigned*)to, a); }
+OPB_INSTRUCTION void red_global_add_s32(unsigned long long to, int a) { atomicAdd((int*)to, a); }
+OPB_INSTRUCTION void atom_global_add_f32(float& old, unsigned long long to, float a) { old = atomicAdd((float*)to, a); }
+OPB_INSTRUCTION void atom_global_add_u32(unsigned& old, unsigned long long to, unsigned a) {
+  old = atomicAdd((unsigned*)to, a);
+}
+template <class T>
+OPB_INSTRUCTION void cvta_to_shared_u64(T& offset, unsigned long long pointer) {
+  offset = (T)__cvta_generic_to_shared((const void*)pointer);
+}
+template <class T>
+OPB_INSTRUCTION void cvta_to_shared_u64(T& offset, const void* pointer) {
+  offset = (T)__cvta_generic_to_shared(pointer);
+}
+OPB_INSTRUCTION void prefetch_global_L1(unsigned long long) {}
+OPB_INSTRUCTION void prefetch_global_L2(unsigned long long) {}
+
+// ---- asynchronous copies: done at once, so a missing wait goes unseen
+template <unsigned Largest>
+OPB_INSTRUCTION void copy_async(unsigned long long to, unsigned long long from, unsigned bytes, unsigned valid) {
+  char* target = (char*)shared_pointer(to);
+  if (bytes > Largest || to % bytes || from % bytes) {
+    opb_trap("cp.async of a misaligned address or an illegal size", "", 0);
+  }
+  __builtin_memcpy(target, (const void*)from, valid);
+  __builtin_memset(target + valid, 0, bytes - valid);
+}
+#define OPB_COPY_ASYNC(NAME)                                                                               \
+  OPB_INSTRUCTION void NAME(unsigned long long to, unsigned long long from, unsigned bytes) {              \
+    copy_async<16>(to, from, bytes, bytes);                                                                \
+  }                                                                                                        \
+  OPB_INSTRUCTION void NAME(unsigned long long to, unsigned long long from, unsigned bytes, unsigned valid) { \
+    copy_async<16>(to, from, bytes, valid);                                                                \
+  }
+OPB_COPY_ASYNC(cp_async_ca_shared_global)
+OPB_COPY_ASYNC(cp_async_cg_shared_global)
+OPB_INSTRUCTION void cp_async_commit_group() {}
+OPB_INSTRUCTION void cp_async_wait_group(int) {}
+OPB_INSTRUCTION void cp_async_wait_all() {}
+
+// ---- barriers and fences
+#define OPB_PTX_SITE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
+OPB_CONVERGENT OPB_INSTRUCTION void bar_sync(int barrier, OPB_PTX_SITE) {
+  if (barrier != 0) opb_trap("bar.sync of a barrier other than 0", file, line);
+  opb_syncthreads(file, line);
+}
+OPB_CONVERGENT OPB_INSTRUCTION void bar_warp_sync(unsigned mask, OPB_PTX_SITE) { __syncwarp(mask, file, line); }
+OPB_INSTRUCTION void membar_gl() { __threadfence(); }
+OPB_INSTRUCTION void membar_cta() { __threadfence_block(); }
+OPB_INSTRUCTION void fence_acq_rel_gpu() { __threadfence(); }
+OPB_INSTRUCTION void nanosleep_u32(unsigned) { opb_yield(); }
+
+// ---- arithmetic
+#define OPB_UNARY_F32(NAME, EXPRESSION) \
+  OPB_INSTRUCTION void NAME(float& result, float a) { result = EXPRESSION; }
+OPB_UNARY_F32(ex2_approx_f32, exp2f(a))
+OPB_UNARY_F32(ex2_approx_ftz_f32, exp2f(a))
+OPB_UNARY_F32(lg2_approx_f32, log2f(a))
+OPB_UNARY_F32(lg2_approx_ftz_f32, log2f(a))
+OPB_UNARY_F32(rcp_approx_f32, 1.0f / a)
+OPB_UNARY_F32(rcp_approx_ftz_f32, 1.0f / a)
+OPB_UNARY_F32(rcp_rn_f32, 1.0f / a)
+OPB_UNARY_F32(rsqrt_approx_f32, rsqrtf(a))
+OPB_UNARY_F32(rsqrt_approx_ftz_f32, rsqrtf(a))
+OPB_UNARY_F32(sqrt_approx_f32, sqrtf(a))
+OPB_UNARY_F32(tanh_approx_f32, tanhf(a))
+OPB_UNARY_F32(sin_approx_f32, sinf(a))
+OPB_UNARY_F32(cos_approx_f32, cosf(a))
+OPB_INSTRUCTION void fma_rn_f32(float& result, float a, float b, float c) { result = fmaf(a, b, c); }
+OPB_INSTRUCTION void add_f32(float& result, float a, float b) { result = __fadd_rn(a, b); }
+OPB_INSTRUCTION void mul_f32(float& result, float a, float b) { result = __fmul_rn(a, b); }
+OPB_INSTRUCTION void add_rn_f32(float& result, float a, float b) { result = __fadd_rn(a, b); }
+OPB_INSTRUCTION void mul_rn_f32(float& result, float a, float b) { result = __fmul_rn(a, b); }
+OPB_INSTRUCTION void max_f32(float& result, float a, float b) { result = __builtin_fmaxf(a, b); }
+OPB_INSTRUCTION void min_f32(float& result, float a, float b) { result = __builtin_fminf(a, b); }
+OPB_INSTRUCTION void prmt_b32(unsigned& result, unsigned a, unsigned b, unsigned c) { result = __byte_perm(a, b, c); }
+
+// tf32 keeps 10 digits; .rna rounds halves away from zero.
+template <class T>
+OPB_INSTRUCTION void cvt_rna_tf32_f32(T& result, float a) {
+  unsigned bits = opb_bit_cast<unsigned>(a);
+  if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x1000u;
+  result = opb_bit_cast<T>(bits & 0xffffe000u);
+}
+
+}  // namespace opb_ptx
+
+#include "tensor.hpp"

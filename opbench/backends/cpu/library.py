@@ -1,0 +1,112 @@
+"""The runtime library as Python sees it: its structures, loading it, launching through it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+from ctypes.util import find_library
+from math import gcd
+from pathlib import Path
+
+from opbench.backends.base import Dim3
+from opbench.errors import EnvironmentFault, UsageError
+
+MAX_REPORTS = 256
+UInt3 = ctypes.c_uint32 * 3
+
+
+class Report(ctypes.Structure):
+    """`Report` of runtime/worker.hpp."""
+
+    _fields_ = (
+        ("kind", ctypes.c_uint32),
+        ("line", ctypes.c_uint32),
+        ("other_line", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("program_counter", ctypes.c_uint64),
+        ("address", ctypes.c_uint64),
+        ("block", UInt3),
+        ("thread", UInt3),
+        ("tag", ctypes.c_uint32),
+        ("file", ctypes.c_char * 240),
+        ("text", ctypes.c_char * 124),
+    )
+
+
+class Launch(ctypes.Structure):
+    """`Launch` of runtime/worker.hpp."""
+
+    _fields_ = (
+        ("entry", ctypes.c_void_p),
+        ("arguments", ctypes.c_void_p),
+        ("touch_shared", ctypes.c_void_p),
+        ("dynamic_shared", ctypes.c_void_p),
+        ("grid", UInt3),
+        ("block", UInt3),
+        ("shared_bytes", ctypes.c_uint32),
+        ("tag", ctypes.c_uint32),
+        ("workers", ctypes.c_uint32),
+        ("aborted", ctypes.c_uint32),
+        ("order_multiplier", ctypes.c_uint64),
+        ("order_offset", ctypes.c_uint64),
+        ("block_count", ctypes.c_uint64),
+        ("next_block", ctypes.c_uint64),
+        ("module_base", ctypes.c_uint64),
+        ("module_end", ctypes.c_uint64),
+    )
+
+
+class Runtime:
+    """The loaded runtime."""
+
+    def __init__(self, path: Path) -> None:
+        for name in ("m", "pthread"):
+            # Modules are linked against no library: what they call has to be in the process already.
+            found = find_library(name) or f"lib{name}.so.{6 if name == 'm' else 0}"
+            try:
+                ctypes.CDLL(found, mode=ctypes.RTLD_GLOBAL)
+            except OSError:
+                continue
+        try:
+            library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError as problem:
+            raise EnvironmentFault(f"cannot load the cpu backend's runtime: {problem}; delete {path} and retry") from None
+        self._launch = library.opb_launch
+        self._launch.argtypes = [ctypes.POINTER(Launch)]
+        self._launch.restype = ctypes.c_int
+        self._take = library.opb_take_reports
+        self._take.argtypes = [ctypes.POINTER(Report)]
+        self._take.restype = ctypes.c_uint32
+
+    def launch(self, launch: Launch) -> bool:
+        """Run a launch to its end; False when it was abandoned."""
+        answer = self._launch(ctypes.byref(launch))
+        if answer == 2:
+            raise EnvironmentFault("the system grants the cpu backend no thread; check: ulimit -u")
+        return bool(answer == 0)
+
+    def take_reports(self) -> list[Report]:
+        """What the runtime saw since the last call."""
+        reports = (Report * MAX_REPORTS)()
+        return list(reports[: self._take(reports)])
+
+
+def block_order(grid: Dim3) -> tuple[int, int]:
+    """The multiplier and offset that turn a counter into block indices, as $OPBENCH_CPU_ORDER asks.
+
+    An order that changes the result shows a race between blocks: a cheap fuzzer.
+    """
+    count = grid[0] * grid[1] * grid[2]
+    wanted, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "forward").partition(":")
+    if wanted == "forward" or count >= 1 << 31:
+        return 1, 0
+    if wanted == "reverse":
+        return count - 1, count - 1
+    if wanted == "random" and seed.isdigit():
+        chance = random.Random(int(seed) * 1_000_003 + count)
+        multiplier = next(m for m in iter(lambda: chance.randrange(1, count + 1), 0) if gcd(m, count) == 1)
+        return multiplier, chance.randrange(count)
+    raise UsageError(
+        f"OPBENCH_CPU_ORDER='{os.environ['OPBENCH_CPU_ORDER']}' is no order; known: forward, reverse, random:SEED"
+    )

@@ -1,0 +1,178 @@
+"""A loaded module: its kernels' signatures, the GPU's launch limits, and launches bound to buffers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opbench.backends.base import Buffer, BuildRequest, Dim3, KernelLaunch, KernelResources
+from opbench.backends.cpu.buffer import CpuBuffer
+from opbench.backends.cpu.build import entry_symbol
+from opbench.backends.cpu.findings import LaunchLog
+from opbench.backends.cpu.library import Launch, Runtime, UInt3, block_order
+from opbench.errors import LaunchError, unknown
+
+MAX_THREADS = 1024
+MAX_BLOCK: Dim3 = (1024, 1024, 64)
+MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
+MAX_SHARED_BYTES = 227 << 10
+ARGUMENT_BYTES = 8
+LETTERS = {"p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct"}
+SENT = {str: "p", int: "i", float: "f"}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a module: its address and a letter per parameter."""
+
+    name: str
+    entry: int
+    signature: str
+
+
+class CpuProgram:
+    """A compiled module, loaded."""
+
+    def __init__(self, path: Path, request: BuildRequest, runtime: Runtime, log: LaunchLog, workers: int) -> None:
+        self.resources: Mapping[str, KernelResources] = {}
+        self._path = path
+        self._runtime = runtime
+        self._log = log
+        self._workers = workers
+        try:
+            self._library = ctypes.CDLL(str(path))
+        except OSError as problem:
+            raise LaunchError(f"{request.source}: the compiled module cannot be loaded: {problem}") from None
+        self._touch = _address(self._library, "opb_touch_shared")
+        self._dynamic = _address(self._library, "opb_dynamic_shared")
+        self._kernels = {name: self._kernel(index, name) for index, name in enumerate(request.kernels)}
+
+    def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
+        """Return a callable that runs all launches in order; raises LaunchError for what a GPU would refuse."""
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuBuffer)}
+        steps = [self._step(launch, memory) for launch in launches]
+        bound = list(memory.values())
+
+        def run() -> None:
+            self._log.buffers = bound
+            for step in steps:
+                if not step():
+                    return
+
+        return run
+
+    def _kernel(self, index: int, name: str) -> Kernel:
+        symbol = entry_symbol(index)
+        signature = getattr(self._library, f"{symbol}_signature")
+        signature.restype = ctypes.c_char_p
+        return Kernel(name, _address(self._library, symbol), signature().decode())
+
+    def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuBuffer]) -> Callable[[], bool]:
+        if launch.zero:
+            cleared = _buffer(buffers, launch.zero, "zero")
+
+            def clear() -> bool:
+                cleared.clear()
+                return True
+
+            return clear
+        kernel = self._kernels.get(launch.kernel)
+        if kernel is None:
+            raise LaunchError(unknown("kernel", launch.kernel, self._kernels))
+        check_limits(launch)
+        _check_arguments(launch, kernel)
+        bound = self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in launch.args])
+        return lambda: self._runtime.launch(bound.fresh())
+
+    def _bound(self, launch: KernelLaunch, kernel: Kernel, values: list[ctypes.c_uint64]) -> BoundLaunch:
+        native = Launch()
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        native.entry = kernel.entry
+        native.arguments = ctypes.addressof(pointers)
+        native.touch_shared = self._touch
+        native.dynamic_shared = self._dynamic
+        native.grid = UInt3(*launch.grid)
+        native.block = UInt3(*launch.block)
+        native.shared_bytes = launch.shared_bytes
+        native.tag = self._log.register(kernel.name, self._path)
+        return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
+
+
+@dataclass
+class BoundLaunch:
+    """A launch whose memory is kept alive."""
+
+    native: Launch
+    grid: Dim3
+    workers: int
+    keep: list[object] = field(default_factory=list)
+
+    def fresh(self) -> Launch:
+        """The native structure, ready for one more run."""
+        self.native.order_multiplier, self.native.order_offset = block_order(self.grid)
+        self.native.workers = self.workers
+        return self.native
+
+
+def check_limits(launch: KernelLaunch) -> None:
+    """Refuse what a GPU refuses to launch."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    problems = []
+    if min(launch.block) < 1:
+        problems.append(f"block of {_sizes(launch.block)} threads; every size must be at least 1")
+    elif threads > MAX_THREADS:
+        problems.append(f"block of {threads} threads; the limit is {MAX_THREADS}")
+    if min(launch.grid) < 1:
+        problems.append(f"grid of {_sizes(launch.grid)} blocks; every size must be at least 1")
+    for what, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):
+        for axis, size, limit in zip("xyz", sizes, limits, strict=True):
+            if size > limit:
+                problems.append(f"{what} {axis} of {size}; the limit is {limit}")
+    if not 0 <= launch.shared_bytes <= MAX_SHARED_BYTES:
+        problems.append(f"{launch.shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}")
+    if problems:
+        raise LaunchError(f"kernel {launch.kernel}: {problems[0]}")
+
+
+def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
+    if len(launch.args) != len(kernel.signature):
+        raise LaunchError(
+            f"kernel {kernel.name} takes {len(kernel.signature)} arguments; the launch gives {len(launch.args)}: "
+            f"{', '.join(map(str, launch.args))}"
+        )
+    for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
+        sent = SENT[type(argument)]
+        if sent != letter:
+            raise LaunchError(
+                f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a {LETTERS[sent]}; "
+                f"the kernel's parameter is a {LETTERS[letter]}"
+            )
+
+
+def _value(argument: str | int | float, launch: KernelLaunch, buffers: Mapping[str, CpuBuffer]) -> ctypes.c_uint64:
+    slot = ctypes.c_uint64(0)
+    if isinstance(argument, str):
+        slot.value = _buffer(buffers, argument, launch.kernel).address
+    elif isinstance(argument, int):
+        if not -(2**31) <= argument < 2**32:
+            raise LaunchError(f"kernel {launch.kernel}: argument {argument} does not fit into a C int")
+        slot.value = argument & 0xFFFFFFFF
+    else:
+        ctypes.memmove(ctypes.addressof(slot), ctypes.addressof(ctypes.c_float(argument)), 4)
+    return slot
+
+
+def _buffer(buffers: Mapping[str, CpuBuffer], name: str, kernel: str) -> CpuBuffer:
+    if name not in buffers:
+        raise LaunchError(f"kernel {kernel}: {unknown('buffer', name, buffers)}")
+    return buffers[name]
+
+
+def _address(library: ctypes.CDLL, symbol: str) -> int:
+    return int(ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0)
+
+
+def _sizes(sizes: Dim3) -> str:
+    return "×".join(map(str, sizes))

@@ -1,0 +1,215 @@
+"""The text pass between preprocessor and compiler: `#pragma unroll`, and inline PTX as calls of `opb_ptx` functions."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opbench.backends.cpu.toolchain import INCLUDE
+
+UNROLL_WITHOUT_COUNT = 16
+"""GCC unrolls loops of unknown length by the full count that it is told, so a bare `#pragma unroll` stays moderate."""
+
+ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:\b(?:volatile|__volatile__)\b\s*)?\(")
+LINE_MARKER = re.compile(r'^#\s+(\d+)\s+"((?:[^"\\]|\\.)*)"([ \d]*)', re.MULTILINE)
+SYSTEM_HEADER = "3"
+"""The flag of a line marker that says so; the shim counts as one."""
+UNROLL = re.compile(r"^([ \t]*)#[ \t]*pragma[ \t]+unroll\b[ \t]*(.*)$", re.MULTILINE)
+STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+CACHE_QUALIFIER = re.compile(r"\.L[12]::\w+")
+HINTS = frozenset(
+    "nc ca cg cs lu cv wb wt relaxed acquire release weak volatile cta gpu sys noftz unified".split()
+)
+MEMORY = re.compile(r"^(ld|st|red|atom)$")
+OPERAND = re.compile(r"\[[^\]]*\]|[^,{}\s]+")
+
+
+class UnsupportedInstruction(Exception):
+    """Inline PTX that the cpu backend has no function for."""
+
+    def __init__(self, instruction: str, file: str, line: int) -> None:
+        super().__init__(f"{file}:{line}: inline PTX '{instruction}' is not known to the cpu backend")
+        self.instruction = instruction
+        self.file = file
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One asm statement: where it lies in the text, its template and its operands' expressions."""
+
+    start: int
+    end: int
+    template: str
+    operands: tuple[str, ...]
+
+
+@functools.cache
+def known_instructions() -> frozenset[str]:
+    """The functions of the shim's `opb_ptx` namespace; derived from its text, so that no list can drift."""
+    names: set[str] = set()
+    for header in ("ptx.hpp", "tensor.hpp"):
+        names |= _functions((INCLUDE / "opbench_cpu" / header).read_text())
+    return frozenset(names)
+
+
+def _functions(text: str) -> set[str]:
+    names = set(re.findall(r"OPB_INSTRUCTION\s+void\s+(\w+)\(", text))
+    families = {
+        match.group(1): match.group(2)
+        for match in re.finditer(r"#define (OPB_\w+)\(([^)]*)\)(?:[^\n]*\\\n)+", text)
+    }
+    names |= set(re.findall(r"^OPB_(?!MEMORY|MATRIX)\w+\((\w+)", text, re.MULTILINE))
+    types = re.findall(r"^OPB_MEMORY_TYPES\((\w+)\)", text, re.MULTILINE)
+    if "OPB_MEMORY" in families:
+        names |= {
+            f"{way}_{space}_{width}{type_name}"
+            for way in ("ld", "st")
+            for space in ("global", "shared")
+            for width in ("", "v2_", "v4_")
+            for type_name in types
+        }
+    suffixes = re.findall(r"^OPB_MATRIX_MOVES\((\w+),", text, re.MULTILINE)
+    return names | {
+        f"{way}_sync_aligned_m8n8_x{count}{suffix}"
+        for way in ("ldmatrix", "stmatrix")
+        for count in (1, 2, 4)
+        for suffix in suffixes
+    }
+
+
+def replace_unroll(text: str, macros: Mapping[str, str]) -> str:
+    """Tell GCC what `#pragma unroll` tells nvcc; the number of lines stays."""
+
+    def replacement(match: re.Match[str]) -> str:
+        argument = match.group(2).strip().strip("()").strip()
+        count = macros.get(argument, argument)
+        factor = int(count) if count.isdigit() else UNROLL_WITHOUT_COUNT
+        return f"{match.group(1)}#pragma GCC unroll {min(factor, 1024)}"
+
+    return UNROLL.sub(replacement, text)
+
+
+def replace_ptx(text: str) -> str:
+    """Rewrite every asm statement that holds PTX; raises UnsupportedInstruction. Line numbers stay."""
+    pieces: list[str] = []
+    position = 0
+    for match in ASM.finditer(text):
+        if match.start() < position or _in_system_header(text, match.start()):
+            continue
+        statement = _parse(text, match)
+        instructions = [part.strip() for part in statement.template.split(";") if part.strip()]
+        if not instructions:
+            continue
+        calls = [_call(instruction, statement, text) for instruction in instructions]
+        newlines = "\n" * text.count("\n", statement.start, statement.end)
+        pieces += [text[position : statement.start], f"({', '.join(calls)})", newlines]
+        position = statement.end
+    return "".join(pieces) + text[position:]
+
+
+def _marker_before(text: str, position: int) -> re.Match[str] | None:
+    start = text.rfind("\n# ", 0, position)
+    while start >= 0:
+        marker = LINE_MARKER.match(text, start + 1)
+        if marker is not None:
+            return marker
+        start = text.rfind("\n# ", 0, start)
+    return None
+
+
+def _in_system_header(text: str, position: int) -> bool:
+    marker = _marker_before(text, position)
+    return marker is not None and SYSTEM_HEADER in marker.group(3).split()
+
+
+def locate(text: str, position: int) -> tuple[str, int]:
+    """The file and line that a position of preprocessed text comes from."""
+    marker = _marker_before(text, position)
+    if marker is None:
+        return "", 0
+    return marker.group(2), int(marker.group(1)) + text.count("\n", marker.end(), position) - 1
+
+
+def _parse(text: str, match: re.Match[str]) -> Statement:
+    end = _closing(text, match.end())
+    sections = _split(text[match.end() : end], ":")
+    template = "".join(STRING.findall(sections[0])).replace("\\n", " ").replace("\\t", " ")
+    operands: list[str] = []
+    for section in sections[1:3]:
+        for operand in _split(section, ","):
+            first = operand.find("(", operand.rfind('"'))
+            if first >= 0:
+                operands.append(operand[first + 1 : _closing(operand, first + 1)].strip())
+    return Statement(match.start(), end + 1, template, tuple(operands))
+
+
+def _closing(text: str, position: int) -> int:
+    """Where the bracket closes that was opened just before `position`."""
+    depth = 1
+    while position < len(text):
+        if text[position] == '"':
+            string = STRING.match(text, position)
+            position = string.end() if string else position + 1
+            continue
+        depth += (text[position] in "([{") - (text[position] in ")]}")
+        if depth == 0:
+            return position
+        position += 1
+    return len(text)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split at separators outside of strings and brackets; `::` counts as two colons here, as in the asm grammar."""
+    parts, start, position = [], 0, 0
+    while position < len(text):
+        if text[position] == '"':
+            string = STRING.match(text, position)
+            position = string.end() if string else position + 1
+            continue
+        if text[position] in "([{":
+            position = _closing(text, position + 1)
+        elif text[position] == separator:
+            parts.append(text[start:position])
+            start = position + 1
+        position += 1
+    return [*parts, text[start:]]
+
+
+def _call(instruction: str, statement: Statement, text: str) -> str:
+    """One instruction as a call: `ld.global.v2.f32 {%0, %1}, [%2 + 8]` → `::opb_ptx::ld_global_v2_f32(a, b, …)`."""
+    opcode, _, rest = instruction.partition(" ")
+    name, special = function_name(opcode), re.search(r"%%([a-z_0-9]+)", rest)
+    operands = OPERAND.findall(rest)
+    if special:
+        name += "_" + special.group(1)
+        operands = operands[:1]
+    try:
+        arguments = [_argument(operand, statement.operands) for operand in operands]
+    except (IndexError, ValueError):
+        name = ""
+    if name not in known_instructions():
+        raise UnsupportedInstruction(instruction, *locate(text, statement.start))
+    return f"::opb_ptx::{name}({', '.join(arguments)})"
+
+
+def function_name(opcode: str) -> str:
+    """`ld.global.nc.L1::no_allocate.v4.f32` → `ld_global_v4_f32`: cache hints do not change what an instruction does."""
+    parts = CACHE_QUALIFIER.sub("", opcode).split(".")
+    if MEMORY.match(parts[0]):
+        parts = [part for part in parts if part not in HINTS]
+    return re.sub(r"\W+", "_", "_".join(parts))
+
+
+def _argument(operand: str, expressions: tuple[str, ...]) -> str:
+    if operand.startswith("["):
+        base, plus, offset = operand[1:-1].partition("+")
+        address = f"::opb_ptx::address({_argument(base.strip(), expressions)})"
+        return f"{address} + {int(offset, 0)}" if plus else address
+    if operand.startswith("%"):
+        return expressions[int(operand[1:])]
+    if operand.startswith(("0f", "0F")):
+        return f"__uint_as_float(0x{operand[2:]}u)"
+    return str(int(operand, 0))

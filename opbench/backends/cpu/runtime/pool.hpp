@@ -1,0 +1,83 @@
+// Operating-system threads that stay alive between launches and share the blocks of each.
+#pragma once
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "worker.hpp"
+
+constexpr uint32_t kMaxWorkers = 256;
+
+struct Pool {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake, done;
+  uint32_t thread_count, running;
+  uint64_t generation;
+  Launch* launch;
+  pid_t owner;
+};
+
+static Pool pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, nullptr, 0};
+
+static void* worker_main(void* argument) {
+  uint32_t index = (uint32_t)(uintptr_t)argument;
+  opb_worker = (Worker*)calloc(1, sizeof(Worker));
+  use_signal_stack();
+  pthread_mutex_lock(&pool.mutex);
+  // The launch that made this thread counts it already, so the generation before that one is the last it has seen.
+  uint64_t seen = pool.generation - 1;
+  for (;;) {
+    while (pool.generation == seen) pthread_cond_wait(&pool.wake, &pool.mutex);
+    seen = pool.generation;
+    if (index >= pool.launch->workers) continue;
+    pthread_mutex_unlock(&pool.mutex);
+    run_blocks(opb_worker, pool.launch);
+    pthread_mutex_lock(&pool.mutex);
+    if (--pool.running == 0) pthread_cond_signal(&pool.done);
+  }
+  return nullptr;
+}
+
+// The threads of a pool do not survive a fork: the child starts anew.
+static void adopt_pool() {
+  if (pool.owner == getpid()) return;
+  pthread_mutex_init(&pool.mutex, nullptr);
+  pthread_cond_init(&pool.wake, nullptr);
+  pthread_cond_init(&pool.done, nullptr);
+  pool.thread_count = pool.running = 0;
+  pool.owner = getpid();
+}
+
+static void start_threads(uint32_t wanted) {
+  // Signals such as SIGINT belong to Python's main thread; only faults are handled where they happen.
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  sigdelset(&blocked, SIGSEGV);
+  sigdelset(&blocked, SIGBUS);
+  sigdelset(&blocked, SIGFPE);
+  sigdelset(&blocked, SIGILL);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  for (; pool.thread_count < wanted; ++pool.thread_count) {
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, worker_main, (void*)(uintptr_t)pool.thread_count) != 0) break;
+    pthread_detach(thread);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// False when the system grants no thread at all.
+static bool run_in_pool(Launch* launch) {
+  adopt_pool();
+  if (launch->workers > kMaxWorkers) launch->workers = kMaxWorkers;
+  pthread_mutex_lock(&pool.mutex);
+  ++pool.generation;
+  start_threads(launch->workers);
+  if (launch->workers > pool.thread_count) launch->workers = pool.thread_count;
+  pool.launch = launch;
+  pool.running = launch->workers;
+  pthread_cond_broadcast(&pool.wake);
+  while (pool.running > 0) pthread_cond_wait(&pool.done, &pool.mutex);
+  pthread_mutex_unlock(&pool.mutex);
+  return launch->workers > 0;
+}

@@ -1,0 +1,107 @@
+// The cpu backend's runtime: executes compiled kernels as a GPU would, one block per worker at a time.
+//
+// One translation unit, so that a barrier inlines down to the stack switch. It uses no C++ library: a compiler without
+// one for this machine (zig on a cold cache) links it in 0.04 s.
+#include <sched.h>
+#include <stdio.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+#include <time.h>
+
+#include "blocks.hpp"
+#include "faults.hpp"
+#include "pool.hpp"
+#include "scheduler.hpp"
+#include "warp.hpp"
+
+__thread opb_coordinates opb_current;
+__thread Worker* opb_worker;
+
+extern "C" {
+
+void opb_syncthreads(const char* file, unsigned line) { wait_at_barrier(opb_worker, Site{file, line}); }
+
+int opb_syncthreads_reduce(unsigned kind, int predicate, const char* file, unsigned line) {
+  Worker* worker = opb_worker;
+  int truth = predicate != 0;
+  worker->reduction[OPB_BARRIER_COUNT] += truth;
+  worker->reduction[OPB_BARRIER_AND] &= truth;
+  worker->reduction[OPB_BARRIER_OR] |= truth;
+  wait_at_barrier(worker, Site{file, line});
+  return worker->reduction_result[kind];
+}
+
+unsigned long long opb_warp(unsigned mask, unsigned kind, unsigned long long value, int source_lane, const char* file,
+                            unsigned line) {
+  return warp_operation(opb_worker, mask, kind, value, source_lane, Site{file, line});
+}
+
+void* const* opb_share_pointers(unsigned mask, void* pointer, const char* file, unsigned line) {
+  Worker* worker = opb_worker;
+  uint32_t self = worker->current;
+  worker->pointers[self] = pointer;
+  warp_operation(worker, mask, OPB_WARP_SYNC, 0, 0, Site{file, line});
+  return &worker->pointers[self - self % kLanes];
+}
+
+char* opb_shared_base(void) { return opb_worker->shared_base; }
+
+// For loops that wait for another thread: let the block's next thread run, wherever it is, then other workers.
+void opb_yield(void) {
+  Worker* worker = opb_worker;
+  if (!worker->fibers) become_fibers(worker);
+  uint32_t self = worker->current;
+  for (uint32_t step = 1; step < worker->threads; ++step) {
+    uint32_t other = (self + step) % worker->threads;
+    if (runnable(worker, other / kLanes) & bit_of(other)) {
+      resume(worker, &worker->contexts[self], other);
+      return;
+    }
+  }
+  sched_yield();
+}
+
+unsigned long long opb_clock(void) {
+#if defined(__x86_64__)
+  return __rdtsc();
+#else
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (unsigned long long)now.tv_sec * 1000000000ull + (unsigned long long)now.tv_nsec;
+#endif
+}
+
+void opb_trap(const char* message, const char* file, unsigned line) {
+  report(opb_worker, kReportTrap, Site{file, line}, 0, message);
+  abandon_launch(opb_worker);
+}
+
+// Runs one launch to its end; returns 1 when it was abandoned, 2 when no thread could be made.
+OPB_API int opb_launch(Launch* launch) {
+  launch->block_count = (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z;
+  launch->next_block = 0;
+  launch->aborted = 0;
+  if (launch->workers > launch->block_count) launch->workers = (uint32_t)launch->block_count;
+  ModuleSearch search = {(uintptr_t)launch->entry, 0, 0, nullptr, 0};
+  dl_iterate_phdr(find_module, &search);
+  launch->module_base = search.base;
+  launch->module_end = search.end;
+  install_fault_handlers();
+  bool started = run_in_pool(launch);
+  restore_fault_handlers();
+  fflush(stdout);
+  if (!started) return 2;
+  return launch->aborted ? 1 : 0;
+}
+
+// Moves the reports gathered so far out and returns how many there were.
+OPB_API unsigned opb_take_reports(Report* out) {
+  pthread_mutex_lock(&report_mutex);
+  unsigned count = report_count;
+  memcpy(out, reports, count * sizeof(Report));
+  report_count = 0;
+  pthread_mutex_unlock(&report_mutex);
+  return count;
+}
+}

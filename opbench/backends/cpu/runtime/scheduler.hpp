@@ -1,0 +1,158 @@
+// The CUDA threads of one block as fibers: who runs next, barriers, and the plain loop before the first barrier.
+#pragma once
+#include "worker.hpp"
+
+static inline uint32_t bit_of(uint32_t thread) { return 1u << (thread % kLanes); }
+
+static inline uint32_t runnable(const Worker* worker, uint32_t warp) {
+  return worker->live[warp] & ~(worker->at_barrier[warp] | worker->at_warp[warp]);
+}
+
+static inline void set_current(Worker* worker, uint32_t thread) {
+  worker->current = thread;
+  opb_current.thread = worker->coordinates[thread];
+}
+
+[[noreturn]] static inline void switch_to_main(Worker* worker) {
+  context_switch(&worker->discarded, &worker->main_context);
+  __builtin_unreachable();
+}
+
+void abandon_launch(Worker* worker) {
+  worker->aborted = true;
+  switch_to_main(worker);
+}
+
+static bool release_active_lanes(Worker* worker, uint32_t warp);
+
+// The next runnable thread: first in the current warp, so that a warp's lanes stay close together, then in the others.
+static uint32_t next_runnable(Worker* worker) {
+  uint32_t warp = worker->current / kLanes, lane = worker->current % kLanes;
+  uint32_t ready = runnable(worker, warp);
+  uint32_t later = lane == kLanes - 1 ? 0 : ready & ~((2u << lane) - 1);
+  if (later) return warp * kLanes + __builtin_ctz(later);
+  if (ready) return warp * kLanes + __builtin_ctz(ready);
+  for (uint32_t step = 0; step < worker->warps; ++step) {
+    uint32_t other = (warp + step) % worker->warps;
+    ready = runnable(worker, other);
+    if (!ready && worker->at_active[other] && release_active_lanes(worker, other)) ready = runnable(worker, other);
+    if (ready) return other * kLanes + __builtin_ctz(ready);
+  }
+  return kNobody;
+}
+
+static void fiber_entry();
+
+static inline char* stack_of(Worker* worker, uint32_t thread) {
+  return worker->stacks + (size_t)thread * kStackBytes;
+}
+
+static inline void resume(Worker* worker, Context* from, uint32_t thread) {
+  uint32_t warp = thread / kLanes, bit = bit_of(thread);
+  set_current(worker, thread);
+  if (!(worker->started[warp] & bit)) {
+    worker->started[warp] |= bit;
+    // Staggered tops: stacks of equal alignment would all compete for the same cache sets.
+    context_make(&worker->contexts[thread], stack_of(worker, thread), kStackBytes - (thread % 64) * 64, fiber_entry);
+  }
+  context_switch(from, &worker->contexts[thread]);
+}
+
+[[noreturn]] static void report_deadlock(Worker* worker) {
+  Site site = worker->waiting_site[worker->current];
+  for (uint32_t thread = 0; thread < worker->threads; ++thread) {
+    if (worker->live[thread / kLanes] & bit_of(thread)) {
+      set_current(worker, thread);
+      site = worker->waiting_site[thread];
+      break;
+    }
+  }
+  report(worker, kReportDeadlock, site, 0, "every live thread of the block waits");
+  abandon_launch(worker);
+}
+
+static inline void yield_to_next(Worker* worker) {
+  uint32_t self = worker->current, next = next_runnable(worker);
+  if (next == self) return;
+  if (next == kNobody) report_deadlock(worker);
+  resume(worker, &worker->contexts[self], next);
+}
+
+static inline void release_barrier(Worker* worker) {
+  for (uint32_t warp = 0; warp < worker->warps; ++warp) {
+    worker->at_barrier[warp] = 0;
+    worker->barrier_site[warp].line = 0;
+  }
+  worker->barrier_count = 0;
+  memcpy(worker->reduction_result, worker->reduction, sizeof worker->reduction);
+  worker->reduction[OPB_BARRIER_COUNT] = 0;
+  worker->reduction[OPB_BARRIER_AND] = 1;
+  worker->reduction[OPB_BARRIER_OR] = 0;
+}
+
+static bool release_warp(Worker* worker, uint32_t warp);
+
+[[noreturn]] static void thread_exit(Worker* worker) {
+  uint32_t warp = worker->current / kLanes;
+  worker->live[warp] &= ~bit_of(worker->current);
+  if (--worker->live_count == 0) switch_to_main(worker);
+  if (worker->at_warp[warp]) release_warp(worker, warp);
+  if (worker->barrier_count == worker->live_count) release_barrier(worker);
+  uint32_t next = next_runnable(worker);
+  if (next == kNobody) report_deadlock(worker);
+  resume(worker, &worker->discarded, next);
+  __builtin_unreachable();
+}
+
+static void fiber_entry() {
+  Worker* worker = opb_worker;
+  worker->launch->entry(worker->launch->arguments);
+  thread_exit(worker);
+}
+
+// Most kernels never wait for each other: run the threads one after another on the first stack until one of them does.
+static void direct_entry() {
+  Worker* worker = opb_worker;
+  for (uint32_t thread = 0; thread < worker->threads; ++thread) {
+    set_current(worker, thread);
+    worker->launch->entry(worker->launch->arguments);
+    if (worker->fibers) thread_exit(worker);
+  }
+  switch_to_main(worker);
+}
+
+// The first barrier or warp operation of a block: finished threads stay finished, the rest become fibers.
+static void become_fibers(Worker* worker) {
+  uint32_t finished = worker->current;
+  worker->fibers = true;
+  worker->live_count = worker->threads - finished;
+  worker->barrier_count = 0;
+  for (uint32_t warp = 0; warp < worker->warps; ++warp) {
+    uint32_t first = warp * kLanes, count = worker->threads - first;
+    uint32_t present = count >= kLanes ? ~0u : (1u << count) - 1;
+    uint32_t gone = finished <= first ? 0 : finished - first >= kLanes ? ~0u : (1u << (finished - first)) - 1;
+    worker->live[warp] = present & ~gone;
+    worker->started[warp] = worker->at_barrier[warp] = worker->at_warp[warp] = worker->at_active[warp] = 0;
+    worker->barrier_site[warp].line = 0;
+  }
+  worker->started[finished / kLanes] |= bit_of(finished);
+}
+
+static inline void wait_at_barrier(Worker* worker, Site site) {
+  if (!worker->fibers) become_fibers(worker);
+  uint32_t self = worker->current, warp = self / kLanes;
+  worker->waiting_site[self] = site;
+  worker->at_barrier[warp] |= bit_of(self);
+  Site* first = &worker->barrier_site[warp];
+  if (first->line == 0) {
+    *first = site;
+  } else if (first->line != site.line) {
+    report(worker, kReportDivergentBarrier, site, first->line, "");
+  }
+  if (++worker->barrier_count == worker->live_count) {
+    release_barrier(worker);
+    return;
+  }
+  if (worker->at_warp[warp]) release_warp(worker, warp);
+  yield_to_next(worker);
+}

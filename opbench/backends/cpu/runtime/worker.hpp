@@ -1,0 +1,96 @@
+// The state of one operating-system thread that executes blocks, and of one launch.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../include/opbench_cpu/abi.hpp"
+#include "context.hpp"
+
+constexpr uint32_t kLanes = 32;
+constexpr uint32_t kMaxThreads = 1024;
+constexpr uint32_t kMaxWarps = kMaxThreads / kLanes;
+constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kPageBytes = 4096;
+constexpr uint32_t kNobody = ~0u;
+
+enum ReportKind : uint32_t {
+  kReportFault = 1,
+  kReportStackOverflow,
+  kReportSharedOverrun,
+  kReportDivergentBarrier,
+  kReportWarpMask,
+  kReportDeadlock,
+  kReportTrap,
+  kReportArithmetic,
+  kReportLast,
+};
+
+// A place in the .cu, as the compiler wrote it into the call.
+struct Site {
+  const char* file;
+  uint32_t line;
+};
+
+// Read by Python through ctypes: findings.py mirrors this layout.
+struct Report {
+  uint32_t kind, line, other_line, count;
+  uint64_t program_counter;  // relative to the module's base, 0 when outside it
+  uint64_t address;
+  uint3 block, thread;
+  uint32_t tag;
+  char file[240];
+  char text[124];
+};
+
+// Written by Python through ctypes: library.py mirrors this layout.
+struct Launch {
+  void (*entry)(void**);
+  void** arguments;
+  char* (*touch_shared)();
+  char* (*dynamic_shared)();
+  uint3 grid, block;
+  uint32_t shared_bytes, tag, workers, aborted;
+  uint64_t order_multiplier, order_offset;
+  uint64_t block_count, next_block;
+  uint64_t module_base, module_end;
+};
+
+struct Lane {
+  uint32_t mask, kind;
+  int32_t source_lane;
+  uint64_t value, result;
+  Site site;
+};
+
+struct Worker {
+  Launch* launch;
+  uint32_t threads, warps, current, live_count, barrier_count;
+  bool fibers;
+  bool aborted;
+  char* stacks;
+  uint32_t stack_count;
+  Context main_context, first_context, discarded;
+  Context contexts[kMaxThreads];
+  uint3 coordinates[kMaxThreads];
+  Lane lanes[kMaxThreads];
+  void* pointers[kMaxThreads];
+  uint32_t live[kMaxWarps], started[kMaxWarps], at_barrier[kMaxWarps], at_warp[kMaxWarps], at_active[kMaxWarps];
+  Site barrier_site[kMaxWarps];
+  Site waiting_site[kMaxThreads];
+  int reduction[3], reduction_result[3];
+  void* shared_owner;
+  char* shared_base;
+  size_t shared_bytes;
+  char* dynamic_base;
+};
+
+extern __thread Worker* opb_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+constexpr size_t kDynamicSharedBytes = 232 << 10;
+constexpr size_t kSharedCanaryBytes = 1 << 10;
+
+void report(Worker* worker, ReportKind kind, Site site, uint32_t other_line, const char* text);
+void report_fault(Worker* worker, ReportKind kind, uint64_t program_counter, uint64_t address, const char* text);
+void run_blocks(Worker* worker, Launch* launch);
+[[noreturn]] void abandon_launch(Worker* worker);
+void use_signal_stack();

@@ -1,0 +1,143 @@
+"""Find a C++ compiler, and hold every flag that it is called with."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.errors import EnvironmentFault
+
+INCLUDE = Path(__file__).parent / "include"
+RUNTIME = Path(__file__).parent / "runtime" / "runtime.cpp"
+OLDEST_GCC = 10
+"""The first with `__constinit`, without which every use of a `__shared__` array calls a wrapper."""
+
+REMEDY = (
+    "install one with: pip install 'opbench[compiler]', or your distribution's g++ package; OPBENCH_CXX names another"
+)
+
+
+@dataclass(frozen=True)
+class Build:
+    """One way to compile a module: a traced build differs from the fast one in these flags and its define only."""
+
+    name: str
+    gcc: tuple[str, ...]
+    clang: tuple[str, ...]
+
+
+FAST = Build("fast", gcc=("-O2", "-g1"), clang=("-O2", "-g1"))
+
+COMMON = (
+    "-std=c++17",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-strict-aliasing",
+    "-ffp-contract=fast",
+    # A square root is one instruction when it need not set errno.
+    "-fno-math-errno",
+    "-w",
+)
+# Without -fno-gnu-unique two modules with the same template kernel share one `__shared__` array.
+GCC_ONLY = ("-fno-gnu-unique", "-fno-extern-tls-init", "-fdiagnostics-color=never", "-fmax-errors=5")
+CLANG_ONLY = ("-fno-sanitize=undefined", "-fno-color-diagnostics", "-ferror-limit=5")
+
+X86_EXTENSIONS = {"fma": "-mfma", "f16c": "-mf16c", "popcnt": "-mpopcnt", "bmi2": "-mbmi2"}
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C++ compiler and how to speak to it."""
+
+    command: tuple[str, ...]
+    family: str
+    version: str
+
+    def flags(self, build: Build) -> tuple[str, ...]:
+        """Every code generation flag of a build."""
+        if self.family == "gcc":
+            return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *build.gcc)
+        return (*COMMON, *CLANG_ONLY, *machine_flags(self.family), *build.clang)
+
+    def link_flags(self) -> tuple[str, ...]:
+        """How a shared object is linked: clang needs no library, and zig would build its C++ library first (66 s)."""
+        return ("-shared",) if self.family == "gcc" else ("-shared", "-nostdlib")
+
+    def preprocessed_language(self) -> tuple[str, ...]:
+        """Preprocessed text is plain C++ to zig, which knows no `c++-cpp-output`."""
+        return ("-x", "c++-cpp-output") if self.family == "gcc" else ("-x", "c++")
+
+    def describe(self) -> str:
+        """The compiler's name and version."""
+        return self.version
+
+
+@functools.cache
+def machine_flags(family: str) -> tuple[str, ...]:
+    """What the CPU can do: above all a fused multiply-add, which otherwise is a library call."""
+    if platform.machine() != "x86_64":
+        return ()
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ()
+    line = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    known = set(line.group(1).split()) if line else set()
+    extensions = tuple(flag for name, flag in X86_EXTENSIONS.items() if name in known)
+    # zig targets the machine that it runs on unless told otherwise; the cache may be shared between machines.
+    return (("-mcpu=x86_64", *extensions) if family == "zig" else extensions)
+
+
+def find_toolchain() -> Toolchain:
+    """The first usable compiler: $OPBENCH_CXX, g++, clang++, zig."""
+    chosen = os.environ.get("OPBENCH_CXX")
+    if chosen:
+        found = _probe(tuple(shlex.split(chosen)))
+        if found is None:
+            raise EnvironmentFault(f"OPBENCH_CXX='{chosen}' does not run, or is a g++ older than {OLDEST_GCC}; {REMEDY}")
+        return found
+    for command in _candidates():
+        found = _probe(command)
+        if found is not None:
+            return found
+    raise EnvironmentFault(f"no C++ compiler (looked for g++ >= {OLDEST_GCC}, clang++, the ziglang package); {REMEDY}")
+
+
+def _candidates() -> list[tuple[str, ...]]:
+    commands: list[tuple[str, ...]] = [(path,) for path in map(shutil.which, ("g++", "clang++")) if path]
+    package = importlib.util.find_spec("ziglang")
+    if package is not None and package.submodule_search_locations:
+        # Calling the binary spares a start of Python for each step.
+        zig = Path(next(iter(package.submodule_search_locations))) / "zig"
+        if zig.exists():
+            commands.append((str(zig), "c++"))
+    return commands
+
+
+@functools.cache
+def _probe(command: tuple[str, ...]) -> Toolchain | None:
+    try:
+        answer = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    if answer.returncode != 0 or not answer.stdout:
+        return None
+    version = answer.stdout.splitlines()[0].strip()
+    if "clang" in answer.stdout:
+        is_zig = any(Path(part).name == "ziglang" or Path(part).name.startswith("zig") for part in command)
+        return Toolchain(command, "zig" if is_zig else "clang", version)
+    number = re.search(r"\s(\d+)\.\d+", version)
+    if number and int(number.group(1)) < OLDEST_GCC:
+        return None
+    return Toolchain(command, "gcc", version)
