@@ -1,0 +1,22 @@
+// /// opbench
+// title     = "one thread per element, writes coalesced, reads a row apart"
+// builds_on = "naive_write_strided"
+// tune      = { COLS = [4, 8, 16] }
+// requires  = ["cdiv(cols, COLS) <= 65535"]
+// launch    = [
+//   { kernel = "transpose_naive_read_strided", grid = ["cdiv(rows, 32)", "cdiv(cols, COLS)"], block = [32, "COLS"] },
+// ]
+// ///
+//
+// The other choice: the lane runs along out, so writes are full lines and reads touch 32 sectors. Usually the better of
+// the two, for the unused part of a sector that was read stays in L1, where the block's other columns find it, while a
+// partly written sector must be merged in L2. Limit: sectors read. After G. Ruetsch and P. Micikevicius, Optimizing
+// Matrix Transpose in CUDA (2009).
+
+// x [rows, cols], out [cols, rows]; block (32, COLS): x is the row of x, the column of out.
+extern "C" __global__ void __launch_bounds__(32 * COLS)
+transpose_naive_read_strided(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
+  const int row = blockIdx.x * 32 + threadIdx.x;
+  const int col = blockIdx.y * COLS + threadIdx.y;
+  if (row < rows && col < cols) out[(size_t)col * rows + row] = x[(size_t)row * cols + col];
+}

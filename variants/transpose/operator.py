@@ -1,0 +1,35 @@
+"""transpose: out = x^T of a float32 matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.operator import Operator, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transpose(Operator):
+    """out[c, r] = x[r, c] for x of `rows` by `cols`; moves data only."""
+
+    rows: int
+    cols: int
+
+    inputs = {"x": "rows cols"}
+    outputs = {"out": "cols rows"}
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        """The transpose by NumPy."""
+        return x.T
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Bit-exact: nothing is computed."""
+        return Tolerance(0.0, 0.0)
+
+    @classmethod
+    def examples(cls) -> Sequence[Transpose]:
+        """A single element, single rows and columns, primes, one off the tiles, and rows of 16-byte multiples."""
+        sizes = [(1, 1), (1, 37), (129, 1), (3, 5), (31, 33), (67, 64), (64, 127), (65, 132), (132, 60), (257, 131)]
+        return [cls(rows=rows, cols=cols) for rows, cols in sizes]
