@@ -20,7 +20,8 @@ transpose_padded(const float* __restrict__ x, float* __restrict__ out, int rows,
 #pragma unroll
   for (int i = 0; i < 32; i += ROWS) {
     const int row = row0 + threadIdx.y + i, col = col0 + lane;
-    if (row < rows && col < cols) tile[threadIdx.y + i][lane] = x[(size_t)row * cols + col];
+    // A zero rather than a branch at the edge, so that the loads of all steps are under way together.
+    tile[threadIdx.y + i][lane] = row < rows && col < cols ? x[(size_t)row * cols + col] : 0.0f;
   }
   __syncthreads();
 #pragma unroll

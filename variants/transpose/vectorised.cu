@@ -14,10 +14,12 @@
 // not divide by 4 fall back to scalar accesses on that side. After G. Ruetsch and P. Micikevicius, Optimizing Matrix
 // Transpose in CUDA (2009), and the xor layouts of CUTLASS.
 
+#define PIECES (16 / ROWS)  // 4 x 4 pieces per thread
+
 // Place of float4 number q in row c of the tile, 16 to a row.
 __device__ __forceinline__ int swizzle(int c, int q) { return c * 16 + (q ^ (c / 4 % 16)); }
 
-// x [rows, cols], out [cols, rows]; a block turns 64 x 64, a thread 16 / ROWS pieces of 4 x 4.
+// x [rows, cols], out [cols, rows]; a block turns 64 x 64, a thread PIECES of 4 x 4.
 extern "C" __global__ void __launch_bounds__(16 * ROWS)
 transpose_vectorised(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
   __shared__ float4 tile[64 * 16];  // [column][row / 4], swizzled
@@ -28,46 +30,47 @@ transpose_vectorised(const float* __restrict__ x, float* __restrict__ out, int r
   const int q = threadIdx.x % 16, line = threadIdx.x / 16;
   const bool read_aligned = cols % 4 == 0, write_aligned = rows % 4 == 0;
 
+  float4 v[PIECES][4];  // [piece][row]
+  const int left = cols - col0 - q * 4;
+  if (read_aligned) {
 #pragma unroll
-  for (int p = 0; p < 16 / ROWS; ++p) {
-    const int r = line + p * ROWS;  // row of 4x4 pieces
-    const int row = row0 + r * 4, col = col0 + q * 4;
-    float4 v[4];
-    if (read_aligned) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float4* from = reinterpret_cast<const float4*>(x + (size_t)(row + i) * cols + col);
-        v[i] = row + i < rows && col < cols ? __ldcs(from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* from = x + (size_t)(row + i) * cols + col;
-        const int left = row + i < rows ? cols - col : 0;
-        v[i] = make_float4(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f,
-                           left > 3 ? from[3] : 0.0f);
-      }
+    for (int i = 0; i < PIECES * 4; ++i) {
+      const int row = row0 + (line + i / 4 * ROWS) * 4 + i % 4;
+      const float4* from = reinterpret_cast<const float4*>(x + (size_t)row * cols + col0 + q * 4);
+      v[i / 4][i % 4] = row < rows && left > 0 ? __ldcs(from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
-    tile[swizzle(q * 4 + 0, r)] = make_float4(v[0].x, v[1].x, v[2].x, v[3].x);
-    tile[swizzle(q * 4 + 1, r)] = make_float4(v[0].y, v[1].y, v[2].y, v[3].y);
-    tile[swizzle(q * 4 + 2, r)] = make_float4(v[0].z, v[1].z, v[2].z, v[3].z);
-    tile[swizzle(q * 4 + 3, r)] = make_float4(v[0].w, v[1].w, v[2].w, v[3].w);
+  } else {
+#pragma unroll
+    for (int i = 0; i < PIECES * 4; ++i) {
+      const int row = row0 + (line + i / 4 * ROWS) * 4 + i % 4;
+      const float* from = x + (size_t)row * cols + col0 + q * 4;
+      const int here = row < rows ? left : 0;
+      v[i / 4][i % 4] = make_float4(here > 0 ? from[0] : 0.0f, here > 1 ? from[1] : 0.0f, here > 2 ? from[2] : 0.0f,
+                                    here > 3 ? from[3] : 0.0f);
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < PIECES; ++p) {
+    const int r = line + p * ROWS;
+    tile[swizzle(q * 4 + 0, r)] = make_float4(v[p][0].x, v[p][1].x, v[p][2].x, v[p][3].x);
+    tile[swizzle(q * 4 + 1, r)] = make_float4(v[p][0].y, v[p][1].y, v[p][2].y, v[p][3].y);
+    tile[swizzle(q * 4 + 2, r)] = make_float4(v[p][0].z, v[p][1].z, v[p][2].z, v[p][3].z);
+    tile[swizzle(q * 4 + 3, r)] = make_float4(v[p][0].w, v[p][1].w, v[p][2].w, v[p][3].w);
   }
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < 64 / ROWS; ++i) {
+  for (int i = 0; i < PIECES * 4; ++i) {
     const int c = line + i * ROWS;
-    const float4 v = tile[swizzle(c, q)];
+    const float4 turned = tile[swizzle(c, q)];
     const int row = row0 + q * 4, col = col0 + c;
-    float* p = out + (size_t)col * rows + row;
-    if (col >= cols) continue;
+    float* to = out + (size_t)col * rows + row;
     if (write_aligned) {
-      if (row < rows) __stcs(reinterpret_cast<float4*>(p), v);
-    } else {
-      if (row + 0 < rows) p[0] = v.x;
-      if (row + 1 < rows) p[1] = v.y;
-      if (row + 2 < rows) p[2] = v.z;
-      if (row + 3 < rows) p[3] = v.w;
+      if (col < cols && row < rows) __stcs(reinterpret_cast<float4*>(to), turned);
+    } else if (col < cols) {
+      if (row + 0 < rows) to[0] = turned.x;
+      if (row + 1 < rows) to[1] = turned.y;
+      if (row + 2 < rows) to[2] = turned.z;
+      if (row + 3 < rows) to[3] = turned.w;
     }
   }
 }
