@@ -58,19 +58,26 @@ transpose_vectorised(const float* __restrict__ x, float* __restrict__ out, int r
     tile[swizzle(q * 4 + 3, r)] = make_float4(v[p][0].w, v[p][1].w, v[p][2].w, v[p][3].w);
   }
   __syncthreads();
+  const int row = row0 + q * 4;
+  float* to = out + (size_t)(col0 + line) * rows + row;
+  if (write_aligned) {
+#pragma unroll
+    for (int i = 0; i < PIECES * 4; ++i) {
+      const int c = line + i * ROWS;
+      const float4 turned = tile[swizzle(c, q)];
+      if (col0 + c < cols && row < rows) __stcs(reinterpret_cast<float4*>(to + (size_t)(i * ROWS) * rows), turned);
+    }
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < PIECES * 4; ++i) {
     const int c = line + i * ROWS;
     const float4 turned = tile[swizzle(c, q)];
-    const int row = row0 + q * 4, col = col0 + c;
-    float* to = out + (size_t)col * rows + row;
-    if (write_aligned) {
-      if (col < cols && row < rows) __stcs(reinterpret_cast<float4*>(to), turned);
-    } else if (col < cols) {
-      if (row + 0 < rows) to[0] = turned.x;
-      if (row + 1 < rows) to[1] = turned.y;
-      if (row + 2 < rows) to[2] = turned.z;
-      if (row + 3 < rows) to[3] = turned.w;
-    }
+    float* p = to + (size_t)(i * ROWS) * rows;
+    const int here = col0 + c < cols ? rows - row : 0;
+    if (here > 0) p[0] = turned.x;
+    if (here > 1) p[1] = turned.y;
+    if (here > 2) p[2] = turned.z;
+    if (here > 3) p[3] = turned.w;
   }
 }
