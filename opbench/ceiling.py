@@ -1,0 +1,145 @@
+"""What a GPU can do at most: measured by probes, or quoted from a datasheet, and what that allows a problem."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from opbench.errors import UsageError
+from opbench.results import Result
+
+Bound = Literal["memory", "compute"]
+
+DRAM_TRAFFIC = 1 << 30
+"""A copy must move this much before its rate counts as DRAM's: less may stay in the L2 cache."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Limits of one GPU; None where a limit is not known."""
+
+    gpu: str = ""
+    source: Literal["measured", "datasheet"] = "measured"
+    origin: str = ""
+    """The datasheet, or the run that measured it, by name."""
+    dram_bytes_per_s: float | None = None
+    l2_bytes_per_s: float | None = None
+    fp32_flops_per_s: float | None = None
+    matrix_flops_per_s: dict[str, float] = field(default_factory=dict)
+    """Dense rate of the matrix units by precision class: tf32, bf16, f16."""
+    launch_floor_s: float | None = None
+    sm_clock_hz: float | None = None
+    l2_bytes: int | None = None
+    cases: dict[str, str] = field(default_factory=dict)
+    """For each measured limit, the case that reached it."""
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Ceilings:
+        """Ceilings from their JSON; keys of a later version are left out."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in value.items() if k in known and v is not None})
+
+    def to_json(self) -> dict[str, Any]:
+        """Every limit that is known."""
+        return {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
+
+    def flops_per_s(self, precision: str) -> float | None:
+        """The arithmetic rate that a variant of this precision class can reach."""
+        return self.fp32_flops_per_s if precision == "f32" else self.matrix_flops_per_s.get(precision)
+
+
+def attainable(ceilings: Ceilings, flops: int, nbytes: int, precision: str = "f32") -> float | None:
+    """FLOP/s under the roofline at flops/nbytes; None without FLOPs or without one of the two roofs."""
+    best = best_time(ceilings, flops, nbytes, precision)
+    return flops / best[0] if best and flops else None
+
+
+def best_time(ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32") -> tuple[float, Bound] | None:
+    """The time that the roofs allow from a cold cache, and the roof that sets it; None when a needed roof is unknown."""
+    bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
+    if not bandwidth or (flops and not rate) or not (flops or compulsory_bytes):
+        return None
+    memory = compulsory_bytes / bandwidth
+    compute = flops / rate if flops and rate else 0.0
+    return (compute, "compute") if compute > memory else (memory, "memory")
+
+
+def from_probes(results: Iterable[Result]) -> Ceilings:
+    """Limits from right results of the probe operators `copy`, `fma` and `reread`."""
+    measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.get("median_s")]
+    copies = [r for r in measured if r.operator == "copy" and r.compulsory_bytes >= DRAM_TRAFFIC]
+    dram = _fastest(copies, "compulsory_bytes")
+    fp32 = _fastest([r for r in measured if r.operator == "fma" and r.precision == "f32"], "flops")
+    l2 = _fastest([r for r in measured if r.operator == "reread"], "compulsory_bytes")
+    floors = [float(r.measurement["floor_s"]) for r in measured if r.measurement and r.measurement.get("floor_s")]
+    best = {"dram_bytes_per_s": dram, "fp32_flops_per_s": fp32, "l2_bytes_per_s": l2}
+    rates = {name: found[0] for name, found in best.items() if found}
+    cases = {name: found[1] for name, found in best.items() if found}
+    return Ceilings.from_json({**rates, "source": "measured", "launch_floor_s": min(floors, default=None), "cases": cases})
+
+
+def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
+    """The highest rate of `work` per second and the case that reached it."""
+    rates = [(getattr(r, work) / r.measurement["median_s"], r.case) for r in results if r.measurement]
+    return max(rates, default=None)
+
+
+def _sheet(gpu: str, origin: str, fp32: float, dram: float, tf32: float, half: float, l2_mib: int) -> Ceilings:
+    matrix = {"tf32": tf32 * 1e12, "bf16": half * 1e12, "f16": half * 1e12}
+    return Ceilings(gpu=gpu, source="datasheet", origin=origin, fp32_flops_per_s=fp32 * 1e12, dram_bytes_per_s=dram * 1e9,
+                    matrix_flops_per_s=matrix, l2_bytes=l2_mib << 20)
+
+
+DATASHEET = {
+    "a100": _sheet("A100 80GB SXM", "NVIDIA A100 Tensor Core GPU datasheet", 19.5, 2039, 156, 312, 40),
+    "h100": _sheet("H100 SXM", "NVIDIA H100 Tensor Core GPU datasheet", 67, 3350, 494.5, 989.5, 50),
+    "h200": _sheet("H200", "NVIDIA H200 Tensor Core GPU datasheet", 67, 4800, 494.5, 989.5, 50),
+    "l4": _sheet("L4", "NVIDIA L4 Tensor Core GPU datasheet", 30.3, 300, 60, 121, 48),
+    "rtx3080": _sheet("GeForce RTX 3080", "NVIDIA Ampere GA102 GPU Architecture whitepaper", 29.8, 760, 29.8, 59.5, 5),
+    "rtx4090": _sheet("GeForce RTX 4090", "NVIDIA Ada GPU Architecture whitepaper", 82.6, 1008, 82.6, 165.2, 72),
+}
+"""Dense vendor figures at boost clock; nothing reaches them, which is why ceilings are measured."""
+
+_OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile", "d", "gh200"}
+"""Words in a device's name that make it another board than the one in the table."""
+
+
+def datasheet(gpu: str) -> Ceilings | None:
+    """The datasheet of a device by the driver's name for it ("NVIDIA H200") or by key ("h200"), else None."""
+    words = re.findall(r"[a-z0-9]+", gpu.lower())
+    if _OTHER_BOARDS & set(words):
+        return None
+    candidates = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
+    return next((sheet for key, sheet in DATASHEET.items() if key in candidates), None)
+
+
+def committed(name: str) -> Ceilings:
+    """The ceilings measured on a named GPU and committed under reports/, else its datasheet's (`source` says which).
+
+    Raises UsageError when neither knows the name.
+    """
+    package = Path(__file__).parent
+    for root in (package.parent, package, package / "shipped"):
+        path = root / "reports" / name / "ceilings.json"
+        if re.fullmatch(r"[\w.-]+", name) and path.is_file():
+            try:
+                found = Ceilings.from_json(json.loads(path.read_text(encoding="utf-8")))
+            except (ValueError, TypeError, AttributeError) as error:
+                raise UsageError(f"reports/{name}/ceilings.json: corrupt ({error}); measure it again with: opbench ceiling") from None
+            return found
+    sheet = datasheet(name)
+    if sheet is None:
+        raise UsageError(f"no ceilings are known for GPU '{name}'; known: {', '.join(known_gpus())}")
+    return sheet
+
+
+def known_gpus() -> list[str]:
+    """Names that `committed` accepts."""
+    package = Path(__file__).parent
+    roots = (package.parent / "reports", package / "reports", package / "shipped" / "reports")
+    measured = {path.parent.name for root in roots for path in root.glob("*/ceilings.json")}
+    return sorted(measured | set(DATASHEET))

@@ -1,0 +1,240 @@
+"""A run as rows, one a case: rates, shares of the roof, speed-ups and ranks; and the same as a pandas frame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from opbench.ceiling import Ceilings, best_time, committed
+from opbench.results import Result, Run
+from opbench.variant import print_config
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass
+class Row:
+    """One case; None where something was not measured, counted or computed."""
+
+    operator: str
+    variant: str
+    config: str
+    problem: str
+    case: str
+    status: str
+    reason: str
+    precision: str
+    backend: str
+    library: bool
+    title: str = ""
+    builds_on: str = ""
+    time_s: float | None = None
+    time_low_s: float | None = None
+    time_high_s: float | None = None
+    spread: float | None = None
+    """Interquartile range over the median."""
+    samples: int | None = None
+    flops: int | None = None
+    compulsory_bytes: int | None = None
+    bytes_per_s: float | None = None
+    flops_per_s: float | None = None
+    bound: str | None = None
+    roof_share: float | None = None
+    """Rate over what the measured roofs allow at the problem's arithmetic intensity."""
+    speedup_over_rung: float | None = None
+    speedup_over_library: float | None = None
+    speedup_over_first: float | None = None
+    speedup_over_first_low: float | None = None
+    speedup_over_first_high: float | None = None
+    rank: str | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    local_bytes: int | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+    worst_error: float | None = None
+    allowed_error: float | None = None
+    predicted_best_s: float | None = None
+    """No time: what a named GPU's ceilings allow at best, for cases that ran without a GPU."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Variant and config as printed."""
+        return self.variant + self.config
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it is right and has a time."""
+        return self.status == "right" and self.time_s is not None
+
+
+COLUMNS = [f.name for f in fields(Row)]
+
+
+def rows(run: Run, gpu: str = "h200") -> list[Row]:
+    """One row a result, in the run's order; `gpu` names whose ceilings predict for a run without a GPU."""
+    measured = Ceilings.from_json(run.ceilings) if run.ceilings else None
+    found = [_row(result, measured, gpu) for result in run.results]
+    problems: dict[tuple[str, str], list[Row]] = {}
+    for row in found:
+        problems.setdefault((row.operator, row.problem), []).append(row)
+    for group in problems.values():
+        _compare(group)
+        for precision in dict.fromkeys(row.precision for row in group):
+            assign_ranks([row for row in group if row.precision == precision])
+    return found
+
+
+def frame(run: Run, gpu: str = "h200") -> pandas.DataFrame:
+    """The rows as a pandas frame; missing values are NaN or None, never 0."""
+    import pandas
+
+    found = rows(run, gpu)
+    table = pandas.DataFrame([{name: getattr(row, name) for name in COLUMNS} for row in found], columns=COLUMNS)
+    numbers = [f.name for f in fields(Row) if "float | None" in str(f.type) or "int | None" in str(f.type)]
+    return table.astype({name: "float64" for name in numbers})
+
+
+def rows_of_frame(table: pandas.DataFrame) -> list[Row]:
+    """The rows that a frame was made of, or what a user left of them."""
+    found = []
+    for record in table.to_dict("records"):
+        values = {str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in record.items()}
+        found.append(Row(**{k: v for k, v in values.items() if k in COLUMNS}))
+    return found
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, else None."""
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _row(result: Result, measured: Ceilings | None, gpu: str) -> Row:
+    row = Row(result.operator, result.variant, print_config(result.config), result.problem, result.case, result.status,
+              result.reason, result.precision, result.backend, result.library, result.title, result.builds_on)
+    row.flops = result.flops
+    row.compulsory_bytes = result.compulsory_bytes or None
+    _set_resources(row, result.resources)
+    verdict = result.verdict or {}
+    row.worst_error, row.allowed_error = _number(verdict.get("worst_error")), _number(verdict.get("allowed_error"))
+    ceilings = measured
+    if result.backend == "cpu":
+        ceilings = committed(gpu)
+    elif result.measurement is not None:
+        _set_times(row, result.measurement)
+    best = best_time(ceilings, result.flops, result.compulsory_bytes, result.precision) if ceilings else None
+    if best and ceilings:
+        row.bound = best[1]
+        if result.backend == "cpu":
+            row.predicted_best_s = max(best[0], ceilings.launch_floor_s or 0.0)
+        elif row.time_s:
+            row.roof_share = best[0] / row.time_s
+    return row
+
+
+def _set_times(row: Row, measurement: Mapping[str, Any]) -> None:
+    row.time_s = _number(measurement.get("median_s")) or None
+    row.time_low_s, row.time_high_s = _number(measurement.get("low_s")), _number(measurement.get("high_s"))
+    row.samples = len(measurement.get("samples_s") or ()) or None
+    row.warnings = tuple(str(w) for w in measurement.get("warnings") or ())
+    if row.time_s is None:
+        return
+    q1, q3 = _number(measurement.get("q1_s")), _number(measurement.get("q3_s"))
+    row.spread = (q3 - q1) / row.time_s if q1 is not None and q3 is not None else None
+    row.bytes_per_s = row.compulsory_bytes / row.time_s if row.compulsory_bytes else None
+    row.flops_per_s = row.flops / row.time_s if row.flops else None
+
+
+def _set_resources(row: Row, resources: Mapping[str, Mapping[str, Any]]) -> None:
+    """The most of each over a case's kernels, and the least occupancy with its limiter."""
+    kernels = list(resources.values())
+
+    def most(*keys: str) -> int | None:
+        sums = [sum(int(k.get(key) or 0) for key in keys) for k in kernels if any(k.get(key) is not None for key in keys)]
+        return max(sums, default=None)
+
+    row.registers, row.local_bytes = most("registers"), most("local_bytes")
+    row.shared_bytes = most("shared_bytes", "dynamic_shared_bytes")
+    known = [(share, str(k.get("limiter") or "")) for k in kernels if (share := _number(k.get("occupancy"))) is not None]
+    if known:
+        least = min(known)
+        row.occupancy, row.limiter = least[0], least[1] or None
+
+
+def _fastest(group: Iterable[Row]) -> Row | None:
+    return min((row for row in group if row.ranked), key=lambda row: row.time_s or math.inf, default=None)
+
+
+def _compare(group: Sequence[Row]) -> None:
+    """Set the speed-ups of one problem's rows."""
+    best = {name: _fastest(row for row in group if row.variant == name) for name in {row.variant for row in group}}
+    below = {row.variant: row.builds_on for row in group}
+    for row in group:
+        if not row.ranked:
+            continue
+        libraries = [r for r in group if r.library and r.precision == row.precision]
+        row.speedup_over_library = _speedup(_fastest(libraries), row)
+        row.speedup_over_rung = _speedup(best.get(row.builds_on), row)
+        base = best.get(first_rung(row.variant, below)) if not row.library else None
+        row.speedup_over_first = _speedup(base, row)
+        if base is not None:
+            row.speedup_over_first_low, row.speedup_over_first_high = speedup_interval(base, row)
+
+
+def first_rung(variant: str, below: Mapping[str, str]) -> str:
+    """The lowest rung under a variant that the run holds."""
+    seen = {variant}
+    while (lower := below.get(variant, "")) and lower in below and lower not in seen:
+        seen.add(lower)
+        variant = lower
+    return variant
+
+
+def _speedup(base: Row | None, row: Row) -> float | None:
+    return base.time_s / row.time_s if base and base.time_s and row.time_s else None
+
+
+def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
+    """A cautious interval of base's time over row's: quotients of the far ends of the two 95 % intervals."""
+    ends = (base.time_low_s, base.time_high_s, row.time_low_s, row.time_high_s)
+    if not all(ends) or base is row:
+        return None, None
+    base_low, base_high, low, high = (float(end or 0) for end in ends)
+    return base_low / high, base_high / low
+
+
+def tied(leader: Row, row: Row) -> bool:
+    """Whether the 95 % intervals of two medians overlap."""
+    if row.time_low_s is None or leader.time_high_s is None:
+        return row.time_s == leader.time_s
+    return row.time_low_s <= leader.time_high_s
+
+
+def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
+    """Ranked rows by time; those whose interval overlaps that of their group's fastest share a group."""
+    groups: list[list[Row]] = []
+    for row in sorted((r for r in group if r.ranked), key=lambda r: (r.time_s, r.name)):
+        if groups and tied(groups[-1][0], row):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
+def assign_ranks(group: Iterable[Row]) -> None:
+    """Write ranks such as "1=", "1=", "3" into rows of one problem and precision."""
+    for row, rank in ranks(group):
+        row.rank = rank
+
+
+def ranks(group: Iterable[Row]) -> list[tuple[Row, str]]:
+    """Rows in order of rank with their rank as printed."""
+    found, position = [], 1
+    for tie in tie_groups(group):
+        found += [(row, f"{position}=" if len(tie) > 1 else str(position)) for row in tie]
+        position += len(tie)
+    return found

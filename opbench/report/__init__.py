@@ -1,0 +1,105 @@
+"""A run's report: a self-contained HTML page, charts as PNG, a table for the terminal, a ladder in Markdown."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opbench.ceiling import Ceilings, committed, datasheet
+from opbench.frame import rows
+from opbench.report.ladder import ladder_readme
+from opbench.report.sections import Section, sections
+from opbench.report.terminal import print_table
+from opbench.results import Run
+
+if TYPE_CHECKING:
+    from opbench.report.figures import Chart
+
+CHARTS_OF_OPERATOR = 3
+CHARTS = 12
+"""More charts than this make a page slow to build and to read; the tables hold every number."""
+
+__all__ = ["ladder_readme", "print_table", "write_report"]
+
+
+def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
+    """Write report.html and its charts as PNG into `folder`; a run without a GPU predicts with the ceilings of `gpu`.
+
+    Returns the files written, the page first.
+    """
+    from opbench.report.page import Context, render
+    from opbench.report.svg import STYLE, to_png
+
+    on_cpu = run.header.get("backend") == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
+    measured = Ceilings.from_json(run.ceilings) if run.ceilings and not on_cpu else None
+    device = str((run.header.get("environment") or {}).get("gpu") or (measured.gpu if measured else ""))
+    predicting = committed(gpu) if on_cpu else None
+    sheet = datasheet(gpu if on_cpu else device)
+    parts = sections(rows(run, gpu))
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        charts, undrawn = _charts(run, parts, measured, sheet)
+        context = Context(run, measured, sheet, predicting, charts, undrawn, {r.case: r for r in run.results})
+        page = render(context, parts)
+        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts.values()}
+    files = {"report.html": page.encode("utf-8"), **pictures}
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_write(folder / name, content) for name, content in files.items()]
+
+
+def _charts(run: Run, parts: Sequence[Section], measured: Ceilings | None,
+            sheet: Ceilings | None) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
+    """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
+    from opbench.report.figures import ladder, look, performance
+
+    charts: dict[tuple[str, str], Chart] = {}
+    wanted = {(part.operator, part.problem) for part in _to_draw([part for part in parts if part.groups])}
+    for operator in dict.fromkeys(part.operator for part in parts):
+        own = [part for part in parts if part.operator == operator]
+        looks = look(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
+        for number, part in enumerate(own):
+            if (operator, part.problem) in wanted:
+                name = f"{file_name(operator)}-{number + 1}"
+                chart = performance(part, name, measured, sheet, run.counters, looks)
+                if chart is not None:
+                    charts[operator, part.problem] = chart
+        over = ladder(operator, own, f"{file_name(operator)}-problems", looks) if len(charts) < CHARTS else None
+        if over is not None:
+            charts[operator, ""] = over
+    undrawn = {(part.operator, part.problem) for part in parts if part.groups} - charts.keys()
+    return charts, frozenset(undrawn)
+
+
+def _to_draw(parts: Sequence[Section]) -> list[Section]:
+    """The largest problems of each operator, in turns over the operators until the page is full."""
+    turns: list[list[Section]] = [[] for _ in range(CHARTS_OF_OPERATOR)]
+    for operator in dict.fromkeys(part.operator for part in parts):
+        own = sorted((p for p in parts if p.operator == operator), key=lambda p: -(p.rows[0].compulsory_bytes or 0))
+        for turn, part in zip(turns, own, strict=False):
+            turn.append(part)
+    return [part for turn in turns for part in turn][:CHARTS]
+
+
+def file_name(operator: str) -> str:
+    """An operator's name as part of a file's."""
+    return "".join(c if c.isalnum() and c.isascii() or c in "-_" else "_" for c in operator)[:60] or "operator"
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """Write beside the target, then rename, so that nobody reads half a file."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path

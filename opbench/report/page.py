@@ -1,0 +1,276 @@
+"""The HTML page of a run: prepares every text and number that the template prints."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from opbench import units
+from opbench.ceiling import Ceilings
+from opbench.frame import Row
+from opbench.report import sentences
+from opbench.report.advice import advice
+from opbench.report.figures import Chart
+from opbench.report.sections import Section, same_reason
+from opbench.report.svg import sparkline, to_svg
+from opbench.report.terminal import error, rate
+from opbench.results import Result, Run
+
+NAMES_SHOWN = 40
+"""Cases listed under one reason or warning before the rest are counted."""
+
+
+@dataclass
+class Context:
+    """What all sections share."""
+
+    run: Run
+    measured: Ceilings | None
+    sheet: Ceilings | None
+    predicting: Ceilings | None
+    """Whose ceilings predict; None for a run with a GPU."""
+    charts: Mapping[tuple[str, str], Chart]
+    """By operator and problem; an operator's ladder is under ("operator", "")."""
+    undrawn: frozenset[tuple[str, str]] = frozenset()
+    """Sections without a chart because the report draws only so many."""
+    results: dict[str, Result] = field(default_factory=dict)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the run has a clock."""
+        return self.predicting is None
+
+
+def rich_text(text: str) -> Markup:
+    """Escaped text whose backticks become code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
+def render(context: Context, parts: Sequence[Section]) -> str:
+    """The page; a pure function of the run."""
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True,
+                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["rich"] = rich_text
+    run = context.run
+    rows = [row for part in parts for row in part.rows]
+    page = environment.get_template("report.html.j2").render(
+        title=run.header.get("title") or run.header.get("suite") or "opbench run",
+        facts=_facts(run), summary=sentences.summary(run), incomplete=sentences.incomplete(run), timed=context.timed,
+        overview=[_overview(context, part, i) for i, part in enumerate(parts)],
+        operators=_operators(context, parts), ceilings=_ceilings(context), environment=_flat(run.header.get("environment") or {}),
+        timing=_flat(run.header.get("timing") or {}), commands=_commands(run, parts),
+        warnings=[(text, _some(cases)) for text, cases in sentences.warnings(rows)], run_warnings=run.warnings,
+        predicting=context.predicting)
+    return page
+
+
+def _facts(run: Run) -> list[str]:
+    """The line under the title."""
+    environment = run.header.get("environment") or {}
+    device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
+    facts = [run.header.get("suite"), f"backend {run.header.get('backend', '?')}", device, run.header.get("started"),
+             f"opbench {run.header['opbench']}" if run.header.get("opbench") else ""]
+    return [str(fact) for fact in facts if fact]
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    return [*names[:NAMES_SHOWN], f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else list(names)
+
+
+def _overview(context: Context, part: Section, index: int) -> dict[str, Any]:
+    """One line of the summary table."""
+    winner, first = part.winner, part.rows[0]
+    return {
+        "anchor": f"s{index}", "operator": part.operator, "problem": part.problem,
+        "winner": winner.name if winner else "", "tie": bool(winner and len(part.groups[0].rows) > 1 and part.groups[0].rows[1][1] == "1="),
+        "time": units.time(winner.time_s if winner else None), "rate": rate(winner) if winner else "–",
+        "share": units.percent(winner.roof_share if winner else None), "bar": _bar(winner),
+        "library": units.ratio(winner.speedup_over_library if winner and not winner.library else None),
+        "right": part.count("right"), "total": len(part.rows), "flops": work(first.flops, "FLOP"),
+        "bytes": units.si(first.compulsory_bytes, "B"), "best": units.time(first.predicted_best_s),
+    }
+
+
+def work(value: int | None, unit: str) -> str:
+    """Counted work; an operator that only moves data has none, which is no zero of a measurement."""
+    return units.si(value, unit) if value else "none"
+
+
+def _operators(context: Context, parts: Sequence[Section]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for index, part in enumerate(parts):
+        entry = found.setdefault(part.operator, {"name": part.operator, "sections": [], "ladder": None})
+        entry["sections"].append(_section(context, part, index))
+    for number, (name, entry) in enumerate(found.items()):
+        chart = context.charts.get((name, ""))
+        entry["ladder"] = _chart(chart, f"l{number}") if chart else None
+    return list(found.values())
+
+
+def _chart(chart: Chart, prefix: str) -> dict[str, Any]:
+    return {"svg": Markup(to_svg(chart.figure, prefix, chart.title, chart.description, chart.points)), "title": chart.title, "note": chart.note}
+
+
+def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
+    key = (part.operator, part.problem)
+    chart = context.charts.get(key)
+    first = part.rows[0]
+    return {
+        "anchor": f"s{index}", "problem": part.problem, "operator": part.operator,
+        "verdict": sentences.verdict(part, context.measured, context.predicting), "next": _next(context, part),
+        "work": f"{work(first.flops, 'FLOP')}{'s' if not first.flops else ''}, {units.si(first.compulsory_bytes, 'B')} compulsory".replace("nones", "no FLOPs"),
+        "groups": [_group(context, part, g.precision, g.rows, g.rest) for g in part.groups],
+        "unmeasured": [_cells(context, row, "") for row in part.unmeasured],
+        "fallen": [{"status": rows[0].status, "names": _some([r.name for r in rows]), "title": rows[0].title, "reason": reason}
+                   for rows, reason in same_reason(part.fallen)],
+        "chart": _chart(chart, f"c{index}") if chart else None, "undrawn": key in context.undrawn,
+        "counters": _counters(context, part), "library": any(r.library and r.ranked for r in part.rows),
+    }
+
+
+def _next(context: Context, part: Section) -> list[str]:
+    winner = part.winner
+    if winner is None or winner.library:
+        return []
+    sm_count = (context.run.header.get("environment") or {}).get("sm_count")
+    found = advice(winner, context.results[winner.case].resources, context.run.counters.get(winner.case, {}),
+                   sm_count if isinstance(sm_count, int) else None)
+    return found[:4]
+
+
+def _group(context: Context, part: Section, precision: str, rows: Sequence[tuple[Row, str]], rest: Sequence[tuple[Row, str]]) -> dict[str, Any]:
+    return {"precision": precision, "rows": [_cells(context, row, rank) for row, rank in rows],
+            "rest": [_cells(context, row, rank) for row, rank in rest], "rate_unit": rate_unit([row for row, _ in rows])}
+
+
+def rate_unit(rows: Iterable[Row]) -> str:
+    """The rate's column title."""
+    kinds = {"FLOP/s" if rate(row).endswith("FLOP/s") else "B/s" for row in rows}
+    return " or ".join(sorted(kinds)) or "rate"
+
+
+def _bar(row: Row | None) -> str:
+    """Width of the little bar beside a share, in per cent."""
+    return f"{min(100.0, 100 * row.roof_share):.0f}" if row and row.roof_share is not None else ""
+
+
+def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
+    """A row of a table as text, with the numbers to sort it by."""
+    result = context.results[row.case]
+    samples = [float(s) for s in (result.measurement or {}).get("samples_s") or ()]
+    limiter = f" ({row.limiter})" if row.limiter else ""
+    return {
+        "rank": rank, "variant": row.variant, "config": row.config, "title": row.title, "case": row.case, "library": row.library,
+        "median": units.time(row.time_s), "interval": interval(row), "spark": Markup(sparkline(samples)),
+        "samples": f"{row.samples} samples" if row.samples else "", "rate": rate(row), "share": units.percent(row.roof_share),
+        "bar": _bar(row), "rung": units.ratio(row.speedup_over_rung), "over_library": units.ratio(row.speedup_over_library),
+        "registers": "–" if row.registers is None else str(row.registers), "spills": row.local_bytes or "",
+        "occupancy": units.percent(row.occupancy), "limiter": limiter, "error": error(row.worst_error), "allowed": error(row.allowed_error),
+        "builds_on": row.builds_on, "warned": bool(row.warnings), "warnings": "\n".join(row.warnings), **_counts(result),
+        "sort": {k: "" if v is None or not math.isfinite(v) else f"{v:.6g}" for k, v in {
+            "median": row.time_s, "spread": row.spread, "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
+            "share": row.roof_share, "rung": row.speedup_over_rung, "library": row.speedup_over_library,
+            "registers": row.registers, "occupancy": row.occupancy, "error": row.worst_error}.items()},
+    }
+
+
+def interval(row: Row) -> str:
+    """The 95 % interval of the median, its unit written once when both ends have the same."""
+    if not row.time_low_s or not row.time_high_s:
+        return "–"
+    low, high = units.time(row.time_low_s), units.time(row.time_high_s)
+    return f"{low.split()[0]}–{high}" if low.split()[-1] == high.split()[-1] else f"{low} – {high}"
+
+
+def _counts(result: Result) -> dict[str, str]:
+    """Launches, blocks and threads that the verdict recorded."""
+    verdict = result.verdict or {}
+    launches = [step for step in verdict.get("launches") or () if "zero" not in step]
+    blocks = sum(math.prod(step.get("grid") or [0]) for step in launches)
+    threads = sum(math.prod(step.get("grid") or [0]) * math.prod(step.get("block") or [0]) for step in launches)
+    known = bool(launches)
+    return {"launches": f"{len(launches)}" if known else "–", "blocks": f"{blocks:,}" if known else "–",
+            "threads": f"{threads:,}" if known else "–", "findings": str(len(verdict["findings"])) if "findings" in verdict else "–",
+            "integers": str(verdict.get("integers") or "–")}
+
+
+COUNTERS = {
+    "time_s": ("time under the profiler", units.time), "dram_bytes": ("DRAM", lambda v: units.si(v, "B")),
+    "l2_bytes": ("L2", lambda v: units.si(v, "B")), "l1_bytes": ("L1", lambda v: units.si(v, "B")),
+    "flops": ("FLOPs", lambda v: units.si(v, "FLOP")), "achieved_occupancy": ("achieved occupancy", units.percent),
+    "sectors_per_request_load": ("sectors per load", lambda v: f"{v:.3g}"),
+    "sectors_per_request_store": ("sectors per store", lambda v: f"{v:.3g}"), "bank_conflicts": ("bank conflicts", lambda v: f"{v:,.0f}"),
+}  # fmt: skip
+
+
+def _counters(context: Context, part: Section) -> dict[str, Any] | None:
+    """The hardware counters of a section's cases, columns that nobody counted left out."""
+    counted = [(row, context.run.counters[row.case]) for row in part.rows if row.case in context.run.counters]
+    keys = [key for key in COUNTERS if any(isinstance(values.get(key), (int, float)) for _, values in counted)]
+    if not keys:
+        return None
+    body = []
+    for row, values in counted:
+        dram = values.get("dram_bytes")
+        excess = units.ratio(dram / row.compulsory_bytes) if isinstance(dram, (int, float)) and row.compulsory_bytes else "–"
+        cells = [COUNTERS[key][1](float(values[key])) if isinstance(values.get(key), (int, float)) else "–" for key in keys]
+        body.append([row.name, *cells, excess])
+    return {"head": ["variant", *(COUNTERS[key][0] for key in keys), "DRAM over compulsory"], "body": body}
+
+
+LIMITS = (
+    ("dram_bytes_per_s", "DRAM, reads and writes", units.byte_rate), ("l2_bytes_per_s", "L2 cache, reads", units.byte_rate),
+    ("fp32_flops_per_s", "fp32 units, multiply-add", units.flop_rate), ("launch_floor_s", "an empty kernel", units.time),
+    ("sm_clock_hz", "multiprocessor clock", lambda v: units.si(v, "Hz")), ("l2_bytes", "size of the L2 cache", lambda v: units.si(v, "B")),
+)  # fmt: skip
+
+
+def _ceilings(context: Context) -> dict[str, Any]:
+    """Each limit as measured, as the datasheet has it, and how it was found."""
+    used = context.measured or context.predicting
+    sheet = context.sheet if used is None or used.source == "measured" else used
+    measured = used if used is not None and used.source == "measured" else None
+    body = []
+    for key, label, show in LIMITS:
+        ours, theirs = getattr(measured, key, None), getattr(sheet, key, None)
+        if ours is None and theirs is None:
+            continue
+        share = units.percent(ours / theirs) if ours and theirs and key.endswith("per_s") else "–"
+        how = (measured.cases.get(key, "") if measured else "") or (f"from {sheet.origin}" if sheet and ours is None else "")
+        body.append([label, show(ours) if ours else "–", show(theirs) if theirs else "–", share, how])
+    return {"gpu": (used or sheet or Ceilings()).gpu, "body": body, "origin": sheet.origin if sheet else "", "measured": measured is not None}
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested values as rows."""
+    found: list[tuple[str, str]] = []
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            found += _flat(item, f"{prefix}{key}.")
+        else:
+            text = ", ".join(map(str, item)) if isinstance(item, (list, tuple)) else "–" if item is None or item == "" else str(item)
+            found.append((f"{prefix}{key}", text))
+    return found
+
+
+def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
+    """What to type to repeat the run, one case, and to look inside it."""
+    suite, backend = str(run.header.get("suite") or "SUITE"), str(run.header.get("backend") or "auto")
+    seed = f" --seed {run.header['seed']}" if isinstance(run.header.get("seed"), int) else ""
+    base = f"opbench run {shlex.quote(suite)} --backend {shlex.quote(backend)}"
+    found = [("the run", str(run.header.get("command") or "") or base + seed)]
+    row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
+    if row is not None:
+        found.append(("one case", f"{base} --case {shlex.quote(row.case)}"))
+        if backend != "cpu":
+            found.append(("one case under the profiler", f"opbench profile {shlex.quote(suite)} --case {shlex.quote(row.case)}"))
+    found.append(("this page again, from the run's folder", "opbench report ."))
+    return found

@@ -1,0 +1,107 @@
+"""Fabricated runs of plausible numbers, for tests of reports only; nothing here was measured."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from opbench.results import Result, Run
+
+CEILINGS: dict[str, Any] = {
+    "gpu": "NVIDIA H200", "source": "measured", "dram_bytes_per_s": 4.0e12, "l2_bytes_per_s": 9.5e12, "fp32_flops_per_s": 50e12,
+    "launch_floor_s": 2.1e-6, "l2_bytes": 60 << 20,
+    "cases": {"dram_bytes_per_s": "copy/vec4[VEC=4](n=268435456)", "fp32_flops_per_s": "fma/registers(n=33554432)"},
+}  # fmt: skip
+
+
+def measurement(median_s: float, half_width: float = 0.01, count: int = 40, seed: int = 0, warnings: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A measurement with an interval of `half_width` times the median on either side."""
+    draw = random.Random(seed)
+    samples = [median_s * (1 + half_width * draw.gauss(0, 1)) for _ in range(count)]
+    return {"mode": "cold", "timer": "events", "samples_s": samples, "median_s": median_s, "low_s": median_s * (1 - half_width),
+            "high_s": median_s * (1 + half_width), "q1_s": median_s * (1 - half_width / 2), "q3_s": median_s * (1 + half_width / 2),
+            "stop_reason": "interval", "warmup_runs": 5, "states": [], "floor_s": 2.1e-6, "warnings": list(warnings)}
+
+
+def result(variant: str, time_s: float | None = None, *, operator: str = "relu", config: dict[str, int] | None = None,
+           problem: str = "(n=1000000000)", status: str = "right", reason: str = "", flops: int = 0, nbytes: int = 8_000_000_000,
+           builds_on: str = "", backend: str = "cuda", precision: str = "f32", **more: Any) -> Result:
+    """One result; `time_s` None means not measured."""
+    half_width, warnings = more.pop("half_width", 0.01), more.pop("warnings", ())
+    shown = f"[{','.join(f'{k}={v}' for k, v in config.items())}]" if config else ""
+    values: dict[str, Any] = {
+        "case": f"{operator}/{variant}{shown}{problem}", "operator": operator, "variant": variant, "config": config or {},
+        "problem": problem, "axes": {}, "precision": precision, "backend": backend, "status": status, "reason": reason,
+        "flops": flops, "compulsory_bytes": nbytes, "builds_on": builds_on, "title": f"the {variant} way",
+        "measurement": measurement(time_s, half_width, seed=len(variant), warnings=warnings) if time_s else None,
+        "verdict": {"right": status == "right", "reason": reason, "worst_error": 2.1e-7, "allowed_error": 4.8e-7, "integers": "exact",
+                    "findings": [], "launches": [{"kernel": variant, "grid": [4096, 1, 1], "block": [256, 1, 1], "shared_bytes": 0}]},
+        "resources": {variant: {"registers": 32, "shared_bytes": 0, "local_bytes": 0, "dynamic_shared_bytes": 1024, "grid": [4096, 1, 1],
+                                "block": [256, 1, 1], "occupancy": 0.75, "limiter": "registers"}},
+    }  # fmt: skip
+    return Result(**(values | more))
+
+
+def run(results: list[Result], *, backend: str = "cuda", ceilings: dict[str, Any] | None = None, **header: Any) -> Run:
+    """A finished run around some results, with ceilings unless it ran on a CPU."""
+    environment = {"gpu": "NVIDIA H200", "driver": "580.0", "sm_count": 132, "clocks": {"sm_mhz": 1980}} if backend == "cuda" else {
+        "compiler": "g++ 12.2.0", "processor": "x86_64"}
+    values = {"format": 1, "opbench": "0.1.0", "suite": "quick", "title": "Fabricated for a test", "backend": backend, "seed": 20260,
+              "started": "2026-01-02T03:04:05+00:00", "cases": len(results), "timing": {"mode": "cold"}, "environment": environment}
+    found = Run(Path("unused"), values | header, results, finished=True)
+    found.ceilings = ceilings if ceilings is not None else dict(CEILINGS) if backend == "cuda" else None
+    return found
+
+
+def relu_run() -> Run:
+    """Bandwidth-bound: vec4 wins at 91 % of 4 TB/s, 1.83 times naive; one tie; one of each way to fall."""
+    best = 8e9 / (0.91 * 4e12)
+    return run([
+        result("naive", best * 1.83),
+        result("grid_stride", best * 1.5, builds_on="naive"),
+        result("vec4", best, builds_on="grid_stride", config={"BLOCK": 256}),
+        result("vec4", best * 1.2, builds_on="grid_stride", config={"BLOCK": 512}, warnings=("noisy: the interval is 4 % wide; close other programs",)),
+        result("unrolled", best * 1.505, builds_on="grid_stride"),
+        result("torch", best * 1.1, library=True, resources={}),
+        result("racy", status="wrong", reason="wrong at out[7]: got 0.0, want 1.37 (allowed ±2e-05; 3 of 100 elements)"),
+        result("typo", status="failed", reason="typo.cu(12): error: identifier \"x\" is undefined\n  out[i] = x;\n           ^", verdict=None),
+        result("wgmma", status="unsupported", reason="needs compute capability 9.0a", verdict=None),
+        result("cheat", 1e-6, status="invalid", reason="impossible: 1e-06 s is below the floor of 0.002 s"),
+    ])  # fmt: skip
+
+
+def matmul_run(problems: tuple[int, ...] = (1024, 2048, 4096)) -> Run:
+    """Compute-bound with a sweep of configs, several precisions and counters."""
+    results = []
+    rungs = [("naive", "", 0.03), ("coalesced", "naive", 0.1), ("tiled", "coalesced", 0.22), ("register_tiled", "tiled", 0.55),
+             ("vectorized", "register_tiled", 0.72), ("double_buffered", "vectorized", 0.83), ("warp_tiled", "vectorized", 0.835)]
+    for n in problems:
+        work = {"operator": "matmul", "problem": f"(m={n},n={n},k={n})", "flops": 2 * n**3, "nbytes": 12 * n**2}
+        for name, base, share in rungs:
+            for i, tile in enumerate((8, 16, 32)):
+                time_s = 2 * n**3 / (share * (1 - 0.12 * ((i + 2) % 3)) * 50e12) * (1 + 200 / n)
+                results.append(result(name, time_s, builds_on=base, config={"TILE": tile}, half_width=0.004, **work))
+        results.append(result("cublas", 2 * n**3 / 46e12, library=True, resources={}, **work))
+        results.append(result("tf32_mma", 2 * n**3 / 210e12, precision="tf32", builds_on="warp_tiled", **work))
+        results.append(result("odd", status="unsupported", reason=f"needs n % 3 == 0 (here n={n})", verdict=None, **work))
+    found = run(results)
+    for r in found.results:
+        if r.config.get("TILE") == 16 and r.measurement:
+            found.counters[r.case] = {"case": r.case, "time_s": r.measurement["median_s"] * 1.02, "dram_bytes": r.compulsory_bytes * 3.1,
+                                      "l2_bytes": 9e9, "flops": r.flops, "achieved_occupancy": 0.61, "sectors_per_request_load": 4.0,
+                                      "bank_conflicts": 12345}
+    return found
+
+
+def cpu_run() -> Run:
+    """The same operators without a clock."""
+    names = ("naive", "grid_stride", "vec4", "unrolled")
+    results = [result(name, backend="cpu", resources={}, nbytes=128_000_000) for name in names]
+    results.append(result("torch", backend="cpu", library=True, status="unsupported", reason="calls a GPU library; needs the cuda backend",
+                          nbytes=128_000_000, verdict=None, resources={}))
+    results += [result(name, backend="cpu", operator="matmul", problem="(m=64,n=64,k=64)", flops=2 * 64**3, nbytes=3 * 4 * 64**2, resources={})
+                for name in ("naive", "tiled")]
+    results.append(result("racy", backend="cpu", operator="matmul", problem="(m=64,n=64,k=64)", flops=2 * 64**3, nbytes=3 * 4 * 64**2,
+                          status="wrong", reason="racy.cu:14: shared memory race: written by thread 3, read by thread 35", resources={}))
+    return run(results, backend="cpu")
