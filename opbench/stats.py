@@ -61,7 +61,7 @@ def interval_rank(n: int, confidence: float) -> tuple[int, float]:
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
-    missed = best = 2.0**-n if n < 1000 else 0.0
+    missed = best = 0.5**n
     rank = 0
     log_half = n * math.log(0.5)
     for r in range(1, (n + 1) // 2):

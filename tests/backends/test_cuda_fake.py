@@ -132,12 +132,18 @@ CUresult cuMemAlloc(CUdeviceptr* p, size_t n) {
 }
 CUresult cuMemFree(CUdeviceptr p) { free((void*)p); return CUDA_SUCCESS; }
 CUresult cuMemGetInfo(size_t* free, size_t* total) { *free = 1 << 28; *total = 1 << 30; return CUDA_SUCCESS; }
-CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char v, size_t n, CUstream s) { memset((void*)p, v, n); return broken; }
+CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char v, size_t n, CUstream s) {
+    memset((void*)p, v, n);
+    return broken;
+}
 CUresult cuMemsetD16Async(CUdeviceptr p, unsigned short v, size_t n, CUstream s) {
     for (size_t i = 0; i < n; i++) ((unsigned short*)p)[i] = v;
     return CUDA_SUCCESS;
 }
-CUresult cuMemcpyHtoDAsync(CUdeviceptr d, const void* h, size_t n, CUstream s) { memcpy((void*)d, h, n); return broken; }
+CUresult cuMemcpyHtoDAsync(CUdeviceptr d, const void* h, size_t n, CUstream s) {
+    memcpy((void*)d, h, n);
+    return broken;
+}
 CUresult cuMemcpyDtoHAsync(void* h, CUdeviceptr d, size_t n, CUstream s) { memcpy(h, (void*)d, n); return broken; }
 CUresult cuMemHostAlloc(void** p, size_t n, unsigned f) {
     *p = malloc(n);
@@ -298,7 +304,7 @@ def test_a_kernel_that_dies_is_named(backend: CudaBackend, request_: BuildReques
     buffer = backend.allocate("a", (4,), "f32")
     enqueue = backend.load(request_).bind([launch("crash", ("a",))], {"a": buffer})
     enqueue()
-    with pytest.raises(LaunchError, match="illegal address in crash .*700.*context is lost") as caught:
+    with pytest.raises(LaunchError, match=r"illegal address in crash .*700.*context is lost") as caught:
         backend.synchronize()
     assert isinstance(caught.value, DriverError) and caught.value.code == 700
     backend.free({"a": buffer})

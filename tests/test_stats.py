@@ -1,0 +1,114 @@
+"""Order statistics: exact ranks against tables, coverage by simulation."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opbench import stats
+
+samples_ = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=60)
+
+
+@given(samples_, st.floats(0, 1))
+def test_quantile_is_numpys(samples: list[float], q: float) -> None:
+    assert stats.quantile(samples, q) == pytest.approx(float(np.quantile(samples, q)))
+    assert min(samples) <= stats.quantile(samples, q) <= max(samples)
+
+
+@given(samples_)
+def test_median_is_pythons(samples: list[float]) -> None:
+    assert stats.median(samples) == pytest.approx(statistics.median(samples))
+
+
+@pytest.mark.parametrize("call", [stats.median, stats.median_interval, lambda s: stats.median_ratio(s, [1.0])])
+def test_nothing_to_summarise(call: object) -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        call([])  # type: ignore[operator]
+
+
+def test_senseless_quantile_and_confidence() -> None:
+    with pytest.raises(ValueError, match=r"quantile 1\.5"):
+        stats.quantile([1.0], 1.5)
+    with pytest.raises(ValueError, match=r"confidence 1\.0"):
+        stats.interval_rank(10, 1.0)
+
+
+# Ranks of the 95 % interval, one-based, and their coverage: sums of binomial coefficients over 2**n.
+@pytest.mark.parametrize(
+    ("n", "rank", "coverage"), [(6, 1, 0.96875), (10, 2, 0.978515625), (20, 6, 0.958610534), (25, 8, 0.956714749)]
+)
+def test_ranks_of_the_tables(n: int, rank: int, coverage: float) -> None:
+    assert stats.interval_rank(n, 0.95) == (rank - 1, pytest.approx(coverage))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_too_few_samples_say_so(n: int) -> None:
+    interval = stats.median_interval([float(i) for i in range(n)])
+    assert (interval.low, interval.high) == (0.0, n - 1.0)
+    assert interval.coverage == pytest.approx(max(0.0, 1 - 2 * 0.5**n)) and interval.coverage < 0.95
+
+
+@given(st.integers(6, 500), st.sampled_from([0.9, 0.95, 0.99]))
+def test_rank_is_the_narrowest_that_covers(n: int, confidence: float) -> None:
+    def covers(rank: int) -> float:
+        return 1 - 2 * sum(math.comb(n, k) for k in range(rank + 1)) / 2**n
+
+    rank, coverage = stats.interval_rank(n, confidence)
+    assert coverage == pytest.approx(covers(rank), abs=1e-9)
+    if n >= 8:
+        assert coverage >= confidence
+    assert covers(rank + 1) < confidence or rank + 1 >= (n + 1) // 2
+
+
+@given(samples_)
+def test_interval_holds_the_median(samples: list[float]) -> None:
+    interval = stats.median_interval(samples)
+    assert interval.low <= stats.median(samples) <= interval.high
+
+
+@pytest.mark.parametrize("shape", ["normal", "heavy", "skewed", "two_modes"])
+@pytest.mark.parametrize("n", [10, 31])
+def test_interval_covers_the_true_median(shape: str, n: int) -> None:
+    generator = np.random.default_rng(1)
+    draws = {
+        "normal": generator.normal(1, 0.1, (2000, n)),
+        "heavy": 1 + generator.standard_cauchy((2000, n)),
+        "skewed": generator.exponential(1 / math.log(2), (2000, n)),
+        "two_modes": np.where(generator.random((2000, n)) < 0.3, 2.0, generator.normal(1, 0.01, (2000, n))),
+    }[shape]
+    truth = 1.0 if shape != "two_modes" else 1 + 0.01 * statistics.NormalDist().inv_cdf(0.5 / 0.7)
+    intervals = [stats.median_interval(list(row)) for row in draws]
+    covered = float(np.mean([i.low <= truth <= i.high for i in intervals]))
+    # Exact coverage within four standard errors of the simulation.
+    assert covered == pytest.approx(intervals[0].coverage, abs=4 * math.sqrt(0.05 * 0.95 / 2000))
+
+
+def test_ratio_is_seeded_and_says_how() -> None:
+    generator = np.random.default_rng(2)
+    a, b = list(generator.normal(2, 0.02, 40)), list(generator.normal(1, 0.01, 40))
+    ratio = stats.median_ratio(a, b, seed=3)
+    assert ratio == stats.median_ratio(a, b, seed=3)
+    assert ratio.low < ratio.value < ratio.high and ratio.value == pytest.approx(2, rel=0.01)
+    assert ratio.method == "percentile bootstrap of the medians, 2000 resamples, seed 3"
+
+
+def test_ratio_of_constant_times() -> None:
+    ratio = stats.median_ratio([3.0] * 10, [2.0] * 10)
+    assert (ratio.value, ratio.low, ratio.high) == (1.5, 1.5, 1.5)
+
+
+def test_ratio_covers_the_truth() -> None:
+    generator = np.random.default_rng(4)
+    covered = 0
+    for _ in range(300):
+        ratio = stats.median_ratio(
+            list(generator.normal(1, 0.03, 30)), list(generator.normal(1, 0.03, 30)), resamples=400
+        )
+        covered += ratio.low <= 1 <= ratio.high
+    assert covered / 300 > 0.9, "the bootstrap of medians is close to its 95 % at 30 samples"
