@@ -4,7 +4,11 @@
 // tune      = { COLUMNS = [2, 4, 1], ROWS = [1, 2, 4], BLOCK = [256, 128] }
 // where     = ["ROWS * COLUMNS <= 8"]
 // define    = { WINDOW = "window", STRIDE = "stride", PADDING = "padding", H = "h", W = "w", P = "p", Q = "q" }
-// requires  = ["n * c * p * q <= 4294966272"]
+// requires  = [
+//   "n * c * p * q <= 4294966272",
+//   "window <= 16",
+//   "ROWS * ((COLUMNS - 1) * stride + window) <= 96",
+// ]
 //
 // [[launch]]
 // kernel = "maxpool2d_multi_output"

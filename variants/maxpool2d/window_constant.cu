@@ -3,7 +3,7 @@
 // builds_on = "flat_divmod"
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { WINDOW = "window", STRIDE = "stride", PADDING = "padding" }
-// requires  = ["n * c * p * q <= 4294966272"]
+// requires  = ["n * c * p * q <= 4294966272", "window <= 16"]
 //
 // [[launch]]
 // kernel = "maxpool2d_window_constant"

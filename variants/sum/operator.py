@@ -33,13 +33,13 @@ class Sum(Operator):
         return np.sum(x, keepdims=True)
 
     def tolerance(self, precision: str) -> Tolerance:
-        """8 unit roundoffs of sum(abs(x)) whatever n is, and no more than a coarse net for the relative error.
+        """8 unit roundoffs of sum(abs(x)), whatever n is.
 
         Adding n zero-mean numbers one after the other passes through totals of about sqrt(k) after k of them; the
         roundings of all these steps add up, as a random walk, to 0.4 u n, which is 0.5 u sum(abs(x)). Trees and partial
         sums stay far below. The default would allow sqrt(n) times as much: more than the result itself for n > 1e5.
-        The relative error of one total has no bound, as the total may cancel to almost nothing, so `norm` cannot be
-        tight when there is but one output.
+        `norm` says nothing here: the relative error of a single total has no bound, as the total may cancel to almost
+        nothing.
         """
         bound = 8 * UNIT_ROUNDOFF["f32"] + (0.0 if precision == "f32" else 2 * UNIT_ROUNDOFF[precision])
         return Tolerance(elementwise=bound, norm=1.0)
