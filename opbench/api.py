@@ -27,7 +27,7 @@ def silent(progress: Progress) -> None:
 
 
 def run(target: str | Path, *, backend: str = "auto", cases: Iterable[str] = (), variants: Sequence[str | Path] = (),
-        out: str | Path | None = None, resume: bool = False, seed: int = 20260, report: bool = True,
+        out: str | Path | None = None, resume: bool = False, seed: int = 20260, time_limit_s: float | None = None, report: bool = True,
         gpu: str = "h200", command: Sequence[str] = (), tell: Tell = silent) -> Run:
     """Check and measure a suite, or one .cu or .py file of your own; returns the finished run.
 
@@ -36,6 +36,7 @@ def run(target: str | Path, *, backend: str = "auto", cases: Iterable[str] = (),
     no exception but a result.
     """
     suite, roots, backend = expand(target, backend, cases, variants)
+    suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s)
     folder = Path(out) if out else default_out(suite, backend)
     ceilings = None
     if backend == "cuda" and suite.name != "ceilings":
@@ -77,7 +78,7 @@ def own_variant(path: Path, catalog: Catalog) -> Variant:
 
 def check(targets: Sequence[str | Path] = (), *, backend: str = "cpu", cases: Iterable[str] = (),
           variants: Sequence[str | Path] = (), random_shapes: int = 3, seed: int = 20260,
-          tell: Tell = silent) -> list[Result]:
+          time_limit_s: float = Suite.time_limit_s, tell: Tell = silent) -> list[Result]:
     """Verdicts only: every config of the targets on the operator's examples and on random shapes.
 
     A target is an operator, a variant ("matmul/tiled") or a file; none means everything.
@@ -85,7 +86,7 @@ def check(targets: Sequence[str | Path] = (), *, backend: str = "cpu", cases: It
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
     chosen = [case for target in (targets or catalog.operator_names()) for case in cases_to_check(catalog, target, random_shapes, seed)]
-    suite = Suite("check", "examples and random shapes", tuple(select(chosen, cases)), TimingOptions())
+    suite = Suite("check", "examples and random shapes", tuple(select(chosen, cases)), TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
         options = RunOptions(backends.resolve(backend), Path(folder), measure=False, seed=seed, roots=roots)
         return run_suite(suite, options, tell).results

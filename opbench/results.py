@@ -37,7 +37,7 @@ class Result:
     reason: str = ""
     """Why it is not right: one line for the table."""
     verdict: dict[str, Any] | None = None
-    """worst error, what was allowed, where, the findings; see `opbench.check.Verdict`."""
+    """worst error, what was allowed, where, the findings; see `opbench.verdict.Verdict`."""
     measurement: dict[str, Any] | None = None
     """Samples and their summary; see `opbench.timing.Measurement`."""
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class RunWriter:
 
     def _drop_torn_line(self) -> None:
         """Cut what a killed process left behind after the last whole line."""
-        if not self.path.exists():
+        if not self.path.is_file():
             return
         with self.path.open("r+b") as file:
             content = file.read()

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from opbench import check
+from opbench import verdict as judge
 from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch, Program
 from opbench.case import Case
 from opbench.catalog import load_module
-from opbench.check import Comparison, Verdict
+from opbench.verdict import Comparison, Verdict
 from opbench.errors import LaunchError, UsageError
 from opbench.occupancy import DeviceLimits, occupancy
 from opbench.operator import Arrays, Operator, Tensor, Tolerance
@@ -129,7 +129,7 @@ class Session:
             return replace(verdict, integers="not exact in any order")
         if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
             return replace(verdict, integers="left out: too large; opbench check runs it on small problems")
-        if not check.exact_integers_fit(problem, prepared.expect("integers", "f32").inputs):
+        if not judge.exact_integers_fit(problem, prepared.expect("integers", "f32").inputs):
             return replace(verdict, integers="left out: sums would pass 2^24")
         integers = self._run_checked(case, prepared, bound, "integers")
         return replace(verdict, integers="exact") if integers.right else integers
@@ -171,18 +171,18 @@ class Session:
         for name, buffer in buffers.items():
             offset = buffer.damage()
             if offset is not None:
-                return check.guard_sentence(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
+                return judge.guard_sentence(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
         return ""
 
     def _changed_inputs(self, prepared: Prepared, expected: Expected) -> str:
         for name, array in expected.inputs.items():
-            index = check.changed_input(array, prepared.buffers[name].read())
+            index = judge.changed_input(array, prepared.buffers[name].read())
             if index is not None:
                 return f"changed its input: {name}[{','.join(map(str, index))}]"
         return ""
 
     def _compare(self, buffer: Buffer, tensor: Tensor, expected: Expected, kind: str) -> Comparison:
-        return check.compare(tensor.name, tensor.dtype, buffer.read(), expected.reference[tensor.name],
+        return judge.compare(tensor.name, tensor.dtype, buffer.read(), expected.reference[tensor.name],
                              expected.magnitude[tensor.name], expected.tolerance, "integers" if kind == "integers" else "value")
 
     # Measure ------------------------------------------------------------------------------------------------------
@@ -220,9 +220,9 @@ def _launch_json(step: KernelLaunch) -> dict[str, Any]:
 
 
 def _verdict(tolerance: Tolerance, comparisons: Sequence[Comparison], findings: tuple[Finding, ...], damage: str) -> Verdict:
-    error, norm = check.summarise(comparisons)
+    error, norm = judge.summarise(comparisons)
     reasons = [damage] if damage else []
-    reasons += [check.finding_sentence(f) for f in findings]
+    reasons += [judge.finding_sentence(f) for f in findings]
     reasons += [c.mismatch.sentence() for c in comparisons if c.mismatch]
     return Verdict(not reasons, reasons[0] if reasons else "", error, tolerance.elementwise, norm, tolerance.norm, "", findings)
 

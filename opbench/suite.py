@@ -101,7 +101,10 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterato
         source = {"problems": entry["cpu"].get("problems", []), "sweep": entry["cpu"].get("sweep", {}), "tune": entry.get("tune", {})}
     for problem in _problems(source, operator):
         for variant in variants:
-            for config in _choose_configs(variant, source.get("tune", {})):
+            configs = _choose_configs(variant, source.get("tune", {}))
+            fitting = [c for c in configs if variant.unmet(problem, c) is None]
+            # A variant that does not fit the problem at all is shown once, with its reason.
+            for config in fitting or configs[:1]:
                 yield Case(variant, config, problem)
 
 

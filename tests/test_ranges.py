@@ -15,7 +15,9 @@ from opbench import ranges
 NAMES = st.from_regex(r"[a-z_0-9]{1,8}/[a-zA-Z0-9_-]{1,12}", fullmatch=True)
 CONFIGS = st.dictionaries(st.from_regex(r"[A-Z][A-Z0-9_]{0,4}", fullmatch=True), st.integers(-99, 99), max_size=3)
 AXES = st.dictionaries(
-    st.from_regex(r"[a-z][a-z0-9_]{0,4}", fullmatch=True), st.integers(-9, 999) | st.sampled_from(["f16", "bf16"]), max_size=8
+    st.from_regex(r"[a-z][a-z0-9_]{0,4}", fullmatch=True),
+    st.integers(-9, 999) | st.sampled_from(["f16", "bf16"]),
+    max_size=8,
 )
 
 

@@ -23,6 +23,8 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only cases of this printed name or glob; repeatable."),
         click.option("--variants", "roots", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
                      help="A further folder laid out as variants/; repeatable."),
+        click.option("--time-limit", "time_limit_s", type=click.FloatRange(min=0.1), metavar="SECONDS",
+                     help="Stop a case that takes longer [default: the suite's, else 60]."),
         click.option("--seed", default=20260, show_default=True, help="Seed of the inputs."),
         click.option("--json", "as_json", is_flag=True, help="Results as JSON on stdout in place of the table."),
     ):
@@ -38,7 +40,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--gpu", default="h200", show_default=True, help="Whose ceilings a cpu run's predictions use.")
 @shared_options
 def run_command(target: str, backend: str, out: Path | None, resume: bool, gpu: str, cases: tuple[str, ...],
-                roots: tuple[Path, ...], seed: int, as_json: bool) -> None:
+                roots: tuple[Path, ...], seed: int, time_limit_s: float | None, as_json: bool) -> None:
     """Check and measure SUITE (a file in suites/ or its name) or one FILE.cu of your own; write the report."""
     from opbench import api
     from opbench.frame import frame
@@ -46,8 +48,8 @@ def run_command(target: str, backend: str, out: Path | None, resume: bool, gpu: 
     if resume and out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
     with progress_on_stderr() as tell:
-        run = api.run(target, backend=backend, cases=cases, variants=roots, out=out, resume=resume, seed=seed, gpu=gpu,
-                      command=sys.argv[1:], tell=tell)
+        run = api.run(target, backend=backend, cases=cases, variants=roots, out=out, resume=resume, seed=seed,
+                      time_limit_s=time_limit_s, gpu=gpu, command=sys.argv[1:], tell=tell)
     if as_json:
         click.echo(json.dumps([asdict(r) for r in run.results]))
     else:
@@ -64,12 +66,13 @@ def run_command(target: str, backend: str, out: Path | None, resume: bool, gpu: 
 @click.option("--random", "random_shapes", default=3, show_default=True, help="How many random shapes per operator, besides its examples.")
 @shared_options
 def check_command(targets: tuple[str, ...], backend: str, random_shapes: int, cases: tuple[str, ...],
-                  roots: tuple[Path, ...], seed: int, as_json: bool) -> None:
+                  roots: tuple[Path, ...], seed: int, time_limit_s: float | None, as_json: bool) -> None:
     """Check variants on the operators' examples and on random shapes; no times, no report."""
     from opbench import api
 
     with progress_on_stderr() as tell:
-        results = api.check(targets, backend=backend, cases=cases, variants=roots, random_shapes=random_shapes, seed=seed, tell=tell)
+        results = api.check(targets, backend=backend, cases=cases, variants=roots, random_shapes=random_shapes, seed=seed,
+                            time_limit_s=time_limit_s or 60.0, tell=tell)
     if as_json:
         click.echo(json.dumps([asdict(r) for r in results]))
     else:

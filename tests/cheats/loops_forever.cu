@@ -1,0 +1,13 @@
+// /// opbench
+// operator = "relu"
+// title    = "waits for a flag that nobody sets"
+// launch   = [{ kernel = "loops_forever", grid = ["cdiv(n, 256)"], block = ["256"] }]
+// ///
+//
+// expect: failed: stopped after
+extern "C" __global__ void loops_forever(const float* x, float* out, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    volatile float* flag = out;
+    while (flag[0] != 1234.0f) { }
+    if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}

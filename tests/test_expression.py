@@ -1,0 +1,56 @@
+"""Expressions of headers: what they may hold and what they give."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opbench.errors import UsageError
+from opbench.expression import cdiv, evaluate, names
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**4))
+def test_cdiv_covers_and_never_overshoots(a: int, b: int) -> None:
+    assert cdiv(a, b) * b >= a > (cdiv(a, b) - 1) * b or a == 0 == cdiv(a, b)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("cdiv(n, TILE)", 7),
+        ("n * TILE + 2 ** 3", 1608),
+        ("layout == 'nchw' and n > 1", True),
+        ("4 if n > 1 else 8", 4),
+        ("n % 32 // 2", 2),
+        ("n in (1, 100)", True),
+        ("min(n, 1024)", 100),
+        ("-n", -100),
+        ("1 < n <= 100", True),
+    ],
+)
+def test_values(text: str, value: object) -> None:
+    assert evaluate(text, {"n": 100, "TILE": 16, "layout": "nchw"}) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["__import__('os')", "n.real", "[n]", "lambda: 1", "n if", "open('x')", "n[0]", "f'{n}'", "max(n, key=n)", "1.5"],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"not allowed|no expression"):
+        evaluate(text, {"n": 1})
+
+
+def test_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="unknown name 'k' in the expression 'k'; known: m, n"):
+        evaluate("k", {"n": 1, "m": 2})
+
+
+def test_division_by_zero_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="fails with"):
+        evaluate("n // m", {"n": 1, "m": 0})
+
+
+def test_names_leave_out_functions() -> None:
+    assert names("cdiv(n, TILE) + min(m, 2)") == {"n", "TILE", "m"}

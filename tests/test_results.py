@@ -1,0 +1,102 @@
+"""The results file: complete after a crash, refused when corrupt, never half written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opbench.errors import EnvironmentFault, UsageError
+from opbench.results import FILE, FORMAT, Result, RunWriter, read_run
+
+
+def result(name: str = "a", **changes: object) -> Result:
+    values = {"case": name, "operator": "relu", "variant": "scalar", "config": {}, "problem": "(n=1)", "axes": {"n": 1},
+              "precision": "f32", "backend": "cpu", "status": "right", **changes}
+    return Result(**values)  # type: ignore[arg-type]
+
+
+def write(folder: Path, *results: Result) -> Path:
+    writer = RunWriter(folder)
+    writer.write("run", {"format": FORMAT})
+    for r in results:
+        writer.result(r)
+    writer.close()
+    return folder / FILE
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    write(tmp_path, result("a"), result("b", status="wrong", reason="x < y & z"))
+    assert [asdict(r) for r in read_run(tmp_path).results] == [asdict(result("a")), asdict(result("b", status="wrong", reason="x < y & z"))]
+
+
+@given(st.integers(0, 10_000))
+def test_a_file_cut_anywhere_gives_the_whole_lines_before(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    path = write(folder, *(result(str(i)) for i in range(5)))
+    content = path.read_bytes()
+    first = content.index(b"\n") + 1
+    cut = first + cut % (len(content) - first)
+    path.write_bytes(content[:cut])
+    whole = content[:cut].count(b"\n") - 1
+    assert len(read_run(folder).results) == whole
+    RunWriter(folder).close()
+    assert path.read_bytes() == content[: content[:cut].rfind(b"\n") + 1]
+
+
+@pytest.mark.parametrize("line", [b"not json", b"[1]", b'{"type": "result"}', b"\xff\xfe", b'{"type": "result", "case": 1'])
+def test_a_corrupt_line_is_named_with_its_number(tmp_path: Path, line: bytes) -> None:
+    path = write(tmp_path, result("a"))
+    path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps({"type": "end"}).encode() + b"\n")
+    with pytest.raises(UsageError, match=rf"{FILE}:3: corrupt .*--resume"):
+        read_run(tmp_path)
+
+
+def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"type": "run", "format": 99}\n')
+    with pytest.raises(UsageError, match="format 99 is not known; this opbench reads 1"):
+        read_run(tmp_path)
+
+
+def test_an_empty_file_and_a_missing_one_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_run(tmp_path)
+    (tmp_path / FILE).touch()
+    with pytest.raises(UsageError, match="no run header"):
+        read_run(tmp_path)
+
+
+def test_a_wrong_kernel_has_no_speed() -> None:
+    with pytest.raises(ValueError, match="cannot have a measurement"):
+        result(status="wrong", reason="off", measurement={"median_s": 1.0})
+    with pytest.raises(ValueError, match="needs a reason"):
+        result(status="failed")
+
+
+def test_a_full_disk_leaves_whole_lines_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, result("a"))
+    before = path.read_bytes()
+    writer = RunWriter(tmp_path)
+
+    class FullDisk:
+        def __init__(self, file: object) -> None:
+            self.file = file
+
+        def write(self, data: bytes) -> int:
+            return self.file.write(data[: len(data) // 2])  # type: ignore[attr-defined,no-any-return]
+
+        def fileno(self) -> int:
+            return self.file.fileno()  # type: ignore[attr-defined,no-any-return]
+
+        def close(self) -> None:
+            self.file.close()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(writer, "_file", FullDisk(writer._file))
+    with pytest.raises(EnvironmentFault, match=r"No space left on device; what was measured so far is kept.*--resume"):
+        writer.result(result("b"))
+    writer.close()
+    assert path.read_bytes() == before

@@ -1,0 +1,64 @@
+"""Suites: what they expand to and how their mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench.catalog import Catalog
+from opbench.errors import UsageError
+from opbench.places import shipped
+from opbench.suite import read_suite
+
+CATALOG = Catalog()
+GOOD = '[[run]]\noperator = "relu"\nvariants = ["scalar"]\nproblems = [{ n = 5 }]\n'
+
+
+def expand(tmp_path: Path, text: str, backend: str = "cpu") -> list[str]:
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    return [c.name for c in read_suite(path, CATALOG, backend).cases]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"relu"', '"rely"', "unknown operator 'rely'; did you mean 'relu'? (opbench list operators)"),
+        ('"scalar"', '"scaler"', "unknown variant 'scaler'; did you mean 'scalar'?"),
+        ("n = 5", "m = 5", "relu: unknown axis 'm'; did you mean 'n'?"),
+        ("n = 5", "n = -5", "n=-5 is not allowed"),
+        ("problems", "problem", "unknown key of [[run]] 'problem'; did you mean 'problems'?"),
+        ("[[run]]", "[[runs]]", "unknown key 'runs'; did you mean 'run'?"),
+        ("[[run]]", "[timing]\nbudget = 1\n[[run]]", "unknown timing key 'budget'; did you mean 'budget_s'?"),
+        ("[{ n = 5 }]", "[", "is no TOML"),
+        ("problems = [{ n = 5 }]", "", "has no problem"),
+    ],
+)
+def test_mistakes_name_the_file_the_value_and_the_remedy(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        expand(tmp_path, GOOD.replace(old, new))
+    assert str(caught.value).startswith(f"{tmp_path / 's.toml'}: ") and message in str(caught.value)
+
+
+def test_an_unknown_suite_lists_the_shipped_ones() -> None:
+    with pytest.raises(UsageError, match=r"no such file; shipped suites: .*quick"):
+        read_suite(Path("nothing.toml"), CATALOG, "cpu")
+
+
+def test_problems_may_differ_per_backend(tmp_path: Path) -> None:
+    text = GOOD + "cpu.problems = [{ n = 3 }]\ntune = { BLOCK = 128 }\n"
+    assert expand(tmp_path, text, "cpu") == ["relu/scalar[BLOCK=128](n=3)"]
+    assert expand(tmp_path, text, "cuda") == ["relu/scalar[BLOCK=128](n=5)"]
+
+
+def test_a_sweep_is_a_product(tmp_path: Path) -> None:
+    text = '[[run]]\noperator = "matmul"\nvariants = ["coalesced"]\nsweep = { m = [1, 2], n = 3, k = [4, 5] }\n'
+    assert len({name.split("(")[1] for name in expand(tmp_path, text)}) == 4
+
+
+@pytest.mark.parametrize("path", sorted(shipped("suites").glob("*.toml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_shipped_suites_expand_without_doubles(path: Path, backend: str) -> None:
+    cases = read_suite(path, CATALOG, backend).cases
+    assert len({c.name for c in cases}) == len(cases) > 0

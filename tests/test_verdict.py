@@ -1,0 +1,79 @@
+"""Comparisons: what is let through and what is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opbench.catalog import Catalog
+from opbench.verdict import changed_input, compare, guard_sentence
+from opbench.operator import Tolerance
+
+MATMUL = Catalog().operator("matmul")
+
+
+def poison(shape: tuple[int, ...]) -> np.ndarray:
+    return np.full(shape, -1, np.int32).view(np.float32)
+
+
+def test_unwritten_elements_are_counted_and_placed() -> None:
+    reference = np.ones((4, 5))
+    out = reference.astype(np.float32)
+    out[1, 2] = out[3, 4] = poison(())
+    mismatch = compare("out", "f32", out, reference, reference, Tolerance(1, 1)).mismatch
+    assert mismatch is not None
+    assert mismatch.sentence() == "never written: 2 of 20 elements, first out[1,2]"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_never_passes(bad: float) -> None:
+    out = np.ones(9, np.float32)
+    out[4] = bad
+    mismatch = compare("out", "f32", out, np.ones(9), np.ones(9), Tolerance(1e9, 1e9)).mismatch
+    assert mismatch is not None and mismatch.kind == "nan" and mismatch.index == (4,)
+
+
+@given(st.integers(0, 2**22 + 100))
+def test_one_wrong_bit_is_found_anywhere(position: int) -> None:
+    reference = ONES
+    out = OUT.copy()
+    out[position] = np.nextafter(np.float32(1), np.float32(2))
+    mismatch = compare("out", "f32", out, reference, reference, Tolerance(0, 0)).mismatch
+    assert mismatch is not None and mismatch.index == (position,) and mismatch.count == 1
+
+
+ONES = np.ones(2**22 + 101)
+OUT = ONES.astype(np.float32)
+
+
+@pytest.mark.parametrize("k", [1, 17, 256, 4096])
+def test_the_tolerance_lets_float32_through_and_stops_tf32(k: int) -> None:
+    problem = MATMUL(m=24, n=24, k=k)
+    inputs = problem.make_inputs(3)
+    reference, magnitude = problem.reference_outputs(inputs), problem.reference_outputs(inputs, absolute=True)
+    a, b = inputs["a"], inputs["b"]
+    serial = np.zeros((24, 24), np.float32)
+    for p in range(k):
+        serial += np.outer(a[:, p], b[p])  # one rounding a product, one a sum: worse than any fused kernel
+    chopped = [(x.view(np.int32) + 0x1000 & ~0x1FFF).view(np.float32) for x in (a, b)]
+    tolerance = problem.tolerance("f32")
+    right = compare("out", "f32", serial, reference["out"], magnitude["out"], tolerance)
+    wrong = compare("out", "f32", chopped[0] @ chopped[1], reference["out"], magnitude["out"], tolerance)
+    assert right.mismatch is None and wrong.mismatch is not None
+    relaxed = problem.tolerance("tf32")
+    assert compare("out", "f32", chopped[0] @ chopped[1], reference["out"], magnitude["out"], relaxed).mismatch is None
+
+
+def test_a_changed_input_is_placed() -> None:
+    before = np.arange(12, dtype=np.float32).reshape(3, 4)
+    after = before.copy()
+    assert changed_input(before, after) is None
+    after[2, 1] = -0.0
+    assert changed_input(before, after) == (2, 1)
+
+
+def test_guard_sentences_say_how_far() -> None:
+    assert guard_sentence("out", -4, 40) == "out of bounds: wrote 4 bytes before the start of 'out'"
+    assert guard_sentence("out", 44, 40) == "out of bounds: wrote at byte 44 of 'out', which has 40 bytes"
