@@ -177,8 +177,8 @@ def _gpu() -> Row:
 def _device(driver: ctypes.CDLL, ordinal: int) -> str:
     name, major, minor = ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGetName(name, len(name), ordinal)
-    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, ordinal)
-    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, ordinal)
+    for number, attribute in zip((major, minor), tools.CAPABILITY_ATTRIBUTES, strict=True):
+        driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, ordinal)
     return f"{name.value.decode(errors='replace')} ({major.value}.{minor.value})"
 
 

@@ -161,24 +161,24 @@ def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: S
     timer = threading.Timer(options.time_limit_s, end)
     timer.start()
     lines: list[str] = []
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line.rstrip("\n"))
-            say(lines[-1])
-        returncode = process.wait()
-    except BaseException:
-        # Ctrl-C reaches only this process, as the tool leads a session of its own.
-        _end_group(process)
-        raise
-    finally:
-        timer.cancel()
+    with process:
+        try:
+            for line in process.stdout or ():
+                lines.append(line.rstrip("\n"))
+                say(lines[-1])
+            process.wait()
+        except BaseException:
+            # Ctrl-C reaches only this process, as the tool leads a session of its own.
+            _end_group(process)
+            raise
+        finally:
+            timer.cancel()
     if expired.is_set():
         raise EnvironmentFault(
             f"{Path(argv[0]).name} was ended after {options.time_limit_s:g} s; counters replay every kernel about "
             "eight times: choose a smaller problem or a longer --time-limit"
         )
-    return Output(returncode, lines)
+    return Output(process.returncode, lines)
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.profile.commands import Tool
+from opbench.profile.metrics import chip_of
 from opbench.ranges import tool_attached
 
 FULL_NAMES = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}
@@ -23,6 +25,8 @@ WITHOUT = (
     "FLOPs and bytes"
 )
 
+CAPABILITY_ATTRIBUTES = (75, 76)
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 CAP_SYS_ADMIN = 21
 CAP_PERFMON = 38
 PERFMON_DRIVER = 565
@@ -104,6 +108,20 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def current_chip(ordinal: int = 0) -> str:
+    """The chip of this machine's GPU, such as "GH100"; empty without one or for an unknown one; opens no context."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        numbers = [ctypes.c_int(), ctypes.c_int()]
+        failed = driver.cuInit(0) or any(
+            driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, ordinal)
+            for number, attribute in zip(numbers, CAPABILITY_ATTRIBUTES, strict=True)
+        )
+    except (OSError, AttributeError):
+        return ""
+    return "" if failed else chip_of("{}.{}".format(*(number.value for number in numbers)))
 
 
 PERMISSION_LADDER = (

@@ -8,8 +8,13 @@ from opbench.errors import EnvironmentFault
 from opbench.profile import metrics
 from opbench.profile.parse import number, read_ncu, read_nsys, unit_factor
 
-COLUMNS = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
-NVTX = '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg","Id:Domain:Start/Stop_Range:PL_Type"'
+COLUMNS = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream",'
+    '"Block Size","Grid Size","Device","CC"'
+)
+NVTX = (
+    '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg","Id:Domain:Start/Stop_Range:PL_Type"'
+)
 RAW = f"""==PROF== Connected to process 4711 (/usr/bin/python3.12)
 the program's own words, with "quotes", and commas
 ==PROF== Disconnected from process 4711

@@ -1,0 +1,86 @@
+"""What only a GPU with Nsight Compute can show: that the counters of a known kernel come out as computed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from opbench.backends.cuda import available
+from opbench.errors import EnvironmentFault
+from opbench.profile import ProfileOptions, Target, commands, current_chip, profile_case, tools
+from opbench.results import RunWriter, read_run
+
+_WHY_NOT = available() or (None if tools.locate("ncu") else "no ncu") or (
+    None if tools.counter_permission().allowed is not False else "no permission to read counters"
+)  # fmt: skip
+pytestmark = pytest.mark.skipif(_WHY_NOT is not None, reason=str(_WHY_NOT))
+
+CASE = "axpy/plain[BLOCK=256](n=67108864)"
+N = 1 << 26
+KERNEL = """
+extern "C" __global__ void axpy(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = fmaf(2.0f, x[i], y[i]);
+}
+"""
+# As `profile-target` does: once to warm up, once within the range.
+PROGRAM = """
+import sys
+from pathlib import Path
+from opbench.backends.base import BuildRequest, KernelLaunch
+from opbench.backends.cuda import CudaBackend
+from opbench.ranges import case_range
+n, backend = {n}, CudaBackend()
+buffers = {{name: backend.allocate(name, (n,), "f32") for name in "xy"}}
+step = KernelLaunch("axpy", (n // 256, 1, 1), (256, 1, 1), 0, ("x", "y", n))
+launch = backend.load(BuildRequest(Path({source!r}), ("axpy",))).bind([step], buffers)
+launch()
+backend.synchronize()
+with case_range({case!r}, "axpy"):
+    launch()
+    backend.synchronize()
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Target:
+    source = tmp_path / "axpy.cu"
+    source.write_text(KERNEL)
+    program = PROGRAM.format(n=N, source=str(source), case=CASE)
+    return Target(CASE, (sys.executable, "-c", program), chip=current_chip())
+
+
+def test_the_counters_of_a_known_kernel(tmp_path: Path, target: Target) -> None:
+    writer = RunWriter(tmp_path / "run")
+    writer.write("run", {"format": 1})
+    line = profile_case(target, tmp_path / "run", ProfileOptions(), writer, print)
+    writer.close()
+    assert [k["kernel"] for k in line["kernels"]] == ["axpy"], "the launch outside of the range is not to be seen"
+    assert line["fp32_flops"] == line["flops"] == 2 * N
+    assert line["global_load_requests"] == 2 * N // 32 and line["global_store_requests"] == N // 32
+    assert line["sectors_per_request_load"] == line["sectors_per_request_store"] == 4
+    # Up to one L2 of stores may still be on its way to memory when the kernel ends.
+    assert 0.9 * 12 * N - 128e6 < line["dram_bytes"] < 1.1 * 12 * N
+    assert line["l2_bytes"] >= 0.99 * 12 * N
+    assert 0.3 < line["achieved_occupancy"] <= 1
+    assert 1e8 < line["sm_clock_hz"] < 4e9
+    assert 1e10 < line["dram_bytes"] / line["time_s"] < 2e13
+    assert line["shared_load_wavefronts"] == 0 and line["local_load_instructions"] == 0
+    assert 0.9 < sum(line["stall_shares"].values()) <= 1.05
+    missing = [name for name, value in line["kernels"][0]["metrics"].items() if value is None]
+    assert set(missing) <= {"smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio"}, missing
+    assert CASE in read_run(tmp_path / "run").counters
+
+
+def test_a_metric_that_the_chip_lacks_is_named(tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "metric_names", lambda chip, precision: ("no__such_metric.sum",))
+    with pytest.raises(EnvironmentFault, match="no__such_metric"):
+        profile_case(target, tmp_path / "run", ProfileOptions(), None, print)
+
+
+def test_a_range_that_never_opens_is_explained(tmp_path: Path, target: Target) -> None:
+    other = Target("axpy/other(n=1)", target.argv, chip=target.chip)
+    with pytest.raises(EnvironmentFault, match="nvtx"):
+        profile_case(other, tmp_path / "run", ProfileOptions(), None, print)
