@@ -3,12 +3,13 @@
 // builds_on = "naive_grid3d"
 // tune      = { BLOCK_X = [32], BLOCK_Y = [4, 8] }
 // define    = { R = "r", S = "s", STRIDE = "stride" }
-// requires  = ["layout == 'nchw'", "r * s <= 256"]
+// requires  = ["layout == 'nchw'", "n * k < 2 ** 31", "r * s <= 256"]
 // launch    = [{ kernel = "conv2d_filter_constant", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"], args = ["image", "weight", "out", "n", "c", "h", "w", "k", "padding"] }]
 // ///
 //
-// Unrolled filter loops need no counters, no index arithmetic (offsets are immediates) and let all r*s loads of a channel
-// be in flight at once. Border checks are hoisted to one flag per filter row and column. Two loads per multiply-add remain.
+// Unrolled filter loops need no counters, no index arithmetic (offsets are immediates) and let all r*s loads of a
+// channel be in flight at once. Border checks are hoisted to one flag per filter row and column. Two loads per
+// multiply-add remain.
 
 // image [n][c][h][w], weight [k][c][R][S], out [n][k][p][q]
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
@@ -19,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
     const int xo = blockIdx.x * BLOCK_X + threadIdx.x;
     if (xo >= q) return;
     const int x0 = xo * STRIDE - padding;
-    for (size_t plane = blockIdx.z; plane < (size_t)n * k; plane += gridDim.z) {
+    for (unsigned plane = blockIdx.z; plane < (unsigned)n * k; plane += gridDim.z) {
         const size_t ni = plane / k;
         const size_t ko = plane % k;
         for (int yo = blockIdx.y * BLOCK_Y + threadIdx.y; yo < p; yo += gridDim.y * BLOCK_Y) {
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
                 channel += (size_t)h * w;
                 filter += R * S;
             }
-            out[(plane * p + yo) * q + xo] = sum;
+            out[((size_t)plane * p + yo) * q + xo] = sum;
         }
     }
 }

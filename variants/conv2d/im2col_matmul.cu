@@ -10,8 +10,8 @@
 //
 // Turns the convolution into [k][c*r*s] x [c*r*s][n*p*q], where 8 x 8 outputs per thread need 4 shared loads per 64
 // multiply-adds. All images form one matrix, so small planes still fill the tiles. The price is r*s times the image
-// written and read again, and as much memory; for few output channels that traffic limits it.
-// Idea: Chellapilla, Puri, Simard, High Performance Convolutional Neural Networks (2006), and Caffe.
+// written and read again, and as much memory; for few output channels that traffic limits it. Idea: Chellapilla, Puri,
+// Simard, High Performance Convolutional Neural Networks (2006), and Caffe.
 
 constexpr int THREADS = (BM / 8) * (BN / 8);
 constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
@@ -45,7 +45,8 @@ extern "C" __global__ void conv2d_im2col(const float* __restrict__ image, float*
     }
 }
 
-// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes without conflict.
+// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes, without
+// conflict.
 __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
                                          float (&sum)[8][8]) {
 #pragma unroll
@@ -64,7 +65,7 @@ __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float 
 }
 
 // weight [k][depth], matrix [depth][n * plane], out [n][k][plane]
-extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
     conv2d_columns_matmul(const float* __restrict__ weight, const float* __restrict__ matrix, float* __restrict__ out,
                           int k, int depth, int n, int plane) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
@@ -78,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
     const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
     const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
 
-    // The left matrix is read along depth and stored transposed; 4 floats of padding keep those stores free of conflicts.
+    // The left matrix is read along depth and stored transposed; 4 floats of padding keep those stores conflict-free.
     const int a_kk = threadIdx.x % BK, a_row = threadIdx.x / BK;
     float a_next[A_LOADS];
     float4 b_next[B_LOADS];
@@ -137,25 +138,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         const long long column = column0 + n_thread + half * 4 * LANES_N;
         if (PLANE4) {
             if (column >= columns) continue;
-            const size_t ni = column / plane;
-            const size_t pixel = column % plane;
+            float* target = out + (column / plane * k + row0 + m_thread) * plane + column % plane;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
-                const int ko = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
-                if (ko >= k) continue;
+                const int m = i % 4 + i / 4 * 4 * LANES_M;
                 const float* v = &sum[i][half * 4];
-                *reinterpret_cast<float4*>(out + (ni * k + ko) * plane + pixel) = make_float4(v[0], v[1], v[2], v[3]);
+                if (row0 + m_thread + m < k)
+                    *reinterpret_cast<float4*>(target + (size_t)m * plane) = make_float4(v[0], v[1], v[2], v[3]);
             }
         } else {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 if (column + j >= columns) continue;
-                const size_t ni = (column + j) / plane;
-                const size_t pixel = (column + j) % plane;
+                float* target = out + ((column + j) / plane * k + row0 + m_thread) * plane + (column + j) % plane;
 #pragma unroll
                 for (int i = 0; i < 8; ++i) {
-                    const int ko = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
-                    if (ko < k) out[(ni * k + ko) * plane + pixel] = sum[i][half * 4 + j];
+                    const int m = i % 4 + i / 4 * 4 * LANES_M;
+                    if (row0 + m_thread + m < k) target[(size_t)m * plane] = sum[i][half * 4 + j];
                 }
             }
         }

@@ -1,19 +1,19 @@
 // /// opbench
-// title     = "implicit matrix product: register-tiled, image gathered straight into the tiles, filter position outermost"
+// title     = "implicit matrix product: image gathered straight into register-tiled blocks, filter position outermost"
 // builds_on = "im2col_matmul"
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [8, 16] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
-// requires  = ["layout == 'nchw'"]
+// requires  = ["layout == 'nchw'", "(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
-// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_implicit_gemm", grid = ["cdiv(k, BM) * cdiv(n * p * q, BN)"], block = ["BM * BN // 64"], args = ["packed", "image", "out", "n", "c", "h", "w", "k", "r", "s", "stride", "padding"] }]
+// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_implicit_gemm", grid = ["cdiv(n * p * q, BN)", "cdiv(k, BM)"], block = ["BM * BN // 64"], args = ["packed", "image", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s", "r * s * cdiv(c, BK)"] }]
 // ///
 //
 // The im2col matrix is never written: each thread owns one output pixel (a column) and fetches its image elements while
-// the tiles are filled. The loop runs filter positions outside and channels inside, so that address and border check of a
-// thread change once per filter position and an element costs one add; no division is left in the loop. The weights are
-// transposed beforehand (1 to 2 % of the time) for 16-byte loads without a transposing store. One step is prefetched
-// into registers while the other is multiplied. Limited by the multiply-add rate and the shared loads that feed it (4
-// per 64), and by idle SMs when k * n * p * q makes few tiles; with c below BK part of each step is zeros.
+// the tiles are filled. The loop runs filter positions outside and channels inside, so that address and border check of
+// a thread change once per filter position and an element costs one add; no division is left in the loop. The weights
+// are transposed beforehand (1 to 2 % of the time) for 16-byte loads without a transposing store. One step is
+// prefetched into registers while the other is multiplied. Limited by the multiply-add rate and the shared loads that
+// feed it (4 per 64), and by idle SMs when k * n * p * q makes few tiles; with c below BK part of each step is zeros.
 // Idea: Chetlur et al., cuDNN (2014); tiling after CUTLASS, "implicit GEMM convolution".
 
 constexpr int THREADS = (BM / 8) * (BN / 8);
@@ -21,7 +21,8 @@ constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns
 constexpr int WARPS_N = BN / 64;
 constexpr int A_PITCH = BM, B_PITCH = BN;
 constexpr int A_LOADS = BM * BK / 4 / THREADS;  // float4 each
-constexpr int B_ROWS = THREADS / BN;            // rows of a step that the block fetches at once
+constexpr int A_ROWS = THREADS / (BM / 4);      // rows of a step that the block fetches at once
+constexpr int B_ROWS = THREADS / BN;
 constexpr int B_LOADS = BK / B_ROWS;
 
 // weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
@@ -42,7 +43,8 @@ extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight,
     }
 }
 
-// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes without conflict.
+// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes, without
+// conflict.
 __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
                                          float (&sum)[8][8]) {
 #pragma unroll
@@ -60,80 +62,75 @@ __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float 
     }
 }
 
+// plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
 // packed [c][r][s][pitch] (output channels innermost), image [n][c][h][w], out [n][k][p][q]
-extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
     conv2d_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image, float* __restrict__ out,
-                         int n, int c, int h, int w, int k, int r, int s, int stride, int padding) {
+                         int n, int c, int h, int w, int k, int s, int stride, int padding, int q, unsigned plane,
+                         int positions, int steps) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
     __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
-    const int q = (w + 2 * padding - s) / stride + 1;
-    const unsigned plane = (unsigned)((h + 2 * padding - r) / stride + 1) * q;
     const long long columns = (long long)n * plane;
     const int pitch = (k + 3) / 4 * 4;
-    // Blocks that share image columns run next to each other, so that the image comes from memory once.
-    const int tiles_m = (k + BM - 1) / BM;
-    const int row0 = blockIdx.x % tiles_m * BM;
-    const long long column0 = (long long)(blockIdx.x / tiles_m) * BN;
+    const int row0 = blockIdx.y * BM;
+    const long long column0 = (long long)blockIdx.x * BN;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
     const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
 
-    // This thread fetches for one pixel, always the same, and for every B_ROWS-th channel.
+    // This thread fetches for one pixel, always the same, and for every B_ROWS-th channel; and four weights of every
+    // A_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and adds.
     const int b_column = threadIdx.x % BN, b_row = threadIdx.x / BN;
-    const long long column = column0 + b_column;
-    const unsigned pixel = (unsigned)(column % plane);
-    const int y0 = (int)(pixel / q) * stride - padding, x0 = (int)(pixel % q) * stride - padding;
-    const size_t hw = (size_t)h * w;
-    const float* channel0 = image + (column < columns ? column / plane : 0) * c * hw;
-    const size_t weight_stride = (size_t)r * s * pitch;  // from one channel to the next
+    const int a_column = threadIdx.x % (BM / 4) * 4, a_row = threadIdx.x / (BM / 4);
+    const int hw = h * w, weight_stride = positions * pitch;  // from one channel to the next
+    const float* source = image;
+    int y0 = -(1 << 30), x0 = 0;  // a pixel beyond the end lies in a row that no image has
+    if (column0 + b_column < columns) {
+        const unsigned pixel = (unsigned)((column0 + b_column) % plane);
+        y0 = (int)(pixel / q) * stride - padding;
+        x0 = (int)(pixel % q) * stride - padding;
+        source += (column0 + b_column) / plane * c * hw;
+    }
+    const bool a_inside = row0 + a_column < pitch;
 
-    int i = 0, j = 0, c0 = 0;  // filter position and first channel of the step to be fetched
-    const float* b_source = channel0;
-    const float* a_source = packed;
+    int position = 0, c0 = 0;  // filter position and first channel of the step to be fetched
+    int a_offset = 0, b_offset = 0;
     bool inside = false;
     auto aim = [&] {
-        const int y = y0 + i, x = x0 + j;
-        inside = column < columns && (unsigned)y < (unsigned)h && (unsigned)x < (unsigned)w;
-        b_source = channel0 + (inside ? (size_t)y * w + x : 0) + b_row * hw;
-        a_source = packed + (size_t)(i * s + j) * pitch + row0;
+        const int y = y0 + position / s, x = x0 + position % s;
+        inside = (unsigned)y < (unsigned)h && (unsigned)x < (unsigned)w;
+        b_offset = b_row * hw + (inside ? y * w + x : 0);
+        a_offset = a_row * weight_stride + position * pitch + row0 + a_column;
     };
     float4 a_next[A_LOADS];
     float b_next[B_LOADS];
     auto load = [&] {
+        const int left = c - c0;
 #pragma unroll
-        for (int l = 0; l < A_LOADS; ++l) {
-            const int e = threadIdx.x + l * THREADS;
-            const int kk = e / (BM / 4), m = e % (BM / 4) * 4;
-            a_next[l] = c0 + kk < c && row0 + m < pitch
-                            ? *reinterpret_cast<const float4*>(a_source + kk * weight_stride + m)
+        for (int l = 0; l < A_LOADS; ++l)
+            a_next[l] = a_inside && a_row + l * A_ROWS < left
+                            ? *reinterpret_cast<const float4*>(packed + (a_offset + l * A_ROWS * weight_stride))
                             : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        }
 #pragma unroll
         for (int l = 0; l < B_LOADS; ++l)
-            b_next[l] = inside && c0 + b_row + l * B_ROWS < c ? b_source[l * B_ROWS * hw] : 0.0f;
+            b_next[l] = inside && b_row + l * B_ROWS < left ? source[b_offset + l * B_ROWS * hw] : 0.0f;
         c0 += BK;
-        a_source += BK * weight_stride;
-        b_source += BK * hw;
+        a_offset += BK * weight_stride;
+        b_offset += BK * hw;
         if (c0 < c) return;
         c0 = 0;
-        if (++j == s) {
-            j = 0;
-            ++i;
-        }
+        ++position;
         aim();
     };
     auto store = [&](int buffer) {
 #pragma unroll
-        for (int l = 0; l < A_LOADS; ++l) {
-            const int e = threadIdx.x + l * THREADS;
-            *reinterpret_cast<float4*>(&a_tile[buffer][e / (BM / 4)][e % (BM / 4) * 4]) = a_next[l];
-        }
+        for (int l = 0; l < A_LOADS; ++l)
+            *reinterpret_cast<float4*>(&a_tile[buffer][a_row + l * A_ROWS][a_column]) = a_next[l];
 #pragma unroll
         for (int l = 0; l < B_LOADS; ++l) b_tile[buffer][b_row + l * B_ROWS][b_column] = b_next[l];
     };
 
     float sum[8][8] = {};
-    const int steps = r * s * ((c + BK - 1) / BK);
     aim();
     load();
     store(0);
@@ -151,25 +148,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         const long long column = column0 + n_thread + half * 4 * LANES_N;
         if (PLANE4) {
             if (column >= columns) continue;
-            const size_t ni = column / plane;
-            const size_t pixel = column % plane;
+            float* target = out + (column / plane * k + row0 + m_thread) * plane + column % plane;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
-                const int ko = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
-                if (ko >= k) continue;
+                const int m = i % 4 + i / 4 * 4 * LANES_M;
                 const float* v = &sum[i][half * 4];
-                *reinterpret_cast<float4*>(out + (ni * k + ko) * plane + pixel) = make_float4(v[0], v[1], v[2], v[3]);
+                if (row0 + m_thread + m < k)
+                    *reinterpret_cast<float4*>(target + (size_t)m * plane) = make_float4(v[0], v[1], v[2], v[3]);
             }
         } else {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 if (column + j >= columns) continue;
-                const size_t ni = (column + j) / plane;
-                const size_t pixel = (column + j) % plane;
+                float* target = out + ((column + j) / plane * k + row0 + m_thread) * plane + (column + j) % plane;
 #pragma unroll
                 for (int i = 0; i < 8; ++i) {
-                    const int ko = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
-                    if (ko < k) out[(ni * k + ko) * plane + pixel] = sum[i][half * 4 + j];
+                    const int m = i % 4 + i / 4 * 4 * LANES_M;
+                    if (row0 + m_thread + m < k) target[(size_t)m * plane] = sum[i][half * 4 + j];
                 }
             }
         }

@@ -2,7 +2,7 @@
 // title     = "input tile with its halo staged in shared memory, CHANNELS input channels at a time"
 // builds_on = "naive_grid3d"
 // tune      = { TILE_P = [4, 8], TILE_Q = [32], CHANNELS = [1, 4] }
-// requires  = ["layout == 'nchw'", "4 * CHANNELS * ((TILE_P - 1) * stride + r) * ((TILE_Q - 1) * stride + s) <= 227 * 1024"]
+// requires  = ["layout == 'nchw'", "n * k < 2 ** 31", "4 * CHANNELS * ((TILE_P - 1) * stride + r) * ((TILE_Q - 1) * stride + s) <= 227 * 1024"]
 // launch    = [{ kernel = "conv2d_input_tile", grid = ["cdiv(q, TILE_Q)", "min(cdiv(p, TILE_P), 65535)", "min(n * k, 65535)"], block = ["TILE_Q", "TILE_P"], shared = "4 * CHANNELS * ((TILE_P - 1) * stride + r) * ((TILE_Q - 1) * stride + s)" }]
 // ///
 //
@@ -21,7 +21,7 @@ extern "C" __global__ void conv2d_input_tile(const float* __restrict__ image, co
     const int tile_w = (TILE_Q - 1) * stride + s;
     const int xo = blockIdx.x * TILE_Q + threadIdx.x;
     const int tile_x = blockIdx.x * TILE_Q * stride - padding;
-    for (size_t plane = blockIdx.z; plane < (size_t)n * k; plane += gridDim.z) {
+    for (unsigned plane = blockIdx.z; plane < (unsigned)n * k; plane += gridDim.z) {
         const size_t ni = plane / k;
         const size_t ko = plane % k;
         for (int tile_p = blockIdx.y * TILE_P; tile_p < p; tile_p += gridDim.y * TILE_P) {
@@ -48,7 +48,7 @@ extern "C" __global__ void conv2d_input_tile(const float* __restrict__ image, co
                 }
                 __syncthreads();  // nobody may overwrite the tile while others still read it
             }
-            if (xo < q && yo < p) out[(plane * p + yo) * q + xo] = sum;
+            if (xo < q && yo < p) out[((size_t)plane * p + yo) * q + xo] = sum;
         }
     }
 }

@@ -3,7 +3,7 @@
 // builds_on = "filter_constant"
 // tune      = { OUT = [2, 4, 8], BLOCK_X = [32], BLOCK_Y = [8], CHANNELS = [4] }
 // define    = { R = "r", S = "s", STRIDE = "stride" }
-// requires  = ["layout == 'nchw'", "r * s <= 256"]
+// requires  = ["layout == 'nchw'", "n * k < 2 ** 31", "r * s <= 256"]
 // launch    = [{ kernel = "conv2d_multi_channel_out", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * cdiv(k, OUT), 65535)"], block = ["BLOCK_X", "BLOCK_Y"], shared = "4 * CHANNELS * r * s * OUT", args = ["image", "weight", "out", "n", "c", "h", "w", "k", "padding"] }]
 // ///
 //
@@ -16,9 +16,9 @@ struct alignas(OUT >= 4 ? 16 : 8) Channels {
 };
 
 // image [n][c][h][w], weight [k][c][R][S], out [n][k][p][q]; filters [CHANNELS][R][S][OUT]
-extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
-    conv2d_multi_channel_out(const float* __restrict__ image, const float* __restrict__ weight,
-                             float* __restrict__ out, int n, int c, int h, int w, int k, int padding) {
+extern "C" __global__ void conv2d_multi_channel_out(const float* __restrict__ image, const float* __restrict__ weight,
+                                                    float* __restrict__ out, int n, int c, int h, int w, int k,
+                                                    int padding) {
     extern __shared__ __align__(16) float filters[];
     const int p = (h + 2 * padding - R) / STRIDE + 1;
     const int q = (w + 2 * padding - S) / STRIDE + 1;
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
     const int xo = blockIdx.x * BLOCK_X + threadIdx.x;
     const int x0 = xo * STRIDE - padding;
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
-    for (size_t group = blockIdx.z; group < (size_t)n * groups; group += gridDim.z) {
+    for (unsigned group = blockIdx.z; group < (unsigned)n * groups; group += gridDim.z) {
         const size_t ni = group / groups;
         const int k0 = (int)(group % groups) * OUT;
         for (int tile_p = blockIdx.y * BLOCK_Y; tile_p < p; tile_p += gridDim.y * BLOCK_Y) {

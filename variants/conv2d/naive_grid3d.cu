@@ -2,7 +2,7 @@
 // title     = "one thread per output, 3-D grid: width on x, height on y, image and channel on z"
 // builds_on = "naive_channel_x"
 // tune      = { BLOCK_X = [16, 32], BLOCK_Y = [4, 8] }
-// requires  = ["layout == 'nchw'"]
+// requires  = ["layout == 'nchw'", "n * k < 2 ** 31"]
 // launch    = [{ kernel = "conv2d_naive_grid3d", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"] }]
 // ///
 //
@@ -19,7 +19,7 @@ extern "C" __global__ void conv2d_naive_grid3d(const float* __restrict__ image, 
     if (xo >= q) return;
     const int x0 = xo * stride - padding;
     // Grid y and z end at 65535, and n * k often passes that: both loop.
-    for (size_t plane = blockIdx.z; plane < (size_t)n * k; plane += gridDim.z) {
+    for (unsigned plane = blockIdx.z; plane < (unsigned)n * k; plane += gridDim.z) {
         const size_t ni = plane / k;
         const size_t ko = plane % k;
         for (int yo = blockIdx.y * BLOCK_Y + threadIdx.y; yo < p; yo += gridDim.y * BLOCK_Y) {
@@ -38,7 +38,7 @@ extern "C" __global__ void conv2d_naive_grid3d(const float* __restrict__ image, 
                     }
                 }
             }
-            out[(plane * p + yo) * q + xo] = sum;
+            out[((size_t)plane * p + yo) * q + xo] = sum;
         }
     }
 }

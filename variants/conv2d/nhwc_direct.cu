@@ -7,9 +7,9 @@
 // launch    = [{ kernel = "conv2d_nhwc_direct", grid = ["cdiv(n * p * q, BLOCK_P * PIXELS)", "min(cdiv(k, BLOCK_K), 65535)"], block = ["BLOCK_K", "BLOCK_P"] }]
 // ///
 //
-// The same index order as naive_channel_x, but here the layout agrees with it: stores are contiguous and the image load is
-// a 16-byte broadcast of four channels. Weights stay far apart between threads (r*s*c floats), which L1 bears only because
-// the next channels come from the same lines; PIXELS pixels share each of these loads. L1 throughput limits it.
+// The same index order as naive_channel_x, but here the layout agrees with it: stores are contiguous and the image load
+// is a 16-byte broadcast of four channels. Weights stay far apart between threads (r*s*c floats), which L1 bears only
+// because the next channels come from the same lines; PIXELS pixels share each of these loads. L1 throughput limits it.
 
 #if C4
 typedef float4 Channels;
@@ -24,9 +24,9 @@ constexpr int WIDTH = 1;
 #endif
 
 // image [n][h][w][c], weight [k][r][s][c], out [n][p][q][k]
-extern "C" __global__ void __launch_bounds__(BLOCK_K* BLOCK_P)
-    conv2d_nhwc_direct(const float* __restrict__ image, const float* __restrict__ weight, float* __restrict__ out,
-                       int n, int c, int h, int w, int k, int r, int s, int stride, int padding) {
+extern "C" __global__ void conv2d_nhwc_direct(const float* __restrict__ image, const float* __restrict__ weight,
+                                              float* __restrict__ out, int n, int c, int h, int w, int k, int r,
+                                              int s, int stride, int padding) {
     const int q = (w + 2 * padding - s) / stride + 1;
     const unsigned plane = (unsigned)((h + 2 * padding - r) / stride + 1) * q;
     const long long pixels = (long long)n * plane;

@@ -3,15 +3,16 @@
 // builds_on = "nhwc_direct"
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [8, 16] }
 // define    = { C4 = "1 if c % 4 == 0 else 0" }
-// requires  = ["layout == 'nhwc'"]
+// where     = ["BK == 8 or BM * BN == 64 * 128"]      # the others would spill registers
+// requires  = ["layout == 'nhwc'", "c * h * w + 64 < 2 ** 31", "(c * r * s + 32) * (k + 4) < 2 ** 31"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
-// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_nhwc_implicit_gemm", grid = ["cdiv(k, BN) * cdiv(n * p * q, BM)"], block = ["BM * BN // 64"], args = ["packed", "image", "out", "n", "c", "h", "w", "k", "r", "s", "stride", "padding"] }]
+// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_nhwc_implicit_gemm", grid = ["cdiv(n * p * q, BM)", "cdiv(k, BN)"], block = ["BM * BN // 64"], args = ["packed", "image", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s * cdiv(c, BK)"] }]
 // ///
 //
-// Rows are output pixels, columns output channels, depth is filter position times channel. In nhwc the channels of a pixel
-// are contiguous, so an image fetch is 16 bytes (scalar when 4 does not divide c) and one address and border check serve a
-// whole filter position. The store into shared memory transposes; 4 floats of padding keep it free of conflicts at BK=8.
-// Limited by the multiply-add rate. Idea: CUTLASS, "implicit GEMM convolution".
+// Rows are output pixels, columns output channels, depth is filter position times channel. In nhwc the channels of a
+// pixel are contiguous, so an image fetch is 16 bytes (scalar when 4 does not divide c) and one address and border
+// check serve a whole filter position. The store into shared memory transposes; 4 floats of padding keep it free of
+// conflicts at BK=8. Limited by the multiply-add rate. Idea: CUTLASS, "implicit GEMM convolution".
 
 constexpr int THREADS = (BM / 8) * (BN / 8);
 constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
@@ -19,7 +20,8 @@ constexpr int WARPS_N = BN / 64;
 constexpr int A_PITCH = BM + 4, B_PITCH = BN;
 constexpr int QUADS = BK / 4;                       // float4 per pixel and step
 constexpr int A_LOADS = BM * QUADS / THREADS;       // float4 each
-constexpr int B_LOADS = BN * BK / 4 / THREADS;      // float4 each
+constexpr int B_ROWS = THREADS / (BN / 4);          // rows of a step that the block fetches at once
+constexpr int B_LOADS = BK / B_ROWS;                // float4 each
 
 // weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
 extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight, float* __restrict__ packed, int k,
@@ -39,7 +41,8 @@ extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight,
     }
 }
 
-// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes without conflict.
+// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes, without
+// conflict.
 __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
                                          float (&sum)[8][8]) {
 #pragma unroll
@@ -57,82 +60,82 @@ __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float 
     }
 }
 
+// plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
 // packed [r][s][c][pitch] (output channels innermost), image [n][h][w][c], out [n][p][q][k]
-extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
     conv2d_nhwc_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image,
-                              float* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride,
-                              int padding) {
+                              float* __restrict__ out, int n, int c, int h, int w, int k, int s, int stride,
+                              int padding, int q, unsigned plane, int steps) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
     __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
-    const int q = (w + 2 * padding - s) / stride + 1;
-    const unsigned plane = (unsigned)((h + 2 * padding - r) / stride + 1) * q;
     const long long pixels = (long long)n * plane;
     const int pitch = (k + 3) / 4 * 4;
-    // Blocks that share pixels run next to each other, so that the image comes from memory once.
-    const int tiles_n = (k + BN - 1) / BN;
-    const int column0 = blockIdx.x % tiles_n * BN;
-    const long long row0 = (long long)(blockIdx.x / tiles_n) * BM;
+    const int column0 = blockIdx.y * BN;
+    const long long row0 = (long long)blockIdx.x * BM;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
     const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
 
-    // This thread fetches four channels of A_LOADS pixels, always the same ones.
+    // This thread fetches four channels of A_LOADS pixels, always the same ones, and four output channels of every
+    // B_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and adds.
     const int quad = threadIdx.x % QUADS * 4, a_row = threadIdx.x / QUADS;
-    const float* origin[A_LOADS];  // first channel of the thread's pixel's image
+    const int b_column = threadIdx.x % (BN / 4) * 4, b_row = threadIdx.x / (BN / 4);
+    const float* source[A_LOADS];  // the thread's channels of the first pixel of the image
     int y0[A_LOADS], x0[A_LOADS];
 #pragma unroll
     for (int l = 0; l < A_LOADS; ++l) {
         const long long row = row0 + a_row + l * (THREADS / QUADS);
+        source[l] = image;
+        y0[l] = -(1 << 30), x0[l] = 0;  // a pixel beyond the end lies in a row that no image has
+        if (row >= pixels) continue;
         const unsigned pixel = (unsigned)(row % plane);
-        // A pixel beyond the end gets a row that no image has.
-        y0[l] = row < pixels ? (int)(pixel / q) * stride - padding : -(1 << 30);
+        y0[l] = (int)(pixel / q) * stride - padding;
         x0[l] = (int)(pixel % q) * stride - padding;
-        origin[l] = image + (row < pixels ? row / plane : 0) * h * w * c + quad;
+        source[l] += row / plane * (h * w * c);
     }
+    const bool b_inside = column0 + b_column < pitch;
 
-    int i = 0, j = 0, c0 = 0;  // filter position and first channel of the step to be fetched
-    const float* a_source[A_LOADS];
+    int position = 0, c0 = 0;  // filter position and first channel of the step to be fetched
+    int a_offset[A_LOADS], b_offset;
     bool inside[A_LOADS];
-    const float* b_source = packed + column0;
     auto aim = [&] {
+        const int i = position / s, j = position % s;
+        b_offset = (position * c + b_row) * pitch + column0 + b_column;
 #pragma unroll
         for (int l = 0; l < A_LOADS; ++l) {
             const int y = y0[l] + i, x = x0[l] + j;
             inside[l] = (unsigned)y < (unsigned)h && (unsigned)x < (unsigned)w;
-            a_source[l] = origin[l] + (inside[l] ? ((size_t)y * w + x) * c : 0);
+            a_offset[l] = (inside[l] ? (y * w + x) * c : 0) + quad;
         }
     };
     float4 a_next[A_LOADS], b_next[B_LOADS];
     auto load = [&] {
+        const int left = c - c0;
 #pragma unroll
         for (int l = 0; l < A_LOADS; ++l) {
             float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            const float* channels = source[l] + a_offset[l];
 #if C4
-            if (inside[l] && c0 + quad < c) v = *reinterpret_cast<const float4*>(a_source[l] + c0);
+            if (inside[l] && quad < left) v = *reinterpret_cast<const float4*>(channels);
 #else
-            if (inside[l] && c0 + quad < c) v.x = a_source[l][c0];
-            if (inside[l] && c0 + quad + 1 < c) v.y = a_source[l][c0 + 1];
-            if (inside[l] && c0 + quad + 2 < c) v.z = a_source[l][c0 + 2];
-            if (inside[l] && c0 + quad + 3 < c) v.w = a_source[l][c0 + 3];
+            if (inside[l] && quad < left) v.x = channels[0];
+            if (inside[l] && quad + 1 < left) v.y = channels[1];
+            if (inside[l] && quad + 2 < left) v.z = channels[2];
+            if (inside[l] && quad + 3 < left) v.w = channels[3];
 #endif
             a_next[l] = v;
+            a_offset[l] += BK;
         }
 #pragma unroll
-        for (int l = 0; l < B_LOADS; ++l) {
-            const int e = threadIdx.x + l * THREADS;
-            const int kk = e / (BN / 4), column = e % (BN / 4) * 4;
-            b_next[l] = c0 + kk < c && column0 + column < pitch
-                            ? *reinterpret_cast<const float4*>(b_source + (size_t)kk * pitch + column)
+        for (int l = 0; l < B_LOADS; ++l)
+            b_next[l] = b_inside && b_row + l * B_ROWS < left
+                            ? *reinterpret_cast<const float4*>(packed + (b_offset + l * B_ROWS * pitch))
                             : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        }
-        b_source += (size_t)min(BK, c - c0) * pitch;
+        b_offset += BK * pitch;
         c0 += BK;
         if (c0 < c) return;
         c0 = 0;
-        if (++j == s) {
-            j = 0;
-            ++i;
-        }
+        ++position;
         aim();
     };
     auto store = [&](int buffer) {
@@ -145,14 +148,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
             a_tile[buffer][quad + 3][row] = a_next[l].w;
         }
 #pragma unroll
-        for (int l = 0; l < B_LOADS; ++l) {
-            const int e = threadIdx.x + l * THREADS;
-            *reinterpret_cast<float4*>(&b_tile[buffer][e / (BN / 4)][e % (BN / 4) * 4]) = b_next[l];
-        }
+        for (int l = 0; l < B_LOADS; ++l)
+            *reinterpret_cast<float4*>(&b_tile[buffer][b_row + l * B_ROWS][b_column]) = b_next[l];
     };
 
     float sum[8][8] = {};
-    const int steps = r * s * ((c + BK - 1) / BK);
     aim();
     load();
     store(0);
@@ -165,20 +165,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         __syncthreads();
     }
 #pragma unroll
-    for (int i8 = 0; i8 < 8; ++i8) {
-        const long long row = row0 + m_thread + i8 % 4 + i8 / 4 * 4 * LANES_M;
+    for (int i = 0; i < 8; ++i) {
+        const long long row = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
         if (row >= pixels) continue;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int ko = column0 + n_thread + half * 4 * LANES_N;
             float* target = out + row * k + ko;
-            const float* v = &sum[i8][half * 4];
+            const float* v = &sum[i][half * 4];
             if (k % 4 == 0) {
                 if (ko < k) *reinterpret_cast<float4*>(target) = make_float4(v[0], v[1], v[2], v[3]);
             } else {
 #pragma unroll
-                for (int j4 = 0; j4 < 4; ++j4)
-                    if (ko + j4 < k) target[j4] = v[j4];
+                for (int j = 0; j < 4; ++j)
+                    if (ko + j < k) target[j] = v[j];
             }
         }
     }

@@ -7,9 +7,9 @@
 // launch    = [{ kernel = "conv2d_pointwise_gemm", grid = ["cdiv(k, BM) * cdiv(n * h * w, BN)"], block = ["BM * BN // 64"], args = ["weight", "image", "out", "k", "c", "n", "h * w"] }]
 // ///
 //
-// A 1x1 filter's im2col matrix is the image, so nothing is rearranged: [k][c] x [c][h*w] per image, with all images laid
-// side by side as columns, loaded 16 bytes at a time where 4 divides h*w. For few output channels memory limits it, else
-// the multiply-add rate.
+// A 1x1 filter's im2col matrix is the image, so nothing is rearranged: [k][c] x [c][h*w] per image, with all images
+// laid side by side as columns, loaded 16 bytes at a time where 4 divides h*w. For few output channels memory limits
+// it, else the multiply-add rate.
 
 constexpr int THREADS = (BM / 8) * (BN / 8);
 constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
@@ -18,7 +18,8 @@ constexpr int A_PITCH = BM + 4, B_PITCH = BN;
 constexpr int A_LOADS = BM * BK / THREADS;
 constexpr int B_LOADS = BN * BK / 4 / THREADS;  // float4 each
 
-// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes without conflict.
+// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes, without
+// conflict.
 __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
                                          float (&sum)[8][8]) {
 #pragma unroll
@@ -37,7 +38,7 @@ __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float 
 }
 
 // weight [k][depth], image [n][depth][plane], out [n][k][plane]
-extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
     conv2d_pointwise_gemm(const float* __restrict__ weight, const float* __restrict__ image, float* __restrict__ out,
                           int k, int depth, int n, int plane) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
@@ -60,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         offset[o] = column < columns ? column / plane * depth * plane + column % plane : -1;
     }
 
-    // The left matrix is read along depth and stored transposed; 4 floats of padding keep those stores free of conflicts.
+    // The left matrix is read along depth and stored transposed; 4 floats of padding keep those stores conflict-free.
     const int a_kk = threadIdx.x % BK, a_row = threadIdx.x / BK;
     float a_next[A_LOADS];
     float4 b_next[B_LOADS];
@@ -118,25 +119,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         const long long column = column0 + n_thread + half * 4 * LANES_N;
         if (PLANE4) {
             if (column >= columns) continue;
-            const size_t ni = column / plane;
-            const size_t pixel = column % plane;
+            float* target = out + (column / plane * k + row0 + m_thread) * plane + column % plane;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
-                const int ko = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
-                if (ko >= k) continue;
+                const int m = i % 4 + i / 4 * 4 * LANES_M;
                 const float* v = &sum[i][half * 4];
-                *reinterpret_cast<float4*>(out + (ni * k + ko) * plane + pixel) = make_float4(v[0], v[1], v[2], v[3]);
+                if (row0 + m_thread + m < k)
+                    *reinterpret_cast<float4*>(target + (size_t)m * plane) = make_float4(v[0], v[1], v[2], v[3]);
             }
         } else {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 if (column + j >= columns) continue;
-                const size_t ni = (column + j) / plane;
-                const size_t pixel = (column + j) % plane;
+                float* target = out + ((column + j) / plane * k + row0 + m_thread) * plane + (column + j) % plane;
 #pragma unroll
                 for (int i = 0; i < 8; ++i) {
-                    const int ko = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
-                    if (ko < k) out[(ni * k + ko) * plane + pixel] = sum[i][half * 4 + j];
+                    const int m = i % 4 + i / 4 * 4 * LANES_M;
+                    if (row0 + m_thread + m < k) target[(size_t)m * plane] = sum[i][half * 4 + j];
                 }
             }
         }

@@ -8,9 +8,10 @@
 // ///
 //
 // A matrix product in steps of 8 channels is mostly zeros for 1 or 3 of them (first layers: AlexNet 1 -> 96, 11x11).
-// Here the filter itself is the depth: per filter row a thread holds (PIXELS-1)*stride+s image elements in registers and
-// uses each for up to s filter columns, OUT weights come as 16-byte broadcasts: 352 multiply-adds for 45 shared loads at
-// 11x11, stride 4, OUT=8, PIXELS=4. Limited by staging when filters are small, then by the writing of the output.
+// Here the filter itself is the depth: per filter row a thread holds (PIXELS-1)*stride+s image elements in registers
+// and uses each for up to s filter columns, OUT weights come as 16-byte broadcasts: 352 multiply-adds for 45 shared
+// loads at 11x11, stride 4, OUT=8, PIXELS=4. Limited by staging when filters are small, then by the writing of the
+// output.
 
 constexpr int CHUNK = PIXELS * STRIDE;             // image columns from one thread to its neighbour
 constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2; // odd, so that neighbours never meet in a bank

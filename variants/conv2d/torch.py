@@ -7,17 +7,17 @@ modules   = ["cupy", "torch"]
 ///
 
 `aten::cudnn_convolution.out` is called rather than `torch.nn.functional.conv2d`, which has no `out=` and would need a
-copy of the result. The nhwc layout is the same call on permuted views, which PyTorch calls channels_last. The first call
-tries every algorithm and must not be captured into a graph, so `bind` makes it.
+copy of the result. The nhwc layout is the same call on permuted views, which PyTorch calls channels_last. The first
+call tries every algorithm and must not be captured into a graph, so `bind` makes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 
-def bind(problem: Any, buffers: Mapping[str, Any]) -> Callable[[], None]:
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """A callable that enqueues the convolution on the current CuPy stream."""
     import cupy
     import torch
@@ -30,7 +30,9 @@ def bind(problem: Any, buffers: Mapping[str, Any]) -> Callable[[], None]:
     convolve = torch.ops.aten.cudnn_convolution.out
 
     def enqueue() -> None:
-        stream = torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr)
+        handle = cupy.cuda.get_current_stream().ptr
+        # Handle 0 is the default stream, for which ExternalStream would make a new one of its own.
+        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
         with torch.no_grad(), torch.cuda.stream(stream):
             convolve(image, weight, *geometry, benchmark, deterministic, allow_tf32, out=out)
 

@@ -2,12 +2,13 @@
 // title     = "the block's one filter staged in shared memory, CHANNELS input channels at a time"
 // builds_on = "naive_grid3d"
 // tune      = { BLOCK_X = [32], BLOCK_Y = [4, 8], CHANNELS = [16, 64] }
-// requires  = ["layout == 'nchw'", "4 * min(c, CHANNELS) * r * s <= 227 * 1024"]
+// requires  = ["layout == 'nchw'", "n * k < 2 ** 31", "4 * min(c, CHANNELS) * r * s <= 227 * 1024"]
 // launch    = [{ kernel = "conv2d_weights_shared", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"], shared = "4 * min(c, CHANNELS) * r * s" }]
 // ///
 //
-// A block computes one output channel, so all its threads want the same weight at the same time: a broadcast from shared
-// memory instead of a global load, with fixed short latency. Image loads stay in global memory and now limit it alone.
+// A block computes one output channel, so all its threads want the same weight at the same time: a broadcast from
+// shared memory instead of a global load, with fixed short latency. Image loads stay in global memory and now limit it
+// alone.
 
 // image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]; filter [CHANNELS][r][s]
 extern "C" __global__ void conv2d_weights_shared(const float* __restrict__ image, const float* __restrict__ weight,
@@ -19,7 +20,7 @@ extern "C" __global__ void conv2d_weights_shared(const float* __restrict__ image
     const int xo = blockIdx.x * BLOCK_X + threadIdx.x;
     const int x0 = xo * stride - padding;
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
-    for (size_t plane = blockIdx.z; plane < (size_t)n * k; plane += gridDim.z) {
+    for (unsigned plane = blockIdx.z; plane < (unsigned)n * k; plane += gridDim.z) {
         const size_t ni = plane / k;
         const size_t ko = plane % k;
         for (int tile_p = blockIdx.y * BLOCK_Y; tile_p < p; tile_p += gridDim.y * BLOCK_Y) {
@@ -46,7 +47,7 @@ extern "C" __global__ void conv2d_weights_shared(const float* __restrict__ image
                 }
                 __syncthreads();  // nobody may overwrite the filter while others still read it
             }
-            if (active) out[(plane * p + yo) * q + xo] = sum;
+            if (active) out[((size_t)plane * p + yo) * q + xo] = sum;
         }
     }
 }
