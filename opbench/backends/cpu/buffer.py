@@ -48,10 +48,10 @@ class CpuBuffer:
         self.name = name
         self.shape = tuple(shape)
         self.dtype: np.dtype[Any] = np.dtype(DTYPES[dtype])
-        self.bytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-        self._page = mmap.PAGESIZE
+        self.bytes: int = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self._page: int = mmap.PAGESIZE
         self._inner = 2 * BAND + -(-self.bytes // self._page) * self._page
-        self._base = self._map()
+        self._base: int = self._map()
         raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._page)
         self._all = np.frombuffer(raw, dtype=np.uint8)
         self._content = self._all[BAND : BAND + self.bytes].view(self.dtype).reshape(self.shape)
@@ -62,7 +62,7 @@ class CpuBuffer:
     @property
     def address(self) -> int:
         """Where the content begins; 64 KiB and a page after the mapping, hence aligned for every vector type."""
-        return self._base + self._page + BAND
+        return int(self._base + self._page + BAND)
 
     def write(self, array: np.ndarray) -> None:
         """Copy a host array of the same shape and dtype in."""
@@ -71,7 +71,8 @@ class CpuBuffer:
 
     def read(self) -> np.ndarray:
         """Copy the content out."""
-        return self._content.copy()
+        content: np.ndarray = self._content.copy()
+        return content
 
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
@@ -100,7 +101,8 @@ class CpuBuffer:
 
     def distance(self, address: int) -> int:
         """How far an address lies outside of the content; 0 inside."""
-        return max(self.address - address, address - (self.address + self.bytes - 1), 0)
+        start: int = self.address
+        return max(start - address, address - (start + self.bytes - 1), 0)
 
     def free(self) -> None:
         """Give the memory back; the buffer must not be used afterwards."""

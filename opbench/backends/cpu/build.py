@@ -14,13 +14,22 @@ from pathlib import Path
 from opbench.backends.base import BuildRequest
 from opbench.backends.cpu import elf
 from opbench.backends.cpu.cache import digest, publish, scratch, write_atomically
-from opbench.backends.cpu.ptx import LINE_MARKER, SYSTEM_HEADER, UnsupportedInstruction, replace_ptx, replace_unroll
+from opbench.backends.cpu.ptx import (
+    LINE_MARKER,
+    SYSTEM_HEADER,
+    UnsupportedInstruction,
+    replace_noinline,
+    replace_ptx,
+    replace_unroll,
+)
 from opbench.backends.cpu.toolchain import INCLUDE, RUNTIME, Build, Toolchain
 from opbench.errors import CompileError, EnvironmentFault
 
 DYNAMIC_SHARED_BYTES = (232 + 1) << 10
 """What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
 MESSAGE_LINES = 40
+DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|note)?")
+PREAMBLE = re.compile(r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated)")
 KERNEL = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\(")
 
 
@@ -56,7 +65,7 @@ class Builder:
             return known
         preprocessed = self.preprocess(request)
         try:
-            text = replace_ptx(preprocessed.text)
+            text = replace_noinline(replace_ptx(preprocessed.text))
         except UnsupportedInstruction as problem:
             raise CompileError(str(problem)) from None
         if self.toolchain.family == "gcc":
@@ -86,8 +95,8 @@ class Builder:
         if not final.exists():
             with scratch(self.folder) as folder:
                 made = folder / final.name
-                command = [*self.toolchain.flags(self.build), *self.toolchain.link_flags(), "-o", str(made), str(RUNTIME)]
-                answer = self._call(command)
+                flags = [*self.toolchain.flags(self.build), *self.toolchain.link_flags()]
+                answer = self._call([*flags, "-o", str(made), str(RUNTIME)])
                 if answer.returncode != 0:
                     raise EnvironmentFault(
                         f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
@@ -134,7 +143,9 @@ class Builder:
         environment.setdefault("ZIG_LOCAL_CACHE_DIR", str(self.folder / "zig"))
         command = [*self.toolchain.command, *arguments]
         try:
-            return subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
+            return subprocess.run(
+                command, capture_output=True, text=True, errors="replace", env=environment, check=False
+            )
         except OSError as problem:
             raise EnvironmentFault(f"{self.toolchain.command[0]} does not run: {problem.strerror}") from None
 
@@ -152,11 +163,11 @@ def _wrapper(request: BuildRequest) -> str:
 
 def _dynamic_shared(names: Sequence[str]) -> str:
     """Assembly that makes every `extern __shared__` array of the module one and the same thread-local array."""
-    lines = ['.section .tbss,"awT",%nobits', ".balign 1024"]
+    lines = ['.section .tbss,"awT",@nobits', ".balign 1024"]
     for name in sorted({*names, "opb_dynamic"}):
-        lines += [f".globl {name}", f".hidden {name}", f".type {name},%object", f"{name}:"]
-    lines += [f".zero {DYNAMIC_SHARED_BYTES}", '.section .note.GNU-stack,"",%progbits']
-    return "\n".join(lines).replace("%nobits", "@nobits").replace("%object", "@object").replace("%progbits", "@progbits") + "\n"
+        lines += [f".globl {name}", f".hidden {name}", f".type {name},@object", f"{name}:"]
+    lines += [f".zero {DYNAMIC_SHARED_BYTES}", '.section .note.GNU-stack,"",@progbits']
+    return "\n".join(lines) + "\n"
 
 
 def _read_manifest(manifest: Path) -> Path | None:
@@ -189,13 +200,21 @@ def _diagnosis(stderr: str, request: BuildRequest) -> str:
 
 def _is_missing(kernel: str, stderr: str) -> bool:
     name = re.escape(re.split(r"[<\s]", kernel)[0].split("::")[-1])
-    pattern = rf"wrapper\.cpp:\d+:\d+: error: .*['‘]?{name}['’]? (was not declared|has not been declared)"
+    pattern = rf"wrapper\.cpp:\d+:\d+: error: .*['‘]{name}['’]? (was not declared|has not been declared)"
     return bool(re.search(pattern, stderr) or re.search(rf"wrapper\.cpp:.*undeclared identifier '{name}'", stderr))
 
 
 def _shorten(stderr: str) -> str:
-    noise = re.compile(r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated)")
-    kept = [line for line in stderr.splitlines() if not noise.match(line) and str(INCLUDE) not in line.split(": ")[0]]
-    lines = kept or stderr.splitlines()
-    left = len(lines) - MESSAGE_LINES
-    return "\n".join(lines[:MESSAGE_LINES] + ([f"… {left} lines more"] if left > 0 else []))
+    """Whole diagnostics only; notes that point into the shim, and who included whom, are noise."""
+    kept: list[str] = []
+    noise = False
+    for line in stderr.splitlines():
+        start = DIAGNOSTIC.match(line)
+        if start is not None:
+            noise = start.group(1).startswith(str(INCLUDE)) and start.group(2) == "note"
+        elif PREAMBLE.match(line):
+            continue
+        if not noise:
+            kept.append(line.replace(f"{INCLUDE}/", "cpu backend's "))
+    left = len(kept) - MESSAGE_LINES
+    return "\n".join(kept[:MESSAGE_LINES] + ([f"… {left} lines more"] if left > 0 else []))

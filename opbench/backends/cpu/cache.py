@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def cache_folder(chosen: Path | None) -> Path:
-    """The chosen folder, $OPBENCH_CACHE or ~/.cache/opbench; one of this user's own under /tmp where none is writable."""
+    """The chosen folder, $OPBENCH_CACHE or ~/.cache/opbench; a temporary one where that is not writable."""
     named = chosen or os.environ.get("OPBENCH_CACHE")
     folder = Path(named) if named else Path("~/.cache/opbench").expanduser()
     for candidate in (folder, Path(tempfile.gettempdir()) / f"opbench-{os.getuid()}"):
@@ -49,8 +49,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 def publish(made: Path, final: Path) -> Path:
     """Move a complete file to its place in one step."""
-    os.replace(made, final)
-    return final
+    return made.replace(final)
 
 
 def write_atomically(final: Path, text: str) -> None:

@@ -77,21 +77,20 @@ def _place(report: Report, buffers: Iterable[CpuBuffer]) -> tuple[str, int | Non
 
 
 def _message(report: Report, buffer: str, offset: int | None) -> str:
-    text = report.text.decode(errors="replace")
+    text: str = report.text.decode(errors="replace")
     if report.kind == FAULT:
-        where = f"byte {offset} of buffer '{buffer}'" if buffer else f"address {report.address:#x}, far from every buffer"
-        return f"memory access at {where}"
-    if report.kind == SHARED_OVERRUN:
-        return f"shared memory written at byte {report.address}, behind the dynamic array's end"
-    if report.kind == STACK_OVERFLOW:
-        return "a thread's local arrays and calls need more than its 256 KiB of stack"
-    if report.kind == DIVERGENT_BARRIER:
-        return f"lanes of one warp wait at different barriers, of lines {report.other_line} and {report.line}"
-    if report.kind == ARITHMETIC:
-        return "integer division by zero, or of the least integer by -1; a GPU yields an unspecified value"
+        return "memory access at " + (
+            f"byte {offset} of buffer '{buffer}'" if buffer else f"{report.address:#x}, far away"
+        )
     if report.kind == WARP_MASK and report.other_line:
         return f"{text}, of lines {report.line} and {report.other_line}"
-    return text
+    messages = {
+        STACK_OVERFLOW: "a thread's local arrays and calls need more than its 256 KiB of stack",
+        SHARED_OVERRUN: f"shared memory written at byte {report.address}, behind the dynamic array's end",
+        DIVERGENT_BARRIER: f"lanes of a warp wait at barriers of lines {report.other_line} and {report.line}",
+        ARITHMETIC: "integer division by zero, or of the least integer by -1; a GPU yields an unspecified value",
+    }
+    return messages.get(report.kind, text)
 
 
 def symbolise(module: Path, program_counter: int) -> tuple[str, int]:

@@ -71,7 +71,9 @@ class Runtime:
         try:
             library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as problem:
-            raise EnvironmentFault(f"cannot load the cpu backend's runtime: {problem}; delete {path} and retry") from None
+            raise EnvironmentFault(
+                f"the cpu backend's runtime does not load: {problem}; delete {path}, retry"
+            ) from None
         self._launch = library.opb_launch
         self._launch.argtypes = [ctypes.POINTER(Launch)]
         self._launch.restype = ctypes.c_int

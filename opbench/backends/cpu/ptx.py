@@ -1,4 +1,4 @@
-"""The text pass between preprocessor and compiler: `#pragma unroll`, and inline PTX as calls of `opb_ptx` functions."""
+"""The text pass between preprocessor and compiler: `#pragma unroll`, `__noinline__`, inline PTX as calls of `opb_ptx` functions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ SYSTEM_HEADER = "3"
 UNROLL = re.compile(r"^([ \t]*)#[ \t]*pragma[ \t]+unroll\b[ \t]*(.*)$", re.MULTILINE)
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 CACHE_QUALIFIER = re.compile(r"\.L[12]::\w+")
-HINTS = frozenset(
-    "nc ca cg cs lu cv wb wt relaxed acquire release weak volatile cta gpu sys noftz unified".split()
-)
+HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "relaxed", "acquire", "release", "weak", "volatile"))
+SCOPES = frozenset(("cta", "gpu", "sys"))
 MEMORY = re.compile(r"^(ld|st|red|atom)$")
 OPERAND = re.compile(r"\[[^\]]*\]|[^,{}\s]+")
 
@@ -56,21 +55,16 @@ def known_instructions() -> frozenset[str]:
 
 
 def _functions(text: str) -> set[str]:
-    names = set(re.findall(r"OPB_INSTRUCTION\s+void\s+(\w+)\(", text))
-    families = {
-        match.group(1): match.group(2)
-        for match in re.finditer(r"#define (OPB_\w+)\(([^)]*)\)(?:[^\n]*\\\n)+", text)
-    }
+    names = set(re.findall(r"OPB_INSTRUCTION\s+void\s+([a-z]\w+)\(", text))
     names |= set(re.findall(r"^OPB_(?!MEMORY|MATRIX)\w+\((\w+)", text, re.MULTILINE))
     types = re.findall(r"^OPB_MEMORY_TYPES\((\w+)\)", text, re.MULTILINE)
-    if "OPB_MEMORY" in families:
-        names |= {
-            f"{way}_{space}_{width}{type_name}"
-            for way in ("ld", "st")
-            for space in ("global", "shared")
-            for width in ("", "v2_", "v4_")
-            for type_name in types
-        }
+    names |= {
+        f"{way}_{space}_{width}{type_name}"
+        for way in ("ld", "st")
+        for space in ("global", "shared")
+        for width in ("", "v2_", "v4_")
+        for type_name in types
+    }
     suffixes = re.findall(r"^OPB_MATRIX_MOVES\((\w+),", text, re.MULTILINE)
     return names | {
         f"{way}_sync_aligned_m8n8_x{count}{suffix}"
@@ -90,6 +84,16 @@ def replace_unroll(text: str, macros: Mapping[str, str]) -> str:
         return f"{match.group(1)}#pragma GCC unroll {min(factor, 1024)}"
 
     return UNROLL.sub(replacement, text)
+
+
+def replace_noinline(text: str) -> str:
+    """CUDA's keyword as an attribute, except where it stands within an attribute already."""
+
+    def replacement(match: re.Match[str]) -> str:
+        before = text[max(0, match.start() - 80) : match.start()].rstrip()[-1:]
+        return match.group() if before in {"(", ","} else "__attribute__((noinline))"
+
+    return re.sub(r"\b__noinline__\b", replacement, text)
 
 
 def replace_ptx(text: str) -> str:
@@ -196,10 +200,10 @@ def _call(instruction: str, statement: Statement, text: str) -> str:
 
 
 def function_name(opcode: str) -> str:
-    """`ld.global.nc.L1::no_allocate.v4.f32` → `ld_global_v4_f32`: cache hints do not change what an instruction does."""
+    """`ld.global.nc.L1::no_allocate.v4.f32` → `ld_global_v4_f32`: hints do not change what an instruction does."""
     parts = CACHE_QUALIFIER.sub("", opcode).split(".")
     if MEMORY.match(parts[0]):
-        parts = [part for part in parts if part not in HINTS]
+        parts = [part for part in parts if part not in HINTS | SCOPES]
     return re.sub(r"\W+", "_", "_".join(parts))
 
 

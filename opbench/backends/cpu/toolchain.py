@@ -96,7 +96,7 @@ def machine_flags(family: str) -> tuple[str, ...]:
     known = set(line.group(1).split()) if line else set()
     extensions = tuple(flag for name, flag in X86_EXTENSIONS.items() if name in known)
     # zig targets the machine that it runs on unless told otherwise; the cache may be shared between machines.
-    return (("-mcpu=x86_64", *extensions) if family == "zig" else extensions)
+    return ("-mcpu=x86_64", *extensions) if family == "zig" else extensions
 
 
 def find_toolchain() -> Toolchain:
@@ -105,7 +105,7 @@ def find_toolchain() -> Toolchain:
     if chosen:
         found = _probe(tuple(shlex.split(chosen)))
         if found is None:
-            raise EnvironmentFault(f"OPBENCH_CXX='{chosen}' does not run, or is a g++ older than {OLDEST_GCC}; {REMEDY}")
+            raise EnvironmentFault(f"OPBENCH_CXX='{chosen}' is no working g++ >= {OLDEST_GCC} or clang++; {REMEDY}")
         return found
     for command in _candidates():
         found = _probe(command)

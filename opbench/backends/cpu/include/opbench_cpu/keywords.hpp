@@ -5,8 +5,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
-// Not __attribute__((...)) as a whole: system headers write __attribute__((__noinline__)) and must keep working.
-#define __noinline__ noinline
+// __noinline__ is left to ptx.py: as a macro it would break the __attribute__((__noinline__)) of system headers.
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))

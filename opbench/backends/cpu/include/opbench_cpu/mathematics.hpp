@@ -90,10 +90,10 @@ static inline Integer opb_to_integer(Real x) {
   return (Integer)x;
 }
 #define OPB_CONVERT(FROM, REAL, TO, INTEGER)                                                                  \
-  static inline INTEGER __##FROM##2##TO##_rn(REAL x) { return opb_to_integer<INTEGER>((REAL)std::nearbyint(x)); } \
-  static inline INTEGER __##FROM##2##TO##_rz(REAL x) { return opb_to_integer<INTEGER>((REAL)std::trunc(x)); } \
-  static inline INTEGER __##FROM##2##TO##_rd(REAL x) { return opb_to_integer<INTEGER>((REAL)std::floor(x)); } \
-  static inline INTEGER __##FROM##2##TO##_ru(REAL x) { return opb_to_integer<INTEGER>((REAL)std::ceil(x)); }
+  static inline INTEGER __##FROM##2##TO##_rn(REAL x) { return opb_to_integer<INTEGER>((REAL)nearbyint(x)); } \
+  static inline INTEGER __##FROM##2##TO##_rz(REAL x) { return opb_to_integer<INTEGER>((REAL)trunc(x)); } \
+  static inline INTEGER __##FROM##2##TO##_rd(REAL x) { return opb_to_integer<INTEGER>((REAL)floor(x)); } \
+  static inline INTEGER __##FROM##2##TO##_ru(REAL x) { return opb_to_integer<INTEGER>((REAL)ceil(x)); }
 OPB_CONVERT(float, float, int, int)
 OPB_CONVERT(float, float, uint, unsigned)
 OPB_CONVERT(float, float, ll, long long)
