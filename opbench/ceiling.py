@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any, Literal
 
 from opbench.errors import UsageError
+from opbench.places import shipped
 from opbench.results import Result
 
 Bound = Literal["memory", "compute"]
@@ -122,15 +122,13 @@ def committed(name: str) -> Ceilings:
 
     Raises UsageError when neither knows the name.
     """
-    package = Path(__file__).parent
-    for root in (package.parent, package, package / "shipped"):
-        path = root / "reports" / name / "ceilings.json"
-        if re.fullmatch(r"[\w.-]+", name) and path.is_file():
-            try:
-                found = Ceilings.from_json(json.loads(path.read_text(encoding="utf-8")))
-            except (ValueError, TypeError, AttributeError) as error:
-                raise UsageError(f"reports/{name}/ceilings.json: corrupt ({error}); measure it again with: opbench ceiling") from None
-            return found
+    path = shipped("reports") / name / "ceilings.json"
+    if re.fullmatch(r"[\w-]+", name) and path.is_file():
+        try:
+            return Ceilings.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"reports/{name}/ceilings.json: corrupt ({error}); measure it again: "
+                             f"opbench ceiling --out reports/{name}") from None
     sheet = datasheet(name)
     if sheet is None:
         raise UsageError(f"no ceilings are known for GPU '{name}'; known: {', '.join(known_gpus())}")
@@ -139,7 +137,5 @@ def committed(name: str) -> Ceilings:
 
 def known_gpus() -> list[str]:
     """Names that `committed` accepts."""
-    package = Path(__file__).parent
-    roots = (package.parent / "reports", package / "reports", package / "shipped" / "reports")
-    measured = {path.parent.name for root in roots for path in root.glob("*/ceilings.json")}
+    measured = {path.parent.name for path in shipped("reports").glob("*/ceilings.json")}
     return sorted(measured | set(DATASHEET))

@@ -60,6 +60,7 @@ class Row:
     predicted_best_s: float | None = None
     """No time: what a named GPU's ceilings allow at best, for cases that ran without a GPU."""
     warnings: tuple[str, ...] = ()
+    """Names of `opbench.timing.Warn`."""
 
     @property
     def name(self) -> str:
@@ -143,8 +144,9 @@ def _set_times(row: Row, measurement: Mapping[str, Any]) -> None:
     row.warnings = tuple(str(w) for w in measurement.get("warnings") or ())
     if row.time_s is None:
         return
-    q1, q3 = _number(measurement.get("q1_s")), _number(measurement.get("q3_s"))
-    row.spread = (q3 - q1) / row.time_s if q1 is not None and q3 is not None else None
+    quartiles = [_number(q) for q in measurement.get("quartiles_s") or ()]
+    if len(quartiles) == 2 and quartiles[0] is not None and quartiles[1] is not None:
+        row.spread = (quartiles[1] - quartiles[0]) / row.time_s
     row.bytes_per_s = row.compulsory_bytes / row.time_s if row.compulsory_bytes else None
     row.flops_per_s = row.flops / row.time_s if row.flops else None
 

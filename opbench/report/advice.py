@@ -13,7 +13,8 @@ WARP = 32
 
 def advice(row: Row, resources: Mapping[str, Mapping[str, Any]], counters: Mapping[str, Any], sm_count: int | None) -> list[str]:
     """Findings for one measured row, by the rules that NVIDIA's profilers and the roofline papers use."""
-    return [*_launch(resources, sm_count), *_spills(row), *_traffic(row, counters), *_occupancy(row), *_at_the_roof(row, counters)]
+    return [*_launch(resources, sm_count), *_spills(row), *_traffic(row, counters), *_stalls(counters), *_occupancy(row),
+            *_at_the_roof(row)]
 
 
 def _product(dims: Any) -> int:
@@ -44,9 +45,31 @@ def _traffic(row: Row, counters: Mapping[str, Any]) -> Iterator[str]:
     if dram and row.compulsory_bytes and float(dram) > 1.3 * row.compulsory_bytes:
         yield (f"DRAM moved {units.ratio(float(dram) / row.compulsory_bytes)} the compulsory bytes (counted): data is read again after "
                "it left the caches; tile, or change the order of blocks.")
-    if counters.get("bank_conflicts"):
-        yield (f"{int(counters['bank_conflicts']):,} shared-memory bank conflicts (counted): pad the rows by one element or swizzle "
-               "the index.")
+    for operation in ("load", "store"):
+        share, width = counters.get(f"bank_conflict_share_{operation}"), counters.get(f"bytes_per_sector_{operation}")
+        if share and share >= 0.1:
+            yield (f"{units.percent(share)} of shared-memory {operation} wavefronts are bank conflicts (counted): pad the rows by one "
+                   "element or swizzle the index.")
+        if width and width < 24:
+            yield (f"Global {operation}s use {width:.3g} of every 32 bytes that they move (counted): let threadIdx.x run along the "
+                   "contiguous axis, or transpose through shared memory.")
+
+
+STALLS = {
+    "long_scoreboard": "waiting for global memory: more loads in flight (unroll, prefetch, more warps)",
+    "short_scoreboard": "waiting for shared memory or the special-function unit: bank conflicts, or `/` and `%` by run-time values",
+    "mio_throttle": "the shared-memory queue is full: wider shared loads, or keep values in registers",
+    "lg_throttle": "the load-store queue is full: wider loads, such as float4, or more elements a thread",
+    "barrier": "waiting at __syncthreads: smaller blocks or warp-level primitives",
+    "math_pipe_throttle": "the arithmetic units are busy: fewer operations or the matrix units",
+}
+
+
+def _stalls(counters: Mapping[str, Any]) -> Iterator[str]:
+    shares = counters.get("stall_shares") or {}
+    for reason, share in sorted(shares.items(), key=lambda item: -item[1]):
+        if share > 0.3 and reason in STALLS:
+            yield f"Warps stall {units.percent(share)} of the time on {reason.replace('_', ' ')} (counted), {STALLS[reason]}."
 
 
 def _occupancy(row: Row) -> Iterator[str]:
@@ -56,7 +79,7 @@ def _occupancy(row: Row) -> Iterator[str]:
                "independent work per thread, would hide more latency.")
 
 
-def _at_the_roof(row: Row, counters: Mapping[str, Any]) -> Iterator[str]:
+def _at_the_roof(row: Row) -> Iterator[str]:
     if row.roof_share is not None and 0.9 <= row.roof_share <= 1.05:
         what = "fuse it with its neighbours or store fewer bits" if row.bound == "memory" else "use fewer FLOPs or the matrix units"
         yield f"At {units.percent(row.roof_share)} of the measured roof there is little left to win in this kernel alone: {what}."

@@ -79,10 +79,10 @@ def _roofline(section: Section, name: str, rows: list[Row], measured: Ceilings |
     shares = [(row, found) for row in best if (found := _counted(row, counters.get(row.case))) is not None]
     roofs = [c for c in (measured, sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
     _frame_roofline(axes, rows, [x for _, (x, _) in shares], roofs)
-    if sheet in roofs and sheet is not None:
-        _draw_roof(axes, sheet, "datasheet", dashed=True, labelled=measured not in roofs)
-    if measured in roofs and measured is not None:
-        _draw_roof(axes, measured, "measured", dashed=False, labelled=True)
+    for ceilings in reversed(roofs):
+        _draw_roof(axes, ceilings, "measured" if ceilings is measured else "datasheet", dashed=ceilings is not measured,
+                   main=ceilings is roofs[0], points_at=_intensity(best[0]))
+    _draw_matrix_roofs(axes, roofs, best, _intensity(best[0]))
     chosen = {row.case for row in best}
     others = [row for row in rows if row.case not in chosen]
     for row in others:
@@ -95,7 +95,7 @@ def _roofline(section: Section, name: str, rows: list[Row], measured: Ceilings |
         axes.plot([_intensity(row), x], [row.flops_per_s, y], "-", color=colour, linewidth=1.0, alpha=0.7)
         axes.plot([x], [y], shape, color=colour, fillstyle="none", markersize=7, gid=f"q{i}")
         points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {x:.3g} FLOP/B"
-    _label_points(figure, axes, best[:LABELLED], best[0])
+    _label_points(figure, axes, best[:LABELLED], section.winner, roofs)
     extra = f" Only the fastest {LABELLED} of {len(best)} variants are labelled." if len(best) > LABELLED else ""
     note = ("Filled: arithmetic intensity from compulsory bytes. " + ("Open: from the DRAM traffic that the counters saw. " if shares else "")
             + ("Small dots: other configs. " if others else "") + extra).strip()
@@ -123,6 +123,7 @@ def _frame_roofline(axes: Axes, rows: Sequence[Row], counted: Sequence[float], r
     rates = [row.flops_per_s for row in rows if row.flops_per_s]
     left, right = min([*intensity, *ridges]) / 5, max([*[12 * x for x in intensity], *[8 * r for r in ridges]])
     tops = [c.fp32_flops_per_s or 0 for c in roofs]
+    tops += [c.matrix_flops_per_s.get(row.precision, 0.0) for c in roofs for row in rows]
     bottom = min([*rates, *[_roof(roofs[0], left) * 2 for _ in roofs[:1]]]) / 2.5
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -141,26 +142,44 @@ def _roof(ceilings: Ceilings, intensity: float) -> float:
     return min(ceilings.fp32_flops_per_s or math.inf, intensity * (ceilings.dram_bytes_per_s or math.inf))
 
 
-def _draw_roof(axes: Axes, ceilings: Ceilings, source: str, *, dashed: bool, labelled: bool) -> None:
+def _draw_roof(axes: Axes, ceilings: Ceilings, source: str, *, dashed: bool, main: bool, points_at: float) -> None:
+    """One GPU's roof with its name, on the side of the ridge where no point's label is; `main` also names its slope."""
     left, right = axes.get_xlim()
-    ridge = (ceilings.fp32_flops_per_s or 1) / (ceilings.dram_bytes_per_s or 1)
-    x = [left, ridge, right]
-    colour = MUTED if dashed else INK
-    axes.plot(x, [_roof(ceilings, v) for v in x], "--" if dashed else "-", color=colour, linewidth=1.1 if dashed else 1.8,
-              dashes=(4, 3) if dashed else (None, None), zorder=1.5)
-    place: dict[str, Any] = {"color": colour, "fontsize": 8.5, "parse_math": False}
     top = ceilings.fp32_flops_per_s or 1.0
-    above = not (dashed and not labelled) or True
-    axes.annotate(f"{source} fp32 {units.flop_rate(top)}", (right, top), xytext=(-4, 3 if above else -11),
-                  textcoords="offset points", ha="right", **(place if labelled or dashed else place))
-    if not labelled:
+    ridge = top / (ceilings.dram_bytes_per_s or 1.0)
+    x = [left, ridge, right]
+    colour, line = (MUTED, (0, (4, 3))) if dashed else (INK, "-")
+    axes.plot(x, [_roof(ceilings, v) for v in x], linestyle=line, color=colour, linewidth=1.1 if dashed else 1.8, zorder=1.5)
+    words: dict[str, Any] = {"color": colour, "fontsize": 8.5, "parse_math": False}
+    _label_flat(axes, f"{source} fp32 {units.flop_rate(top)}", top, ridge, points_at, words)
+    if not main:
         return
     axes.plot([ridge], [top], "o", color=colour, markersize=4, fillstyle="none", zorder=1.6)
-    axes.annotate(f"ridge {ridge:.3g} FLOP/B", (ridge, top), xytext=(0, -13), textcoords="offset points", ha="left",
+    axes.annotate(f"ridge {ridge:.3g} FLOP/B", (ridge, top), xytext=(3, -12), textcoords="offset points", ha="left",
                   color=MUTED, fontsize=8, parse_math=False)
-    at = math.exp(0.62 * math.log(left) + 0.38 * math.log(ridge))
+    at = math.exp(0.6 * math.log(left) + 0.4 * math.log(ridge))
     axes.text(at, _roof(ceilings, at) * 1.12, f"{source} DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}", ha="center",
-              va="bottom", rotation=_slope(axes), rotation_mode="anchor", **place)
+              va="bottom", rotation=_slope(axes), rotation_mode="anchor", **words)
+
+
+def _label_flat(axes: Axes, text: str, rate: float, ridge: float, points_at: float, words: Mapping[str, Any]) -> None:
+    """Name a flat roof above its line: left where the points lie right of the ridge, else at the right end."""
+    beside = points_at > ridge
+    x = ridge * 1.12 if beside else axes.get_xlim()[1]
+    axes.annotate(text, (x, rate), xytext=(0 if beside else -4, 3), textcoords="offset points", ha="left" if beside else "right", **words)
+
+
+def _draw_matrix_roofs(axes: Axes, ceilings: Sequence[Ceilings], rows: Sequence[Row], points_at: float) -> None:
+    """Flat roofs of the matrix units for the precision classes that some variant uses."""
+    for precision in sorted({row.precision for row in rows} - {"f32"}):
+        known = next((c for c in ceilings if c.matrix_flops_per_s.get(precision)), None)
+        if known is None:
+            continue
+        rate, dashed = known.matrix_flops_per_s[precision], known.source == "datasheet"
+        ridge = rate / (known.dram_bytes_per_s or 1.0)
+        axes.plot([ridge, axes.get_xlim()[1]], [rate, rate], linestyle=(0, (4, 3)) if dashed else "-", color=MUTED, linewidth=1.1)
+        _label_flat(axes, f"{known.source} {precision} {units.flop_rate(rate)}", rate, ridge, points_at,
+                    {"color": MUTED, "fontsize": 8.5, "parse_math": False})
 
 
 def _slope(axes: Axes) -> float:
@@ -177,21 +196,31 @@ def _draw_point(axes: Axes, row: Row, gid: str, style: tuple[str, str]) -> None:
     axes.plot([x], [rate], style[1], color=style[0], markersize=7.5, gid=gid, zorder=3)
 
 
-def _label_points(figure: Figure, axes: Axes, rows: Sequence[Row], winner: Row) -> None:
-    """Names beside the points in one column, moved apart, each with a thin line to its point."""
-    to_pixels, to_data = axes.transData, axes.transData.inverted()
-    found = sorted((float(to_pixels.transform((_intensity(r), r.flops_per_s or 1.0))[1]), r.name, r) for r in rows)
+def _label_points(figure: Figure, axes: Axes, rows: Sequence[Row], winner: Row | None, roofs: Sequence[Ceilings]) -> None:
+    """Names beside the points in one column, moved apart, each with a thin line to its point; none on the fp32 roof's line."""
     box = axes.get_window_extent()
     gap = 10.5 / 72 * figure.dpi
-    heights = spread([y for y, _, _ in found], gap, box.y0 + gap / 2, box.y1 - gap / 2)
+    flat = [float(axes.transData.transform((1.0, c.fp32_flops_per_s or 1.0))[1]) for c in roofs]
+    under = min(flat, default=box.y1)
+    found = sorted((float(axes.transData.transform((1.0, row.flops_per_s or 1.0))[1]), row.name, row) for row in rows)
+    below = [item for item in found if item[0] <= under]
+    above = found[len(below) :]
+    heights = spread([y for y, _, _ in below], gap, box.y0 + gap / 2, min(box.y1, under) - 0.65 * gap)
+    heights += spread([y for y, _, _ in above], gap, max(flat, default=box.y0) + 0.65 * gap, box.y1 - gap / 2)
     for (_, _, row), height in zip(found, heights, strict=True):
-        x_pixels = float(to_pixels.transform((_intensity(row), 1.0))[0])
-        x, y = to_data.transform((x_pixels + 22 / 72 * figure.dpi, height))
-        x0, y0 = to_data.transform((x_pixels + 6 / 72 * figure.dpi, to_pixels.transform((1.0, row.flops_per_s or 1.0))[1]))
-        axes.plot([x0, x], [y0, y], "-", color=MUTED, linewidth=0.6)
-        share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
-        axes.annotate(shortened(row.name) + share, (x, y), xytext=(2, 0), textcoords="offset points", va="center", ha="left",
-                      fontsize=8.5, parse_math=False, fontweight="bold" if row is winner else "normal")
+        _label_point(figure, axes, row, height, row is winner)
+
+
+def _label_point(figure: Figure, axes: Axes, row: Row, height: float, bold: bool) -> None:
+    """One name at a height in pixels, with its line."""
+    point = 1 / 72 * figure.dpi
+    x_pixels, y_pixels = axes.transData.transform((_intensity(row), row.flops_per_s or 1.0))
+    to_data = axes.transData.inverted()
+    (x0, y0), (x, y) = to_data.transform((x_pixels + 6 * point, y_pixels)), to_data.transform((x_pixels + 22 * point, height))
+    axes.plot([x0, x], [y0, y], "-", color=MUTED, linewidth=0.6)
+    share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
+    axes.annotate(shortened(row.name) + share, (x, y), xytext=(2, 0), textcoords="offset points", va="center", ha="left",
+                  fontsize=8.5, parse_math=False, fontweight="bold" if bold else "normal")
 
 
 def shortened(text: str, most: int = 44) -> str:
@@ -205,40 +234,41 @@ def shortened(text: str, most: int = 44) -> str:
 def _bars(section: Section, name: str, rows: list[Row], measured: Ceilings | None, sheet: Ceilings | None,
           looks: Mapping[str, tuple[str, str]]) -> Chart:
     shown = rows[:BARS]
-    height = 0.95 + 0.3 * len(shown)
+    height = 1.1 + 0.3 * len(shown)
     figure = Figure(figsize=(8.0, height))
-    axes = figure.add_axes((0.30, 0.62 / height, 0.68, 1 - 0.92 / height))
-    points = {}
+    left = 0.03 + 0.0098 * max(len(shortened(row.name, 30)) for row in shown)
+    axes = figure.add_axes((left, 0.55 / height, 0.81 - left, 1 - 1.0 / height))
     limits = [(c.dram_bytes_per_s or 0.0) / 1e9 for c in (measured, sheet) if c]
-    top = max([*(r.bytes_per_s or 0 for r in shown)]) / 1e9
-    right = max([1.02 * limit for limit in limits] + [1.3 * top])
+    right = 1.03 * max([*limits, *((r.bytes_per_s or 0) / 1e9 for r in shown)])
+    points = {}
     for i, row in enumerate(shown):
-        value = (row.bytes_per_s or 0) / 1e9
-        axes.barh(i, value, height=0.62, color=looks[row.variant][0], gid=f"p{i}", alpha=0.9)
-        for bar in axes.patches[-1:]:
-            bar.set_gid(f"p{i}")
-        end = value
-        if row.time_low_s and row.time_high_s and row.compulsory_bytes:
-            low, end = row.compulsory_bytes / row.time_high_s / 1e9, row.compulsory_bytes / row.time_low_s / 1e9
-            axes.plot([low, end], [i, i], "-", color=INK, linewidth=1.4)
+        _draw_bar(axes, i, row, looks[row.variant][0], f"p{i}")
         points[f"p{i}"] = row_sentence(row)
-        share = f" · {units.percent(row.roof_share)}" if row.roof_share is not None else ""
-        inside = end > 0.72 * right
-        axes.annotate(units.byte_rate(row.bytes_per_s) + share, (value if inside else end, i), va="center",
-                      xytext=(-8 if inside else 5, 0), textcoords="offset points", ha="right" if inside else "left",
-                      fontsize=8.5, color="white" if inside else INK, parse_math=False)
     axes.set_xlim(0, right)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), [shortened(row.name, 30) for row in shown], parse_math=False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("compulsory bytes over time (GB/s)")
     axes.grid(True, axis="x")
-    _bandwidth_limit(axes, measured, "measured copy", dashed=False)
     _bandwidth_limit(axes, sheet, "datasheet", dashed=True)
+    _bandwidth_limit(axes, measured, "measured copy", dashed=False)
     note = f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else ""
     return Chart(name, figure, f"Bandwidth of {section.operator}{section.problem}",
                  f"Bars of GB/s for {len(shown)} variants; fastest {row_sentence(shown[0])}. The table above holds the same numbers.",
                  points, note)
+
+
+def _draw_bar(axes: Axes, place: int, row: Row, colour: str, gid: str) -> None:
+    """One bar with the interval at its end and its numbers in the column at the right."""
+    axes.barh(place, (row.bytes_per_s or 0) / 1e9, height=0.62, color=colour)
+    axes.patches[-1].set_gid(gid)
+    if row.time_low_s and row.time_high_s and row.compulsory_bytes:
+        ends = [row.compulsory_bytes / end / 1e9 for end in (row.time_high_s, row.time_low_s)]
+        axes.plot(ends, [place, place], "-", color=INK, linewidth=1.4)
+    share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
+    axes.annotate(units.byte_rate(row.bytes_per_s) + share, (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0),
+                  textcoords="offset points", va="center", ha="left", fontsize=9, annotation_clip=False, parse_math=False,
+                  fontweight="bold" if place == 0 else "normal")
 
 
 def _bandwidth_limit(axes: Axes, ceilings: Ceilings | None, label: str, *, dashed: bool) -> None:
@@ -247,7 +277,7 @@ def _bandwidth_limit(axes: Axes, ceilings: Ceilings | None, label: str, *, dashe
     x = ceilings.dram_bytes_per_s / 1e9
     axes.axvline(x, color=MUTED if dashed else INK, linewidth=1.1 if dashed else 1.8, linestyle="--" if dashed else "-")
     axes.annotate(f"{label} {units.byte_rate(ceilings.dram_bytes_per_s)}", (x, 1.0), xycoords=("data", "axes fraction"),
-                  xytext=(-3, 2), textcoords="offset points", ha="right", va="bottom", fontsize=8.5,
+                  xytext=(0, 14 if dashed else 2), textcoords="offset points", ha="right", va="bottom", fontsize=8.5,
                   color=MUTED if dashed else INK, parse_math=False)
 
 

@@ -15,20 +15,20 @@ from opbench.variant import Variant
 PROBLEMS = 3
 
 
-def ladder_readme(operator: str, variants: Sequence[Variant], runs: Sequence[Run]) -> str:
-    """The README of an operator's folder: its rungs and what the committed runs measured for them.
+def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: Sequence[Run]) -> str:
+    """The README of an operator's folder: its title, its rungs and what the committed runs measured for them.
 
     A function of its arguments alone, so that a test can tell a stale file by generating it again.
     """
     rungs = in_order(variants)
-    lines = [f"# {operator}", "", _introduction(operator, rungs), ""]
+    lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, rungs), ""]
     measured = _problems(operator, runs)
     for run, problem, found in measured:
         lines += _table(rungs, run, problem, found)
     if not measured:
         lines += _untimed(rungs)
     lines += ["Every rung is one file of this folder; its header says how it is tuned and launched, the comment below the header why it "
-              "is faster and what limits it.", "", f"*Written by `opbench report`. Repeat it: `opbench run {_suite(runs)}`.*"]
+              "is faster and what limits it.", "", f"*Written by `opbench ladder`. Repeat it: `opbench run {_suite(runs)}`.*"]
     return "\n".join(lines) + "\n"
 
 

@@ -94,7 +94,7 @@ def _overview(context: Context, part: Section, index: int) -> dict[str, Any]:
         "time": units.time(winner.time_s if winner else None), "rate": rate(winner) if winner else "–",
         "share": units.percent(winner.roof_share if winner else None), "bar": _bar(winner),
         "library": units.ratio(winner.speedup_over_library if winner and not winner.library else None),
-        "right": part.count("right"), "total": len(part.rows), "flops": work(first.flops, "FLOP"),
+        "right": part.count("right"), "total": len(part.rows) - part.count("unsupported"), "flops": work(first.flops, "FLOP"),
         "bytes": units.si(first.compulsory_bytes, "B"), "best": units.time(first.predicted_best_s),
     }
 
@@ -174,7 +174,7 @@ def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
         "bar": _bar(row), "rung": units.ratio(row.speedup_over_rung), "over_library": units.ratio(row.speedup_over_library),
         "registers": "–" if row.registers is None else str(row.registers), "spills": row.local_bytes or "",
         "occupancy": units.percent(row.occupancy), "limiter": limiter, "error": error(row.worst_error), "allowed": error(row.allowed_error),
-        "builds_on": row.builds_on, "warned": bool(row.warnings), "warnings": "\n".join(row.warnings), **_counts(result),
+        "builds_on": row.builds_on, "warned": bool(row.warnings), "warnings": "\n".join(map(sentences.advised, row.warnings)), **_counts(result),
         "sort": {k: "" if v is None or not math.isfinite(v) else f"{v:.6g}" for k, v in {
             "median": row.time_s, "spread": row.spread, "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
             "share": row.roof_share, "rung": row.speedup_over_rung, "library": row.speedup_over_library,
@@ -207,7 +207,9 @@ COUNTERS = {
     "l2_bytes": ("L2", lambda v: units.si(v, "B")), "l1_bytes": ("L1", lambda v: units.si(v, "B")),
     "flops": ("FLOPs", lambda v: units.si(v, "FLOP")), "achieved_occupancy": ("achieved occupancy", units.percent),
     "sectors_per_request_load": ("sectors per load", lambda v: f"{v:.3g}"),
-    "sectors_per_request_store": ("sectors per store", lambda v: f"{v:.3g}"), "bank_conflicts": ("bank conflicts", lambda v: f"{v:,.0f}"),
+    "sectors_per_request_store": ("sectors per store", lambda v: f"{v:.3g}"),
+    "bytes_per_sector_load": ("bytes used per loaded sector", lambda v: f"{v:.3g}"),
+    "bank_conflicts_load": ("conflicts, shared loads", lambda v: f"{v:,.0f}"), "bank_conflicts_store": ("stores", lambda v: f"{v:,.0f}"),
 }  # fmt: skip
 
 
@@ -222,8 +224,17 @@ def _counters(context: Context, part: Section) -> dict[str, Any] | None:
         dram = values.get("dram_bytes")
         excess = units.ratio(dram / row.compulsory_bytes) if isinstance(dram, (int, float)) and row.compulsory_bytes else "–"
         cells = [COUNTERS[key][1](float(values[key])) if isinstance(values.get(key), (int, float)) else "–" for key in keys]
-        body.append([row.name, *cells, excess])
-    return {"head": ["variant", *(COUNTERS[key][0] for key in keys), "DRAM over compulsory"], "body": body}
+        body.append([row.name, *cells, excess, _main_stall(values)])
+    return {"head": ["variant", *(COUNTERS[key][0] for key in keys), "DRAM over compulsory", "main stall"], "body": body}
+
+
+def _main_stall(values: Mapping[str, Any]) -> str:
+    """What warps wait for most."""
+    shares: Mapping[str, float] = values.get("stall_shares") or {}
+    if not shares:
+        return "–"
+    reason = max(shares, key=lambda name: shares[name])
+    return f"{reason.replace('_', ' ')} {units.percent(shares[reason])}"
 
 
 LIMITS = (
@@ -244,7 +255,7 @@ def _ceilings(context: Context) -> dict[str, Any]:
         if ours is None and theirs is None:
             continue
         share = units.percent(ours / theirs) if ours and theirs and key.endswith("per_s") else "–"
-        how = (measured.cases.get(key, "") if measured else "") or (f"from {sheet.origin}" if sheet and ours is None else "")
+        how = measured.cases.get(key, "") if measured else ""
         body.append([label, show(ours) if ours else "–", show(theirs) if theirs else "–", share, how])
     return {"gpu": (used or sheet or Ceilings()).gpu, "body": body, "origin": sheet.origin if sheet else "", "measured": measured is not None}
 

@@ -9,6 +9,7 @@ from opbench.ceiling import Ceilings
 from opbench.frame import Row, first_rung, tied
 from opbench.report.sections import Group, Section, best_configs
 from opbench.results import Run
+from opbench.timing import Warn
 
 FLOOR_FACTOR = 5
 """Below this many launch floors a time tells more of the launch than of the kernel."""
@@ -109,10 +110,20 @@ def _fastest(section: Section, group: Group) -> str:
     elif len(group.rows) == 1:
         start = f"{code(winner.name)} is the only one ranked{label}: {units.time(winner.time_s)}"
     else:
-        start = f"{code(winner.name)} is fastest{label}"
+        start = f"{'the library ' if winner.library else ''}{code(winner.name)} is fastest{label}"
+        start = start[0].upper() + start[1:] if winner.library else start
     facts = [fact for fact in (_over_first(section, winner), _share(winner), _over_library(section, winner)) if fact]
+    facts += _best_own(group, winner)
     separator = ", " if len(group.rows) == 1 and not peers else ": "
     return start + (separator + ", ".join(facts) if facts else "") + "."
+
+
+def _best_own(group: Group, winner: Row) -> list[str]:
+    """When a library wins: how far the best variant that is none gets."""
+    own = [row for row, _ in group.rows if not row.library]
+    if not winner.library or not own or own[0].speedup_over_library is None:
+        return []
+    return [f"the best of the variants, {code(own[0].name)}, reaches {units.ratio(own[0].speedup_over_library)} its speed"]
 
 
 def _over_first(section: Section, winner: Row) -> str:
@@ -130,8 +141,8 @@ def _over_first(section: Section, winner: Row) -> str:
 def _share(winner: Row) -> str:
     if winner.roof_share is None:
         return ""
-    roof = "bandwidth" if winner.bound == "memory" else f"{winner.precision} rate"
-    return f"{units.percent(winner.roof_share)} of measured {roof}"
+    roof = "measured bandwidth" if winner.bound == "memory" else f"the measured {winner.precision.replace('f32', 'fp32')} rate"
+    return f"{units.percent(winner.roof_share)} of {roof}"
 
 
 def _over_library(section: Section, winner: Row) -> str:
@@ -160,10 +171,18 @@ def _above_roof(section: Section) -> str:
             "a faster algorithm, tensor cores or data left in the L2 cache can pass that.")
 
 
+def advised(warning: str) -> str:
+    """A warning's name with what it means and what to do."""
+    try:
+        return f"{warning.replace('_', ' ')}: {Warn(warning).advice}"
+    except ValueError:
+        return warning
+
+
 def warnings(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     """Every warning once, with the cases that it concerns."""
     found: dict[str, list[str]] = {}
     for row in rows:
         for warning in row.warnings:
-            found.setdefault(warning, []).append(row.case)
+            found.setdefault(advised(warning), []).append(row.case)
     return sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
