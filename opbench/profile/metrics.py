@@ -1,7 +1,7 @@
 """Which hardware counters answer which question, what each chip calls them, and the figures derived from them.
 
 Names were checked against the metric catalogues of CUPTI 13 for TU102 … GB202; a name that a chip lacks is not
-asked for there, because Nsight Compute refuses the whole command over one unknown metric.
+asked for there: over one unknown metric some releases of Nsight Compute refuse the whole command, others leave it out.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]
 
 
 def metric_names(chip: str, precision: str = "f32") -> tuple[str, ...]:
-    """Every metric that `opbench profile` asks for, each once: about eight passes per kernel from GA100 to GB202."""
+    """Every metric that `opbench profile` asks for, each once: nine passes per kernel on an H200."""
     return tuple(dict.fromkeys(name for names in by_question(chip, precision).values() for name in names))
 
 

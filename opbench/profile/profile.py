@@ -14,11 +14,13 @@ from typing import Any
 from opbench.errors import EnvironmentFault
 from opbench.profile import commands, parse, tools
 from opbench.profile.commands import Target, Tool
-from opbench.profile.metrics import TRAFFIC, KernelCounters, chip_of, derive
+from opbench.profile.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
 from opbench.ranges import SWITCH
 from opbench.results import RunWriter
 
 Say = Callable[[str], None]
+MACHINE = ("device__", "nvlink__", "numa__", "c2clink__")
+"""Attributes of the machine that Nsight Compute repeats for every kernel; the run's environment has them."""
 KINDS: dict[Tool, str] = {"ncu": "counters", "nsys": "timeline"}
 """Under which type each tool's line stands in the results: a timeline must not replace a case's counters."""
 
@@ -100,6 +102,7 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, Any]:
     if not kernels:
         raise EnvironmentFault(f"{target.case}: ncu's report holds no kernel; {NO_RANGE}")
     capability = kernels[0].compute_capability
+    asked = metric_names(target.chip, target.precision)
     return {
         "source": "counted",
         "cache": "cold",
@@ -107,16 +110,18 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, Any]:
         "compute_capability": capability,
         "chip": chip_of(capability),
         **derive(kernels, target.precision),
-        "kernels": [_kernel_line(k, target.precision) for k in kernels],
+        "missing": [name for name in asked if any(k.get(name) is None for k in kernels)],
+        "kernels": [_kernel_line(k, target.precision, asked) for k in kernels],
     }
 
 
-def _kernel_line(kernel: KernelCounters, precision: str) -> dict[str, Any]:
-    """One launch: its main figures, and every raw metric that was asked for or came with a set."""
+def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, Any]:
+    """One launch: its main figures, and every raw metric that was asked for or came with a value."""
     figures = derive([kernel], precision)
     main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}
     launch = {"kernel": kernel.name, "grid": kernel.grid, "block": kernel.block}
-    return {**launch, **main, "metrics": dict(kernel.values)}
+    came = {k: v for k, v in kernel.values.items() if v is not None and not k.startswith(MACHINE)}
+    return {**launch, **main, "metrics": {**{name: kernel.get(name) for name in asked}, **came}}
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: S
     if expired.is_set():
         raise EnvironmentFault(
             f"{Path(argv[0]).name} was ended after {options.time_limit_s:g} s; counters replay every kernel about "
-            "eight times: choose a smaller problem or a longer --time-limit"
+            "nine times: choose a smaller problem or a longer --time-limit"
         )
     return Output(process.returncode, lines)
 

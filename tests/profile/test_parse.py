@@ -24,9 +24,11 @@ the program's own words, with "quotes", and commas
 "smsp__inst_executed.sum"
 "","","","","","","","","","","","","","byte","ns","byte","hz","%","cycle","inst"
 "0","4711","python3","box","split_k(const float *, float *, int)","1","7","(256, 1, 1)","(16, 4, 1)","0","9.0",\
-"    <default>:opbench:a.b:none","","1,048,576.50","12,345","2,097,152","1,980,000,000","62.5","nan","1,000"
+"4711  ""opbench:a.b:none:none:RGB:0xff009e73:REGISTERED:a.b"" ","",\
+"1,048,576.50","12,345","2,097,152","1,980,000,000","62.5","nan","1,000"
 "1","4711","python3","box","void reduce<(int)2>(T1 *)","1","7","(128, 1, 1)","(8, 1, 1)","0","9.0",\
-"    <default>:opbench:a.b:none","","1,024","655","n/a","1,500,000,000","25","(!) n/a","0"
+"4711  ""opbench:a.b:none:none:RGB:0xff009e73:REGISTERED:a.b"" ","",\
+"1,024","655","n/a","1,500,000,000","25","(!) n/a","0"
 """
 
 

@@ -105,6 +105,7 @@ def test_ncu_from_command_to_results(tmp_path: Path, put: Put) -> None:
     first, second = line["kernels"]  # type: ignore[misc]
     assert first["kernel"] == "split_k(const float *, float *)" and second["time_s"] == pytest.approx(2e-6)
     assert first["metrics"]["dram__bytes.sum"] == 1000
+    assert line["missing"] == [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st")]
     assert said[0].startswith("$ ") and f"'opbench@{SAFE}/'" not in said[0] and f"opbench@{SAFE}/" in said[0]
     assert "launched, ranges 1" in said and "==PROF== Report: written" in said
     assert any("--import" in text for text in said) and not any(text.startswith('"ID"') for text in said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 from opbench.backends.cuda import available
 from opbench.errors import EnvironmentFault
-from opbench.profile import ProfileOptions, Target, commands, current_chip, profile_case, tools
+from opbench.profile import ProfileOptions, Target, commands, current_chip, profile, profile_case, tools
 from opbench.results import RunWriter, read_run
 
 _WHY_NOT = available() or (None if tools.locate("ncu") else "no ncu") or (
     None if tools.counter_permission().allowed is not False else "no permission to read counters"
+) or (
+    None if importlib.util.find_spec("nvtx") else "no nvtx"
 )  # fmt: skip
 pytestmark = pytest.mark.skipif(_WHY_NOT is not None, reason=str(_WHY_NOT))
 
@@ -69,15 +72,23 @@ def test_the_counters_of_a_known_kernel(tmp_path: Path, target: Target) -> None:
     assert 1e10 < line["dram_bytes"] / line["time_s"] < 2e13
     assert line["shared_load_wavefronts"] == 0 and line["local_load_instructions"] == 0
     assert 0.9 < sum(line["stall_shares"].values()) <= 1.05
-    missing = [name for name, value in line["kernels"][0]["metrics"].items() if value is None]
-    assert set(missing) <= {"smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio"}, missing
+    assert line["missing"] == []
+    assert line["kernels"][0]["metrics"]["launch__grid_size"] == N // 256
     assert CASE in read_run(tmp_path / "run").counters
 
 
-def test_a_metric_that_the_chip_lacks_is_named(tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "metric_names", lambda chip, precision: ("no__such_metric.sum",))
-    with pytest.raises(EnvironmentFault, match="no__such_metric"):
-        profile_case(target, tmp_path / "run", ProfileOptions(), None, print)
+def test_a_metric_that_the_chip_lacks_is_missing_or_refused(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nsight Compute 2025.3 leaves it out without a word; other releases fail."""
+    for module in (commands, profile):
+        monkeypatch.setattr(module, "metric_names", lambda chip, precision: ("no__such_metric.sum",))
+    try:
+        line = profile_case(target, tmp_path / "run", ProfileOptions(), None, print)
+    except EnvironmentFault as fault:
+        assert "no__such_metric" in str(fault)
+    else:
+        assert line["missing"] == ["no__such_metric.sum"] and line["time_s"] is None
 
 
 def test_a_range_that_never_opens_is_explained(tmp_path: Path, target: Target) -> None:
