@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ class Matmul(Operator):
     library = "cublas"
 
     @property
-    def inputs(self) -> Mapping[str, Any]:  # type: ignore[override]
+    def inputs(self) -> Mapping[str, str]:
         """Tensor names to axes, as stored."""
         return {"a": "m k", "b": "k n" if self.b_order == "row" else "n k"}
 
@@ -39,7 +38,8 @@ class Matmul(Operator):
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The product by NumPy."""
-        return a @ (b if self.b_order == "row" else b.T)
+        product: np.ndarray = a @ (b if self.b_order == "row" else b.T)
+        return product
 
     @classmethod
     def examples(cls) -> Sequence[Matmul]:
