@@ -139,7 +139,7 @@ def test_launch_limits(backend: CudaBackend, request_: BuildRequest) -> None:
             program.bind([step], {"a": buffer})
         return str(caught.value)
 
-    assert "allowed 1 to 1024" in refusal(launch("bounded", ("a",), block=2048))
+    assert "block of 2048 threads; the limit is 1024" in refusal(launch("bounded", ("a",), block=2048))
     assert "this kernel's limit is 128" in refusal(launch("bounded", ("a",), block=256))
     assert "takes 1 arguments of 8 bytes; the launch passes 2" in refusal(launch("bounded", ("a", 1)))
     assert "shared memory" in refusal(launch("through_shared", ("a", 1), shared=10**6))
@@ -236,6 +236,19 @@ def test_a_held_stream_hides_a_slow_host(clock: CudaClock) -> None:
     held, plain = clock.sample(slow), clock.sample(slow, hold=False)
     assert held.held and held.seconds < 1e-3
     assert not plain.held and plain.seconds > 5e-3
+
+
+def test_work_on_the_default_stream_is_timed_too(backend: CudaBackend, clock: CudaClock) -> None:
+    session = backend._session
+    length = ctypes.c_uint64(200_000)
+    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+
+    def elsewhere() -> None:
+        function = session._functions["opbench_spin"]
+        session.driver.call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, pointers, None)
+
+    clock.sample(elsewhere, hold=False)
+    assert clock.sample(elsewhere).seconds > 150e-6
 
 
 def test_a_callable_that_waits_breaks_the_hold(backend: CudaBackend) -> None:

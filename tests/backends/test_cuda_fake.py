@@ -153,7 +153,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* d, void* p, unsigned f) { *d = (
 CUresult cuMemFreeHost(void* p) { free(p); return CUDA_SUCCESS; }
 CUresult cuStreamCreate(CUstream* s, unsigned f) {
     *s = (CUstream)0x5eed;
-    return f == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return f == CU_STREAM_DEFAULT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuStreamSynchronize(CUstream s) {
     if (flag && *flag < ticket) { *expired = ticket; }           // waited for a held stream: the limit fires
@@ -272,8 +272,8 @@ def test_a_guard_read_is_nan_and_guards_differ(backend: CudaBackend) -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (launch("bounded", ("a",), block=(2048, 1, 1)), "block.x = 2048; allowed 1 to 1024"),
-        (launch("bounded", ("a",), block=(64, 32, 1)), "block of 2048 threads; the limit is 1024"),
+        (launch("bounded", ("a",), block=(2048, 1, 1)), "block of 2048 threads; the limit is 1024"),
+        (launch("bounded", ("a",), block=(1, 1, 65)), "block.z = 65; allowed 1 to 64"),
         (launch("bounded", ("a",), block=(512, 1, 1)), "block of 512 threads; this kernel's limit is 256"),
         (launch("bounded", ("a",), grid=(1, 70000, 1)), "grid.y = 70000; allowed 1 to 65535"),
         (launch("bounded", ("a",), grid=(0, 1, 1)), "grid.x = 0"),

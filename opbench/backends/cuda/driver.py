@@ -42,7 +42,7 @@ LOST_CONTEXT = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
 """After these no further call succeeds in this process."""
 
 # enum values of cuda.h
-STREAM_NON_BLOCKING = 1
+STREAM_DEFAULT = 0
 HOST_ALLOC_DEVICEMAP = 2
 LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3, 4

@@ -104,15 +104,20 @@ def _wheel_roots() -> list[Path]:
     return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
 
 
+def _toolkits() -> list[Path]:
+    """CUDA toolkits that the user names or that lie where the installer puts them."""
+    named = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+    return [Path(place) for place in named if place]
+
+
 def _candidates() -> list[str]:
     """Libraries to try, the best first: CUDA 13 wheels, CUDA 12 wheels, a toolkit named by the user, the system's."""
     found: list[str] = []
     for root in _wheel_roots():
         for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
-            found += sorted((str(path) for path in root.glob(pattern) if ".alt." not in path.name), reverse=True)
-    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
-        if home:
-            found += [str(path) for path in sorted(Path(home).glob("lib64/libnvrtc.so"))]
+            found += sorted((str(path) for path in root.glob(pattern)), reverse=True)
+    for toolkit in _toolkits():
+        found += [str(path) for path in sorted(toolkit.glob("lib64/libnvrtc.so"))]
     system = ctypes.util.find_library("nvrtc")
     return found + ([system] if system else [])
 
@@ -138,6 +143,8 @@ def include_options() -> tuple[str, ...]:
         folders += [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
         for include in sorted(root.glob("cu*/include"), reverse=True):
             folders += [include, include / "cccl"]
+    if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
+        folders += [toolkit / "include" / name for toolkit in _toolkits() for name in ("", "cccl")]
     kept = dict.fromkeys(folder for folder in folders if folder.is_dir())
     return tuple(f"-I{folder}" for folder in kept)
 

@@ -84,13 +84,13 @@ class CudaProgram:
         """Say in words what the driver would call 'invalid value'."""
         name, session, resources = launch.kernel, self._session, self.resources[launch.kernel]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
+        if threads > session.limits.threads_per_block:
+            raise LaunchError(f"{name}: block of {threads} threads; the limit is {session.limits.threads_per_block}")
         shapes = (("grid", launch.grid, session.grid_limit), ("block", launch.block, session.block_limit))
         for what, sizes, limits in shapes:
             for axis, size, limit in zip("xyz", sizes, limits, strict=True):
                 if not 1 <= size <= limit:
                     raise LaunchError(f"{name}: {what}.{axis} = {size}; allowed 1 to {limit}")
-        if threads > session.limits.threads_per_block:
-            raise LaunchError(f"{name}: block of {threads} threads; the limit is {session.limits.threads_per_block}")
         if threads > resources.max_threads:
             raise LaunchError(
                 f"{name}: block of {threads} threads; this kernel's limit is {resources.max_threads} "

@@ -14,7 +14,7 @@ from opbench.backends.cuda import nvrtc
 from opbench.backends.cuda.driver import (
     HOST_ALLOC_DEVICEMAP,
     LIMIT_PERSISTING_L2_CACHE_SIZE,
-    STREAM_NON_BLOCKING,
+    STREAM_DEFAULT,
     Driver,
     DriverError,
     available,
@@ -61,7 +61,9 @@ class Session:
             self._check_versions()
             context = self.driver.get("cuDevicePrimaryCtxRetain", c_void_p, self.device)
             self.driver.call("cuCtxSetCurrent", context)
-            self.stream = c_void_p(self.driver.get("cuStreamCreate", c_void_p, STREAM_NON_BLOCKING))
+            # Not a non-blocking stream: this one waits for work that a library puts on the legacy default stream, and
+            # that work for it, so that it is ordered, and timed, too.
+            self.stream = c_void_p(self.driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
         except DriverError as error:
             raise EnvironmentFault(f"GPU {ordinal} cannot be used: {error}") from error
         # Lines that a kernel marked as persisting would survive the flush (NVIDIA/nvbench issue 458); not every GPU
