@@ -15,7 +15,7 @@ from opbench.backends.cpu.buffer import CpuBuffer, available_memory
 from opbench.backends.cpu.build import Builder
 from opbench.backends.cpu.cache import cache_folder
 from opbench.backends.cpu.findings import LaunchLog, to_findings
-from opbench.backends.cpu.library import Runtime
+from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
 from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
 from opbench.backends.cpu.toolchain import FAST, Toolchain, find_toolchain
@@ -29,6 +29,9 @@ BEYOND = {
 }
 """What no shim can stand in for, by how it shows in the source."""
 
+PROCESS_LOG = LaunchLog()
+"""As there is one runtime in a process, its reports are numbered once for all backends."""
+
 
 class CpuBackend:
     """Executes kernels on the host's cores: for verdicts, never for times."""
@@ -40,7 +43,7 @@ class CpuBackend:
     def __init__(self, cache: Path | None = None, workers: int | None = None) -> None:
         self._folder = cache_folder(cache)
         self._workers = workers or os.cpu_count() or 1
-        self._log = LaunchLog()
+        self._log = PROCESS_LOG
 
     @functools.cached_property
     def _toolchain(self) -> Toolchain:
@@ -52,7 +55,7 @@ class CpuBackend:
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
-        return Runtime(self._builder.runtime())
+        return load_runtime(self._builder.runtime)
 
     def environment(self) -> dict[str, Any]:
         """The machine, its compiler and versions, as JSON."""

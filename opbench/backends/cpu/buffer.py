@@ -1,4 +1,4 @@
-"""Device memory as own mappings: guard bands with a known pattern around the content, unmapped pages around those."""
+"""Device memory as own mappings: guard bands with a known pattern around the content, fences around those."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 from opbench.errors import EnvironmentFault, UsageError
 
 BAND = 64 << 10
+FENCE = 1 << 30
+"""Addresses cost nothing: a wide fence keeps a far access from reaching someone else's memory."""
 PATTERN = 0xFFFE
 """A NaN in every float format, yet not the poison of 0xFF bytes: a stray copy of poison shows as well."""
 DTYPES: dict[str, Any] = {
@@ -37,10 +39,11 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 FAILED = ctypes.c_void_p(-1).value
 PROT_NONE = 0
+MAP_NORESERVE = 0x4000
 
 
 class CpuBuffer:
-    """Memory for one tensor: page, band, content, band, page; the pages are unmapped for any access."""
+    """Memory for one tensor: fence, band, content, band, fence; any access to a fence faults."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         if dtype not in DTYPES:
@@ -49,10 +52,10 @@ class CpuBuffer:
         self.shape = tuple(shape)
         self.dtype: np.dtype[Any] = np.dtype(DTYPES[dtype])
         self.bytes: int = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-        self._page: int = mmap.PAGESIZE
-        self._inner = 2 * BAND + -(-self.bytes // self._page) * self._page
+        self._inner = 2 * BAND + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._fence = FENCE
         self._base: int = self._map()
-        raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._page)
+        raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._fence)
         self._all = np.frombuffer(raw, dtype=np.uint8)
         self._content = self._all[BAND : BAND + self.bytes].view(self.dtype).reshape(self.shape)
         self._all.view(np.uint16)[: BAND // 2] = PATTERN
@@ -61,8 +64,8 @@ class CpuBuffer:
 
     @property
     def address(self) -> int:
-        """Where the content begins; 64 KiB and a page after the mapping, hence aligned for every vector type."""
-        return int(self._base + self._page + BAND)
+        """Where the content begins: at a page, hence aligned for every vector type."""
+        return self._base + self._fence + BAND
 
     def write(self, array: np.ndarray) -> None:
         """Copy a host array of the same shape and dtype in."""
@@ -108,7 +111,7 @@ class CpuBuffer:
         """Give the memory back; the buffer must not be used afterwards."""
         if self._base:
             del self._content, self._all
-            _libc.munmap(self._base, self._inner + 2 * self._page)
+            _libc.munmap(self._base, self._inner + 2 * self._fence)
             self._base = 0
 
     def _check(self, array: np.ndarray) -> None:
@@ -118,17 +121,19 @@ class CpuBuffer:
             )
 
     def _map(self) -> int:
-        total = self._inner + 2 * self._page
         available = available_memory()
-        if available is not None and total > available:
+        if available is not None and self._inner > available:
             raise EnvironmentFault(_too_large(self, f"of which {available / 1e9:.2f} GB are free"))
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        base = _libc.mmap(None, total, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
-        if base is None or base == FAILED:
-            raise EnvironmentFault(_too_large(self, "which the system refuses"))
-        _libc.mprotect(base, self._page, PROT_NONE)
-        _libc.mprotect(base + self._page + self._inner, self._page, PROT_NONE)
-        return int(base)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        for fence in (FENCE, mmap.PAGESIZE):  # a limit on addresses (ulimit -v) may forbid the wide one
+            self._fence = fence
+            base = _libc.mmap(None, self._inner + 2 * fence, PROT_NONE, flags, -1, 0)
+            if base is None or base == FAILED:
+                continue
+            if _libc.mprotect(base + fence, self._inner, mmap.PROT_READ | mmap.PROT_WRITE) == 0:
+                return int(base)
+            _libc.munmap(base, self._inner + 2 * fence)
+        raise EnvironmentFault(_too_large(self, "which the system refuses"))
 
 
 def _too_large(buffer: CpuBuffer, why: str) -> str:

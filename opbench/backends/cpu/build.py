@@ -86,8 +86,9 @@ class Builder:
             include = ["-isystem", str(INCLUDE), "-I", str(request.source.absolute().parent)]
             command = ["-E", *self.toolchain.flags(self.build), *macros, *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
-            text = output.read_text()
-            return Preprocessed(text, tuple(path for path in _user_files(text) if path != wrapper))
+            # The scratch folder's random name must not decide the key.
+            text = output.read_text().replace(str(wrapper), wrapper.name)
+            return Preprocessed(text, tuple(_user_files(text)))
 
     def runtime(self) -> Path:
         """The runtime library, compiled once per machine and compiler."""
@@ -186,7 +187,7 @@ def _user_files(text: str) -> list[Path]:
     names = dict.fromkeys(
         match.group(2) for match in LINE_MARKER.finditer(text) if SYSTEM_HEADER not in match.group(3).split()
     )
-    return [path for path in map(Path, names) if path.is_file()]
+    return [path for path in map(Path, names) if path.is_absolute() and path.is_file()]
 
 
 def _diagnosis(stderr: str, request: BuildRequest) -> str:

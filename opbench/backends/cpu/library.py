@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+from collections.abc import Callable
 from ctypes.util import find_library
 from math import gcd
 from pathlib import Path
@@ -92,6 +93,20 @@ class Runtime:
         """What the runtime saw since the last call."""
         reports = (Report * MAX_REPORTS)()
         return list(reports[: self._take(reports)])
+
+
+_loaded: list[Runtime] = []
+
+
+def load_runtime(build: Callable[[], Path]) -> Runtime:
+    """The process's one runtime, built and loaded at the first call.
+
+    Modules find its functions by name among the process's global symbols, so that a second copy (of a backend with
+    another cache or compiler) would have its launches answered by the first.
+    """
+    if not _loaded:
+        _loaded.append(Runtime(build()))
+    return _loaded[0]
 
 
 def block_order(grid: Dim3) -> tuple[int, int]:

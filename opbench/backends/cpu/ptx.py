@@ -1,4 +1,4 @@
-"""The text pass between preprocessor and compiler: `#pragma unroll`, `__noinline__`, inline PTX as calls of `opb_ptx` functions."""
+"""The text pass between preprocessor and compiler: `#pragma unroll`, `__noinline__`, inline PTX."""
 
 from __future__ import annotations
 

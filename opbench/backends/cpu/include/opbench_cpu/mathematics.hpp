@@ -29,18 +29,19 @@ static constexpr auto max(A a, B b) -> decltype(A() + B()) {
 #define __powf(x, y) ::powf(x, y)
 #define __sincosf(x, s, c) ::opb_sincosf(x, s, c)
 #define __tanhf(x) ::tanhf(x)
+#define rsqrt(x) ::opb_rsqrt(x)
+#define rsqrtf(x) ::opb_rsqrt((float)(x))
+#define sinpif(x) ::opb_sinpif(x)
+#define cospif(x) ::opb_cospif(x)
 
 static inline void opb_sincosf(float x, float* sine, float* cosine) {
   *sine = sinf(x);
   *cosine = cosf(x);
 }
-#if !defined(__GLIBC__) || __GLIBC__ < 2 || (__GLIBC__ == 2 && __GLIBC_MINOR__ < 41)
-static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-static inline float sinpif(float x) { return (float)sin(M_PI * fmod((double)x, 2.0)); }
-static inline float cospif(float x) { return (float)cos(M_PI * fmod((double)x, 2.0)); }
-#endif
-static inline float rsqrt(float x) { return 1.0f / sqrtf(x); }
+static inline float opb_rsqrt(float x) { return 1.0f / sqrtf(x); }
+static inline double opb_rsqrt(double x) { return 1.0 / sqrt(x); }
+static inline float opb_sinpif(float x) { return (float)sin(3.14159265358979323846 * fmod((double)x, 2.0)); }
+static inline float opb_cospif(float x) { return (float)cos(3.14159265358979323846 * fmod((double)x, 2.0)); }
 static inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 static inline float fdividef(float x, float y) { return x / y; }
 static inline float normcdff(float x) { return 0.5f * erfcf(-x * 0.70710678118654752f); }

@@ -1,0 +1,227 @@
+"""Compilers, the cache, diagnostics, and what is refused before it is compiled."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cpu_kernels import Bench, cache  # noqa: F401 (a fixture)
+
+from opbench.backends.base import BuildRequest
+from opbench.backends.cpu import CpuBackend, build, toolchain
+from opbench.backends.cpu.ptx import function_name, known_instructions, replace_noinline, replace_ptx, replace_unroll
+from opbench.errors import CompileError, EnvironmentFault
+
+RELU = 'extern "C" __global__ void relu(float* x) { x[threadIdx.x] = fmaxf(x[threadIdx.x], LEAST); }'
+
+
+@pytest.fixture
+def bench(tmp_path: Path, cache: Path) -> Bench:  # noqa: F811
+    return Bench(tmp_path, CpuBackend(cache, workers=2))
+
+
+def test_a_compile_error_shows_file_and_line(bench: Bench) -> None:
+    text = '\n\nextern "C" __global__ void broken(float* x) {\n  x[0] = undeclared_name;\n}'
+    with pytest.raises(CompileError) as error:
+        bench.backend.compile(bench.request(text, "broken"))
+    message = str(error.value)
+    assert f"{bench.folder / 'kernel.cu'}:4:" in message
+    assert "undeclared_name" in message
+    assert "wrapper.cpp" not in message
+    assert str(toolchain.INCLUDE) not in message
+
+
+def test_a_missing_kernel_is_named(bench: Bench) -> None:
+    text = 'extern "C" __global__ void present(float* x) {}\ntemplate <int N> __global__ void other(int* y) {}'
+    with pytest.raises(CompileError, match=r"kernel\.cu: no kernel 'absent'; defined: other, present"):
+        bench.backend.compile(bench.request(text, "absent"))
+
+
+def test_a_missing_file(bench: Bench) -> None:
+    with pytest.raises(CompileError, match=r"gone\.cu: cannot be read"):
+        bench.backend.compile(BuildRequest(bench.folder / "gone.cu", ("x",)))
+
+
+def test_the_second_compile_runs_nothing(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = CpuBackend(tmp_path / "cache")
+    first = backend.compile(bench.request(RELU, "relu", LEAST="0.0f"))
+    calls: list[object] = []
+    monkeypatch.setattr(build.Builder, "_call", lambda *arguments: calls.append(arguments))
+    again = CpuBackend(tmp_path / "cache").compile(bench.request(RELU, "relu", LEAST="0.0f"))
+    assert (again, calls) == (first, [])
+    with pytest.raises(AttributeError):  # the stand-in returns nothing: other macros do run the compiler
+        backend.compile(bench.request(RELU, "relu", LEAST="1.0f"))
+    assert len(calls) == 1
+
+
+def test_a_changed_include_renews_the_module(bench: Bench) -> None:
+    (bench.folder / "least.cuh").write_text("#define LEAST 0.0f\n")
+    request = bench.request('#include "least.cuh"\n' + RELU, "relu")
+    first = bench.backend.compile(request)
+    (bench.folder / "least.cuh").write_text("#define LEAST 2.0f\n")
+    second = bench.backend.compile(request)
+    assert second != first
+    x = np.zeros(4, np.float32)
+    bench.check(request.source.read_text(), "relu", (1, 1, 1), (4, 1, 1), x)
+    assert x.tolist() == [2.0] * 4
+
+
+def test_threads_may_compile_the_same_module(bench: Bench, tmp_path: Path) -> None:
+    backend = CpuBackend(tmp_path / "cache")
+    request = bench.request(RELU, "relu", LEAST="0.0f")
+    with ThreadPoolExecutor(3) as pool:
+        paths = list(pool.map(backend.compile, [request] * 3))
+    assert len(set(paths)) == 1
+    assert [path for path in (tmp_path / "cache").iterdir() if path.name.startswith(".build")] == []
+
+
+def test_importing_the_backend_compiles_nothing() -> None:
+    script = "import subprocess; subprocess.run = None; import opbench.backends.cpu as c; c.CpuBackend()"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_no_compiler_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(toolchain, "_candidates", list)
+    with pytest.raises(EnvironmentFault, match=r"pip install 'opbench\[compiler\]'"):
+        CpuBackend(tmp_path).environment()
+    monkeypatch.setenv("OPBENCH_CXX", "/bin/false")
+    with pytest.raises(EnvironmentFault, match=r"OPBENCH_CXX='/bin/false'"):
+        CpuBackend(tmp_path).environment()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="the ziglang package is not installed")
+def test_zig_as_the_only_compiler(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("OPBENCH_CXX", raising=False)
+    bench.backend = CpuBackend(tmp_path / "zig", workers=2)
+    assert bench.backend._toolchain.family == "zig"
+    text = """
+    extern __shared__ float scratch[];
+    template <int N>
+    __global__ void reverse(float* out) {
+      __shared__ float extra[N];
+      extra[threadIdx.x] = __shfl_xor_sync(~0u, (float)threadIdx.x, 1);
+      scratch[threadIdx.x] = expf(0.0f);
+      __syncthreads();
+    #pragma unroll
+      for (int i = 0; i < 1; ++i) out[threadIdx.x] = extra[N - 1 - threadIdx.x] + scratch[threadIdx.x];
+    }"""
+    out = np.zeros(64, np.float32)
+    bench.check(text, "reverse<64>", (1, 1, 1), (64, 1, 1), out, shared=256)
+    assert out.tolist() == [float(i ^ 1) + 1 for i in range(63, -1, -1)]
+    with pytest.raises(CompileError, match=r"kernel\.cu:1:"):
+        bench.backend.compile(bench.request("__global__ void broken() { nothing; }", "broken"))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_the_environment_names_the_compiler(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPBENCH_CXX", "g++")
+    environment = bench.backend.environment()
+    assert environment["backend"] == "cpu"
+    assert environment["compiler"].startswith("g++")
+    assert "-O2" in environment["compiler_flags"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "reason"),
+    [
+        ("", None),
+        ("8.0", None),
+        ("8.9", None),
+        ("9.0", "needs compute capability 9.0; the cpu backend executes up to 8.9 code"),
+        ("9.0a", "needs compute capability 9.0a; the cpu backend executes up to 8.9 code"),
+        ("10.0", "needs compute capability 10.0; the cpu backend executes up to 8.9 code"),
+    ],
+)
+def test_capabilities(bench: Bench, capability: str, reason: str | None) -> None:
+    request = bench.request(RELU, "relu", LEAST="0.0f")
+    newer = BuildRequest(request.source, request.kernels, request.macros, capability)
+    assert bench.backend.unsupported(newer) == reason
+
+
+def test_unknown_ptx_is_unsupported_with_its_line(bench: Bench) -> None:
+    text = """\
+extern "C" __global__ void tensor(float* x) {
+  asm volatile("wgmma.fence.sync.aligned;\\n" ::: "memory");
+}"""
+    request = bench.request(text, "tensor")
+    reason = bench.backend.unsupported(request)
+    assert reason == "line 2: inline PTX 'wgmma.fence.sync.aligned' is not known to the cpu backend"
+    with pytest.raises(CompileError, match=r"kernel\.cu:2: inline PTX 'wgmma"):
+        bench.backend.compile(request)
+
+
+def test_ptx_in_a_branch_for_newer_gpus_is_no_obstacle(bench: Bench) -> None:
+    text = """
+    extern "C" __global__ void either(float* x) {
+    #if __CUDA_ARCH__ >= 900
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    #else
+      x[threadIdx.x] = 1.0f;
+    #endif
+      asm volatile("" ::: "memory");
+    }"""
+    assert bench.backend.unsupported(bench.request(text, "either")) is None
+    x = np.zeros(2, np.float32)
+    bench.check(text, "either", (1, 1, 1), (2, 1, 1), x)
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_clusters_and_grids_are_unsupported(bench: Bench) -> None:
+    clusters = "__global__ void __cluster_dims__(2, 1, 1) pair(float* x) {}"
+    assert bench.backend.unsupported(bench.request(clusters, "pair")) == (
+        "uses thread block clusters; the cpu backend has none"
+    )
+
+
+def test_unroll_keeps_lines_and_counts() -> None:
+    text = "a\n  #pragma unroll\nb\n#pragma unroll 4\n#pragma unroll (TILE)\n#pragma omp parallel\n"
+    assert replace_unroll(text, {"TILE": "8"}).splitlines() == [
+        "a",
+        "  #pragma GCC unroll 16",
+        "b",
+        "#pragma GCC unroll 4",
+        "#pragma GCC unroll 8",
+        "#pragma omp parallel",
+    ]
+
+
+def test_noinline_within_attributes_stays() -> None:
+    text = "__noinline__ int f(); int g() __attribute__ ((__noinline__)); int h() __attribute__((cold, __noinline__));"
+    assert replace_noinline(text) == text.replace("__noinline__ int f", "__attribute__((noinline)) int f")
+
+
+@pytest.mark.parametrize(
+    ("statement", "call"),
+    [
+        ('asm("mov.u32 %0, %%laneid;" : "=r"(lane));', "::opb_ptx::mov_u32_laneid(lane)"),
+        (
+            'asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" :: "r"(to), "l"(from + f(1, 2)));',
+            "::opb_ptx::cp_async_cg_shared_global(::opb_ptx::address(to), ::opb_ptx::address(from + f(1, 2)), 16)",
+        ),
+        (
+            'asm("ld.global.nc.v2.f32 {%0, %1}, [%2+8];" : "=f"(a[0]), "=f"(a[1]) : "l"(p));',
+            "::opb_ptx::ld_global_v2_f32(a[0], a[1], ::opb_ptx::address(p) + 8)",
+        ),
+        (
+            'asm volatile("cp.async.commit_group;\\n" "cp.async.wait_group %0;" :: "n"(2));',
+            "::opb_ptx::cp_async_commit_group(), ::opb_ptx::cp_async_wait_group(2)",
+        ),
+    ],
+)
+def test_ptx_becomes_calls(statement: str, call: str) -> None:
+    assert replace_ptx(statement) == f"({call});"
+
+
+def test_known_instructions_come_from_the_headers() -> None:
+    names = known_instructions()
+    assert {"ld_global_v4_f32", "ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16", "mov_u32_laneid"} <= names
+    assert function_name("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") in names
+    assert not [name for name in names if name.upper() == name]
