@@ -58,7 +58,9 @@ def attainable(ceilings: Ceilings, flops: int, nbytes: int, precision: str = "f3
     return flops / best[0] if best and flops else None
 
 
-def best_time(ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32") -> tuple[float, Bound] | None:
+def best_time(
+    ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32"
+) -> tuple[float, Bound] | None:
     """The time that the roofs allow from a cold cache, and the roof that sets it; None when a needed roof is unknown."""
     bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
     if not bandwidth or (flops and not rate) or not (flops or compulsory_bytes):
@@ -79,7 +81,9 @@ def from_probes(results: Iterable[Result]) -> Ceilings:
     best = {"dram_bytes_per_s": dram, "fp32_flops_per_s": fp32, "l2_bytes_per_s": l2}
     rates = {name: found[0] for name, found in best.items() if found}
     cases = {name: found[1] for name, found in best.items() if found}
-    return Ceilings.from_json({**rates, "source": "measured", "launch_floor_s": min(floors, default=None), "cases": cases})
+    return Ceilings.from_json(
+        {**rates, "source": "measured", "launch_floor_s": min(floors, default=None), "cases": cases}
+    )
 
 
 def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
@@ -90,8 +94,15 @@ def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
 
 def _sheet(gpu: str, origin: str, fp32: float, dram: float, tf32: float, half: float, l2_mib: int) -> Ceilings:
     matrix = {"tf32": tf32 * 1e12, "bf16": half * 1e12, "f16": half * 1e12}
-    return Ceilings(gpu=gpu, source="datasheet", origin=origin, fp32_flops_per_s=fp32 * 1e12, dram_bytes_per_s=dram * 1e9,
-                    matrix_flops_per_s=matrix, l2_bytes=l2_mib << 20)
+    return Ceilings(
+        gpu=gpu,
+        source="datasheet",
+        origin=origin,
+        fp32_flops_per_s=fp32 * 1e12,
+        dram_bytes_per_s=dram * 1e9,
+        matrix_flops_per_s=matrix,
+        l2_bytes=l2_mib << 20,
+    )
 
 
 DATASHEET = {
@@ -127,8 +138,10 @@ def committed(name: str) -> Ceilings:
         try:
             return Ceilings.from_json(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError, AttributeError) as error:
-            raise UsageError(f"reports/{name}/ceilings.json: corrupt ({error}); measure it again: "
-                             f"opbench ceiling --out reports/{name}") from None
+            raise UsageError(
+                f"reports/{name}/ceilings.json: corrupt ({error}); measure it again: "
+                f"opbench ceiling --out reports/{name}"
+            ) from None
     sheet = datasheet(name)
     if sheet is None:
         raise UsageError(f"no ceilings are known for GPU '{name}'; known: {', '.join(known_gpus())}")

@@ -97,7 +97,7 @@ def frame(run: Run, gpu: str = "h200") -> pandas.DataFrame:
     found = rows(run, gpu)
     table = pandas.DataFrame([{name: getattr(row, name) for name in COLUMNS} for row in found], columns=COLUMNS)
     numbers = [f.name for f in fields(Row) if "float | None" in str(f.type) or "int | None" in str(f.type)]
-    return table.astype({name: "float64" for name in numbers})
+    return table.astype(dict.fromkeys(numbers, "float64"))
 
 
 def rows_of_frame(table: pandas.DataFrame) -> list[Row]:
@@ -115,8 +115,20 @@ def _number(value: Any) -> float | None:
 
 
 def _row(result: Result, measured: Ceilings | None, gpu: str) -> Row:
-    row = Row(result.operator, result.variant, print_config(result.config), result.problem, result.case, result.status,
-              result.reason, result.precision, result.backend, result.library, result.title, result.builds_on)
+    row = Row(
+        result.operator,
+        result.variant,
+        print_config(result.config),
+        result.problem,
+        result.case,
+        result.status,
+        result.reason,
+        result.precision,
+        result.backend,
+        result.library,
+        result.title,
+        result.builds_on,
+    )
     row.flops = result.flops
     row.compulsory_bytes = result.compulsory_bytes or None
     _set_resources(row, result.resources)
@@ -156,12 +168,16 @@ def _set_resources(row: Row, resources: Mapping[str, Mapping[str, Any]]) -> None
     kernels = list(resources.values())
 
     def most(*keys: str) -> int | None:
-        sums = [sum(int(k.get(key) or 0) for key in keys) for k in kernels if any(k.get(key) is not None for key in keys)]
+        sums = [
+            sum(int(k.get(key) or 0) for key in keys) for k in kernels if any(k.get(key) is not None for key in keys)
+        ]
         return max(sums, default=None)
 
     row.registers, row.local_bytes = most("registers"), most("local_bytes")
     row.shared_bytes = most("shared_bytes", "dynamic_shared_bytes")
-    known = [(share, str(k.get("limiter") or "")) for k in kernels if (share := _number(k.get("occupancy"))) is not None]
+    known = [
+        (share, str(k.get("limiter") or "")) for k in kernels if (share := _number(k.get("occupancy"))) is not None
+    ]
     if known:
         least = min(known)
         row.occupancy, row.limiter = least[0], least[1] or None

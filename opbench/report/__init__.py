@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench.ceiling import Ceilings, committed, datasheet
+from opbench.errors import EnvironmentFault
 from opbench.frame import rows
+from opbench.places import write_atomically
 from opbench.report.ladder import ladder_readme
 from opbench.report.sections import Section, sections
 from opbench.report.terminal import print_table
@@ -41,18 +42,26 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
     parts = sections(rows(run, gpu))
     import matplotlib
 
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        # A name in a script that matplotlib's font lacks shows as boxes in the PNG; a browser has other fonts.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         charts, undrawn = _charts(run, parts, measured, sheet)
         context = Context(run, measured, sheet, predicting, charts, undrawn, {r.case: r for r in run.results})
         page = render(context, parts)
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts.values()}
     files = {"report.html": page.encode("utf-8"), **pictures}
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{folder}: cannot be made: {error.strerror}; choose another folder with --out DIR"
+        ) from None
     return [_write(folder / name, content) for name, content in files.items()]
 
 
-def _charts(run: Run, parts: Sequence[Section], measured: Ceilings | None,
-            sheet: Ceilings | None) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
+def _charts(
+    run: Run, parts: Sequence[Section], measured: Ceilings | None, sheet: Ceilings | None
+) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
     from opbench.report.figures import ladder, look, performance
 
@@ -86,20 +95,16 @@ def _to_draw(parts: Sequence[Section]) -> list[Section]:
 
 def file_name(operator: str) -> str:
     """An operator's name as part of a file's."""
-    return "".join(c if c.isalnum() and c.isascii() or c in "-_" else "_" for c in operator)[:60] or "operator"
+    return "".join(c if (c.isalnum() and c.isascii()) or c in "-_" else "_" for c in operator)[:60] or "operator"
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """Write beside the target, then rename, so that nobody reads half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a file whole or not at all."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        write_atomically(path, content)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{path}: cannot write: {error.strerror or error}; free some space or choose another folder; "
+            "the results are kept: opbench report RUN"
+        ) from None
     return path

@@ -15,7 +15,7 @@ from opbench import units
 from opbench.ceiling import Ceilings
 from opbench.frame import Row
 from opbench.report.sections import Section, best_configs
-from opbench.report.svg import GRID, INK, MUTED, spread
+from opbench.report.svg import INK, MUTED, PAPER, spread
 from opbench.report.terminal import arithmetic_heavy
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -42,11 +42,20 @@ class Chart:
 
 def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Colour and shape of each variant, the same in every chart of an operator."""
-    return {name: (COLOURS[i % len(COLOURS)], SHAPES[(i + i // len(COLOURS)) % len(SHAPES)]) for i, name in enumerate(variants)}
+    return {
+        name: (COLOURS[i % len(COLOURS)], SHAPES[(i + i // len(COLOURS)) % len(SHAPES)])
+        for i, name in enumerate(variants)
+    }
 
 
-def performance(section: Section, name: str, measured: Ceilings | None, sheet: Ceilings | None, counters: Counters,
-                looks: Mapping[str, tuple[str, str]]) -> Chart | None:
+def performance(
+    section: Section,
+    name: str,
+    measured: Ceilings | None,
+    sheet: Ceilings | None,
+    counters: Counters,
+    looks: Mapping[str, tuple[str, str]],
+) -> Chart | None:
     """A section's chart: bars of bandwidth for an operator without FLOPs, else its roofline; None without times."""
     rows = [row for group in section.groups for row, _ in (group.rest or group.rows)]
     if not rows:
@@ -62,7 +71,9 @@ def _time(row: Row) -> float:
 
 def row_sentence(row: Row) -> str:
     """What a point says when it is pointed at."""
-    ends = f" [{units.time(row.time_low_s)}, {units.time(row.time_high_s)}]" if row.time_low_s and row.time_high_s else ""
+    ends = (
+        f" [{units.time(row.time_low_s)}, {units.time(row.time_high_s)}]" if row.time_low_s and row.time_high_s else ""
+    )
     rates = [text for text in (units.byte_rate(row.bytes_per_s), units.flop_rate(row.flops_per_s)) if text != "–"]
     share = [f"{units.percent(row.roof_share)} of the measured roof"] if row.roof_share is not None else []
     return f"{row.name}: {units.time(row.time_s)}{ends}, {', '.join([*rates, *share])}"
@@ -71,8 +82,15 @@ def row_sentence(row: Row) -> str:
 # Roofline ---------------------------------------------------------------------------------------------------------
 
 
-def _roofline(section: Section, name: str, rows: list[Row], measured: Ceilings | None, sheet: Ceilings | None,
-              counters: Counters, looks: Mapping[str, tuple[str, str]]) -> Chart:
+def _roofline(
+    section: Section,
+    name: str,
+    rows: list[Row],
+    measured: Ceilings | None,
+    sheet: Ceilings | None,
+    counters: Counters,
+    looks: Mapping[str, tuple[str, str]],
+) -> Chart:
     figure = Figure(figsize=(8.0, 4.7))
     axes = figure.add_axes((0.105, 0.125, 0.875, 0.845))
     best, points = best_configs(rows), dict[str, str]()
@@ -80,8 +98,14 @@ def _roofline(section: Section, name: str, rows: list[Row], measured: Ceilings |
     roofs = [c for c in (measured, sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
     _frame_roofline(axes, rows, [x for _, (x, _) in shares], roofs)
     for ceilings in reversed(roofs):
-        _draw_roof(axes, ceilings, "measured" if ceilings is measured else "datasheet", dashed=ceilings is not measured,
-                   main=ceilings is roofs[0], points_at=_intensity(best[0]))
+        _draw_roof(
+            axes,
+            ceilings,
+            "measured" if ceilings is measured else "datasheet",
+            dashed=ceilings is not measured,
+            main=ceilings is roofs[0],
+            points_at=_intensity(best[0]),
+        )
     _draw_matrix_roofs(axes, roofs, best, _intensity(best[0]))
     chosen = {row.case for row in best}
     others = [row for row in rows if row.case not in chosen]
@@ -97,11 +121,21 @@ def _roofline(section: Section, name: str, rows: list[Row], measured: Ceilings |
         points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {x:.3g} FLOP/B"
     _label_points(figure, axes, best[:LABELLED], section.winner, roofs)
     extra = f" Only the fastest {LABELLED} of {len(best)} variants are labelled." if len(best) > LABELLED else ""
-    note = ("Filled: arithmetic intensity from compulsory bytes. " + ("Open: from the DRAM traffic that the counters saw. " if shares else "")
-            + ("Small dots: other configs. " if others else "") + extra).strip()
-    return Chart(name, figure, f"Roofline of {section.operator}{section.problem}",
-                 f"FLOP/s over FLOP per byte, both logarithmic; {len(best)} variants, fastest {row_sentence(best[0])}. "
-                 "The table above holds the same numbers.", points, note)
+    note = (
+        "Filled: arithmetic intensity from compulsory bytes. "
+        + ("Open: from the DRAM traffic that the counters saw. " if shares else "")
+        + ("Small dots: other configs. " if others else "")
+        + extra
+    ).strip()
+    return Chart(
+        name,
+        figure,
+        f"Roofline of {section.operator}{section.problem}",
+        f"FLOP/s over FLOP per byte, both logarithmic; {len(best)} variants, fastest {row_sentence(best[0])}. "
+        "The table above holds the same numbers.",
+        points,
+        note,
+    )
 
 
 def _intensity(row: Row) -> float:
@@ -149,24 +183,51 @@ def _draw_roof(axes: Axes, ceilings: Ceilings, source: str, *, dashed: bool, mai
     ridge = top / (ceilings.dram_bytes_per_s or 1.0)
     x = [left, ridge, right]
     colour, line = (MUTED, (0, (4, 3))) if dashed else (INK, "-")
-    axes.plot(x, [_roof(ceilings, v) for v in x], linestyle=line, color=colour, linewidth=1.1 if dashed else 1.8, zorder=1.5)
+    axes.plot(
+        x, [_roof(ceilings, v) for v in x], linestyle=line, color=colour, linewidth=1.1 if dashed else 1.8, zorder=1.5
+    )
     words: dict[str, Any] = {"color": colour, "fontsize": 8.5, "parse_math": False}
     _label_flat(axes, f"{source} fp32 {units.flop_rate(top)}", top, ridge, points_at, words)
     if not main:
         return
     axes.plot([ridge], [top], "o", color=colour, markersize=4, fillstyle="none", zorder=1.6)
-    axes.annotate(f"ridge {ridge:.3g} FLOP/B", (ridge, top), xytext=(3, -12), textcoords="offset points", ha="left",
-                  color=MUTED, fontsize=8, parse_math=False)
-    at = math.exp(0.6 * math.log(left) + 0.4 * math.log(ridge))
-    axes.text(at, _roof(ceilings, at) * 1.12, f"{source} DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}", ha="center",
-              va="bottom", rotation=_slope(axes), rotation_mode="anchor", **words)
+    axes.annotate(
+        f"ridge {ridge:.3g} FLOP/B",
+        (ridge, top),
+        xytext=(3, -12),
+        textcoords="offset points",
+        ha="left",
+        color=MUTED,
+        fontsize=8,
+        parse_math=False,
+    )
+    at = math.sqrt(left * ridge)
+    behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
+    axes.text(
+        at,
+        _roof(ceilings, at) * 1.14,
+        f"{source} DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}",
+        ha="center",
+        va="bottom",
+        rotation=_slope(axes),
+        rotation_mode="anchor",
+        bbox=behind,
+        **words,
+    )
 
 
 def _label_flat(axes: Axes, text: str, rate: float, ridge: float, points_at: float, words: Mapping[str, Any]) -> None:
     """Name a flat roof above its line: left where the points lie right of the ridge, else at the right end."""
     beside = points_at > ridge
     x = ridge * 1.12 if beside else axes.get_xlim()[1]
-    axes.annotate(text, (x, rate), xytext=(0 if beside else -4, 3), textcoords="offset points", ha="left" if beside else "right", **words)
+    axes.annotate(
+        text,
+        (x, rate),
+        xytext=(0 if beside else -4, 3),
+        textcoords="offset points",
+        ha="left" if beside else "right",
+        **words,
+    )
 
 
 def _draw_matrix_roofs(axes: Axes, ceilings: Sequence[Ceilings], rows: Sequence[Row], points_at: float) -> None:
@@ -177,9 +238,21 @@ def _draw_matrix_roofs(axes: Axes, ceilings: Sequence[Ceilings], rows: Sequence[
             continue
         rate, dashed = known.matrix_flops_per_s[precision], known.source == "datasheet"
         ridge = rate / (known.dram_bytes_per_s or 1.0)
-        axes.plot([ridge, axes.get_xlim()[1]], [rate, rate], linestyle=(0, (4, 3)) if dashed else "-", color=MUTED, linewidth=1.1)
-        _label_flat(axes, f"{known.source} {precision} {units.flop_rate(rate)}", rate, ridge, points_at,
-                    {"color": MUTED, "fontsize": 8.5, "parse_math": False})
+        axes.plot(
+            [ridge, axes.get_xlim()[1]],
+            [rate, rate],
+            linestyle=(0, (4, 3)) if dashed else "-",
+            color=MUTED,
+            linewidth=1.1,
+        )
+        _label_flat(
+            axes,
+            f"{known.source} {precision} {units.flop_rate(rate)}",
+            rate,
+            ridge,
+            points_at,
+            {"color": MUTED, "fontsize": 8.5, "parse_math": False},
+        )
 
 
 def _slope(axes: Axes) -> float:
@@ -196,11 +269,13 @@ def _draw_point(axes: Axes, row: Row, gid: str, style: tuple[str, str]) -> None:
     axes.plot([x], [rate], style[1], color=style[0], markersize=7.5, gid=gid, zorder=3)
 
 
-def _label_points(figure: Figure, axes: Axes, rows: Sequence[Row], winner: Row | None, roofs: Sequence[Ceilings]) -> None:
-    """Names beside the points in one column, moved apart, each with a thin line to its point; none on the fp32 roof's line."""
+def _label_points(
+    figure: Figure, axes: Axes, rows: Sequence[Row], winner: Row | None, roofs: Sequence[Ceilings]
+) -> None:
+    """Names beside the points in one column, moved apart, each with a thin line to its point; none across a roof."""
     box = axes.get_window_extent()
     gap = 10.5 / 72 * figure.dpi
-    flat = [float(axes.transData.transform((1.0, c.fp32_flops_per_s or 1.0))[1]) for c in roofs]
+    flat = [float(axes.transData.transform((1.0, _roof(c, _intensity(rows[0]))))[1]) for c in roofs]
     under = min(flat, default=box.y1)
     found = sorted((float(axes.transData.transform((1.0, row.flops_per_s or 1.0))[1]), row.name, row) for row in rows)
     below = [item for item in found if item[0] <= under]
@@ -216,11 +291,23 @@ def _label_point(figure: Figure, axes: Axes, row: Row, height: float, bold: bool
     point = 1 / 72 * figure.dpi
     x_pixels, y_pixels = axes.transData.transform((_intensity(row), row.flops_per_s or 1.0))
     to_data = axes.transData.inverted()
-    (x0, y0), (x, y) = to_data.transform((x_pixels + 6 * point, y_pixels)), to_data.transform((x_pixels + 22 * point, height))
+    (x0, y0), (x, y) = (
+        to_data.transform((x_pixels + 6 * point, y_pixels)),
+        to_data.transform((x_pixels + 22 * point, height)),
+    )
     axes.plot([x0, x], [y0, y], "-", color=MUTED, linewidth=0.6)
     share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
-    axes.annotate(shortened(row.name) + share, (x, y), xytext=(2, 0), textcoords="offset points", va="center", ha="left",
-                  fontsize=8.5, parse_math=False, fontweight="bold" if bold else "normal")
+    axes.annotate(
+        shortened(row.name) + share,
+        (x, y),
+        xytext=(2, 0),
+        textcoords="offset points",
+        va="center",
+        ha="left",
+        fontsize=8.5,
+        parse_math=False,
+        fontweight="bold" if bold else "normal",
+    )
 
 
 def shortened(text: str, most: int = 44) -> str:
@@ -231,8 +318,14 @@ def shortened(text: str, most: int = 44) -> str:
 # Bars -------------------------------------------------------------------------------------------------------------
 
 
-def _bars(section: Section, name: str, rows: list[Row], measured: Ceilings | None, sheet: Ceilings | None,
-          looks: Mapping[str, tuple[str, str]]) -> Chart:
+def _bars(
+    section: Section,
+    name: str,
+    rows: list[Row],
+    measured: Ceilings | None,
+    sheet: Ceilings | None,
+    looks: Mapping[str, tuple[str, str]],
+) -> Chart:
     shown = rows[:BARS]
     height = 1.1 + 0.3 * len(shown)
     figure = Figure(figsize=(8.0, height))
@@ -253,9 +346,14 @@ def _bars(section: Section, name: str, rows: list[Row], measured: Ceilings | Non
     _bandwidth_limit(axes, sheet, "datasheet", dashed=True)
     _bandwidth_limit(axes, measured, "measured copy", dashed=False)
     note = f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else ""
-    return Chart(name, figure, f"Bandwidth of {section.operator}{section.problem}",
-                 f"Bars of GB/s for {len(shown)} variants; fastest {row_sentence(shown[0])}. The table above holds the same numbers.",
-                 points, note)
+    return Chart(
+        name,
+        figure,
+        f"Bandwidth of {section.operator}{section.problem}",
+        f"Bars of GB/s for {len(shown)} variants; fastest {row_sentence(shown[0])}. The table above holds the same numbers.",
+        points,
+        note,
+    )
 
 
 def _draw_bar(axes: Axes, place: int, row: Row, colour: str, gid: str) -> None:
@@ -266,9 +364,19 @@ def _draw_bar(axes: Axes, place: int, row: Row, colour: str, gid: str) -> None:
         ends = [row.compulsory_bytes / end / 1e9 for end in (row.time_high_s, row.time_low_s)]
         axes.plot(ends, [place, place], "-", color=INK, linewidth=1.4)
     share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
-    axes.annotate(units.byte_rate(row.bytes_per_s) + share, (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0),
-                  textcoords="offset points", va="center", ha="left", fontsize=9, annotation_clip=False, parse_math=False,
-                  fontweight="bold" if place == 0 else "normal")
+    axes.annotate(
+        units.byte_rate(row.bytes_per_s) + share,
+        (1.0, place),
+        xycoords=("axes fraction", "data"),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        ha="left",
+        fontsize=9,
+        annotation_clip=False,
+        parse_math=False,
+        fontweight="bold" if place == 0 else "normal",
+    )
 
 
 def _bandwidth_limit(axes: Axes, ceilings: Ceilings | None, label: str, *, dashed: bool) -> None:
@@ -276,9 +384,18 @@ def _bandwidth_limit(axes: Axes, ceilings: Ceilings | None, label: str, *, dashe
         return
     x = ceilings.dram_bytes_per_s / 1e9
     axes.axvline(x, color=MUTED if dashed else INK, linewidth=1.1 if dashed else 1.8, linestyle="--" if dashed else "-")
-    axes.annotate(f"{label} {units.byte_rate(ceilings.dram_bytes_per_s)}", (x, 1.0), xycoords=("data", "axes fraction"),
-                  xytext=(0, 14 if dashed else 2), textcoords="offset points", ha="right", va="bottom", fontsize=8.5,
-                  color=MUTED if dashed else INK, parse_math=False)
+    axes.annotate(
+        f"{label} {units.byte_rate(ceilings.dram_bytes_per_s)}",
+        (x, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 14 if dashed else 2),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=8.5,
+        color=MUTED if dashed else INK,
+        parse_math=False,
+    )
 
 
 # Ladder -----------------------------------------------------------------------------------------------------------
@@ -289,12 +406,15 @@ def ladder(operator: str, parts: Sequence[Section], name: str, looks: Mapping[st
     parts = sorted((s for s in parts if s.groups), key=lambda s: (s.rows[0].compulsory_bytes or 0, s.problem))
     if len(parts) < 2:
         return None
-    rows = [{row.variant: row for group in reversed(s.groups) for row in reversed(best_configs(r for r, _ in group.rows))}
-            for s in parts]
+    precision = parts[0].groups[0].precision
+    rows = [
+        {row.variant: row for g in s.groups if g.precision == precision for row in best_configs(r for r, _ in g.rows)}
+        for s in parts
+    ]
     share = all(row.roof_share is not None for found in rows for row in found.values())
     flops = any(arithmetic_heavy(row) or row.bound == "compute" for found in rows for row in found.values())
     figure = Figure(figsize=(8.0, 3.6))
-    axes = figure.add_axes((0.09, 0.2, 0.66, 0.76))
+    axes = figure.add_axes((0.115, 0.2, 0.635, 0.76))
     ends: list[tuple[float, str, float]] = []
     for variant, (colour, shape) in looks.items():
         line = [(i, _height(found[variant], share, flops)) for i, found in enumerate(rows) if variant in found]
@@ -302,17 +422,26 @@ def ladder(operator: str, parts: Sequence[Section], name: str, looks: Mapping[st
             axes.plot(*zip(*line, strict=True), marker=shape, color=colour, linewidth=1.4, markersize=5.5)
             ends.append((line[-1][1], variant, float(line[-1][0])))
     axes.set_xlim(-0.2, len(parts) - 0.8)
-    axes.set_ylim(0, max(1.0 if share else 0.0, 1.06 * max(end for end, _, _ in ends), *(v for line in axes.lines for v in line.get_ydata())) * 1.05)  # type: ignore[arg-type, union-attr]
+    highest = max(_height(row, share, flops) for found in rows for row in found.values())
+    axes.set_ylim(0, 1.06 * max(1.0 if share else 0.0, highest))
     if share:
         axes.axhline(1.0, color=INK, linewidth=1.4)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f} %"))
     step = max(1, math.ceil(len(parts) / 8))
-    axes.set_xticks(range(0, len(parts), step), short_problems([s.problem for s in parts])[::step], parse_math=False, fontsize=8)
+    axes.set_xticks(
+        range(0, len(parts), step), short_problems([s.problem for s in parts])[::step], parse_math=False, fontsize=8
+    )
     axes.set_ylabel("of the measured roof" if share else "TFLOP/s" if flops else "GB/s")
     axes.grid(True, axis="y")
     _label_ends(figure, axes, sorted(ends))
-    return Chart(name, figure, f"{operator} over its problems", f"Best config of {len(ends)} variants over {len(parts)} problems, "
-                 "smallest left. The tables hold the same numbers.")
+    return Chart(
+        name,
+        figure,
+        f"{operator} over its problems",
+        f"Best config of {len(ends)} variants over {len(parts)} problems, "
+        "smallest left. The tables hold the same numbers.",
+        note=f"Best config of each {precision} variant; problems by compulsory bytes, smallest left.",
+    )
 
 
 def _height(row: Row, share: bool, flops: bool) -> float:
@@ -329,10 +458,24 @@ def _label_ends(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, flo
     right = axes.get_xlim()[1]
     for (y, variant, x), height in zip(ends, heights, strict=True):
         target = float(to_data.transform((0, height))[1])
-        axes.annotate("", (x, y), xytext=(right, target), annotation_clip=False,
-                      arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 5})
-        axes.annotate(shortened(variant, 26), (right, target), xytext=(3, 0), textcoords="offset points", va="center", ha="left",
-                      fontsize=8.5, annotation_clip=False, parse_math=False)
+        axes.annotate(
+            "",
+            (x, y),
+            xytext=(right, target),
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 5},
+        )
+        axes.annotate(
+            shortened(variant, 26),
+            (right, target),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            ha="left",
+            fontsize=8.5,
+            annotation_clip=False,
+            parse_math=False,
+        )
 
 
 def short_problems(problems: Sequence[str]) -> list[str]:
@@ -340,8 +483,15 @@ def short_problems(problems: Sequence[str]) -> list[str]:
     split = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
     keys = list(dict.fromkeys(key for axes in split for key in axes))
     differing = [key for key in keys if len({axes.get(key) for axes in split}) > 1]
-    return [shortened("\n".join(f"{k}={axes[k]}" for k in differing[:3] if k in axes) or problem, 60)
-            for axes, problem in zip(split, problems, strict=True)]
+    return [
+        _axes_by_value({k: axes[k] for k in differing if k in axes}) or shortened(problem, 24)
+        for axes, problem in zip(split, problems, strict=True)
+    ]
 
 
-__all__ = ["COLOURS", "GRID", "Chart", "ladder", "look", "performance", "row_sentence", "short_problems"]
+def _axes_by_value(axes: Mapping[str, str]) -> str:
+    """Axes of equal value on one line, such as "m=n=k=1024"; at most three lines."""
+    by_value: dict[str, list[str]] = {}
+    for key, value in axes.items():
+        by_value.setdefault(value, []).append(key)
+    return "\n".join(shortened("=".join([*keys, value]), 20) for value, keys in list(by_value.items())[:3])

@@ -27,8 +27,12 @@ def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: 
         lines += _table(rungs, run, problem, found)
     if not measured:
         lines += _untimed(rungs)
-    lines += ["Every rung is one file of this folder; its header says how it is tuned and launched, the comment below the header why it "
-              "is faster and what limits it.", "", f"*Written by `opbench ladder`. Repeat it: `opbench run {_suite(runs)}`.*"]
+    lines += [
+        "Every rung is one file of this folder; its header says how it is tuned and launched, the comment below the header why it "
+        "is faster and what limits it.",
+        "",
+        f"*Written by `opbench ladder`. Repeat it: `opbench run {_suite(runs)}`.*",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -52,8 +56,10 @@ def _introduction(operator: str, rungs: Sequence[Variant]) -> str:
     own = [v for v in rungs if not v.is_library]
     libraries = [v for v in rungs if v.is_library]
     beside = f", beside {', '.join(f'`{v.name}`' for v in libraries)} from a library" if libraries else ""
-    return (f"{len(own)} ways to write `{operator}`, from the plainest to the fastest{beside}. A rung keeps what the one it builds on "
-            "does and changes one mechanism.")
+    return (
+        f"{len(own)} ways to write `{operator}`, from the plainest to the fastest{beside}. A rung keeps what the one it builds on "
+        "does and changes one mechanism."
+    )
 
 
 def _problems(operator: str, runs: Sequence[Run]) -> list[tuple[Run, str, list[Row]]]:
@@ -65,7 +71,9 @@ def _problems(operator: str, runs: Sequence[Run]) -> list[tuple[Run, str, list[R
                 found.setdefault(row.problem, (run, row.problem, []))
                 if found[row.problem][0] is run:
                     found[row.problem][2].append(row)
-    ordered = sorted(found.values(), key=lambda f: (-len({r.variant for r in f[2]}), -(f[2][0].compulsory_bytes or 0), f[1]))
+    ordered = sorted(
+        found.values(), key=lambda f: (-len({r.variant for r in f[2]}), -(f[2][0].compulsory_bytes or 0), f[1])
+    )
     return ordered[:PROBLEMS]
 
 
@@ -77,27 +85,42 @@ def _table(rungs: Sequence[Variant], run: Run, problem: str, found: Sequence[Row
     gpu = str((run.header.get("environment") or {}).get("gpu") or (run.ceilings or {}).get("gpu") or "an unnamed GPU")
     first = found[0]
     flops = f"{units.si(first.flops, 'FLOP')}, " if first.flops else ""
-    lines = [f"## `{problem}`", "", f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory. Measured on {_cell(gpu)}, run "
-             f"`{run.header.get('suite', '?')}` of {run.header.get('started', 'unknown date')}. {_roof_words(run)}", "",
-             "| rung | builds on | mechanism | best config | median | rate | of roof | × rung below | × library |",
-             "|---|---|---|---|--:|--:|--:|--:|--:|"]
+    lines = [
+        f"## `{problem}`",
+        "",
+        f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory. Measured on {_cell(gpu)}, run "
+        f"`{run.header.get('suite', '?')}` of {run.header.get('started', 'unknown date')}. {_roof_words(run)}",
+        "",
+        "| rung | builds on | mechanism | best config | median | rate | of roof | × rung below | × library |",
+        "|---|---|---|---|--:|--:|--:|--:|--:|",
+    ]
     for variant in rungs:
         row = _best(found, variant.name)
-        link = f"[`{variant.name}`]({variant.path.name})" + (f" ({variant.precision})" if variant.precision != "f32" else "")
+        link = f"[`{variant.name}`]({variant.path.name})" + (
+            f" ({variant.precision})" if variant.precision != "f32" else ""
+        )
         cells = [link, f"`{variant.builds_on}`" if variant.builds_on else "–", _cell(variant.title)]
         if row is None:
             cells += ["–"] * 6
         else:
-            cells += [f"`{row.config}`" if row.config else "–", units.time(row.time_s), rate(row), units.percent(row.roof_share),
-                      units.ratio(row.speedup_over_rung), "–" if row.library else units.ratio(row.speedup_over_library)]
+            cells += [
+                f"`{row.config}`" if row.config else "–",
+                units.time(row.time_s),
+                rate(row),
+                units.percent(row.roof_share),
+                units.ratio(row.speedup_over_rung),
+                "–" if row.library else units.ratio(row.speedup_over_library),
+            ]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
 
 def _roof_words(run: Run) -> str:
     ceilings = Ceilings.from_json(run.ceilings) if run.ceilings else Ceilings()
-    known = [f"DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}" if ceilings.dram_bytes_per_s else "",
-             f"fp32 {units.flop_rate(ceilings.fp32_flops_per_s)}" if ceilings.fp32_flops_per_s else ""]
+    known = [
+        f"DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}" if ceilings.dram_bytes_per_s else "",
+        f"fp32 {units.flop_rate(ceilings.fp32_flops_per_s)}" if ceilings.fp32_flops_per_s else "",
+    ]
     words = ", ".join(k for k in known if k)
     return f"Roofs measured: {words}." if words else "No roof was measured."
 

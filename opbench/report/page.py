@@ -56,19 +56,32 @@ def rich_text(text: str) -> Markup:
 
 def render(context: Context, parts: Sequence[Section]) -> str:
     """The page; a pure function of the run."""
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True,
-                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["rich"] = rich_text
     run = context.run
     rows = [row for part in parts for row in part.rows]
     page = environment.get_template("report.html.j2").render(
         title=run.header.get("title") or run.header.get("suite") or "opbench run",
-        facts=_facts(run), summary=sentences.summary(run), incomplete=sentences.incomplete(run), timed=context.timed,
+        facts=_facts(run),
+        summary=sentences.summary(run),
+        incomplete=sentences.incomplete(run),
+        timed=context.timed,
         overview=[_overview(context, part, i) for i, part in enumerate(parts)],
-        operators=_operators(context, parts), ceilings=_ceilings(context), environment=_flat(run.header.get("environment") or {}),
-        timing=_flat(run.header.get("timing") or {}), commands=_commands(run, parts),
-        warnings=[(text, _some(cases)) for text, cases in sentences.warnings(rows)], run_warnings=run.warnings,
-        predicting=context.predicting)
+        operators=_operators(context, parts),
+        ceilings=_ceilings(context),
+        environment=_flat(run.header.get("environment") or {}),
+        timing=_flat(run.header.get("timing") or {}),
+        commands=_commands(run, parts),
+        warnings=[(text, _some(cases)) for text, cases in sentences.warnings(rows)],
+        run_warnings=run.warnings,
+        predicting=context.predicting,
+    )
     return page
 
 
@@ -76,8 +89,13 @@ def _facts(run: Run) -> list[str]:
     """The line under the title."""
     environment = run.header.get("environment") or {}
     device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
-    facts = [run.header.get("suite"), f"backend {run.header.get('backend', '?')}", device, run.header.get("started"),
-             f"opbench {run.header['opbench']}" if run.header.get("opbench") else ""]
+    facts = [
+        run.header.get("suite"),
+        f"backend {run.header.get('backend', '?')}",
+        device,
+        run.header.get("started"),
+        f"opbench {run.header['opbench']}" if run.header.get("opbench") else "",
+    ]
     return [str(fact) for fact in facts if fact]
 
 
@@ -89,13 +107,21 @@ def _overview(context: Context, part: Section, index: int) -> dict[str, Any]:
     """One line of the summary table."""
     winner, first = part.winner, part.rows[0]
     return {
-        "anchor": f"s{index}", "operator": part.operator, "problem": part.problem,
-        "winner": winner.name if winner else "", "tie": bool(winner and len(part.groups[0].rows) > 1 and part.groups[0].rows[1][1] == "1="),
-        "time": units.time(winner.time_s if winner else None), "rate": rate(winner) if winner else "–",
-        "share": units.percent(winner.roof_share if winner else None), "bar": _bar(winner),
+        "anchor": f"s{index}",
+        "operator": part.operator,
+        "problem": part.problem,
+        "winner": winner.name if winner else "",
+        "tie": bool(winner and len(part.groups[0].rows) > 1 and part.groups[0].rows[1][1] == "1="),
+        "time": units.time(winner.time_s if winner else None),
+        "rate": rate(winner) if winner else "–",
+        "share": units.percent(winner.roof_share if winner else None),
+        "bar": _bar(winner),
         "library": units.ratio(winner.speedup_over_library if winner and not winner.library else None),
-        "right": part.count("right"), "total": len(part.rows) - part.count("unsupported"), "flops": work(first.flops, "FLOP"),
-        "bytes": units.si(first.compulsory_bytes, "B"), "best": units.time(first.predicted_best_s),
+        "right": part.count("right"),
+        "total": len(part.rows) - part.count("unsupported"),
+        "flops": work(first.flops, "FLOP"),
+        "bytes": units.si(first.compulsory_bytes, "B"),
+        "best": units.time(first.predicted_best_s),
     }
 
 
@@ -116,7 +142,11 @@ def _operators(context: Context, parts: Sequence[Section]) -> list[dict[str, Any
 
 
 def _chart(chart: Chart, prefix: str) -> dict[str, Any]:
-    return {"svg": Markup(to_svg(chart.figure, prefix, chart.title, chart.description, chart.points)), "title": chart.title, "note": chart.note}
+    return {
+        "svg": Markup(to_svg(chart.figure, prefix, chart.title, chart.description, chart.points)),
+        "title": chart.title,
+        "note": chart.note,
+    }
 
 
 def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
@@ -124,15 +154,24 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
     chart = context.charts.get(key)
     first = part.rows[0]
     return {
-        "anchor": f"s{index}", "problem": part.problem, "operator": part.operator,
-        "verdict": sentences.verdict(part, context.measured, context.predicting), "next": _next(context, part),
-        "work": f"{work(first.flops, 'FLOP')}{'s' if not first.flops else ''}, {units.si(first.compulsory_bytes, 'B')} compulsory".replace("nones", "no FLOPs"),
+        "anchor": f"s{index}",
+        "problem": part.problem,
+        "operator": part.operator,
+        "verdict": sentences.verdict(part, context.measured, context.predicting),
+        "next": _next(context, part),
+        "work": f"{work(first.flops, 'FLOP')}{'s' if not first.flops else ''}, {units.si(first.compulsory_bytes, 'B')} compulsory".replace(
+            "nones", "no FLOPs"
+        ),
         "groups": [_group(context, part, g.precision, g.rows, g.rest) for g in part.groups],
         "unmeasured": [_cells(context, row, "") for row in part.unmeasured],
-        "fallen": [{"status": rows[0].status, "names": _some([r.name for r in rows]), "title": rows[0].title, "reason": reason}
-                   for rows, reason in same_reason(part.fallen)],
-        "chart": _chart(chart, f"c{index}") if chart else None, "undrawn": key in context.undrawn,
-        "counters": _counters(context, part), "library": any(r.library and r.ranked for r in part.rows),
+        "fallen": [
+            {"status": rows[0].status, "names": _some([r.name for r in rows]), "title": rows[0].title, "reason": reason}
+            for rows, reason in same_reason(part.fallen)
+        ],
+        "chart": _chart(chart, f"c{index}") if chart else None,
+        "undrawn": key in context.undrawn,
+        "counters": _counters(context, part),
+        "library": any(r.library and r.ranked for r in part.rows),
     }
 
 
@@ -141,14 +180,24 @@ def _next(context: Context, part: Section) -> list[str]:
     if winner is None or winner.library:
         return []
     sm_count = (context.run.header.get("environment") or {}).get("sm_count")
-    found = advice(winner, context.results[winner.case].resources, context.run.counters.get(winner.case, {}),
-                   sm_count if isinstance(sm_count, int) else None)
+    found = advice(
+        winner,
+        context.results[winner.case].resources,
+        context.run.counters.get(winner.case, {}),
+        sm_count if isinstance(sm_count, int) else None,
+    )
     return found[:4]
 
 
-def _group(context: Context, part: Section, precision: str, rows: Sequence[tuple[Row, str]], rest: Sequence[tuple[Row, str]]) -> dict[str, Any]:
-    return {"precision": precision, "rows": [_cells(context, row, rank) for row, rank in rows],
-            "rest": [_cells(context, row, rank) for row, rank in rest], "rate_unit": rate_unit([row for row, _ in rows])}
+def _group(
+    context: Context, part: Section, precision: str, rows: Sequence[tuple[Row, str]], rest: Sequence[tuple[Row, str]]
+) -> dict[str, Any]:
+    return {
+        "precision": precision,
+        "rows": [_cells(context, row, rank) for row, rank in rows],
+        "rest": [_cells(context, row, rank) for row, rank in rest],
+        "rate_unit": rate_unit([row for row, _ in rows]),
+    }
 
 
 def rate_unit(rows: Iterable[Row]) -> str:
@@ -168,17 +217,45 @@ def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
     samples = [float(s) for s in (result.measurement or {}).get("samples_s") or ()]
     limiter = f" ({row.limiter})" if row.limiter else ""
     return {
-        "rank": rank, "variant": row.variant, "config": row.config, "title": row.title, "case": row.case, "library": row.library,
-        "median": units.time(row.time_s), "interval": interval(row), "spark": Markup(sparkline(samples)),
-        "samples": f"{row.samples} samples" if row.samples else "", "rate": rate(row), "share": units.percent(row.roof_share),
-        "bar": _bar(row), "rung": units.ratio(row.speedup_over_rung), "over_library": units.ratio(row.speedup_over_library),
-        "registers": "–" if row.registers is None else str(row.registers), "spills": row.local_bytes or "",
-        "occupancy": units.percent(row.occupancy), "limiter": limiter, "error": error(row.worst_error), "allowed": error(row.allowed_error),
-        "builds_on": row.builds_on, "warned": bool(row.warnings), "warnings": "\n".join(map(sentences.advised, row.warnings)), **_counts(result),
-        "sort": {k: "" if v is None or not math.isfinite(v) else f"{v:.6g}" for k, v in {
-            "median": row.time_s, "spread": row.spread, "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
-            "share": row.roof_share, "rung": row.speedup_over_rung, "library": row.speedup_over_library,
-            "registers": row.registers, "occupancy": row.occupancy, "error": row.worst_error}.items()},
+        "rank": rank,
+        "variant": row.variant,
+        "config": row.config,
+        "title": row.title,
+        "case": row.case,
+        "library": row.library,
+        "median": units.time(row.time_s),
+        "interval": interval(row),
+        "spark": Markup(sparkline(samples)),
+        "samples": f"{row.samples} samples" if row.samples else "",
+        "rate": rate(row),
+        "share": units.percent(row.roof_share),
+        "bar": _bar(row),
+        "rung": units.ratio(row.speedup_over_rung),
+        "over_library": units.ratio(row.speedup_over_library),
+        "registers": "–" if row.registers is None else str(row.registers),
+        "spills": row.local_bytes or "",
+        "occupancy": units.percent(row.occupancy),
+        "limiter": limiter,
+        "error": error(row.worst_error),
+        "allowed": error(row.allowed_error),
+        "builds_on": row.builds_on,
+        "warned": bool(row.warnings),
+        "warnings": "\n".join(map(sentences.advised, row.warnings)),
+        **_counts(result),
+        "sort": {
+            k: "" if v is None or not math.isfinite(v) else f"{v:.6g}"
+            for k, v in {
+                "median": row.time_s,
+                "spread": row.spread,
+                "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
+                "share": row.roof_share,
+                "rung": row.speedup_over_rung,
+                "library": row.speedup_over_library,
+                "registers": row.registers,
+                "occupancy": row.occupancy,
+                "error": row.worst_error,
+            }.items()
+        },
     }
 
 
@@ -197,9 +274,13 @@ def _counts(result: Result) -> dict[str, str]:
     blocks = sum(math.prod(step.get("grid") or [0]) for step in launches)
     threads = sum(math.prod(step.get("grid") or [0]) * math.prod(step.get("block") or [0]) for step in launches)
     known = bool(launches)
-    return {"launches": f"{len(launches)}" if known else "–", "blocks": f"{blocks:,}" if known else "–",
-            "threads": f"{threads:,}" if known else "–", "findings": str(len(verdict["findings"])) if "findings" in verdict else "–",
-            "integers": str(verdict.get("integers") or "–")}
+    return {
+        "launches": f"{len(launches)}" if known else "–",
+        "blocks": f"{blocks:,}" if known else "–",
+        "threads": f"{threads:,}" if known else "–",
+        "findings": str(len(verdict["findings"])) if "findings" in verdict else "–",
+        "integers": str(verdict.get("integers") or "–"),
+    }
 
 
 COUNTERS = {
@@ -222,10 +303,17 @@ def _counters(context: Context, part: Section) -> dict[str, Any] | None:
     body = []
     for row, values in counted:
         dram = values.get("dram_bytes")
-        excess = units.ratio(dram / row.compulsory_bytes) if isinstance(dram, (int, float)) and row.compulsory_bytes else "–"
-        cells = [COUNTERS[key][1](float(values[key])) if isinstance(values.get(key), (int, float)) else "–" for key in keys]
+        excess = (
+            units.ratio(dram / row.compulsory_bytes) if isinstance(dram, (int, float)) and row.compulsory_bytes else "–"
+        )
+        cells = [
+            COUNTERS[key][1](float(values[key])) if isinstance(values.get(key), (int, float)) else "–" for key in keys
+        ]
         body.append([row.name, *cells, excess, _main_stall(values)])
-    return {"head": ["variant", *(COUNTERS[key][0] for key in keys), "DRAM over compulsory", "main stall"], "body": body}
+    return {
+        "head": ["variant", *(COUNTERS[key][0] for key in keys), "DRAM over compulsory", "main stall"],
+        "body": body,
+    }
 
 
 def _main_stall(values: Mapping[str, Any]) -> str:
@@ -257,7 +345,12 @@ def _ceilings(context: Context) -> dict[str, Any]:
         share = units.percent(ours / theirs) if ours and theirs and key.endswith("per_s") else "–"
         how = measured.cases.get(key, "") if measured else ""
         body.append([label, show(ours) if ours else "–", show(theirs) if theirs else "–", share, how])
-    return {"gpu": (used or sheet or Ceilings()).gpu, "body": body, "origin": sheet.origin if sheet else "", "measured": measured is not None}
+    return {
+        "gpu": (used or sheet or Ceilings()).gpu,
+        "body": body,
+        "origin": sheet.origin if sheet else "",
+        "measured": measured is not None,
+    }
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -267,7 +360,13 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(item, Mapping):
             found += _flat(item, f"{prefix}{key}.")
         else:
-            text = ", ".join(map(str, item)) if isinstance(item, (list, tuple)) else "–" if item is None or item == "" else str(item)
+            text = (
+                ", ".join(map(str, item))
+                if isinstance(item, (list, tuple))
+                else "–"
+                if item is None or item == ""
+                else str(item)
+            )
             found.append((f"{prefix}{key}", text))
     return found
 
@@ -282,6 +381,8 @@ def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
     if row is not None:
         found.append(("one case", f"{base} --case {shlex.quote(row.case)}"))
         if backend != "cpu":
-            found.append(("one case under the profiler", f"opbench profile {shlex.quote(suite)} --case {shlex.quote(row.case)}"))
+            found.append(
+                ("one case under the profiler", f"opbench profile {shlex.quote(suite)} --case {shlex.quote(row.case)}")
+            )
     found.append(("this page again, from the run's folder", "opbench report ."))
     return found

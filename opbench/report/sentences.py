@@ -35,7 +35,7 @@ def code(text: str) -> str:
 def summary(run: Run) -> str:
     """The whole run in one line."""
     counts = {status: sum(r.status == status for r in run.results) for status in STATUSES}
-    parts = [f"{n} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
+    parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
     return f"{counted(len(run.results), 'case')}: {', '.join(parts)}"
 
 
@@ -73,7 +73,11 @@ def _how_many_right(section: Section) -> str:
     variants = len({row.variant for row in section.rows if row.status == "right"})
     of_configs = f" ({counted(right, 'config')})" if right != variants else ""
     if right == able:
-        return f"All {counted(variants, 'variant')}{of_configs} are right" if variants > 1 else f"The one variant{of_configs} is right"
+        return (
+            f"All {counted(variants, 'variant')}{of_configs} are right"
+            if variants > 1
+            else f"The one variant{of_configs} is right"
+        )
     return f"{right} of {able} cases are right ({_fallen(section)})"
 
 
@@ -88,8 +92,10 @@ def _untimed(section: Section, predicting: Ceilings) -> str:
     gpu, least = gpu_phrase(predicting), units.time(first.predicted_best_s)
     if first.bound == "compute":
         return f"{text}; on {gpu} the textbook FLOPs alone take {least} (predicted from FLOPs and {measured} ceilings)."
-    return (f"{text}; on {gpu} no variant can take less than {least} from a cold cache "
-            f"(predicted from compulsory bytes and {measured} ceilings).")
+    return (
+        f"{text}; on {gpu} no variant can take less than {least} from a cold cache "
+        f"(predicted from compulsory bytes and {measured} ceilings)."
+    )
 
 
 def gpu_phrase(ceilings: Ceilings) -> str:
@@ -123,7 +129,9 @@ def _best_own(group: Group, winner: Row) -> list[str]:
     own = [row for row, _ in group.rows if not row.library]
     if not winner.library or not own or own[0].speedup_over_library is None:
         return []
-    return [f"the best of the variants, {code(own[0].name)}, reaches {units.ratio(own[0].speedup_over_library)} its speed"]
+    return [
+        f"the best without a library, {code(own[0].name)}, reaches {units.ratio(own[0].speedup_over_library)} its speed"
+    ]
 
 
 def _over_first(section: Section, winner: Row) -> str:
@@ -133,7 +141,10 @@ def _over_first(section: Section, winner: Row) -> str:
         return ""
     interval = ""
     if winner.speedup_over_first_low and winner.speedup_over_first_high:
-        ends = [units.ratio(end).removesuffix("×") for end in (winner.speedup_over_first_low, winner.speedup_over_first_high)]
+        ends = [
+            units.ratio(end).removesuffix("×")
+            for end in (winner.speedup_over_first_low, winner.speedup_over_first_high)
+        ]
         interval = f" [{', '.join(ends)}]"
     return f"{units.ratio(winner.speedup_over_first)} {code(first)}{interval}"
 
@@ -141,13 +152,19 @@ def _over_first(section: Section, winner: Row) -> str:
 def _share(winner: Row) -> str:
     if winner.roof_share is None:
         return ""
-    roof = "measured bandwidth" if winner.bound == "memory" else f"the measured {winner.precision.replace('f32', 'fp32')} rate"
+    roof = (
+        "measured bandwidth"
+        if winner.bound == "memory"
+        else f"the measured {winner.precision.replace('f32', 'fp32')} rate"
+    )
     return f"{units.percent(winner.roof_share)} of {roof}"
 
 
 def _over_library(section: Section, winner: Row) -> str:
-    libraries = sorted((r for r in section.rows if r.library and r.ranked and r.precision == winner.precision),
-                       key=lambda r: r.time_s or 0.0)
+    libraries = sorted(
+        (r for r in section.rows if r.library and r.ranked and r.precision == winner.precision),
+        key=lambda r: r.time_s or 0.0,
+    )
     if not libraries or winner.library or winner.speedup_over_library is None:
         return ""
     return f"{units.ratio(winner.speedup_over_library)} the library {code(libraries[0].name)}"
@@ -158,17 +175,23 @@ def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
     floor = ceilings.launch_floor_s if ceilings else None
     if winner is None or not winner.time_s or not floor or winner.time_s >= FLOOR_FACTOR * floor:
         return ""
-    return (f"{units.time(winner.time_s)} is within {FLOOR_FACTOR}× of an empty kernel's {units.time(floor)}: the launch weighs "
-            "as much as the kernel; fuse, batch or use a CUDA graph.")
+    return (
+        f"{units.time(winner.time_s)} is within {FLOOR_FACTOR}× of an empty kernel's {units.time(floor)}: the launch weighs "
+        "as much as the kernel; fuse, batch or use a CUDA graph."
+    )
 
 
 def _above_roof(section: Section) -> str:
-    above = best_configs(r for g in section.groups for r, _ in g.rows if r.roof_share is not None and r.roof_share > 1.05)
+    above = best_configs(
+        r for g in section.groups for r, _ in g.rows if r.roof_share is not None and r.roof_share > 1.05
+    )
     if not above:
         return ""
     names = listed([code(row.name) for row in above[:4]])
-    return (f"Above 100 % of the roof: {names}. FLOPs are counted by the textbook algorithm and bytes as if all came from DRAM; "
-            "a faster algorithm, tensor cores or data left in the L2 cache can pass that.")
+    return (
+        f"Above 100 % of the roof: {names}. FLOPs are counted by the textbook algorithm and bytes as if all came from DRAM; "
+        "a faster algorithm, tensor cores or data left in the L2 cache can pass that."
+    )
 
 
 def advised(warning: str) -> str:

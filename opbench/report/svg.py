@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 INK = "#10131a"
 GRID = "#d7dbe2"
 MUTED = "#5d6673"
+PAPER = "#fefefe"
 """Colours that become the page's own in SVG, so that a chart follows light and dark."""
 
 STYLE = {
@@ -28,7 +29,7 @@ STYLE = {
 def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Mapping[str, str]) -> str:
     """Inline SVG with ids of its own; each gid in `points` becomes focusable and says its text."""
     buffer = io.StringIO()
-    nothing = {key: None for key in ("Date", "Creator", "Format", "Type")}
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
@@ -37,27 +38,38 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Ma
     text = re.sub(r'id="([^"]+)"', rf'id="{prefix}-\1"', text)
     text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', text)
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
-    for colour, role in ((INK, "currentColor"), (GRID, "var(--grid)"), (MUTED, "var(--muted)")):
+    for colour, role in (
+        (INK, "currentColor"),
+        (GRID, "var(--grid)"),
+        (MUTED, "var(--muted)"),
+        (PAPER, "var(--paper)"),
+    ):
         text = text.replace(colour, role)
     text = re.sub(r"'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif", text)
     text = re.sub(r"(\d+\.\d{2})\d+", r"\1", text)
     for gid, label in points.items():
         said = escape(label, quote=True)
-        text = text.replace(f'<g id="{prefix}-{gid}">', f'<g id="{prefix}-{gid}" class="point" tabindex="0" role="img" '
-                            f'aria-label="{said}"><title>{said}</title>')
+        text = text.replace(
+            f'<g id="{prefix}-{gid}">',
+            f'<g id="{prefix}-{gid}" class="point" tabindex="0" role="img" aria-label="{said}"><title>{said}</title>',
+        )
     opening = re.match(r"<svg[^>]*>", text)
     view = re.search(r'viewBox="[^"]*"', opening.group(0)) if opening else None
     if opening is None or view is None:
         raise ValueError("matplotlib wrote an SVG without a viewBox")
-    head = (f'<svg {view.group(0)} class="chart" role="group" aria-labelledby="{prefix}-title {prefix}-desc">'
-            f'<title id="{prefix}-title">{escape(title)}</title><desc id="{prefix}-desc">{escape(description)}</desc>')
+    head = (
+        f'<svg {view.group(0)} class="chart" role="group" aria-labelledby="{prefix}-title {prefix}-desc">'
+        f'<title id="{prefix}-title">{escape(title)}</title><desc id="{prefix}-desc">{escape(description)}</desc>'
+    )
     return head + text[opening.end() :]
 
 
 def to_png(figure: Figure) -> bytes:
     """The same figure as PNG, 1200 pixels wide, on white."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=1200 / figure.get_figwidth(), facecolor="white", metadata={"Software": None})
+    figure.savefig(
+        buffer, format="png", dpi=1200 / figure.get_figwidth(), facecolor="white", metadata={"Software": None}
+    )
     return buffer.getvalue()
 
 
@@ -82,6 +94,8 @@ def sparkline(samples: list[float], width: int = 96, height: int = 22, most: int
     values = [b[len(b) // 2] for b in bins]
     low, high = min(values), max(values)
     scale = (high - low) or 1.0
-    marks = " ".join(f"{1 + i * (width - 2) / (count - 1):.0f},{height - 2 - (v - low) / scale * (height - 4):.1f}"
-                     for i, v in enumerate(values))
+    marks = " ".join(
+        f"{1 + i * (width - 2) / (count - 1):.0f},{height - 2 - (v - low) / scale * (height - 4):.1f}"
+        for i, v in enumerate(values)
+    )
     return f'<svg class="spark" viewBox="0 0 {width} {height}" aria-hidden="true"><polyline points="{marks}"/></svg>'

@@ -49,8 +49,15 @@ def _ranking(section: Section) -> Table:
         for row, rank in group.rows:
             name = row.name if group.precision == "f32" else f"{row.name} {group.precision}"
             mark = " !" if row.warnings else ""
-            table.add_row(Text(rank), Text(name), units.time(row.time_s) + mark, rate(row), units.percent(row.roof_share),
-                          units.ratio(row.speedup_over_rung), units.ratio(row.speedup_over_library))
+            table.add_row(
+                Text(rank),
+                Text(name),
+                units.time(row.time_s) + mark,
+                rate(row),
+                units.percent(row.roof_share),
+                units.ratio(row.speedup_over_rung),
+                units.ratio(row.speedup_over_library),
+            )
         table.add_section()
         hidden = len(group.rest) - len(group.rows)
         if hidden > 0:

@@ -16,19 +16,48 @@ CEILINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def measurement(median_s: float, half_width: float = 0.01, count: int = 40, seed: int = 0, warnings: tuple[str, ...] = ()) -> dict[str, Any]:
+def measurement(
+    median_s: float, half_width: float = 0.01, count: int = 40, seed: int = 0, warnings: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """A measurement with an interval of `half_width` times the median on either side."""
     draw = random.Random(seed)
     samples = [median_s * (1 + half_width * draw.gauss(0, 1)) for _ in range(count)]
     quartiles = (median_s * (1 - half_width / 2), median_s * (1 + half_width / 2))
-    made = Measurement("cold", "events", tuple(samples), median_s, median_s * (1 - half_width), median_s * (1 + half_width), quartiles,
-                       0.96, "target", 5, {}, {}, 2.1e-6, tuple(Warn(w) for w in warnings))
+    made = Measurement(
+        "cold",
+        "events",
+        tuple(samples),
+        median_s,
+        median_s * (1 - half_width),
+        median_s * (1 + half_width),
+        quartiles,
+        0.96,
+        "target",
+        5,
+        {},
+        {},
+        2.1e-6,
+        tuple(Warn(w) for w in warnings),
+    )
     return made.to_json()
 
 
-def result(variant: str, time_s: float | None = None, *, operator: str = "relu", config: dict[str, int] | None = None,
-           problem: str = "(n=1000000000)", status: str = "right", reason: str = "", flops: int = 0, nbytes: int = 8_000_000_000,
-           builds_on: str = "", backend: str = "cuda", precision: str = "f32", **more: Any) -> Result:
+def result(
+    variant: str,
+    time_s: float | None = None,
+    *,
+    operator: str = "relu",
+    config: dict[str, int] | None = None,
+    problem: str = "(n=1000000000)",
+    status: str = "right",
+    reason: str = "",
+    flops: int = 0,
+    nbytes: int = 8_000_000_000,
+    builds_on: str = "",
+    backend: str = "cuda",
+    precision: str = "f32",
+    **more: Any,
+) -> Result:
     """One result; `time_s` None means not measured."""
     half_width, warnings = more.pop("half_width", 0.01), more.pop("warnings", ())
     shown = f"[{','.join(f'{k}={v}' for k, v in config.items())}]" if config else ""
@@ -47,10 +76,23 @@ def result(variant: str, time_s: float | None = None, *, operator: str = "relu",
 
 def run(results: list[Result], *, backend: str = "cuda", ceilings: dict[str, Any] | None = None, **header: Any) -> Run:
     """A finished run around some results, with ceilings unless it ran on a CPU."""
-    environment = {"gpu": "NVIDIA H200", "driver": "580.0", "sm_count": 132, "clocks": {"sm_mhz": 1980}} if backend == "cuda" else {
-        "compiler": "g++ 12.2.0", "processor": "x86_64"}
-    values = {"format": 1, "opbench": "0.1.0", "suite": "quick", "title": "Fabricated for a test", "backend": backend, "seed": 20260,
-              "started": "2026-01-02T03:04:05+00:00", "cases": len(results), "timing": {"mode": "cold"}, "environment": environment}
+    environment = (
+        {"gpu": "NVIDIA H200", "driver": "580.0", "sm_count": 132, "clocks": {"sm_mhz": 1980}}
+        if backend == "cuda"
+        else {"compiler": "g++ 12.2.0", "processor": "x86_64"}
+    )
+    values = {
+        "format": 1,
+        "opbench": "0.1.0",
+        "suite": "quick",
+        "title": "Fabricated for a test",
+        "backend": backend,
+        "seed": 20260,
+        "started": "2026-01-02T03:04:05+00:00",
+        "cases": len(results),
+        "timing": {"mode": "cold"},
+        "environment": environment,
+    }
     found = Run(Path("unused"), values | header, results, finished=True)
     found.ceilings = ceilings if ceilings is not None else dict(CEILINGS) if backend == "cuda" else None
     return found
@@ -76,8 +118,15 @@ def relu_run() -> Run:
 def matmul_run(problems: tuple[int, ...] = (1024, 2048, 4096)) -> Run:
     """Compute-bound with a sweep of configs, several precisions and counters."""
     results = []
-    rungs = [("naive", "", 0.03), ("coalesced", "naive", 0.1), ("tiled", "coalesced", 0.22), ("register_tiled", "tiled", 0.55),
-             ("vectorized", "register_tiled", 0.72), ("double_buffered", "vectorized", 0.83), ("warp_tiled", "vectorized", 0.835)]
+    rungs = [
+        ("naive", "", 0.03),
+        ("coalesced", "naive", 0.1),
+        ("tiled", "coalesced", 0.22),
+        ("register_tiled", "tiled", 0.55),
+        ("vectorized", "register_tiled", 0.72),
+        ("double_buffered", "vectorized", 0.83),
+        ("warp_tiled", "vectorized", 0.835),
+    ]
     for n in problems:
         work = {"operator": "matmul", "problem": f"(m={n},n={n},k={n})", "flops": 2 * n**3, "nbytes": 12 * n**2}
         for name, base, share in rungs:
@@ -86,14 +135,24 @@ def matmul_run(problems: tuple[int, ...] = (1024, 2048, 4096)) -> Run:
                 results.append(result(name, time_s, builds_on=base, config={"TILE": tile}, half_width=0.004, **work))
         results.append(result("cublas", 2 * n**3 / 46e12, library=True, resources={}, **work))
         results.append(result("tf32_mma", 2 * n**3 / 210e12, precision="tf32", builds_on="warp_tiled", **work))
-        results.append(result("odd", status="unsupported", reason=f"needs n % 3 == 0 (here n={n})", verdict=None, **work))
+        results.append(
+            result("odd", status="unsupported", reason=f"needs n % 3 == 0 (here n={n})", verdict=None, **work)
+        )
     found = run(results)
     for r in found.results:
         if r.config.get("TILE") == 16 and r.measurement:
-            found.counters[r.case] = {"case": r.case, "time_s": r.measurement["median_s"] * 1.02, "dram_bytes": r.compulsory_bytes * 3.1,
-                                      "l2_bytes": 9e9, "flops": r.flops, "achieved_occupancy": 0.61, "sectors_per_request_load": 4.0,
-                                      "bank_conflicts_load": 12345.0, "bank_conflicts_store": None,
-                                      "stall_shares": {"short_scoreboard": 0.41, "barrier": 0.1}}
+            found.counters[r.case] = {
+                "case": r.case,
+                "time_s": r.measurement["median_s"] * 1.02,
+                "dram_bytes": r.compulsory_bytes * 3.1,
+                "l2_bytes": 9e9,
+                "flops": r.flops,
+                "achieved_occupancy": 0.61,
+                "sectors_per_request_load": 4.0,
+                "bank_conflicts_load": 12345.0,
+                "bank_conflicts_store": None,
+                "stall_shares": {"short_scoreboard": 0.41, "barrier": 0.1},
+            }
     return found
 
 
@@ -101,10 +160,41 @@ def cpu_run() -> Run:
     """The same operators without a clock."""
     names = ("naive", "grid_stride", "vec4", "unrolled")
     results = [result(name, backend="cpu", resources={}, nbytes=128_000_000) for name in names]
-    results.append(result("torch", backend="cpu", library=True, status="unsupported", reason="calls a GPU library; needs the cuda backend",
-                          nbytes=128_000_000, verdict=None, resources={}))
-    results += [result(name, backend="cpu", operator="matmul", problem="(m=64,n=64,k=64)", flops=2 * 64**3, nbytes=3 * 4 * 64**2, resources={})
-                for name in ("naive", "tiled")]
-    results.append(result("racy", backend="cpu", operator="matmul", problem="(m=64,n=64,k=64)", flops=2 * 64**3, nbytes=3 * 4 * 64**2,
-                          status="wrong", reason="racy.cu:14: shared memory race: written by thread 3, read by thread 35", resources={}))
+    results.append(
+        result(
+            "torch",
+            backend="cpu",
+            library=True,
+            status="unsupported",
+            reason="calls a GPU library; needs the cuda backend",
+            nbytes=128_000_000,
+            verdict=None,
+            resources={},
+        )
+    )
+    results += [
+        result(
+            name,
+            backend="cpu",
+            operator="matmul",
+            problem="(m=64,n=64,k=64)",
+            flops=2 * 64**3,
+            nbytes=3 * 4 * 64**2,
+            resources={},
+        )
+        for name in ("naive", "tiled")
+    ]
+    results.append(
+        result(
+            "racy",
+            backend="cpu",
+            operator="matmul",
+            problem="(m=64,n=64,k=64)",
+            flops=2 * 64**3,
+            nbytes=3 * 4 * 64**2,
+            status="wrong",
+            reason="racy.cu:14: shared memory race: written by thread 3, read by thread 35",
+            resources={},
+        )
+    )
     return run(results, backend="cpu")

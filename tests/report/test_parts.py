@@ -1,0 +1,147 @@
+"""The terminal table, the ladder, advice and the small pieces of charts."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report.fabricate import cpu_run, matmul_run, relu_run, result, run
+from rich.console import Console
+
+from opbench.frame import frame, rows
+from opbench.report import ladder_readme, print_table
+from opbench.report.advice import advice
+from opbench.report.figures import look, short_problems, shortened
+from opbench.report.ladder import in_order
+from opbench.report.svg import sparkline, spread
+from opbench.results import Run
+from opbench.variant import Variant
+
+
+def printed(found: Run, width: int = 80) -> str:
+    stream = io.StringIO()
+    print_table(frame(found), Console(file=stream, width=width))
+    return stream.getvalue()
+
+
+def test_the_terminal_table_holds_the_facts_in_80_columns() -> None:
+    text = printed(relu_run())
+    assert "\x1b" not in text
+    ranking = [line for line in text.splitlines() if "vec4" in line or "naive" in line]
+    assert ranking[0].split() == ["1", "vec4[BLOCK=256]", "2.20", "ms", "3.64", "TB/s", "91", "%", "1.50×", "1.10×"]
+    assert "2.64 ms !" in ranking[1], "a warning leaves a mark"
+    assert text.index("naive") < text.index("invalid  cheat: impossible") < text.index("failed  typo: typo.cu(12)")
+    table = text[: text.index("invalid  cheat")]
+    assert max(map(len, table.splitlines())) <= 80
+    assert max(len(line) for line in printed(matmul_run()).splitlines() if "unsupported" not in line) <= 80
+
+
+def test_the_terminal_table_takes_every_run() -> None:
+    assert "no results" in printed(run([]))
+    assert "right" in printed(cpu_run()) and "median" not in printed(cpu_run())
+    assert "[bold]x" in printed(run([result("naive", status="failed", reason="[bold]x")])), "no markup in reasons"
+    assert "v" * 60 in printed(run([result("v" * 90, 1.0)]), width=200)
+
+
+def variant(name: str, builds_on: str = "", suffix: str = ".cu") -> Variant:
+    return Variant(
+        Path(f"/somewhere/relu/{name}{suffix}"), "relu", name, f"the {name} way | with a bar", "why", builds_on
+    )
+
+
+LADDER = [variant("vec4", "grid_stride"), variant("naive"), variant("torch", suffix=".py"), variant("unrolled", "grid_stride"),
+          variant("grid_stride", "naive"), variant("never_run", "vec4")]  # fmt: skip
+
+
+def test_rungs_stand_above_what_they_build_on_and_libraries_last() -> None:
+    assert [v.name for v in in_order(LADDER)] == ["naive", "grid_stride", "unrolled", "vec4", "never_run", "torch"]
+    assert {v.name for v in in_order([variant("a", "b"), variant("b", "a")])} == {"a", "b"}
+
+
+def test_the_ladder_is_markdown_from_committed_runs() -> None:
+    text = ladder_readme("relu", "relu: out = max(x, 0).", LADDER, [relu_run()])
+    assert text == ladder_readme("relu", "relu: out = max(x, 0).", LADDER[::-1], [relu_run()])
+    assert "/somewhere" not in text and text.startswith("# relu\n\nrelu: out = max(x, 0).\n")
+    assert "run `quick` of 2026-01-02T03:04:05+00:00" in text and "NVIDIA H200" in text
+    lines = [line for line in text.splitlines() if line.startswith("| [`vec4`]")]
+    assert lines == [
+        r"| [`vec4`](vec4.cu) | `grid_stride` | the vec4 way \| with a bar | `[BLOCK=256]` | 2.20 ms | 3.64 TB/s | 91 % | 1.50× | 1.10× |"
+    ]
+    assert next(line for line in text.splitlines() if "never_run" in line).endswith("| – | – | – | – | – | – |")
+    assert "racy" not in text
+
+
+def test_the_ladder_without_a_run_lists_the_rungs() -> None:
+    text = ladder_readme("relu", "", LADDER, [])
+    assert "No committed run has measured it yet." in text and "[`vec4`](vec4.cu)" in text
+    assert "No committed run" in ladder_readme("relu", "", LADDER, [cpu_run()]), "a cpu run has no times"
+
+
+def test_the_ladder_shows_three_problems_at_most() -> None:
+    text = ladder_readme("matmul", "", [], [matmul_run((256, 512, 1024, 2048))])
+    assert text.count("## `") == 3 and "(m=256," not in text
+
+
+def test_advice_needs_evidence() -> None:
+    good = rows(run([result("vec4", 8e9 / 3.8e12)]))[0]
+    assert advice(good, {}, {}, None) == [
+        "At 95 % of the measured roof there is little left to win in this kernel alone: "
+        "fuse it with its neighbours or store fewer bits."
+    ]
+    slow = rows(
+        run([result("naive", 1.0, resources={"k": {"occupancy": 0.25, "limiter": "registers", "local_bytes": 64}})])
+    )[0]
+    launch = {"k": {"grid": [7, 1, 1], "block": [100, 1, 1]}}
+    said = " ".join(
+        advice(
+            slow,
+            launch,
+            {"dram_bytes": 3 * 8e9, "bank_conflict_share_load": 0.4, "stall_shares": {"barrier": 0.5}},
+            132,
+        )
+    )
+    for evidence in (
+        "7 blocks for 132",
+        "100 threads",
+        "64 bytes of local",
+        "3.00× the compulsory",
+        "40 % of shared-memory load",
+        "limited by registers",
+        "50 % of the time on barrier",
+    ):
+        assert evidence in said
+    assert advice(slow, {}, {"dram_bytes": None, "stall_shares": None}, None)
+
+
+@given(st.lists(st.floats(0, 1000), max_size=20))
+def test_labels_keep_their_distance(wanted: list[float]) -> None:
+    placed = spread(sorted(wanted), 10, 0, 1000)
+    assert all(b - a >= 10 - 1e-6 for a, b in zip(placed, placed[1:], strict=False))
+    assert all(-1e-6 <= y <= 1000 for y in placed)
+
+
+def test_labels_with_room_stay_where_they_are() -> None:
+    assert spread([10, 50, 90], 10, 0, 100) == [10, 50, 90]
+
+
+@pytest.mark.parametrize("samples", [[], [1.0], [1.0, 1.0], [3.0, 1.0, 2.0] * 100])
+def test_a_sparkline_never_fails(samples: list[float]) -> None:
+    text = sparkline(samples)
+    assert (text == "") == (len(samples) < 2)
+    assert text.count(",") <= 48 and "nan" not in text
+
+
+def test_problems_are_told_apart_by_what_differs() -> None:
+    assert short_problems(["(m=8,n=8,k=8,layout=nchw)", "(m=16,n=16,k=16,layout=nchw)"]) == ["m=n=k=8", "m=n=k=16"]
+    assert short_problems(["(n=1)"]) == ["(n=1)"]
+
+
+def test_looks_are_distinct() -> None:
+    assert len(set(look([str(i) for i in range(40)]).values())) == 40
+
+
+def test_long_names_lose_their_middle() -> None:
+    assert shortened("a" * 20 + "b" * 30, 20) == "a" * 10 + "…" + "b" * 9

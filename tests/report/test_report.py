@@ -1,0 +1,249 @@
+"""The page: what it says, what it must never say, and that hostile text stays text."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report.fabricate import cpu_run, matmul_run, relu_run, result, run
+
+from opbench import report
+from opbench.errors import EnvironmentFault
+from opbench.report import write_report
+from opbench.results import Run
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>`$\\frac{a}"
+
+
+def page(found: Run, folder: Path) -> str:
+    files = write_report(found, folder)
+    assert files[0].name == "report.html"
+    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in files), "no temporary file is left behind"
+    return files[0].read_text(encoding="utf-8")
+
+
+class Tags(HTMLParser):
+    """Collects ids, tags and attributes, and checks that tags close."""
+
+    VOID = {"meta", "br", "img", "input", "link", "hr", "path", "use", "polyline"}
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.ids += [value or "" for key, value in attrs if key == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.ids += [value or "" for key, value in attrs if key == "id"]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def words(html: str) -> str:
+    """The visible text."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", re.sub(r"<(script|style).*?</\1>", "", html, flags=re.S)))
+
+
+def test_the_verdict_comes_first(tmp_path: Path) -> None:
+    text = words(page(relu_run(), tmp_path))
+    assert "10 cases: 6 right, 1 wrong, 1 failed, 1 invalid, 1 unsupported" in text
+    assert (
+        "vec4[BLOCK=256] is fastest: 1.83× naive [1.79, 1.87], 91 % of measured bandwidth, 1.10× the library torch."
+        in text
+    )
+    assert (
+        text.index("is fastest")
+        < text.index("Ranking")
+        < text.index("Not ranked", text.index("Ranking"))
+        < text.index("How this was found")
+    )
+
+
+def test_what_is_not_right_stands_below_with_its_whole_reason(tmp_path: Path) -> None:
+    html = page(relu_run(), tmp_path)
+    last_ranked = html.rindex("the naive way")
+    for reason in (
+        "impossible: 1e-06 s",
+        "wrong at out[7]",
+        "typo.cu(12): error: identifier &#34;x&#34; is undefined\n  out[i] = x;\n           ^",
+        "needs compute capability 9.0a",
+    ):
+        assert html.index(reason) > last_ranked
+
+
+def test_one_self_contained_file(tmp_path: Path) -> None:
+    html = page(matmul_run((512, 1024)), tmp_path)
+    assert (
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        "script-src 'unsafe-inline'; img-src data:\">"
+    ) in html
+    assert "http:" not in html and "https:" not in html and "//fonts" not in html
+    tags = Tags(html)
+    assert not tags.open
+    assert not {"link", "iframe", "object", "img"} & set(tags.tags)
+    assert not [value for key, value in tags.attributes if key == "src"]
+    assert all((value or "").startswith("#") for key, value in tags.attributes if key in ("href", "xlink:href"))
+
+
+def test_ids_are_unique_and_every_reference_finds_one(tmp_path: Path) -> None:
+    html = page(matmul_run((512, 1024)), tmp_path)
+    ids = Tags(html).ids
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', html)) <= set(ids)
+    assert html.count("<svg") > 2
+
+
+def test_charts_can_be_read_without_eyes_or_mouse(tmp_path: Path) -> None:
+    html = page(relu_run(), tmp_path)
+    assert re.search(
+        r'<svg viewBox="[^"]+" class="chart" role="group" aria-labelledby="c0-title c0-desc"><title id="c0-title">',
+        html,
+    )
+    assert re.search(
+        r'class="point" tabindex="0" role="img" aria-label="vec4\[BLOCK=256\]: 2.20 ms \[2.18 ms, 2.22 ms\], 3.64 TB/s, 91 %',
+        html,
+    )
+    assert html.count("<caption>") == html.count("<table")
+    assert 'scope="col"' in html and 'scope="row"' in html
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    found = run([
+        result(HOSTILE, 1e-3, flops=10**9, title=HOSTILE, problem=f"(n={HOSTILE})", builds_on=HOSTILE, operator=HOSTILE),
+        result("other", 2e-3, flops=10**9, problem=f"(n={HOSTILE})", operator=HOSTILE),
+        result("failed", status="failed", reason=HOSTILE, problem=f"(n={HOSTILE})", operator=HOSTILE, resources={HOSTILE: {"limiter": HOSTILE}}),
+        result(HOSTILE, 1e-3, operator="../../relu", problem=HOSTILE),
+    ], title=HOSTILE, suite=HOSTILE, command=HOSTILE, environment={HOSTILE: HOSTILE, "gpu": HOSTILE})  # fmt: skip
+    found.warnings.append(HOSTILE)
+    found.counters[found.results[0].case] = {"dram_bytes": 1e9}
+    html = page(found, tmp_path)
+    assert html.count("<script") == 1 and html.count("</script") == 1
+    tags = Tags(html)
+    assert "img" not in tags.tags
+    assert not [key for key, _ in tags.attributes if key.startswith("on")]
+    assert "&lt;script&gt;" in html
+
+
+def test_missing_values_are_dashes(tmp_path: Path) -> None:
+    html = page(run([result("naive", 1e-3, resources={}, verdict=None)], ceilings={}), tmp_path)
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", html.split("Ranking", 1)[1].split("</table>", 1)[0], flags=re.S)
+    rank, median, _, rate, *rest = [words(cell).strip() for cell in cells]
+    assert (rank, rate) == ("1", "8.00 TB/s") and median.startswith("1.00 ms")
+    assert rest == ["–", "–", "–", "–", "–≤ –"], "share, speed-up, registers, occupancy, error"
+    assert "No ceiling is known for this GPU" in html
+
+
+def test_an_operator_without_flops_is_on_no_flop_roof(tmp_path: Path) -> None:
+    html = page(relu_run(), tmp_path)
+    assert (
+        "Bandwidth of relu" in html and "Roofline" not in html and "FLOP/s" not in html.split("How this was found")[0]
+    )
+    assert "measured copy 4.00 TB/s" in html and "datasheet 4.80 TB/s" in html
+
+
+def test_an_operator_with_flops_stands_on_the_roofline(tmp_path: Path) -> None:
+    html = page(matmul_run((1024,)), tmp_path)
+    assert "Roofline of matmul(m=1024,n=1024,k=1024)" in html
+    for words_on_chart in (
+        "measured fp32 50.0 TFLOP/s",
+        "datasheet fp32 67.0 TFLOP/s",
+        "ridge 12.5 FLOP/B",
+        "measured DRAM 4.00 TB/s",
+        "datasheet tf32",
+    ):
+        assert words_on_chart in html
+    assert "by DRAM traffic that the hardware counted" in html and "DRAM over compulsory" in html and "3.10×" in html
+
+
+def test_a_library_that_wins_is_called_one(tmp_path: Path) -> None:
+    text = words(page(matmul_run((1024,)), tmp_path))
+    assert (
+        "The library cublas is fastest: 92 % of the measured fp32 rate, the best without a library, warp_tiled[TILE=16], reaches 0.76× its speed."
+        in text
+    )
+    assert "All 22 configs" in text and "best config of each variant" in text
+
+
+def test_ties_are_said(tmp_path: Path) -> None:
+    text = words(page(run([result("a", 1.0), result("b", 1.005), result("c", 2.0)]), tmp_path))
+    assert "a and b tie as fastest (their 95 % intervals overlap)" in text
+    assert "1=" in text
+
+
+def test_a_cpu_run_shows_no_time(tmp_path: Path) -> None:
+    html = page(cpu_run(), tmp_path)
+    text = words(html)
+    assert "All 4 variants are right; times need a GPU; on an H200 no variant can take less than" in text
+    assert "predicted" in text and "1 wrong" in text
+    assert "median" not in text and "TB/s" not in text.split("How this was found")[0]
+    assert "<figure>" not in html and [p.name for p in tmp_path.iterdir()] == ["report.html"]
+    assert "1,048,576" in text, "threads are counted"
+
+
+def test_warnings_come_with_advice(tmp_path: Path) -> None:
+    text = words(page(relu_run(), tmp_path))
+    assert "noisy: the median is uncertain by more than 2 %; close other users of the GPU" in text
+
+
+def test_the_commands_repeat_it(tmp_path: Path) -> None:
+    html = page(relu_run(), tmp_path)
+    assert "opbench run quick --backend cuda --seed 20260" in html
+    assert "opbench run quick --backend cuda --case &#39;relu/vec4[BLOCK=256](n=1000000000)&#39;" in html
+    assert "opbench profile quick --case" in html
+
+
+def test_the_page_is_a_function_of_the_run(tmp_path: Path) -> None:
+    first, second = (write_report(matmul_run((512, 1024)), tmp_path / name) for name in "ab")
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+
+
+@pytest.mark.parametrize("results", [
+    [], [result("naive", 1e-3)], [result("naive")], [result("naive", 1e-6, flops=10**9)],
+    [result("naive", status="failed", reason="no"), result("vec4", status="wrong", reason="no")],
+    [result("größer_ß_日本", 1e-3, reason="", title="“Ω” – ünïcode 🚀")],
+    [result("naive", 1e-3, nbytes=0)], [result("naive", 1e-3, nbytes=0, flops=10**9)],
+    [result("naive", 1e-3, precision="bf16", flops=10**9)],
+])  # fmt: skip
+@pytest.mark.parametrize("ceilings", [None, {}])
+def test_small_and_odd_runs_have_a_page(results: list, ceilings: dict | None, tmp_path: Path) -> None:
+    text = words(page(run(results, ceilings=ceilings), tmp_path))
+    assert f"{len(results)} case" in text
+    if not any(r.status == "right" for r in results) and results:
+        assert "No variant is right" in text
+
+
+def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
+    found = relu_run()
+    found.finished = False
+    found.header["cases"] = 99
+    assert "This run did not finish: it holds 10 of 99 cases." in words(page(found, tmp_path))
+
+
+def test_a_long_run_draws_only_so_many_charts(tmp_path: Path) -> None:
+    results = [result(f"v{i % 2}", 1e-3, operator=f"op{i % 3}", problem=f"(n={i // 6})") for i in range(300)]
+    html = page(run(results), tmp_path)
+    assert html.count("<figure>") <= report.CHARTS + 3
+    assert "No chart: a report draws only" in html
+    assert len(html) < 1_500_000
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(EnvironmentFault, match="cannot write"):
+        write_report(cpu_run(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]

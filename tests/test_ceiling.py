@@ -1,0 +1,104 @@
+"""Ceilings: rooflines, probes, datasheets and what is committed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from report.fabricate import result
+
+from opbench import ceiling
+from opbench.ceiling import DATASHEET, Ceilings, attainable, best_time, committed, datasheet, from_probes
+from opbench.errors import UsageError
+
+ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
+
+
+def test_json_round_trip_leaves_out_what_is_unknown() -> None:
+    assert Ceilings.from_json(ROOFS.to_json()) == ROOFS
+    assert "l2_bytes_per_s" not in ROOFS.to_json()
+    assert Ceilings.from_json({"gpu": "x", "later_key": 1, "dram_bytes_per_s": None}) == Ceilings(gpu="x")
+
+
+def test_below_the_ridge_memory_binds_and_above_it_arithmetic() -> None:
+    assert best_time(ROOFS, 0, 4_000_000) == (1e-6, "memory")
+    assert best_time(ROOFS, 10**9, 8 * 10**9) == (2e-3, "memory")
+    assert best_time(ROOFS, 5 * 10**13, 10**9) == (1.0, "compute")
+    assert attainable(ROOFS, 10**9, 10**9) == pytest.approx(4e12)
+    assert attainable(ROOFS, 10**12, 10**9) == pytest.approx(50e12)
+
+
+def test_an_unknown_roof_gives_nothing_rather_than_a_guess() -> None:
+    assert best_time(Ceilings(fp32_flops_per_s=1e12), 10, 10) is None
+    assert best_time(Ceilings(dram_bytes_per_s=1e12), 10, 10) is None
+    assert best_time(Ceilings(dram_bytes_per_s=1e12), 0, 10) is not None
+    assert best_time(ROOFS, 0, 0) is None
+    assert attainable(ROOFS, 0, 10) is None
+    assert best_time(ROOFS, 10, 10, "bf16") is None, "an fp32 roof says nothing about bf16 FLOPs"
+    assert best_time(DATASHEET["h200"], 10**15, 10, "bf16") is not None
+
+
+def test_from_probes_takes_the_fastest_right_probe() -> None:
+    gib = 1 << 30
+    found = from_probes([
+        result("scalar", 1e-3, operator="copy", nbytes=2 * gib),
+        result("vec4", 0.5e-3, operator="copy", nbytes=2 * gib),
+        result("vec4", 1e-9, operator="copy", nbytes=gib - 8, problem="(n=1)"),
+        result("chains_8", 2.0, operator="fma", flops=10**14, nbytes=8),
+        result("tf32", 0.1, operator="fma", flops=10**14, nbytes=8, precision="tf32"),
+        result("vec4", 1e-3, operator="reread", nbytes=9 * 10**9),
+        result("cheat", 1e-9, operator="copy", nbytes=2 * gib, status="invalid", reason="impossible"),
+    ])  # fmt: skip
+    assert found.dram_bytes_per_s == 2 * gib / 0.5e-3
+    assert found.cases["dram_bytes_per_s"] == "copy/vec4(n=1000000000)"
+    assert found.fp32_flops_per_s == 5e13
+    assert found.l2_bytes_per_s == pytest.approx(9e12)
+    assert found.launch_floor_s == 2.1e-6
+    assert found.source == "measured"
+
+
+def test_no_probe_gives_no_ceiling() -> None:
+    assert from_probes([result("vec4", operator="copy"), result("naive", status="failed", reason="no")]).to_json() == {
+        "source": "measured"
+    }
+
+
+def test_every_datasheet_names_its_source_and_is_plausible() -> None:
+    for sheet in DATASHEET.values():
+        assert sheet.source == "datasheet" and sheet.origin
+        assert 2e11 < (sheet.dram_bytes_per_s or 0) < 1e13
+        assert 1e13 < (sheet.fp32_flops_per_s or 0) < 1e14
+
+
+@pytest.mark.parametrize(("name", "key"), [
+    ("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA L4", "l4"),
+    ("NVIDIA GeForce RTX 3080", "rtx3080"), ("NVIDIA GeForce RTX 4090", "rtx4090"), ("rtx4090", "rtx4090"),
+])  # fmt: skip
+def test_a_device_finds_its_datasheet(name: str, key: str) -> None:
+    assert datasheet(name) is DATASHEET[key]
+
+
+@pytest.mark.parametrize(
+    "name", ["NVIDIA L40", "NVIDIA H100 PCIe", "NVIDIA GeForce RTX 3080 Ti", "NVIDIA A100-SXM4-40GB", "", "llvmpipe"]
+)
+def test_another_board_is_not_mistaken_for_it(name: str) -> None:
+    assert datasheet(name) is None
+
+
+def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceiling, "shipped", lambda folder: tmp_path / folder)
+    assert committed("h200").source == "datasheet", "nothing measured yet: the datasheet, which says so"
+    (tmp_path / "reports" / "h200").mkdir(parents=True)
+    path = tmp_path / "reports" / "h200" / "ceilings.json"
+    path.write_text(json.dumps(ROOFS.to_json()))
+    assert committed("h200") == ROOFS
+    path.write_text("{")
+    with pytest.raises(UsageError, match="corrupt"):
+        committed("h200")
+
+
+@pytest.mark.parametrize("name", ["gtx9", "../quick", ""])
+def test_an_unknown_gpu_names_the_known_ones(name: str) -> None:
+    with pytest.raises(UsageError, match="known: a100, h100, h200"):
+        committed(name)

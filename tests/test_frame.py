@@ -1,0 +1,126 @@
+"""The frame: speed-ups, shares, ranks, and missing values that stay missing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from report.fabricate import cpu_run, matmul_run, relu_run, result, run
+
+from opbench.frame import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
+from opbench.results import Run
+
+
+def by_name(found: Run) -> dict[str, Row]:
+    return {row.name: row for row in rows(found)}
+
+
+def test_golden_facts_of_a_bandwidth_bound_run() -> None:
+    found = by_name(relu_run())
+    best = found["vec4[BLOCK=256]"]
+    assert best.rank == "1" and best.bound == "memory"
+    assert best.roof_share == pytest.approx(0.91)
+    assert best.speedup_over_first == pytest.approx(1.83)
+    assert best.speedup_over_first_low == pytest.approx(1.83 * 0.99 / 1.01)
+    assert best.speedup_over_first_high == pytest.approx(1.83 * 1.01 / 0.99)
+    assert best.speedup_over_rung == pytest.approx(1.5)
+    assert best.speedup_over_library == pytest.approx(1.1)
+    assert best.spread == pytest.approx(0.01)
+    assert best.samples == 40
+    assert best.bytes_per_s == pytest.approx(0.91 * 4e12)
+    assert found["vec4[BLOCK=512]"].speedup_over_rung == pytest.approx(1.25)
+    assert found["vec4[BLOCK=512]"].warnings == ("noisy",)
+
+
+def test_overlapping_intervals_share_a_rank() -> None:
+    found = by_name(relu_run())
+    assert [found[name].rank for name in ("torch", "grid_stride", "unrolled", "naive")] == ["2", "4=", "4=", "6"]
+
+
+def test_a_chain_of_overlaps_is_cut_at_its_fastest() -> None:
+    found = by_name(run([result("a", 1.0), result("b", 1.015), result("c", 1.03)]))
+    assert [found[name].rank for name in "abc"] == ["1=", "1=", "3"]
+
+
+def test_only_right_cases_have_a_rank_or_a_speedup() -> None:
+    found = by_name(relu_run())
+    for name in ("racy", "typo", "wgmma", "cheat"):
+        assert found[name].rank is None
+        assert found[name].speedup_over_library is None
+    assert found["cheat"].time_s == 1e-6, "the impossible time is kept, as evidence"
+
+
+def test_precision_classes_are_ranked_apart() -> None:
+    found = by_name(matmul_run((1024,)))
+    assert found["tf32_mma"].rank == "1" and found["cublas"].rank == "1"
+    assert found["tf32_mma"].speedup_over_library is None
+    assert found["tf32_mma"].roof_share is None, "the fp32 roof is none of tf32"
+    assert found["cublas"].roof_share == pytest.approx(0.92)
+    assert found["cublas"].bound == "compute"
+
+
+def test_resources_are_the_worst_of_all_kernels() -> None:
+    kernels = {"a": {"registers": 40, "shared_bytes": 100, "dynamic_shared_bytes": 28, "local_bytes": 0, "occupancy": 0.5, "limiter": "registers"},
+               "b": {"registers": 90, "shared_bytes": 0, "local_bytes": 16, "occupancy": 0.25, "limiter": "shared memory"}}  # fmt: skip
+    row = rows(run([result("two_pass", 1.0, resources=kernels)]))[0]
+    assert (row.registers, row.shared_bytes, row.local_bytes, row.occupancy, row.limiter) == (
+        90,
+        128,
+        16,
+        0.25,
+        "shared memory",
+    )
+
+
+def test_missing_is_nan_or_none_and_never_zero() -> None:
+    table = frame(run([result("naive", status="failed", reason="no", resources={}, verdict=None)], ceilings={}))
+    assert list(table.columns) == COLUMNS
+    for column in (
+        "time_s",
+        "roof_share",
+        "registers",
+        "occupancy",
+        "speedup_over_rung",
+        "bytes_per_s",
+        "predicted_best_s",
+        "worst_error",
+    ):
+        assert math.isnan(table[column][0]), column
+    assert rows_of_frame(table)[0].time_s is None
+    assert rows_of_frame(table)[0].rank is None
+
+
+def test_without_ceilings_there_is_no_share() -> None:
+    row = rows(run([result("naive", 1.0)], ceilings={}))[0]
+    assert row.roof_share is None and row.bound is None and row.bytes_per_s == 8e9
+
+
+def test_a_cpu_run_predicts_and_has_no_time() -> None:
+    for row in rows(cpu_run(), gpu="rtx4090"):
+        assert row.time_s is None and row.roof_share is None and row.bytes_per_s is None and row.rank is None
+        assert row.predicted_best_s is not None
+    assert rows(cpu_run(), gpu="rtx4090")[0].predicted_best_s == pytest.approx(128e6 / 1008e9)
+
+
+def test_a_prediction_is_no_shorter_than_an_empty_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    from opbench import frame as module
+    from opbench.ceiling import Ceilings
+
+    monkeypatch.setattr(module, "committed", lambda gpu: Ceilings(dram_bytes_per_s=4e12, launch_floor_s=2e-6))
+    assert rows(run([result("naive", backend="cpu", nbytes=8)], backend="cpu"))[0].predicted_best_s == 2e-6
+
+
+def test_the_rows_survive_the_frame() -> None:
+    found = rows(matmul_run((1024,)))
+    assert rows_of_frame(frame(matmul_run((1024,)))) == found
+
+
+def test_an_empty_run_has_every_column() -> None:
+    table = frame(run([]))
+    assert len(table) == 0 and list(table.columns) == COLUMNS
+
+
+def test_first_rung_stops_at_what_the_run_holds_and_at_cycles() -> None:
+    assert first_rung("c", {"c": "b", "b": "a", "a": ""}) == "a"
+    assert first_rung("c", {"c": "b", "b": "absent"}) == "b"
+    assert first_rung("a", {"a": "b", "b": "a"}) == "b"
