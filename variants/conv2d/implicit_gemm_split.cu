@@ -1,0 +1,189 @@
+// /// opbench
+// title     = "implicit matrix product with its depth split over SPLIT blocks, partial sums added in fixed order"
+// builds_on = "implicit_gemm"
+// tune      = { BM = [64], BN = [64, 128], BK = [8], SPLIT = [4, 8, 16, 32] }
+// define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
+// requires  = ["layout == 'nchw'", "(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
+// workspace = { packed = "c * r * s * cdiv(k, 4) * 4", partial = "SPLIT * n * k * p * q" }
+// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_implicit_gemm_split", grid = ["cdiv(n * p * q, BN)", "cdiv(k, BM)", "SPLIT"], block = ["BM * BN // 64"], args = ["packed", "image", "partial", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s", "r * s * cdiv(c, BK)"] }, { kernel = "conv2d_add_partials", grid = ["cdiv(n * k * p * q, 256)"], block = [256], args = ["partial", "out", "n * k", "p * q"] }]
+// ///
+//
+// One image of a deep layer makes few tiles (12 x 12 pixels x 384 channels: 18 of 64 x 64, for 132 multiprocessors) but
+// a long sum (9 * 384 terms). Here SPLIT blocks share a tile, each taking a stretch of the depth; a last kernel adds
+// the SPLIT partial results in index order, so that the result does not depend on timing. Costs SPLIT writes and reads
+// of the output, hence only for small outputs. Limited by latency: few steps per block. Idea: split-K of CUTLASS.
+
+constexpr int THREADS = (BM / 8) * (BN / 8);
+constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
+constexpr int WARPS_N = BN / 64;
+constexpr int A_PITCH = BM, B_PITCH = BN;
+constexpr int A_LOADS = BM * BK / 4 / THREADS;  // float4 each
+constexpr int A_ROWS = THREADS / (BM / 4);      // rows of a step that the block fetches at once
+constexpr int B_ROWS = THREADS / BN;
+constexpr int B_LOADS = BK / B_ROWS;
+
+// weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
+extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight, float* __restrict__ packed, int k,
+                                               int depth, int pitch) {
+    __shared__ float tile[32][33];
+    const int tiles_k = (pitch + 31) / 32;
+    const int k0 = blockIdx.x % tiles_k * 32;
+    const int depth0 = blockIdx.x / tiles_k * 32;
+    for (int i = threadIdx.y; i < 32; i += 8) {
+        const int ko = k0 + i, d = depth0 + threadIdx.x;
+        tile[i][threadIdx.x] = ko < k && d < depth ? weight[(size_t)ko * depth + d] : 0.0f;
+    }
+    __syncthreads();
+    for (int i = threadIdx.y; i < 32; i += 8) {
+        const int ko = k0 + threadIdx.x, d = depth0 + i;
+        if (ko < pitch && d < depth) packed[(size_t)d * pitch + ko] = tile[threadIdx.x][i];
+    }
+}
+
+// One BK-deep step: 8 x 8 outputs per thread as four 4 x 4 squares, so that every shared load is 16 bytes, without
+// conflict.
+__device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float (*b)[B_PITCH], int row, int column,
+                                         float (&sum)[8][8]) {
+#pragma unroll
+    for (int kk = 0; kk < BK; ++kk) {
+        const float4 a0 = *reinterpret_cast<const float4*>(&a[kk][row]);
+        const float4 a1 = *reinterpret_cast<const float4*>(&a[kk][row + 4 * LANES_M]);
+        const float4 b0 = *reinterpret_cast<const float4*>(&b[kk][column]);
+        const float4 b1 = *reinterpret_cast<const float4*>(&b[kk][column + 4 * LANES_N]);
+        const float x[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
+        const float y[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+#pragma unroll
+            for (int j = 0; j < 8; ++j) sum[i][j] += x[i] * y[j];
+    }
+}
+
+// plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
+// packed [c][r][s][pitch] (output channels innermost), image [n][c][h][w], partial [SPLIT][n][k][p][q]
+extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
+    conv2d_implicit_gemm_split(const float* __restrict__ packed, const float* __restrict__ image,
+                               float* __restrict__ partial, int n, int c, int h, int w, int k, int s, int stride,
+                               int padding, int q, unsigned plane, int positions, int steps) {
+    __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
+    __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
+    const long long columns = (long long)n * plane;
+    const int pitch = (k + 3) / 4 * 4;
+    const int row0 = blockIdx.y * BM;
+    const long long column0 = (long long)blockIdx.x * BN;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
+    const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
+
+    // This thread fetches for one pixel, always the same, and for every B_ROWS-th channel; and four weights of every
+    // A_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and adds.
+    const int b_column = threadIdx.x % BN, b_row = threadIdx.x / BN;
+    const int a_column = threadIdx.x % (BM / 4) * 4, a_row = threadIdx.x / (BM / 4);
+    const int hw = h * w, weight_stride = positions * pitch;  // from one channel to the next
+    const float* source = image;
+    int y0 = -(1 << 30), x0 = 0;  // a pixel beyond the end lies in a row that no image has
+    if (column0 + b_column < columns) {
+        const unsigned pixel = (unsigned)((column0 + b_column) % plane);
+        y0 = (int)(pixel / q) * stride - padding;
+        x0 = (int)(pixel % q) * stride - padding;
+        source += (column0 + b_column) / plane * c * hw;
+    }
+    const bool a_inside = row0 + a_column < pitch;
+
+    // This block's stretch of the depth, perhaps empty: then it contributes zeros.
+    const int blocks_c = (c + BK - 1) / BK;
+    const int stretch = (steps + SPLIT - 1) / SPLIT;
+    const int first = blockIdx.z * stretch;
+    const int last = min(first + stretch, steps);
+    float* out = partial + (size_t)blockIdx.z * k * columns;
+
+    int position = first / blocks_c, c0 = first % blocks_c * BK;  // filter position and first channel to be fetched
+    int a_offset = 0, b_offset = 0;
+    bool inside = false;
+    auto aim = [&] {
+        const int y = y0 + position / s, x = x0 + position % s;
+        inside = (unsigned)y < (unsigned)h && (unsigned)x < (unsigned)w;
+        b_offset = (c0 + b_row) * hw + (inside ? y * w + x : 0);
+        a_offset = (c0 + a_row) * weight_stride + position * pitch + row0 + a_column;
+    };
+    float4 a_next[A_LOADS];
+    float b_next[B_LOADS];
+    auto load = [&] {
+        const int left = c - c0;
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l)
+            a_next[l] = a_inside && a_row + l * A_ROWS < left
+                            ? *reinterpret_cast<const float4*>(packed + (a_offset + l * A_ROWS * weight_stride))
+                            : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (int l = 0; l < B_LOADS; ++l)
+            b_next[l] = inside && b_row + l * B_ROWS < left ? source[b_offset + l * B_ROWS * hw] : 0.0f;
+        c0 += BK;
+        a_offset += BK * weight_stride;
+        b_offset += BK * hw;
+        if (c0 < c) return;
+        c0 = 0;
+        ++position;
+        aim();
+    };
+    auto store = [&](int buffer) {
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l)
+            *reinterpret_cast<float4*>(&a_tile[buffer][a_row + l * A_ROWS][a_column]) = a_next[l];
+#pragma unroll
+        for (int l = 0; l < B_LOADS; ++l) b_tile[buffer][b_row + l * B_ROWS][b_column] = b_next[l];
+    };
+
+    float sum[8][8] = {};
+    aim();
+    if (first < last) load();
+    if (first < last) store(0);
+    __syncthreads();
+    for (int step = first; step < last; ++step) {
+        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
+        const int buffer = (step - first) % 2;
+        if (step + 1 < last) load();
+        multiply(a_tile[buffer], b_tile[buffer], m_thread, n_thread, sum);
+        if (step + 1 < last) store(buffer ^ 1);
+        __syncthreads();
+    }
+    // A group of 4 columns stays within one image and is 16-byte aligned when 4 divides the plane.
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const long long column = column0 + n_thread + half * 4 * LANES_N;
+        if (PLANE4) {
+            if (column >= columns) continue;
+            float* target = out + (column / plane * k + row0 + m_thread) * plane + column % plane;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const int m = i % 4 + i / 4 * 4 * LANES_M;
+                const float* v = &sum[i][half * 4];
+                if (row0 + m_thread + m < k)
+                    *reinterpret_cast<float4*>(target + (size_t)m * plane) = make_float4(v[0], v[1], v[2], v[3]);
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                if (column + j >= columns) continue;
+                float* target = out + ((column + j) / plane * k + row0 + m_thread) * plane + (column + j) % plane;
+#pragma unroll
+                for (int i = 0; i < 8; ++i) {
+                    const int m = i % 4 + i / 4 * 4 * LANES_M;
+                    if (row0 + m_thread + m < k) target[(size_t)m * plane] = sum[i][half * 4 + j];
+                }
+            }
+        }
+    }
+}
+
+// partial [SPLIT][planes][plane], out [planes][plane]
+extern "C" __global__ void conv2d_add_partials(const float* __restrict__ partial, float* __restrict__ out, int planes,
+                                               int plane) {
+    const size_t total = (size_t)planes * plane;
+    const size_t index = (size_t)blockIdx.x * 256 + threadIdx.x;
+    if (index >= total) return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int z = 0; z < SPLIT; ++z) sum += partial[z * total + index];
+    out[index] = sum;
+}
