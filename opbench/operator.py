@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -104,9 +104,8 @@ class Operator:
         """Floating-point operations of the textbook algorithm; 0 for an operator that only moves data."""
         return 0
 
-    def reference(self, **inputs: np.ndarray) -> Any:
-        """The result in float64 from float64 inputs: an array, or a dict by output name when there are several."""
-        raise NotImplementedError(f"{type(self).__name__} defines no reference")
+    reference: ClassVar[Callable[..., Any]]
+    """Method: the result in float64 from float64 inputs by name; an array, or a dict by output name when several."""
 
     def reduction(self) -> int:
         """How many products or terms are added up into one output element."""
@@ -253,7 +252,7 @@ def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
     """Round float32 values to `dtype` as it is stored (to nearest, ties to even)."""
     if dtype != "bf16":
         return values.astype(DTYPES[dtype], copy=False)
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)  # a float64 is rounded twice; inputs are float32
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 

@@ -32,7 +32,8 @@ class Expected:
 
     inputs: Arrays
     reference: Arrays
-    magnitude: Arrays
+    magnitude: Arrays | None
+    """Scale of each element's tolerance; None where only the reference's own bits will do."""
     tolerance: Tolerance
 
 
@@ -56,7 +57,7 @@ class Prepared:
                 inputs = self.problem.make_inputs(self.seed, integers=kind == "integers")
                 exact = kind == "integers" or self.problem.tolerance(precision).exact
                 reference = self.problem.reference_outputs(inputs)
-                magnitude = {k: np.abs(v) for k, v in reference.items()} if exact else self.problem.reference_outputs(inputs, absolute=True)
+                magnitude = None if exact else self.problem.reference_outputs(inputs, absolute=True)
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
             tolerance = self.problem.tolerance(precision) if kind == "normal" else Tolerance(0.0, 0.0)
             self.expected[key] = replace(other, tolerance=tolerance)
@@ -182,8 +183,9 @@ class Session:
         return ""
 
     def _compare(self, buffer: Buffer, tensor: Tensor, expected: Expected, kind: str) -> Comparison:
-        return judge.compare(tensor.name, tensor.dtype, buffer.read(), expected.reference[tensor.name],
-                             expected.magnitude[tensor.name], expected.tolerance, "integers" if kind == "integers" else "value")
+        magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
+        return judge.compare(tensor.name, tensor.dtype, buffer.read(), expected.reference[tensor.name], magnitude,
+                             expected.tolerance, "integers" if kind == "integers" else "value")
 
     # Measure ------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from opbench.timing import TimingOptions
 from opbench.variant import Config, Variant
 
 SUITE_KEYS = {"title", "time_limit_s", "timing", "run"}
-RUN_KEYS = {"operator", "variants", "problems", "sweep", "tune", "cpu"}
+RUN_KEYS = {"operator", "variants", "problems", "sweep", "configs", "tune", "cpu"}
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,11 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterato
         raise UsageError("a [[run]] table needs operator = \"name\" (opbench list operators)")
     operator = catalog.operator(entry["operator"])
     variants = _choose_variants(catalog.variants(entry["operator"]), entry.get("variants", ["*"]), entry["operator"])
-    source = {**entry, **entry["cpu"]} if backend == "cpu" and "cpu" in entry else entry
     _require_known(entry.get("cpu", {}), {"problems", "sweep"}, "key of [run.cpu]")
-    if "cpu" in entry and backend == "cpu":
-        source = {"problems": entry["cpu"].get("problems", []), "sweep": entry["cpu"].get("sweep", {}), "tune": entry.get("tune", {})}
-    for problem in _problems(source, operator):
+    sizes = entry["cpu"] if backend == "cpu" and "cpu" in entry else entry
+    for problem in _problems(sizes, operator):
         for variant in variants:
-            configs = _choose_configs(variant, source.get("tune", {}))
+            configs = _choose_configs(variant, entry)
             fitting = [c for c in configs if variant.unmet(problem, c) is None]
             # A variant that does not fit the problem at all is shown once, with its reason.
             for config in fitting or configs[:1]:
@@ -126,8 +124,16 @@ def _choose_variants(variants: Sequence[Variant], patterns: Sequence[str], opera
     return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
 
 
-def _choose_configs(variant: Variant, tune: Mapping[str, Any]) -> list[Config]:
-    """The variant's configs whose tunables are among those that the suite names; a tunable it lacks is no limit."""
-    wanted = {key: v if isinstance(v, list) else [v] for key, v in tune.items()}
+def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:
+    """All configs, those whose tunables the entry's `tune` names, or with configs = "default" the first.
+
+    A tunable that the variant has not is no limit.
+    """
+    which = entry.get("configs", "all")
+    if which not in ("all", "default"):
+        raise UsageError(f'configs = "{which}" is not allowed; "all" or "default" (the first of each variant)')
+    if which == "default":
+        return variant.configs[:1]
+    wanted = {key: v if isinstance(v, list) else [v] for key, v in entry.get("tune", {}).items()}
     configs = [c for c in variant.configs if all(c[key] in values for key, values in wanted.items() if key in c)]
     return configs or variant.configs[:1]

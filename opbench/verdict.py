@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from opbench.backends.base import Finding
-from opbench.operator import Operator, Tolerance, from_storage
+from opbench.operator import Operator, Tolerance, from_storage, to_storage
 
 Arrays = dict[str, np.ndarray]
-CHUNK = 1 << 22
+CHUNK = 1 << 20
 """Elements compared at a time, so that a comparison of gigabytes needs little memory."""
 
 
@@ -83,48 +85,90 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and np.isfinite(value) else None
 
 
-def compare(name: str, dtype: str, out: np.ndarray, reference: np.ndarray, magnitude: np.ndarray, tolerance: Tolerance,
-            kind: str = "value") -> Comparison:
+def compare(name: str, dtype: str, out: np.ndarray, reference: np.ndarray, magnitude: np.ndarray | None,
+            tolerance: Tolerance, kind: str = "value") -> Comparison:
     """Compare one output as stored with its float64 reference; `kind` is "integers" for the exact run.
 
-    The allowance of an element is tolerance.elementwise * magnitude, plus half a unit in the last place of a
-    result stored in fewer bits.
+    An element may deviate by tolerance.elementwise * magnitude; without a magnitude only the reference's own bits,
+    rounded to the output's dtype, will do. Pieces are compared by several threads.
     """
-    flat_out, flat_ref, flat_mag = out.reshape(-1), reference.reshape(-1), magnitude.reshape(-1)
-    unwritten = _first(flat_out.view(f"u{flat_out.itemsize}") == np.array(-1, f"i{flat_out.itemsize}").view(f"u{flat_out.itemsize}"))
-    if unwritten is not None:
-        return _broken("unwritten", name, out.shape, unwritten, None, float(flat_ref[unwritten[0]]))
-    worst, worst_excess, at, outside = 0.0, 0.0, 0, 0
-    square_error = square_reference = 0.0
-    for start in range(0, flat_out.size, CHUNK):
+    flat = out.reshape(-1)
+    references = reference.reshape(-1)
+    magnitudes = None if magnitude is None else magnitude.reshape(-1)
+
+    def piece(start: int) -> _Piece:
         part = slice(start, start + CHUNK)
-        got = from_storage(flat_out[part], dtype).astype(np.float64)
-        want = flat_ref[part]
-        if tolerance.exact:
-            want = want.astype(flat_out.dtype).astype(np.float64) if dtype != "bf16" else want
-        nan = _first(~np.isfinite(got) & np.isfinite(want))
-        if nan is not None:
-            position = (start + nan[0], nan[1])
-            return _broken("nan", name, out.shape, position, float(got[nan[0]]), float(want[nan[0]]))
-        error = np.abs(got - want)
-        allowed = tolerance.elementwise * flat_mag[part]
-        excess = error - allowed
-        outside += int(np.count_nonzero(excess > 0))
-        if excess.max() > worst_excess:
-            worst_excess, at = float(excess.max()), start + int(excess.argmax())
-        relative = np.divide(error, flat_mag[part], out=np.zeros_like(error), where=flat_mag[part] > 0)
-        worst = max(worst, float(relative.max()))
-        square_error += float(error @ error)
-        square_reference += float(want @ want)
+        return _compare_piece(dtype, flat[part], references[part], None if magnitudes is None else magnitudes[part],
+                              tolerance.elementwise)
+
+    with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
+        starts = range(0, flat.size, CHUNK)
+        pieces = list(zip(starts, pool.map(piece, starts), strict=True))
+    for broken in ("unwritten", "nan"):
+        hits = [(start + getattr(p, broken)[0], getattr(p, broken)[1]) for start, p in pieces if getattr(p, broken)]
+        if hits:
+            at, count = hits[0][0], sum(n for _, n in hits)
+            got = None if broken == "unwritten" else float(from_storage(flat[at : at + 1], dtype)[0])
+            return _broken(broken, name, out.shape, (at, count), got, float(references[at]))
+    return _judge(name, dtype, out, references, magnitudes, tolerance, kind, pieces)
+
+
+def _judge(name: str, dtype: str, out: np.ndarray, reference: np.ndarray, magnitude: np.ndarray | None,
+           tolerance: Tolerance, kind: str, pieces: list[tuple[int, _Piece]]) -> Comparison:
+    """Put the pieces of one output together."""
+    square_error = sum(p.square_error for _, p in pieces)
+    square_reference = sum(p.square_reference for _, p in pieces)
     norm = float(np.sqrt(square_error / square_reference)) if square_reference > 0 else float(np.sqrt(square_error))
+    worst = max(p.worst for _, p in pieces)
+    outside = sum(p.outside for _, p in pieces)
     mismatch = None
     if outside:
-        got_at = float(from_storage(flat_out[at : at + 1], dtype)[0])
-        mismatch = Mismatch(kind, name, _index(at, out.shape), got_at, float(flat_ref[at]),
-                            float(tolerance.elementwise * flat_mag[at]), outside, out.size)
+        start, most = max(pieces, key=lambda item: item[1].excess)
+        at = start + most.at
+        got = float(from_storage(out.reshape(-1)[at : at + 1], dtype)[0])
+        allowed = 0.0 if magnitude is None else float(tolerance.elementwise * magnitude[at])
+        mismatch = Mismatch(kind, name, _index(at, out.shape), got, float(reference[at]), allowed, outside, out.size)
     elif norm > tolerance.norm and not tolerance.exact and out.size >= 64:
         mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
     return Comparison(worst, norm, mismatch)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one piece of an output showed; positions count from its start."""
+
+    unwritten: tuple[int, int] | None = None
+    nan: tuple[int, int] | None = None
+    worst: float = 0.0
+    outside: int = 0
+    excess: float = 0.0
+    at: int = 0
+    square_error: float = 0.0
+    square_reference: float = 0.0
+
+
+def _compare_piece(dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray | None, elementwise: float) -> _Piece:
+    bits = out.view(f"u{out.itemsize}")
+    if magnitude is None:
+        stored = to_storage(want, dtype)
+        if np.array_equal(bits, stored.view(bits.dtype)):
+            return _Piece(square_reference=1.0)
+        want = from_storage(stored, dtype).astype(np.float64)
+    unwritten = _first(bits == np.iinfo(bits.dtype).max)
+    if unwritten:
+        return _Piece(unwritten=unwritten)
+    got = from_storage(out, dtype).astype(np.float64)
+    nan = _first(~np.isfinite(got) & np.isfinite(want))
+    if nan:
+        return _Piece(nan=nan)
+    error = np.abs(got - want)
+    scale = np.abs(want) if magnitude is None else magnitude
+    excess = error if magnitude is None else error - elementwise * magnitude
+    outside = int(np.count_nonzero(excess > 0))
+    relative = np.divide(error, scale, out=np.zeros_like(error), where=scale > 0)
+    at = int(excess.argmax())
+    return _Piece(worst=float(relative.max()), outside=outside, excess=float(excess[at]), at=at,
+                  square_error=float(error @ error), square_reference=float(want @ want))
 
 
 def _first(mask: np.ndarray) -> tuple[int, int] | None:
@@ -145,9 +189,9 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | None:
     """Index of the first element whose bits changed, else None."""
-    if np.array_equal(before.view(np.uint8), after.view(np.uint8)):
-        return None
     view = f"u{before.itemsize}"
+    if np.array_equal(before.view(view), after.view(view)):
+        return None
     flat = int(np.argmax(before.reshape(-1).view(view) != after.reshape(-1).view(view)))
     return _index(flat, before.shape)
 

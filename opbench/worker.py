@@ -124,7 +124,8 @@ ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentF
 
 
 def _revive(answer: Message) -> OpbenchError:
-    return ERRORS.get(answer["error"], OpbenchError)(answer["message"])
+    kind = next((ERRORS[name] for name in answer["error"] if name in ERRORS), OpbenchError)
+    return kind(answer["message"])
 
 
 # Worker's side ----------------------------------------------------------------------------------------------------
@@ -147,10 +148,10 @@ def main() -> None:
                 assert server is not None
                 answer = getattr(server, request["do"])(request, pipe.send)
         except OpbenchError as error:
-            answer = {"error": type(error).__name__, "message": str(error), "fatal": isinstance(error, LaunchError)}
+            answer = {"error": [c.__name__ for c in type(error).__mro__], "message": str(error), "fatal": isinstance(error, LaunchError)}
         except Exception as error:
             traceback.print_exc()
-            answer = {"error": "OpbenchError", "message": f"{type(error).__name__}: {error}", "fatal": True}
+            answer = {"error": [], "message": f"{type(error).__name__}: {error}", "fatal": True}
         pipe.send({**answer, "final": True})
 
 

@@ -194,11 +194,18 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
         # The notes first: a cubin that is there then always has its notes.
         places.write_atomically(notes, json.dumps(record, indent=1).encode())
         places.write_atomically(cubin, code)
+    # Names come from the cubin itself: compiled in parallel, NVRTC 13.0 loses parts of ptxas's log.
+    present = kernel_names(cubin.read_bytes())
     for kernel in request.kernels:
-        if kernel not in compiled.resources:
+        if kernel not in present:
             hint = 'is it extern "C" __global__?'
-            raise CompileError(f"{name}: {unknown('kernel', kernel, compiled.resources, hint)}")
+            raise CompileError(f"{name}: {unknown('kernel', kernel, present, hint)}")
     return compiled
+
+
+def kernel_names(cubin: bytes) -> set[str]:
+    """The kernels of a cubin: each has a section `.text.NAME`."""
+    return {match.decode() for match in re.findall(rb"\.text\.([A-Za-z_]\w*)(?=\0)", cubin)}
 
 
 def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:

@@ -1,0 +1,65 @@
+"""What all charts share: the figure with its words, colours and shapes, and the limits to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from opbench import units
+from opbench.ceiling import Ceilings
+from opbench.frame import Row
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+"""Okabe and Ito's colours that stand out on white and on near-black."""
+SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
+
+
+@dataclass
+class Chart:
+    """A figure with the words that stand beside it."""
+
+    name: str
+    figure: Figure
+    title: str
+    description: str
+    points: dict[str, str] = field(default_factory=dict)
+    """Group id of each point to what it says."""
+    note: str = ""
+
+
+def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and shape of each variant, the same in every chart of an operator."""
+    return {
+        name: (COLOURS[i % len(COLOURS)], SHAPES[(i + i // len(COLOURS)) % len(SHAPES)])
+        for i, name in enumerate(variants)
+    }
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the charts of one operator draw beside its rows."""
+
+    measured: Ceilings | None
+    sheet: Ceilings | None
+    counters: Mapping[str, Mapping[str, Any]]
+    """By case."""
+    looks: Mapping[str, tuple[str, str]]
+    """Colour and shape by variant."""
+
+
+def row_sentence(row: Row) -> str:
+    """What a point says when it is pointed at."""
+    ends = (
+        f" [{units.time(row.time_low_s)}, {units.time(row.time_high_s)}]" if row.time_low_s and row.time_high_s else ""
+    )
+    rates = [text for text in (units.byte_rate(row.bytes_per_s), units.flop_rate(row.flops_per_s)) if text != "–"]
+    share = [f"{units.percent(row.roof_share)} of the measured roof"] if row.roof_share is not None else []
+    return f"{row.name}: {units.time(row.time_s)}{ends}, {', '.join([*rates, *share])}"
+
+
+def shortened(text: str, most: int = 44) -> str:
+    """Text with its middle left out when it is long."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"
