@@ -5,7 +5,7 @@
 // where     = [
 //   "(BM, BN) in ((64, 64), (128, 128), (128, 256))",
 //   "TN == (8 if BM * BN <= 128 * 128 else 16)",
-//   "(BM, BN, BK) != (128, 128, 16)",  # needs more than the 128 registers that two blocks per multiprocessor leave
+//   "(BM, BN, BK) != (128, 128, 16)",  # two blocks per multiprocessor leave 128 registers: too few
 // ]
 // requires  = ["b_order == 'col'"]
 // launch    = [
@@ -110,17 +110,17 @@ matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, 
     for (int p = 0; p < B_PASSES; ++p) store_transposed(b_tiles[buffer], BN, a_k, a_row + p * B_STEP, b_next[p]);
   };
 
-  alignas(16) float a_part[2][TM], b_part[2][TN];
-  const auto read = [&](int slot, int buffer, int i) {
+  alignas(16) float a_part[TM], b_part[TN];
+  const auto read = [&](int buffer, int i) {
 #pragma unroll
     for (int r = 0; r < TM; r += 4)
-      *reinterpret_cast<float4*>(&a_part[slot][r]) =
+      *reinterpret_cast<float4*>(&a_part[r]) =
           *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, y) + r * LANES_M]);
     // x has bit 4 clear and c * LANES_N no bit below it: each takes its part of the xor, the second at compile time.
     const int low = swizzle(i, 0) % 16, high = swizzle(i, 0) / 16 * 16;
 #pragma unroll
     for (int c = 0; c < TN; c += 4)
-      *reinterpret_cast<float4*>(&b_part[slot][c]) =
+      *reinterpret_cast<float4*>(&b_part[c]) =
           *reinterpret_cast<const float4*>(&b_tiles[buffer][i * BN + (x ^ low) + (c * LANES_N ^ high)]);
   };
 
@@ -128,7 +128,6 @@ matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, 
   fetch(k);
   stage(0);
   __syncthreads();
-  read(0, 0, 0);
   int buffer = 0;
 #pragma unroll 1
   for (int base = 0; base < k; base += BK) {
@@ -136,20 +135,16 @@ matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, 
     if (more) fetch(k - base - BK);
 #pragma unroll
     for (int i = 0; i < BK; ++i) {
-      if (i < BK - 1) {
-        read((i + 1) % 2, buffer, i + 1);
-      } else if (more) {
-        // The other buffer was last read before the previous barrier, so one barrier per tile is enough.
-        stage(buffer ^ 1);
-        __syncthreads();
-        read(0, buffer ^ 1, 0);
-      }
+      read(buffer, i);
 #pragma unroll
       for (int r = 0; r < TM; ++r)
 #pragma unroll
-        for (int c = 0; c < TN; ++c) sum[r][c] += a_part[i % 2][r] * b_part[i % 2][c];
+        for (int c = 0; c < TN; ++c) sum[r][c] += a_part[r] * b_part[c];
     }
+    // The other buffer was last read before the previous barrier, so one barrier per tile is enough.
     buffer ^= 1;
+    if (more) stage(buffer);
+    __syncthreads();
   }
 
 #pragma unroll

@@ -5,7 +5,7 @@
 // where     = [
 //   "(BM, BN) in ((64, 64), (128, 128), (128, 256), (256, 128))",
 //   "TN == (8 if BM * BN <= 128 * 128 else 16)",
-//   "(BM, BN, BK) != (128, 128, 16)",  # needs more than the 128 registers that two blocks per multiprocessor leave
+//   "(BM, BN, BK) != (128, 128, 16)",  # two blocks per multiprocessor leave 128 registers: too few
 // ]
 // requires  = ["b_order == 'row'"]
 // launch    = [
@@ -16,7 +16,8 @@
 // A warp owns a compact 64 x 32 or 64 x 64 tile, so its lanes read few distinct words of shared memory and the hardware
 // broadcasts them; 8 x 16 outputs per thread need 6 float4 reads for 128 multiply-adds. While a tile is multiplied, the
 // next one is already under way from global memory into registers and goes to the other shared buffer at the end: one
-// barrier per tile and no waiting. Registers are double-buffered likewise between two steps of k. Limit: the issue
+// barrier per tile and no waiting. Within a tile the compiler moves the shared reads of a step of k up among the
+// multiply-adds of the step before; doing that in the source as well only costs registers, and spills. Limit: the issue
 // slots of the multiply-adds themselves (about 91 % of all instructions in the loop at 128 x 256), then power. After
 // CUTLASS's SIMT SGEMM (A. Kerr et al., 2017) and S. Gray's maxas.
 
@@ -113,15 +114,15 @@ matmul_warp_tiles(const float* __restrict__ a, const float* __restrict__ b, floa
     for (int p = 0; p < B_PASSES; ++p) reinterpret_cast<float4*>(b_tiles[buffer])[tid + p * THREADS] = b_next[p];
   };
 
-  alignas(16) float a_part[2][TM], b_part[2][TN];
-  const auto read = [&](int slot, int buffer, int i) {
+  alignas(16) float a_part[TM], b_part[TN];
+  const auto read = [&](int buffer, int i) {
 #pragma unroll
     for (int r = 0; r < TM; r += 4)
-      *reinterpret_cast<float4*>(&a_part[slot][r]) =
+      *reinterpret_cast<float4*>(&a_part[r]) =
           *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, y) + r * LANES_M]);
 #pragma unroll
     for (int c = 0; c < TN; c += 4)
-      *reinterpret_cast<float4*>(&b_part[slot][c]) =
+      *reinterpret_cast<float4*>(&b_part[c]) =
           *reinterpret_cast<const float4*>(&b_tiles[buffer][i * BN + x + c * LANES_N]);
   };
 
@@ -129,7 +130,6 @@ matmul_warp_tiles(const float* __restrict__ a, const float* __restrict__ b, floa
   fetch(k);
   stage(0);
   __syncthreads();
-  read(0, 0, 0);
   int buffer = 0;
 #pragma unroll 1
   for (int base = 0; base < k; base += BK) {
@@ -137,20 +137,16 @@ matmul_warp_tiles(const float* __restrict__ a, const float* __restrict__ b, floa
     if (more) fetch(k - base - BK);
 #pragma unroll
     for (int i = 0; i < BK; ++i) {
-      if (i < BK - 1) {
-        read((i + 1) % 2, buffer, i + 1);
-      } else if (more) {
-        // The other buffer was last read before the previous barrier, so one barrier per tile is enough.
-        stage(buffer ^ 1);
-        __syncthreads();
-        read(0, buffer ^ 1, 0);
-      }
+      read(buffer, i);
 #pragma unroll
       for (int r = 0; r < TM; ++r)
 #pragma unroll
-        for (int c = 0; c < TN; ++c) sum[r][c] += a_part[i % 2][r] * b_part[i % 2][c];
+        for (int c = 0; c < TN; ++c) sum[r][c] += a_part[r] * b_part[c];
     }
+    // The other buffer was last read before the previous barrier, so one barrier per tile is enough.
     buffer ^= 1;
+    if (more) stage(buffer);
+    __syncthreads();
   }
 
 #pragma unroll
