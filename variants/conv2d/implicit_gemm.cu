@@ -11,7 +11,7 @@
 // The im2col matrix is never written: each thread owns one output pixel (a column) and fetches its image elements while
 // the tiles are filled. The loop runs filter positions outside and channels inside, so that address and border check of
 // a thread change once per filter position and an element costs one add; no division is left in the loop. The weights
-// are transposed beforehand (1 to 2 % of the time) for 16-byte loads without a transposing store. One step is
+// are transposed beforehand (k*c*r*s moves, little work) for 16-byte loads without a transposing store. One step is
 // prefetched into registers while the other is multiplied. Limited by the multiply-add rate and the shared loads that
 // feed it (4 per 64), and by idle SMs when k * n * p * q makes few tiles; with c below BK part of each step is zeros.
 // Idea: Chetlur et al., cuDNN (2014); tiling after CUTLASS, "implicit GEMM convolution".
