@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +62,7 @@ def attainable(ceilings: Ceilings, flops: int, nbytes: int, precision: str = "f3
 def best_time(
     ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32"
 ) -> tuple[float, Bound] | None:
-    """The time that the roofs allow from a cold cache, and the roof that sets it; None when a needed roof is unknown."""
+    """The time that the roofs allow from a cold cache, and the one that sets it; None when one needed is unknown."""
     bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
     if not bandwidth or (flops and not rate) or not (flops or compulsory_bytes):
         return None
@@ -92,26 +93,29 @@ def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
     return max(rates, default=None)
 
 
-def _sheet(gpu: str, origin: str, fp32: float, dram: float, tf32: float, half: float, l2_mib: int) -> Ceilings:
-    matrix = {"tf32": tf32 * 1e12, "bf16": half * 1e12, "f16": half * 1e12}
+def _sheet(gpu: str, origin: str, tflops: tuple[float, float, float], dram_gb: float, l2_mib: int) -> Ceilings:
+    """A datasheet's figures; `tflops` are fp32, tf32, and bf16 or f16."""
+    fp32, tf32, half = (rate * 1e12 for rate in tflops)
     return Ceilings(
         gpu=gpu,
         source="datasheet",
         origin=origin,
-        fp32_flops_per_s=fp32 * 1e12,
-        dram_bytes_per_s=dram * 1e9,
-        matrix_flops_per_s=matrix,
+        fp32_flops_per_s=fp32,
+        dram_bytes_per_s=dram_gb * 1e9,
+        matrix_flops_per_s={"tf32": tf32, "bf16": half, "f16": half},
         l2_bytes=l2_mib << 20,
     )
 
 
+GA102, ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
+
 DATASHEET = {
-    "a100": _sheet("A100 80GB SXM", "NVIDIA A100 Tensor Core GPU datasheet", 19.5, 2039, 156, 312, 40),
-    "h100": _sheet("H100 SXM", "NVIDIA H100 Tensor Core GPU datasheet", 67, 3350, 494.5, 989.5, 50),
-    "h200": _sheet("H200", "NVIDIA H200 Tensor Core GPU datasheet", 67, 4800, 494.5, 989.5, 50),
-    "l4": _sheet("L4", "NVIDIA L4 Tensor Core GPU datasheet", 30.3, 300, 60, 121, 48),
-    "rtx3080": _sheet("GeForce RTX 3080", "NVIDIA Ampere GA102 GPU Architecture whitepaper", 29.8, 760, 29.8, 59.5, 5),
-    "rtx4090": _sheet("GeForce RTX 4090", "NVIDIA Ada GPU Architecture whitepaper", 82.6, 1008, 82.6, 165.2, 72),
+    "a100": _sheet("A100 80GB SXM", "NVIDIA A100 Tensor Core GPU datasheet", (19.5, 156, 312), 2039, 40),
+    "h100": _sheet("H100 SXM", "NVIDIA H100 Tensor Core GPU datasheet", (67, 494.5, 989.5), 3350, 50),
+    "h200": _sheet("H200", "NVIDIA H200 Tensor Core GPU datasheet", (67, 494.5, 989.5), 4800, 50),
+    "l4": _sheet("L4", "NVIDIA L4 Tensor Core GPU datasheet", (30.3, 60, 121), 300, 48),
+    "rtx3080": _sheet("GeForce RTX 3080", GA102, (29.8, 29.8, 59.5), 760, 5),
+    "rtx4090": _sheet("GeForce RTX 4090", ADA, (82.6, 82.6, 165.2), 1008, 72),
 }
 """Dense vendor figures at boost clock; nothing reaches them, which is why ceilings are measured."""
 
@@ -124,7 +128,7 @@ def datasheet(gpu: str) -> Ceilings | None:
     words = re.findall(r"[a-z0-9]+", gpu.lower())
     if _OTHER_BOARDS & set(words):
         return None
-    candidates = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
+    candidates = {*words, *(a + b for a, b in itertools.pairwise(words))}
     return next((sheet for key, sheet in DATASHEET.items() if key in candidates), None)
 
 

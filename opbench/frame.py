@@ -104,7 +104,9 @@ def rows_of_frame(table: pandas.DataFrame) -> list[Row]:
     """The rows that a frame was made of, or what a user left of them."""
     found = []
     for record in table.to_dict("records"):
-        values = {str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in record.items()}
+        values: dict[str, Any] = {
+            str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in record.items()
+        }
         found.append(Row(**{k: v for k, v in values.items() if k in COLUMNS}))
     return found
 

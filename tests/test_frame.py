@@ -60,8 +60,17 @@ def test_precision_classes_are_ranked_apart() -> None:
 
 
 def test_resources_are_the_worst_of_all_kernels() -> None:
-    kernels = {"a": {"registers": 40, "shared_bytes": 100, "dynamic_shared_bytes": 28, "local_bytes": 0, "occupancy": 0.5, "limiter": "registers"},
-               "b": {"registers": 90, "shared_bytes": 0, "local_bytes": 16, "occupancy": 0.25, "limiter": "shared memory"}}  # fmt: skip
+    kernels = {
+        "a": {
+            "registers": 40,
+            "shared_bytes": 100,
+            "dynamic_shared_bytes": 28,
+            "local_bytes": 0,
+            "occupancy": 0.5,
+            "limiter": "registers",
+        },
+        "b": {"registers": 90, "shared_bytes": 0, "local_bytes": 16, "occupancy": 0.25, "limiter": "shared memory"},
+    }
     row = rows(run([result("two_pass", 1.0, resources=kernels)]))[0]
     assert (row.registers, row.shared_bytes, row.local_bytes, row.occupancy, row.limiter) == (
         90,

@@ -17,7 +17,7 @@ from opbench.report.terminal import print_table
 from opbench.results import Run
 
 if TYPE_CHECKING:
-    from opbench.report.figures import Chart
+    from opbench.report.chart import Chart
 
 CHARTS_OF_OPERATOR = 3
 CHARTS = 12
@@ -63,17 +63,19 @@ def _charts(
     run: Run, parts: Sequence[Section], measured: Ceilings | None, sheet: Ceilings | None
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
-    from opbench.report.figures import ladder, look, performance
+    from opbench.report.chart import Scene, look
+    from opbench.report.figures import ladder, performance
 
     charts: dict[tuple[str, str], Chart] = {}
     wanted = {(part.operator, part.problem) for part in _to_draw([part for part in parts if part.groups])}
     for operator in dict.fromkeys(part.operator for part in parts):
         own = [part for part in parts if part.operator == operator]
         looks = look(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
+        scene = Scene(measured, sheet, run.counters, looks)
         for number, part in enumerate(own):
             if (operator, part.problem) in wanted:
                 name = f"{file_name(operator)}-{number + 1}"
-                chart = performance(part, name, measured, sheet, run.counters, looks)
+                chart = performance(part, name, scene)
                 if chart is not None:
                     charts[operator, part.problem] = chart
         over = ladder(operator, own, f"{file_name(operator)}-problems", looks) if len(charts) < CHARTS else None

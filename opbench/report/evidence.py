@@ -7,23 +7,41 @@ from typing import Any
 
 from opbench import units
 from opbench.ceiling import Ceilings
-from opbench.frame import Row
 from opbench.report.sections import Section
 
-COUNTERS = {
-    "time_s": ("time under the profiler", units.time), "dram_bytes": ("DRAM", lambda v: units.si(v, "B")),
-    "l2_bytes": ("L2", lambda v: units.si(v, "B")), "l1_bytes": ("L1", lambda v: units.si(v, "B")),
-    "flops": ("FLOPs", lambda v: units.si(v, "FLOP")), "achieved_occupancy": ("achieved occupancy", units.percent),
-    "sectors_per_request_load": ("sectors per load", lambda v: f"{v:.3g}"),
-    "sectors_per_request_store": ("sectors per store", lambda v: f"{v:.3g}"),
-    "bytes_per_sector_load": ("bytes used per loaded sector", lambda v: f"{v:.3g}"),
-    "bank_conflicts_load": ("conflicts, shared loads", lambda v: f"{v:,.0f}"), "bank_conflicts_store": ("stores", lambda v: f"{v:,.0f}"),
-}  # fmt: skip
+Show = Callable[[float | None], str]
 
 
-def _counters(context: Context, part: Section) -> dict[str, Any] | None:
+def _in(unit: str) -> Show:
+    return lambda value: units.si(value, unit)
+
+
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+COUNTERS: dict[str, tuple[str, Show]] = {
+    "time_s": ("profiled time", units.time),
+    "dram_bytes": ("DRAM", _in("B")),
+    "l2_bytes": ("L2", _in("B")),
+    "l1_bytes": ("L1", _in("B")),
+    "flops": ("FLOPs", _in("FLOP")),
+    "achieved_occupancy": ("achieved occupancy", units.percent),
+    "sectors_per_request_load": ("sectors per load", _figure),
+    "sectors_per_request_store": ("sectors per store", _figure),
+    "bytes_per_sector_load": ("bytes used of a 32 B sector", _figure),
+    "bank_conflicts_load": ("bank conflicts, loads", _count),
+    "bank_conflicts_store": ("bank conflicts, stores", _count),
+}
+
+
+def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     """The hardware counters of a section's cases, columns that nobody counted left out."""
-    counted = [(row, context.run.counters[row.case]) for row in part.rows if row.case in context.run.counters]
+    counted = [(row, counters[row.case]) for row in part.rows if row.case in counters]
     keys = [key for key in COUNTERS if any(isinstance(values.get(key), (int, float)) for _, values in counted)]
     if not keys:
         return None
@@ -38,7 +56,7 @@ def _counters(context: Context, part: Section) -> dict[str, Any] | None:
         ]
         body.append([row.name, *cells, excess, _main_stall(values)])
     return {
-        "head": ["variant", *(COUNTERS[key][0] for key in keys), "DRAM over compulsory", "main stall"],
+        "head": ["variant", *(COUNTERS[key][0] for key in keys), "DRAM ÷ compulsory", "main stall"],
         "body": body,
     }
 
@@ -52,18 +70,20 @@ def _main_stall(values: Mapping[str, Any]) -> str:
     return f"{reason.replace('_', ' ')} {units.percent(shares[reason])}"
 
 
-LIMITS = (
-    ("dram_bytes_per_s", "DRAM, reads and writes", units.byte_rate), ("l2_bytes_per_s", "L2 cache, reads", units.byte_rate),
-    ("fp32_flops_per_s", "fp32 units, multiply-add", units.flop_rate), ("launch_floor_s", "an empty kernel", units.time),
-    ("sm_clock_hz", "multiprocessor clock", lambda v: units.si(v, "Hz")), ("l2_bytes", "size of the L2 cache", lambda v: units.si(v, "B")),
-)  # fmt: skip
+LIMITS: tuple[tuple[str, str, Show], ...] = (
+    ("dram_bytes_per_s", "DRAM, reads and writes", units.byte_rate),
+    ("l2_bytes_per_s", "L2 cache, reads", units.byte_rate),
+    ("fp32_flops_per_s", "fp32 units, multiply-add", units.flop_rate),
+    ("launch_floor_s", "an empty kernel", units.time),
+    ("sm_clock_hz", "multiprocessor clock", _in("Hz")),
+    ("l2_bytes", "size of the L2 cache", _in("B")),
+)
 
 
-def _ceilings(context: Context) -> dict[str, Any]:
+def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, Any]:
     """Each limit as measured, as the datasheet has it, and how it was found."""
-    used = context.measured or context.predicting
-    sheet = context.sheet if used is None or used.source == "measured" else used
     measured = used if used is not None and used.source == "measured" else None
+    sheet = used if used is not None and measured is None else sheet
     body = []
     for key, label, show in LIMITS:
         ours, theirs = getattr(measured, key, None), getattr(sheet, key, None)
@@ -78,5 +98,3 @@ def _ceilings(context: Context) -> dict[str, Any]:
         "origin": sheet.origin if sheet else "",
         "measured": measured is not None,
     }
-
-

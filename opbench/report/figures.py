@@ -1,42 +1,34 @@
-"""Charts of a report: a roofline, bars of bandwidth, and a ladder over problems."""
+"""Charts of a report: bars of bandwidth, a ladder over problems, and which chart a section gets."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter
 
 from opbench import units
 from opbench.ceiling import Ceilings
 from opbench.frame import Row
+from opbench.report.chart import Chart, Scene, row_sentence, shortened
+from opbench.report.roofline import roofline
 from opbench.report.sections import Section, best_configs
-from opbench.report.svg import INK, MUTED, PAPER, spread
+from opbench.report.svg import INK, MUTED, spread
 from opbench.report.terminal import arithmetic_heavy
 
 BARS = 24
 
 
-
-def performance(
-    section: Section,
-    name: str,
-    measured: Ceilings | None,
-    sheet: Ceilings | None,
-    counters: Counters,
-    looks: Mapping[str, tuple[str, str]],
-) -> Chart | None:
+def performance(section: Section, name: str, scene: Scene) -> Chart | None:
     """A section's chart: bars of bandwidth for an operator without FLOPs, else its roofline; None without times."""
     rows = [row for group in section.groups for row, _ in (group.rest or group.rows)]
     if not rows:
         return None
     if section.moves_data_only:
-        return _bars(section, name, best_configs(sorted(rows, key=_time)), measured, sheet, looks)
-    return _roofline(section, name, sorted(rows, key=_time), measured, sheet, counters, looks)
+        return _bars(section, name, best_configs(sorted(rows, key=_time)), scene)
+    return roofline(section, name, sorted(rows, key=_time), scene)
 
 
 def _time(row: Row) -> float:
@@ -46,24 +38,17 @@ def _time(row: Row) -> float:
 # Bars -------------------------------------------------------------------------------------------------------------
 
 
-def _bars(
-    section: Section,
-    name: str,
-    rows: list[Row],
-    measured: Ceilings | None,
-    sheet: Ceilings | None,
-    looks: Mapping[str, tuple[str, str]],
-) -> Chart:
+def _bars(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
     shown = rows[:BARS]
     height = 1.1 + 0.3 * len(shown)
     figure = Figure(figsize=(8.0, height))
     left = 0.03 + 0.0098 * max(len(shortened(row.name, 30)) for row in shown)
     axes = figure.add_axes((left, 0.55 / height, 0.81 - left, 1 - 1.0 / height))
-    limits = [(c.dram_bytes_per_s or 0.0) / 1e9 for c in (measured, sheet) if c]
+    limits = [(c.dram_bytes_per_s or 0.0) / 1e9 for c in (scene.measured, scene.sheet) if c]
     right = 1.03 * max([*limits, *((r.bytes_per_s or 0) / 1e9 for r in shown)])
     points = {}
     for i, row in enumerate(shown):
-        _draw_bar(axes, i, row, looks[row.variant][0], f"p{i}")
+        _draw_bar(axes, i, row, scene.looks[row.variant][0], f"p{i}")
         points[f"p{i}"] = row_sentence(row)
     axes.set_xlim(0, right)
     axes.set_ylim(len(shown) - 0.4, -0.6)
@@ -71,14 +56,15 @@ def _bars(
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("compulsory bytes over time (GB/s)")
     axes.grid(True, axis="x")
-    _bandwidth_limit(axes, sheet, "datasheet", dashed=True)
-    _bandwidth_limit(axes, measured, "measured copy", dashed=False)
+    _bandwidth_limit(axes, scene.sheet, "datasheet", dashed=True)
+    _bandwidth_limit(axes, scene.measured, "measured copy", dashed=False)
     note = f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else ""
     return Chart(
         name,
         figure,
         f"Bandwidth of {section.operator}{section.problem}",
-        f"Bars of GB/s for {len(shown)} variants; fastest {row_sentence(shown[0])}. The table above holds the same numbers.",
+        f"Bars of GB/s for {len(shown)} variants; fastest {row_sentence(shown[0])}. "
+        "The table above holds the same numbers.",
         points,
         note,
     )

@@ -28,8 +28,8 @@ def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: 
     if not measured:
         lines += _untimed(rungs)
     lines += [
-        "Every rung is one file of this folder; its header says how it is tuned and launched, the comment below the header why it "
-        "is faster and what limits it.",
+        "Every rung is one file of this folder; its header says how it is tuned and launched, the comment below "
+        "the header why it is faster and what limits it.",
         "",
         f"*Written by `opbench ladder`. Repeat it: `opbench run {_suite(runs)}`.*",
     ]
@@ -57,8 +57,8 @@ def _introduction(operator: str, rungs: Sequence[Variant]) -> str:
     libraries = [v for v in rungs if v.is_library]
     beside = f", beside {', '.join(f'`{v.name}`' for v in libraries)} from a library" if libraries else ""
     return (
-        f"{len(own)} ways to write `{operator}`, from the plainest to the fastest{beside}. A rung keeps what the one it builds on "
-        "does and changes one mechanism."
+        f"{len(own)} ways to write `{operator}`, from the plainest to the fastest{beside}. A rung keeps what the "
+        "one it builds on does and changes one mechanism."
     )
 
 

@@ -18,7 +18,8 @@ from opbench.ceiling import Ceilings
 from opbench.frame import Row
 from opbench.report import sentences
 from opbench.report.advice import advice
-from opbench.report.figures import Chart
+from opbench.report.chart import Chart
+from opbench.report.evidence import ceilings_table, counters_table
 from opbench.report.sections import Section, same_reason
 from opbench.report.svg import sparkline, to_svg
 from opbench.report.terminal import error, rate
@@ -74,7 +75,7 @@ def render(context: Context, parts: Sequence[Section]) -> str:
         timed=context.timed,
         overview=[_overview(context, part, i) for i, part in enumerate(parts)],
         operators=_operators(context, parts),
-        ceilings=_ceilings(context),
+        ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         environment=_flat(run.header.get("environment") or {}),
         timing=_flat(run.header.get("timing") or {}),
         commands=_commands(run, parts),
@@ -153,15 +154,14 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
     key = (part.operator, part.problem)
     chart = context.charts.get(key)
     first = part.rows[0]
+    flops = units.si(first.flops, "FLOP") if first.flops else "no FLOPs"
     return {
         "anchor": f"s{index}",
         "problem": part.problem,
         "operator": part.operator,
         "verdict": sentences.verdict(part, context.measured, context.predicting),
         "next": _next(context, part),
-        "work": f"{work(first.flops, 'FLOP')}{'s' if not first.flops else ''}, {units.si(first.compulsory_bytes, 'B')} compulsory".replace(
-            "nones", "no FLOPs"
-        ),
+        "work": f"{flops}, {units.si(first.compulsory_bytes, 'B')} compulsory",
         "groups": [_group(context, part, g.precision, g.rows, g.rest) for g in part.groups],
         "unmeasured": [_cells(context, row, "") for row in part.unmeasured],
         "fallen": [
@@ -170,7 +170,7 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
         ],
         "chart": _chart(chart, f"c{index}") if chart else None,
         "undrawn": key in context.undrawn,
-        "counters": _counters(context, part),
+        "counters": counters_table(part, context.run.counters),
         "library": any(r.library and r.ranked for r in part.rows),
     }
 

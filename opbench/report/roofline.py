@@ -20,28 +20,18 @@ from opbench.report.svg import INK, MUTED, PAPER, spread
 LABELLED = 16
 
 
-
-def _roofline(
-    section: Section,
-    name: str,
-    rows: list[Row],
-    measured: Ceilings | None,
-    sheet: Ceilings | None,
-    counters: Counters,
-    looks: Mapping[str, tuple[str, str]],
-) -> Chart:
+def roofline(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
+    """Every row (fastest first) under the measured and the datasheet's roof; each variant's best is named."""
     figure = Figure(figsize=(8.0, 4.7))
     axes = figure.add_axes((0.105, 0.125, 0.875, 0.845))
     best, points = best_configs(rows), dict[str, str]()
-    shares = [(row, found) for row in best if (found := _counted(row, counters.get(row.case))) is not None]
-    roofs = [c for c in (measured, sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
-    _frame_roofline(axes, rows, [x for _, (x, _) in shares], roofs)
+    counted = {row.case: x for row in best if (x := _counted(row, scene.counters.get(row.case))) is not None}
+    roofs = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
+    _frame_roofline(axes, rows, list(counted.values()), roofs)
     for ceilings in reversed(roofs):
         _draw_roof(
             axes,
             ceilings,
-            "measured" if ceilings is measured else "datasheet",
-            dashed=ceilings is not measured,
             main=ceilings is roofs[0],
             points_at=_intensity(best[0]),
         )
@@ -49,20 +39,18 @@ def _roofline(
     chosen = {row.case for row in best}
     others = [row for row in rows if row.case not in chosen]
     for row in others:
-        axes.plot([_intensity(row)], [row.flops_per_s], ".", color=looks[row.variant][0], markersize=3.5, alpha=0.55)
+        axes.plot(_intensity(row), _rate(row), ".", color=scene.looks[row.variant][0], markersize=3.5, alpha=0.55)
     for i, row in enumerate(best):
-        _draw_point(axes, row, f"p{i}", looks[row.variant])
+        _draw_point(axes, row, f"p{i}", scene.looks[row.variant])
         points[f"p{i}"] = row_sentence(row)
-    for i, (row, (x, y)) in enumerate(shares):
-        colour, shape = looks[row.variant]
-        axes.plot([_intensity(row), x], [row.flops_per_s, y], "-", color=colour, linewidth=1.0, alpha=0.7)
-        axes.plot([x], [y], shape, color=colour, fillstyle="none", markersize=7, gid=f"q{i}")
-        points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {x:.3g} FLOP/B"
+        if row.case in counted:
+            _draw_counted(axes, row, counted[row.case], f"q{i}", scene.looks[row.variant])
+            points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {counted[row.case]:.3g} FLOP/B"
     _label_points(figure, axes, best[:LABELLED], section.winner, roofs)
     extra = f" Only the fastest {LABELLED} of {len(best)} variants are labelled." if len(best) > LABELLED else ""
     note = (
         "Filled: arithmetic intensity from compulsory bytes. "
-        + ("Open: from the DRAM traffic that the counters saw. " if shares else "")
+        + ("Open: from the DRAM traffic that the counters saw. " if counted else "")
         + ("Small dots: other configs. " if others else "")
         + extra
     ).strip()
@@ -81,12 +69,14 @@ def _intensity(row: Row) -> float:
     return (row.flops or 0) / (row.compulsory_bytes or 1)
 
 
-def _counted(row: Row, counters: Mapping[str, Any] | None) -> tuple[float, float] | None:
-    """Intensity and rate by counted DRAM traffic; None when it was not counted."""
+def _rate(row: Row) -> float:
+    return row.flops_per_s or 1.0
+
+
+def _counted(row: Row, counters: Mapping[str, Any] | None) -> float | None:
+    """Intensity by counted DRAM traffic; None when it was not counted."""
     dram = (counters or {}).get("dram_bytes")
-    if not dram or not row.flops or not row.flops_per_s:
-        return None
-    return row.flops / float(dram), row.flops_per_s
+    return row.flops / float(dram) if dram and row.flops else None
 
 
 def _frame_roofline(axes: Axes, rows: Sequence[Row], counted: Sequence[float], roofs: Sequence[Ceilings]) -> None:
@@ -115,58 +105,46 @@ def _roof(ceilings: Ceilings, intensity: float) -> float:
     return min(ceilings.fp32_flops_per_s or math.inf, intensity * (ceilings.dram_bytes_per_s or math.inf))
 
 
-def _draw_roof(axes: Axes, ceilings: Ceilings, source: str, *, dashed: bool, main: bool, points_at: float) -> None:
+def _draw_roof(axes: Axes, ceilings: Ceilings, *, main: bool, points_at: float) -> None:
     """One GPU's roof with its name, on the side of the ridge where no point's label is; `main` also names its slope."""
     left, right = axes.get_xlim()
     top = ceilings.fp32_flops_per_s or 1.0
     ridge = top / (ceilings.dram_bytes_per_s or 1.0)
     x = [left, ridge, right]
-    colour, line = (MUTED, (0, (4, 3))) if dashed else (INK, "-")
-    axes.plot(
-        x, [_roof(ceilings, v) for v in x], linestyle=line, color=colour, linewidth=1.1 if dashed else 1.8, zorder=1.5
+    axes.plot(x, [_roof(ceilings, v) for v in x], zorder=1.5, **_line(ceilings))
+    colour = _line(ceilings)["color"]
+    _label_flat(
+        axes, f"{ceilings.source} fp32 {units.flop_rate(top)}", top, ridge if points_at > ridge else None, colour
     )
-    words: dict[str, Any] = {"color": colour, "fontsize": 8.5, "parse_math": False}
-    _label_flat(axes, f"{source} fp32 {units.flop_rate(top)}", top, ridge, points_at, words)
     if not main:
         return
-    axes.plot([ridge], [top], "o", color=colour, markersize=4, fillstyle="none", zorder=1.6)
-    axes.annotate(
-        f"ridge {ridge:.3g} FLOP/B",
-        (ridge, top),
-        xytext=(3, -12),
-        textcoords="offset points",
-        ha="left",
-        color=MUTED,
-        fontsize=8,
-        parse_math=False,
-    )
+    axes.plot(ridge, top, "o", color=colour, markersize=4, fillstyle="none", zorder=1.6)
+    axes.annotate(f"ridge {ridge:.3g} FLOP/B", (ridge, top), xytext=(3, -12), color=MUTED, **OFFSET)
     at = math.sqrt(left * ridge)
     behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
-    axes.text(
-        at,
-        _roof(ceilings, at) * 1.14,
-        f"{source} DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}",
-        ha="center",
-        va="bottom",
-        rotation=_slope(axes),
-        rotation_mode="anchor",
-        bbox=behind,
-        **words,
+    words = f"{ceilings.source} DRAM {units.byte_rate(ceilings.dram_bytes_per_s)}"
+    label = axes.text(
+        at, _roof(ceilings, at) * 1.14, words, ha="center", va="bottom", color=colour, fontsize=8.5, bbox=behind
     )
+    label.set(rotation=_slope(axes), rotation_mode="anchor", parse_math=False)
 
 
-def _label_flat(axes: Axes, text: str, rate: float, ridge: float, points_at: float, words: Mapping[str, Any]) -> None:
-    """Name a flat roof above its line: left where the points lie right of the ridge, else at the right end."""
-    beside = points_at > ridge
-    x = ridge * 1.12 if beside else axes.get_xlim()[1]
-    axes.annotate(
-        text,
-        (x, rate),
-        xytext=(0 if beside else -4, 3),
-        textcoords="offset points",
-        ha="left" if beside else "right",
-        **words,
-    )
+OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5, "parse_math": False}
+
+
+def _line(ceilings: Ceilings) -> dict[str, Any]:
+    """Measured limits are solid, a datasheet's dashed."""
+    if ceilings.source == "measured":
+        return {"linestyle": "-", "color": INK, "linewidth": 1.8}
+    return {"linestyle": (0, (4, 3)), "color": MUTED, "linewidth": 1.1}
+
+
+def _label_flat(axes: Axes, text: str, rate: float, ridge: float | None, colour: str) -> None:
+    """Name a flat roof above its line: beside its ridge when that is given, else at the right end."""
+    if ridge is not None:
+        axes.annotate(text, (ridge * 1.12, rate), xytext=(0, 3), ha="left", color=colour, **OFFSET)
+    else:
+        axes.annotate(text, (axes.get_xlim()[1], rate), xytext=(-4, 3), ha="right", color=colour, **OFFSET)
 
 
 def _draw_matrix_roofs(axes: Axes, ceilings: Sequence[Ceilings], rows: Sequence[Row], points_at: float) -> None:
@@ -175,23 +153,11 @@ def _draw_matrix_roofs(axes: Axes, ceilings: Sequence[Ceilings], rows: Sequence[
         known = next((c for c in ceilings if c.matrix_flops_per_s.get(precision)), None)
         if known is None:
             continue
-        rate, dashed = known.matrix_flops_per_s[precision], known.source == "datasheet"
+        rate = known.matrix_flops_per_s[precision]
         ridge = rate / (known.dram_bytes_per_s or 1.0)
-        axes.plot(
-            [ridge, axes.get_xlim()[1]],
-            [rate, rate],
-            linestyle=(0, (4, 3)) if dashed else "-",
-            color=MUTED,
-            linewidth=1.1,
-        )
-        _label_flat(
-            axes,
-            f"{known.source} {precision} {units.flop_rate(rate)}",
-            rate,
-            ridge,
-            points_at,
-            {"color": MUTED, "fontsize": 8.5, "parse_math": False},
-        )
+        axes.plot([ridge, axes.get_xlim()[1]], [rate, rate], **{**_line(known), "linewidth": 1.1})
+        text = f"{known.source} {precision} {units.flop_rate(rate)}"
+        _label_flat(axes, text, rate, ridge if points_at > ridge else None, MUTED)
 
 
 def _slope(axes: Axes) -> float:
@@ -202,10 +168,16 @@ def _slope(axes: Axes) -> float:
 
 
 def _draw_point(axes: Axes, row: Row, gid: str, style: tuple[str, str]) -> None:
-    x, rate = _intensity(row), row.flops_per_s or 1.0
+    x, rate = _intensity(row), _rate(row)
     if row.time_low_s and row.time_high_s and row.flops:
         axes.plot([x, x], [row.flops / row.time_high_s, row.flops / row.time_low_s], "-", color=style[0], linewidth=1.4)
-    axes.plot([x], [rate], style[1], color=style[0], markersize=7.5, gid=gid, zorder=3)
+    axes.plot(x, rate, style[1], color=style[0], markersize=7.5, gid=gid, zorder=3)
+
+
+def _draw_counted(axes: Axes, row: Row, x: float, gid: str, style: tuple[str, str]) -> None:
+    """An open point where the counted traffic puts the row, joined to the filled one."""
+    axes.plot([_intensity(row), x], [_rate(row), _rate(row)], "-", color=style[0], linewidth=1.0, alpha=0.7)
+    axes.plot(x, _rate(row), style[1], color=style[0], fillstyle="none", markersize=7, gid=gid)
 
 
 def _label_points(
@@ -216,7 +188,7 @@ def _label_points(
     gap = 10.5 / 72 * figure.dpi
     flat = [float(axes.transData.transform((1.0, _roof(c, _intensity(rows[0]))))[1]) for c in roofs]
     under = min(flat, default=box.y1)
-    found = sorted((float(axes.transData.transform((1.0, row.flops_per_s or 1.0))[1]), row.name, row) for row in rows)
+    found = sorted((float(axes.transData.transform((1.0, _rate(row)))[1]), row.name, row) for row in rows)
     below = [item for item in found if item[0] <= under]
     above = found[len(below) :]
     heights = spread([y for y, _, _ in below], gap, box.y0 + gap / 2, min(box.y1, under) - 0.65 * gap)
@@ -228,7 +200,7 @@ def _label_points(
 def _label_point(figure: Figure, axes: Axes, row: Row, height: float, bold: bool) -> None:
     """One name at a height in pixels, with its line."""
     point = 1 / 72 * figure.dpi
-    x_pixels, y_pixels = axes.transData.transform((_intensity(row), row.flops_per_s or 1.0))
+    x_pixels, y_pixels = axes.transData.transform((_intensity(row), _rate(row)))
     to_data = axes.transData.inverted()
     (x0, y0), (x, y) = (
         to_data.transform((x_pixels + 6 * point, y_pixels)),
@@ -247,5 +219,3 @@ def _label_point(figure: Figure, axes: Axes, row: Row, height: float, bold: bool
         parse_math=False,
         fontweight="bold" if bold else "normal",
     )
-
-

@@ -45,7 +45,8 @@ def incomplete(run: Run) -> str:
         return ""
     total = run.header.get("cases")
     of = f" of {total}" if isinstance(total, int) else ""
-    return f"This run did not finish: it holds {len(run.results)}{of} cases. Complete it with the same command and --resume."
+    held = f"it holds {len(run.results)}{of} cases"
+    return f"This run did not finish: {held}. Complete it with the same command and --resume."
 
 
 def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | None) -> list[str]:
@@ -176,8 +177,8 @@ def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
     if winner is None or not winner.time_s or not floor or winner.time_s >= FLOOR_FACTOR * floor:
         return ""
     return (
-        f"{units.time(winner.time_s)} is within {FLOOR_FACTOR}× of an empty kernel's {units.time(floor)}: the launch weighs "
-        "as much as the kernel; fuse, batch or use a CUDA graph."
+        f"{units.time(winner.time_s)} is within {FLOOR_FACTOR}× of an empty kernel's {units.time(floor)}: the launch "
+        "weighs as much as the kernel; fuse, batch or use a CUDA graph."
     )
 
 
@@ -189,8 +190,8 @@ def _above_roof(section: Section) -> str:
         return ""
     names = listed([code(row.name) for row in above[:4]])
     return (
-        f"Above 100 % of the roof: {names}. FLOPs are counted by the textbook algorithm and bytes as if all came from DRAM; "
-        "a faster algorithm, tensor cores or data left in the L2 cache can pass that."
+        f"Above 100 % of the roof: {names}. FLOPs are counted by the textbook algorithm and bytes as if all came "
+        "from DRAM; a faster algorithm, tensor cores or data left in the L2 cache can pass that."
     )
 
 

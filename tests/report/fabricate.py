@@ -10,10 +10,15 @@ from opbench.results import Result, Run
 from opbench.timing import Measurement, Warn
 
 CEILINGS: dict[str, Any] = {
-    "gpu": "NVIDIA H200", "source": "measured", "dram_bytes_per_s": 4.0e12, "l2_bytes_per_s": 9.5e12, "fp32_flops_per_s": 50e12,
-    "launch_floor_s": 2.1e-6, "l2_bytes": 60 << 20,
+    "gpu": "NVIDIA H200",
+    "source": "measured",
+    "dram_bytes_per_s": 4.0e12,
+    "l2_bytes_per_s": 9.5e12,
+    "fp32_flops_per_s": 50e12,
+    "launch_floor_s": 2.1e-6,
+    "l2_bytes": 60 << 20,
     "cases": {"dram_bytes_per_s": "copy/vec4[VEC=4](n=268435456)", "fp32_flops_per_s": "fma/registers(n=33554432)"},
-}  # fmt: skip
+}
 
 
 def measurement(
@@ -62,15 +67,43 @@ def result(
     half_width, warnings = more.pop("half_width", 0.01), more.pop("warnings", ())
     shown = f"[{','.join(f'{k}={v}' for k, v in config.items())}]" if config else ""
     values: dict[str, Any] = {
-        "case": f"{operator}/{variant}{shown}{problem}", "operator": operator, "variant": variant, "config": config or {},
-        "problem": problem, "axes": {}, "precision": precision, "backend": backend, "status": status, "reason": reason,
-        "flops": flops, "compulsory_bytes": nbytes, "builds_on": builds_on, "title": f"the {variant} way",
+        "case": f"{operator}/{variant}{shown}{problem}",
+        "operator": operator,
+        "variant": variant,
+        "config": config or {},
+        "problem": problem,
+        "axes": {},
+        "precision": precision,
+        "backend": backend,
+        "status": status,
+        "reason": reason,
+        "flops": flops,
+        "compulsory_bytes": nbytes,
+        "builds_on": builds_on,
+        "title": f"the {variant} way",
         "measurement": measurement(time_s, half_width, seed=len(variant), warnings=warnings) if time_s else None,
-        "verdict": {"right": status == "right", "reason": reason, "worst_error": 2.1e-7, "allowed_error": 4.8e-7, "integers": "exact",
-                    "findings": [], "launches": [{"kernel": variant, "grid": [4096, 1, 1], "block": [256, 1, 1], "shared_bytes": 0}]},
-        "resources": {variant: {"registers": 32, "shared_bytes": 0, "local_bytes": 0, "dynamic_shared_bytes": 1024, "grid": [4096, 1, 1],
-                                "block": [256, 1, 1], "occupancy": 0.75, "limiter": "registers"}},
-    }  # fmt: skip
+        "verdict": {
+            "right": status == "right",
+            "reason": reason,
+            "worst_error": 2.1e-7,
+            "allowed_error": 4.8e-7,
+            "integers": "exact",
+            "findings": [],
+            "launches": [{"kernel": variant, "grid": [4096, 1, 1], "block": [256, 1, 1], "shared_bytes": 0}],
+        },
+        "resources": {
+            variant: {
+                "registers": 32,
+                "shared_bytes": 0,
+                "local_bytes": 0,
+                "dynamic_shared_bytes": 1024,
+                "grid": [4096, 1, 1],
+                "block": [256, 1, 1],
+                "occupancy": 0.75,
+                "limiter": "registers",
+            }
+        },
+    }
     return Result(**(values | more))
 
 
@@ -98,6 +131,10 @@ def run(results: list[Result], *, backend: str = "cuda", ceilings: dict[str, Any
     return found
 
 
+MISMATCH = "wrong at out[7]: got 0.0, want 1.37 (allowed ±2e-05; 3 of 100 elements)"
+COMPILER = 'typo.cu(12): error: identifier "x" is undefined\n  out[i] = x;\n           ^'
+
+
 def relu_run() -> Run:
     """Bandwidth-bound: vec4 wins at 91 % of 4 TB/s, 1.83 times naive; one tie; one of each way to fall."""
     best = 8e9 / (0.91 * 4e12)
@@ -108,8 +145,8 @@ def relu_run() -> Run:
         result("vec4", best * 1.2, builds_on="grid_stride", config={"BLOCK": 512}, warnings=("noisy",)),
         result("unrolled", best * 1.505, builds_on="grid_stride"),
         result("torch", best * 1.1, library=True, resources={}),
-        result("racy", status="wrong", reason="wrong at out[7]: got 0.0, want 1.37 (allowed ±2e-05; 3 of 100 elements)"),
-        result("typo", status="failed", reason="typo.cu(12): error: identifier \"x\" is undefined\n  out[i] = x;\n           ^", verdict=None),
+        result("racy", status="wrong", reason=MISMATCH),
+        result("typo", status="failed", reason=COMPILER, verdict=None),
         result("wgmma", status="unsupported", reason="needs compute capability 9.0a", verdict=None),
         result("cheat", 1e-6, status="invalid", reason="impossible: 1e-06 s is below the floor of 0.002 s"),
     ])  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from rich.console import Console
 from opbench.frame import frame, rows
 from opbench.report import ladder_readme, print_table
 from opbench.report.advice import advice
-from opbench.report.figures import look, short_problems, shortened
+from opbench.report.chart import look, shortened
+from opbench.report.figures import short_problems
 from opbench.report.ladder import in_order
 from opbench.report.svg import sparkline, spread
 from opbench.results import Run
@@ -52,8 +54,14 @@ def variant(name: str, builds_on: str = "", suffix: str = ".cu") -> Variant:
     )
 
 
-LADDER = [variant("vec4", "grid_stride"), variant("naive"), variant("torch", suffix=".py"), variant("unrolled", "grid_stride"),
-          variant("grid_stride", "naive"), variant("never_run", "vec4")]  # fmt: skip
+LADDER = [
+    variant("vec4", "grid_stride"),
+    variant("naive"),
+    variant("torch", suffix=".py"),
+    variant("unrolled", "grid_stride"),
+    variant("grid_stride", "naive"),
+    variant("never_run", "vec4"),
+]
 
 
 def test_rungs_stand_above_what_they_build_on_and_libraries_last() -> None:
@@ -68,7 +76,8 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
     assert "run `quick` of 2026-01-02T03:04:05+00:00" in text and "NVIDIA H200" in text
     lines = [line for line in text.splitlines() if line.startswith("| [`vec4`]")]
     assert lines == [
-        r"| [`vec4`](vec4.cu) | `grid_stride` | the vec4 way \| with a bar | `[BLOCK=256]` | 2.20 ms | 3.64 TB/s | 91 % | 1.50× | 1.10× |"
+        r"| [`vec4`](vec4.cu) | `grid_stride` | the vec4 way \| with a bar | `[BLOCK=256]` | 2.20 ms "
+        "| 3.64 TB/s | 91 % | 1.50× | 1.10× |"
     ]
     assert next(line for line in text.splitlines() if "never_run" in line).endswith("| – | – | – | – | – | – |")
     assert "racy" not in text
@@ -119,7 +128,7 @@ def test_advice_needs_evidence() -> None:
 @given(st.lists(st.floats(0, 1000), max_size=20))
 def test_labels_keep_their_distance(wanted: list[float]) -> None:
     placed = spread(sorted(wanted), 10, 0, 1000)
-    assert all(b - a >= 10 - 1e-6 for a, b in zip(placed, placed[1:], strict=False))
+    assert all(b - a >= 10 - 1e-6 for a, b in itertools.pairwise(placed))
     assert all(-1e-6 <= y <= 1000 for y in placed)
 
 
