@@ -185,7 +185,7 @@ def test_unroll_keeps_lines_and_counts() -> None:
     text = "a\n  #pragma unroll\nb\n#pragma unroll 4\n#pragma unroll (TILE)\n#pragma omp parallel\n"
     assert replace_unroll(text, {"TILE": "8"}).splitlines() == [
         "a",
-        "  #pragma GCC unroll 16",
+        "  #pragma GCC unroll 8",
         "b",
         "#pragma GCC unroll 4",
         "#pragma GCC unroll 8",

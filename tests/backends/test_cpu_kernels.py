@@ -372,6 +372,19 @@ def test_the_order_of_blocks_can_be_changed(bench: Bench, monkeypatch: pytest.Mo
     assert order != "reverse" or out.tolist() == list(range(99, -1, -1))
 
 
+def test_many_short_launches_of_different_widths(bench: Bench) -> None:
+    """A worker that a one-block launch does not need may wake after its end."""
+    text = 'extern "C" __global__ void mark(int* out) { atomicAdd(out, 1); }'
+    bench.backend = CpuBackend(bench.backend._folder, workers=4)
+    program = bench.backend.load(bench.request(text, "mark"))
+    buffers = {"out": bench.backend.allocate("out", (1,), "i32")}
+    buffers["out"].write(np.zeros(1, np.int32))
+    for width in [1, 4, 1, 2] * 200:
+        program.bind([KernelLaunch("mark", (width, 1, 1), (1, 1, 1), 0, ("out",))], buffers)()
+    assert buffers["out"].read()[0] == 1600
+    bench.backend.free(buffers)
+
+
 def test_printf_reaches_standard_output(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
     text = """
     extern "C" __global__ void hello(int n) { if (threadIdx.x == n) printf("hello from %d\\n", (int)blockIdx.x); }"""

@@ -20,7 +20,6 @@ MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
 ARGUMENT_BYTES = 8
 LETTERS = {"p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct"}
-SENT = {str: "p", int: "i", float: "f"}
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             f"{', '.join(map(str, launch.args))}"
         )
     for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
-        sent = SENT[type(argument)]
+        sent = "p" if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
         if sent != letter:
             raise LaunchError(
                 f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a {LETTERS[sent]}; "

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from opbench.backends.cpu.toolchain import INCLUDE
 
-UNROLL_WITHOUT_COUNT = 16
-"""GCC unrolls loops of unknown length by the full count that it is told, so a bare `#pragma unroll` stays moderate."""
+UNROLL_WITHOUT_COUNT = 8
+"""GCC unrolls loops of unknown length by the full count that it is told, so a bare `#pragma unroll` stays moderate: 8
+still turns register tiles into registers, and compiles in half the time of 16."""
 
 ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:\b(?:volatile|__volatile__)\b\s*)?\(")
 LINE_MARKER = re.compile(r'^#\s+(\d+)\s+"((?:[^"\\]|\\.)*)"([ \d]*)', re.MULTILINE)

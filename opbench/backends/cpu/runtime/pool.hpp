@@ -12,13 +12,13 @@ constexpr uint32_t kMaxWorkers = 256;
 struct Pool {
   pthread_mutex_t mutex;
   pthread_cond_t wake, done;
-  uint32_t thread_count, running;
+  uint32_t thread_count, active, running;
   uint64_t generation;
   Launch* launch;
   pid_t owner;
 };
 
-static Pool pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, nullptr, 0};
+static Pool pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, nullptr, 0};
 
 static void* worker_main(void* argument) {
   uint32_t index = (uint32_t)(uintptr_t)argument;
@@ -30,7 +30,8 @@ static void* worker_main(void* argument) {
   for (;;) {
     while (pool.generation == seen) pthread_cond_wait(&pool.wake, &pool.mutex);
     seen = pool.generation;
-    if (index >= pool.launch->workers) continue;
+    // A thread that this launch does not wait for may wake after its end: it must not look at the launch.
+    if (index >= pool.active) continue;
     pthread_mutex_unlock(&pool.mutex);
     run_blocks(opb_worker, pool.launch);
     pthread_mutex_lock(&pool.mutex);
@@ -75,7 +76,7 @@ static bool run_in_pool(Launch* launch) {
   start_threads(launch->workers);
   if (launch->workers > pool.thread_count) launch->workers = pool.thread_count;
   pool.launch = launch;
-  pool.running = launch->workers;
+  pool.active = pool.running = launch->workers;
   pthread_cond_broadcast(&pool.wake);
   while (pool.running > 0) pthread_cond_wait(&pool.done, &pool.mutex);
   pthread_mutex_unlock(&pool.mutex);
