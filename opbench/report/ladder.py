@@ -31,7 +31,7 @@ def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: 
         "Every rung is one file of this folder; its header says how it is tuned and launched, the comment below "
         "the header why it is faster and what limits it.",
         "",
-        f"*Written by `opbench ladder`. Repeat it: `opbench run {_suite(runs)}`.*",
+        f"*Written by `opbench ladder`.{_repeat(runs)}*",
     ]
     return "\n".join(lines) + "\n"
 
@@ -57,7 +57,7 @@ def _introduction(operator: str, rungs: Sequence[Variant]) -> str:
     libraries = [v for v in rungs if v.is_library]
     beside = f", beside {', '.join(f'`{v.name}`' for v in libraries)} from a library" if libraries else ""
     return (
-        f"{len(own)} ways to write `{operator}`, from the plainest to the fastest{beside}. A rung keeps what the "
+        f"{len(own)} {'way' if len(own) == 1 else 'ways'} to write `{operator}`, from the plainest up{beside}. A rung keeps what the "
         "one it builds on does and changes one mechanism."
     )
 
@@ -133,8 +133,10 @@ def _untimed(rungs: Sequence[Variant]) -> list[str]:
     return [*lines, ""]
 
 
-def _suite(runs: Sequence[Run]) -> str:
-    return str(next((run.header["suite"] for run in runs if run.header.get("suite")), "SUITE"))
+def _repeat(runs: Sequence[Run]) -> str:
+    """How to repeat the runs."""
+    suites = dict.fromkeys(str(run.header["suite"]) for run in runs if run.header.get("suite"))
+    return f" Repeat the measurement: {', '.join(f'`opbench run {suite}`' for suite in suites)}." if suites else ""
 
 
 def _cell(text: str) -> str:

@@ -107,6 +107,7 @@ def _some(names: Sequence[str]) -> list[str]:
 def _overview(context: Context, part: Section, index: int) -> dict[str, Any]:
     """One line of the summary table."""
     winner, first = part.winner, part.rows[0]
+    own = [row for row, _ in part.groups[0].rows if not row.library] if part.groups else []
     return {
         "anchor": f"s{index}",
         "operator": part.operator,
@@ -117,7 +118,8 @@ def _overview(context: Context, part: Section, index: int) -> dict[str, Any]:
         "rate": rate(winner) if winner else "–",
         "share": units.percent(winner.roof_share if winner else None),
         "bar": _bar(winner),
-        "library": units.ratio(winner.speedup_over_library if winner and not winner.library else None),
+        "library": units.ratio(own[0].speedup_over_library if own else None),
+        "from_library": bool(winner and winner.library),
         "right": part.count("right"),
         "total": len(part.rows) - part.count("unsupported"),
         "flops": work(first.flops, "FLOP"),

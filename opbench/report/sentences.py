@@ -73,12 +73,11 @@ def _how_many_right(section: Section) -> str:
     right, able = section.count("right"), len(section.rows) - section.count("unsupported")
     variants = len({row.variant for row in section.rows if row.status == "right"})
     of_configs = f" ({counted(right, 'config')})" if right != variants else ""
+    if right == able and variants > 1:
+        every = "Both" if variants == 2 else f"All {variants}"
+        return f"{every} variants{of_configs} are right"
     if right == able:
-        return (
-            f"All {counted(variants, 'variant')}{of_configs} are right"
-            if variants > 1
-            else f"The one variant{of_configs} is right"
-        )
+        return f"The one variant{of_configs} is right"
     return f"{right} of {able} cases are right ({_fallen(section)})"
 
 

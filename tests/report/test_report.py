@@ -191,6 +191,7 @@ def test_a_library_that_wins_is_called_one(tmp_path: Path) -> None:
         "The library cublas is fastest: 92 % of the measured fp32 rate, "
         "the best without a library, warp_tiled[TILE=16], reaches 0.76× its speed." in text
     )
+    assert "cublas library" in text.split("best config of each variant")[0], "the overview says so too"
     assert "All 22 configs" in text and "best config of each variant" in text
 
 
