@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import backends
-from opbench.case import Case, select
+from opbench.case import CASE_NAME, Case, select
 from opbench.catalog import Catalog
 from opbench.errors import UsageError
 from opbench.results import Result, Run, read_run
 from opbench.runner import Progress, RunOptions, Tell, default_out, run_suite
 from opbench.suite import Suite, read_suite, suite_for_variant
 from opbench.timing import TimingOptions
-from opbench.variant import Variant
+from opbench.variant import Variant, print_config
 
 if TYPE_CHECKING:
     import pandas
@@ -109,6 +109,21 @@ def cases_to_check(catalog: Catalog, target: str | Path, random_shapes: int, see
         for problem in dict.fromkeys(problems):
             cases += [Case(variant, c, problem) for c in variant.configs if variant.unmet(problem, c) is None]
     return cases
+
+
+def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
+    """The case that prints as `name`; raises UsageError with the nearest right operator, variant, axis or config."""
+    match = CASE_NAME.match(name)
+    if not match:
+        raise UsageError(f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) (opbench list cases)")
+    catalog = Catalog(tuple(Path(v).resolve() for v in variants))
+    variant = catalog.variant(match["operator"], match["variant"])
+    problem = catalog.operator(match["operator"]).parse(match["problem"])
+    for config in variant.configs:
+        if not match["config"] or print_config(config) == f"[{match['config']}]":
+            return Case(variant, config, problem)
+    known = " ".join(print_config(c) for c in variant.configs)
+    raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
 
 
 def load(folder: str | Path) -> pandas.DataFrame:

@@ -197,10 +197,10 @@ def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | No
 
 
 def guard_sentence(buffer: str, offset: int, nbytes: int) -> str:
-    """How far outside a buffer a write landed."""
+    """Where outside a buffer the nearest changed byte lies."""
     if offset < 0:
-        return f"out of bounds: wrote {-offset} bytes before the start of '{buffer}'"
-    return f"out of bounds: wrote at byte {offset} of '{buffer}', which has {nbytes} bytes"
+        return f"out of bounds: wrote before the start of '{buffer}' (nearest byte: {offset})"
+    return f"out of bounds: wrote past the end of '{buffer}' (nearest byte: {offset} of {nbytes})"
 
 
 def finding_sentence(finding: Finding) -> str:

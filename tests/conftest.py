@@ -7,7 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# Machines are shared and noisy: a slow example is no failure.
+hypothesis.settings.register_profile("shared", deadline=None)
+hypothesis.settings.load_profile("shared")
 
 ROOT = Path(__file__).parent.parent
 CHEATS = ROOT / "tests" / "cheats"

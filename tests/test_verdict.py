@@ -75,5 +75,5 @@ def test_a_changed_input_is_placed() -> None:
 
 
 def test_guard_sentences_say_how_far() -> None:
-    assert guard_sentence("out", -4, 40) == "out of bounds: wrote 4 bytes before the start of 'out'"
-    assert guard_sentence("out", 44, 40) == "out of bounds: wrote at byte 44 of 'out', which has 40 bytes"
+    assert guard_sentence("out", -4, 40) == "out of bounds: wrote before the start of 'out' (nearest byte: -4)"
+    assert guard_sentence("out", 44, 40) == "out of bounds: wrote past the end of 'out' (nearest byte: 44 of 40)"

@@ -76,22 +76,29 @@ def check_command(targets: tuple[str, ...], backend: str, random_shapes: int, ca
     if as_json:
         click.echo(json.dumps([asdict(r) for r in results]))
     else:
-        _print_verdicts(results)
+        _print_verdicts(results, targets)
     click.get_current_context().exit(exit_code(results))
 
 
-def _print_verdicts(results: list[Any]) -> None:
-    """One line per variant, and one per case that is not right."""
+def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
+    """One line per variant, then each kind of failure once, with the command that repeats it."""
     tally: dict[str, dict[str, int]] = {}
+    failures: dict[tuple[str, str], list[Any]] = {}
     for r in results:
-        counts = tally.setdefault(f"{r.operator}/{r.variant}", {})
+        variant = f"{r.operator}/{r.variant}"
+        counts = tally.setdefault(variant, {})
         counts[r.status] = counts.get(r.status, 0) + 1
+        if r.status in ("wrong", "failed", "invalid"):
+            # A compiler's words are the same for every problem; a wrong element differs.
+            failures.setdefault((variant, r.reason if r.status == "failed" else r.case), []).append(r)
     width = max((len(name) for name in tally), default=0)
     for name, counts in tally.items():
         click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()))
-    for r in results:
-        if r.status in ("wrong", "failed", "invalid"):
-            click.echo(f"{r.case}: {r.status}: {r.reason}\n    rerun: opbench check {r.operator}/{r.variant} --case '{r.case}'")
+    for (variant, _), cases in failures.items():
+        first = cases[0]
+        more = f" (and {len(cases) - 1} more cases)" if len(cases) > 1 else ""
+        target = targets[0] if len(targets) == 1 and targets[0].endswith((".cu", ".py")) else variant
+        click.echo(f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: opbench check {target} --case '{first.case}'")
 
 
 def print_table(table: Any) -> None:
