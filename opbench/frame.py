@@ -79,7 +79,8 @@ COLUMNS = [f.name for f in fields(Row)]
 def rows(run: Run, gpu: str = "h200") -> list[Row]:
     """One row a result, in the run's order; `gpu` names whose ceilings predict for a run without a GPU."""
     measured = Ceilings.from_json(run.ceilings) if run.ceilings else None
-    found = [_row(result, measured, gpu) for result in run.results]
+    predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
+    found = [_row(result, predicting if result.backend == "cpu" else measured) for result in run.results]
     problems: dict[tuple[str, str], list[Row]] = {}
     for row in found:
         problems.setdefault((row.operator, row.problem), []).append(row)
@@ -116,7 +117,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def _row(result: Result, measured: Ceilings | None, gpu: str) -> Row:
+def _row(result: Result, ceilings: Ceilings | None) -> Row:
     row = Row(
         result.operator,
         result.variant,
@@ -136,10 +137,7 @@ def _row(result: Result, measured: Ceilings | None, gpu: str) -> Row:
     _set_resources(row, result.resources)
     verdict = result.verdict or {}
     row.worst_error, row.allowed_error = _number(verdict.get("worst_error")), _number(verdict.get("allowed_error"))
-    ceilings = measured
-    if result.backend == "cpu":
-        ceilings = committed(gpu)
-    elif result.measurement is not None:
+    if result.measurement is not None and result.backend != "cpu":
         _set_times(row, result.measurement)
     best = best_time(ceilings, result.flops, result.compulsory_bytes, result.precision) if ceilings else None
     if best and ceilings:

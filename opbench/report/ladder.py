@@ -56,9 +56,10 @@ def _introduction(operator: str, rungs: Sequence[Variant]) -> str:
     own = [v for v in rungs if not v.is_library]
     libraries = [v for v in rungs if v.is_library]
     beside = f", beside {', '.join(f'`{v.name}`' for v in libraries)} from a library" if libraries else ""
+    ways = "1 way" if len(own) == 1 else f"{len(own)} ways"
     return (
-        f"{len(own)} {'way' if len(own) == 1 else 'ways'} to write `{operator}`, from the plainest up{beside}. A rung keeps what the "
-        "one it builds on does and changes one mechanism."
+        f"{ways} to write `{operator}`, from the plainest up{beside}. A rung keeps what the one it builds on does and "
+        "changes one mechanism."
     )
 
 
