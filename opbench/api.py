@@ -26,9 +26,21 @@ def silent(progress: Progress) -> None:
     """Tell nothing."""
 
 
-def run(target: str | Path, *, backend: str = "auto", cases: Iterable[str] = (), variants: Sequence[str | Path] = (),
-        out: str | Path | None = None, resume: bool = False, seed: int = 20260, time_limit_s: float | None = None, report: bool = True,
-        gpu: str = "h200", command: Sequence[str] = (), tell: Tell = silent) -> Run:
+def run(
+    target: str | Path,
+    *,
+    backend: str = "auto",
+    cases: Iterable[str] = (),
+    variants: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    seed: int = 20260,
+    time_limit_s: float | None = None,
+    report: bool = True,
+    gpu: str = "h200",
+    command: Sequence[str] = (),
+    tell: Tell = silent,
+) -> Run:
     """Check and measure a suite, or one .cu or .py file of your own; returns the finished run.
 
     `target` is a suite's file or name; `cases` are printed names or globs; `variants` are further folders laid out
@@ -52,8 +64,9 @@ def run(target: str | Path, *, backend: str = "auto", cases: Iterable[str] = (),
     return finished
 
 
-def expand(target: str | Path, backend: str = "auto", cases: Iterable[str] = (),
-           variants: Sequence[str | Path] = ()) -> tuple[Suite, tuple[Path, ...], str]:
+def expand(
+    target: str | Path, backend: str = "auto", cases: Iterable[str] = (), variants: Sequence[str | Path] = ()
+) -> tuple[Suite, tuple[Path, ...], str]:
     """A target's cases, the extra variant folders as absolute paths, and the backend by name."""
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
@@ -69,23 +82,37 @@ def expand(target: str | Path, backend: str = "auto", cases: Iterable[str] = (),
 def own_variant(path: Path, catalog: Catalog) -> Variant:
     """One file of a user's own as a variant; its header names the operator unless its folder is one's."""
     if not path.exists():
-        raise UsageError(f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
-                         "(see 'Write your own kernel' in README.md)")
+        raise UsageError(
+            f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
+            "(see 'Write your own kernel' in README.md)"
+        )
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
     return catalog.variant_file(path.resolve(), operator)
 
 
-def check(targets: Sequence[str | Path] = (), *, backend: str = "cpu", cases: Iterable[str] = (),
-          variants: Sequence[str | Path] = (), random_shapes: int = 3, seed: int = 20260,
-          time_limit_s: float = Suite.time_limit_s, tell: Tell = silent) -> list[Result]:
+def check(
+    targets: Sequence[str | Path] = (),
+    *,
+    backend: str = "cpu",
+    cases: Iterable[str] = (),
+    variants: Sequence[str | Path] = (),
+    random_shapes: int = 3,
+    seed: int = 20260,
+    time_limit_s: float = Suite.time_limit_s,
+    tell: Tell = silent,
+) -> list[Result]:
     """Verdicts only: every config of the targets on the operator's examples and on random shapes.
 
     A target is an operator, a variant ("matmul/tiled") or a file; none means everything.
     """
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
-    chosen = [case for target in (targets or catalog.operator_names()) for case in cases_to_check(catalog, target, random_shapes, seed)]
+    chosen = [
+        case
+        for target in (targets or catalog.operator_names())
+        for case in cases_to_check(catalog, target, random_shapes, seed)
+    ]
     suite = Suite("check", "examples and random shapes", tuple(select(chosen, cases)), TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
         options = RunOptions(backends.resolve(backend), Path(folder), measure=False, seed=seed, roots=roots)
@@ -98,8 +125,7 @@ def cases_to_check(catalog: Catalog, target: str | Path, random_shapes: int, see
     if path.suffix in (".cu", ".py"):
         found = [own_variant(path, catalog)]
     elif "/" in str(target):
-        operator, name = str(target).split("/", 1)
-        found = [catalog.variant(operator, name)]
+        found = [catalog.variant(*str(target).split("/", 1))]
     else:
         found = catalog.variants(str(target))
     cases = []
@@ -115,7 +141,9 @@ def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
     """The case that prints as `name`; raises UsageError with the nearest right operator, variant, axis or config."""
     match = CASE_NAME.match(name)
     if not match:
-        raise UsageError(f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) (opbench list cases)")
+        raise UsageError(
+            f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) (opbench list cases)"
+        )
     catalog = Catalog(tuple(Path(v).resolve() for v in variants))
     variant = catalog.variant(match["operator"], match["variant"])
     problem = catalog.operator(match["operator"]).parse(match["problem"])

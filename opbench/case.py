@@ -41,7 +41,10 @@ class Case:
     def workspace(self, sm_count: int) -> list[Tensor]:
         """The extra buffers that the variant asks for."""
         scope = {**self.problem.scope, **self.config, "sm_count": sm_count}
-        return [Tensor(name, (max(1, int(expression.evaluate(text, scope))),)) for name, text in self.variant.workspace.items()]
+        return [
+            Tensor(name, (max(1, int(expression.evaluate(text, scope))),))
+            for name, text in self.variant.workspace.items()
+        ]
 
     def launches(self, sm_count: int) -> list[KernelLaunch]:
         """Its launches with every number known; raises UsageError naming the header's file for a bad expression."""
@@ -57,8 +60,14 @@ class Case:
             if step.zero not in tensors:
                 raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
             return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero)
-        args = step.args or tuple([*self.problem.inputs, *self.problem.outputs, *self.variant.workspace,
-                                   *(a for a in self.problem.arguments() if a not in tensors)])
+        args = step.args or tuple(
+            [
+                *self.problem.inputs,
+                *self.problem.outputs,
+                *self.variant.workspace,
+                *(a for a in self.problem.arguments() if a not in tensors),
+            ]
+        )
         values = tuple(a if a in tensors else expression.evaluate(a, scope) for a in args)
         grid, block = (_dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block))
         return KernelLaunch(step.kernel, grid, block, int(expression.evaluate(step.shared, scope)), values)
@@ -83,9 +92,17 @@ def select(cases: Iterable[Case], patterns: Iterable[str]) -> list[Case]:
     chosen: dict[str, Case] = {}
     for pattern in patterns:
         glob = pattern.replace("[", "[[]")
-        hits = {c.name: c for c in cases if c.name == pattern or fnmatch.fnmatchcase(c.name, glob)
-                or c.variant.id == pattern or fnmatch.fnmatchcase(c.variant.id, glob)}
+        hits = {
+            c.name: c
+            for c in cases
+            if c.name == pattern
+            or fnmatch.fnmatchcase(c.name, glob)
+            or c.variant.id == pattern
+            or fnmatch.fnmatchcase(c.variant.id, glob)
+        }
         if not hits:
-            raise UsageError(f"no case matches --case '{pattern}' among {len(cases)}; see them with: opbench list cases")
+            raise UsageError(
+                f"no case matches --case '{pattern}' among {len(cases)}; see them with: opbench list cases"
+            )
         chosen |= hits
     return [c for c in cases if c.name in chosen]

@@ -14,13 +14,16 @@ from opbench.operator import Operator
 from opbench.places import shipped
 from opbench.variant import Variant, docstring, read_variant
 
+
 class Catalog:
     """Operators and variants under some roots; each is read when first asked for."""
 
     def __init__(self, extra_roots: Sequence[Path] = ()) -> None:
         for root in extra_roots:
             if not root.is_dir():
-                raise UsageError(f"--variants {root}: no such folder; it holds one folder per operator with .cu and .py files")
+                raise UsageError(
+                    f"--variants {root}: no such folder; it holds one folder per operator with .cu and .py files"
+                )
         self.roots = [*extra_roots, shipped("variants")]
 
     @functools.cached_property
@@ -118,8 +121,11 @@ def _last_line(error: BaseException, path: Path) -> int:
 def load_operator(path: Path, name: str) -> type[Operator]:
     """The one Operator subclass that a file defines."""
     module = load_module(path, f"opbench_operator_{name}")
-    classes = [c for c in vars(module).values()
-               if isinstance(c, type) and issubclass(c, Operator) and c.__module__ == module.__name__]
+    classes = [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and issubclass(c, Operator) and c.__module__ == module.__name__
+    ]
     if len(classes) != 1:
         raise UsageError(f"{path}:1: defines {len(classes)} operators; exactly one subclass of Operator is needed")
     classes[0].name = name

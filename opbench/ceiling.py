@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from opbench.errors import UsageError
@@ -47,6 +47,10 @@ class Ceilings:
     def to_json(self) -> dict[str, Any]:
         """Every limit that is known."""
         return {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
+
+    def at_level(self, level: str) -> Ceilings:
+        """The same limits with the bandwidth of a memory level ("dram" or "l2") in DRAM's place."""
+        return self if level == "dram" else replace(self, dram_bytes_per_s=self.l2_bytes_per_s)
 
     def flops_per_s(self, precision: str) -> float | None:
         """The arithmetic rate that a variant of this precision class can reach."""

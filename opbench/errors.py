@@ -1,10 +1,10 @@
 """Every error that a user can cause, with the exit code it ends in.
 
-    OpbenchError
-    ├── UsageError          2   a name, a header, a suite or a flag is wrong
-    ├── EnvironmentFault    3   no GPU, no compiler, no permission, no space
-    ├── CompileError        1   a kernel does not compile: costs its own cases only
-    └── LaunchError         1   a kernel could not run or died: costs its own case only
+OpbenchError
+├── UsageError          2   a name, a header, a suite or a flag is wrong
+├── EnvironmentFault    3   no GPU, no compiler, no permission, no space
+├── CompileError        1   a kernel does not compile: costs its own cases only
+└── LaunchError         1   a kernel could not run or died: costs its own case only
 """
 
 from __future__ import annotations

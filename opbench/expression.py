@@ -62,11 +62,18 @@ def _require_allowed(node: ast.AST, text: str) -> None:
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, str)):
         return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in FUNCTIONS
+        and not node.keywords
+    ):
         return
     piece = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
-    raise UsageError(f"'{piece}' is not allowed in the expression '{text}'; use integers, names, + - * // % ** << >>, "
-                     f"comparisons, and/or/not, if/else and {', '.join(sorted(FUNCTIONS))}")
+    raise UsageError(
+        f"'{piece}' is not allowed in the expression '{text}'; use integers, names, + - * // % ** << >>, "
+        f"comparisons, and/or/not, if/else and {', '.join(sorted(FUNCTIONS))}"
+    )
 
 
 def names(text: str) -> set[str]:

@@ -43,6 +43,7 @@ class Row:
     flops_per_s: float | None = None
     bound: str | None = None
     roof_share: float | None = None
+    memory_level: str = "dram"
     """Rate over what the measured roofs allow at the problem's arithmetic intensity."""
     speedup_over_rung: float | None = None
     speedup_over_library: float | None = None
@@ -133,6 +134,8 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
         result.builds_on,
     )
     row.flops = result.flops
+    row.memory_level = result.memory_level
+    ceilings = ceilings.at_level(result.memory_level) if ceilings else None
     row.compulsory_bytes = result.compulsory_bytes or None
     _set_resources(row, result.resources)
     verdict = result.verdict or {}

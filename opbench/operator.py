@@ -79,6 +79,8 @@ class Operator:
     """Whether small-integer inputs must give bit-exact results in any order of summation."""
     flops_are_a_floor: ClassVar[bool] = True
     """Whether no algorithm gets by with fewer operations than `flops()` (false for convolution: Winograd, FFT)."""
+    memory_level: ClassVar[str] = "dram"
+    """Where `bytes()` are meant to come from: "dram", or "l2" for a probe of the cache."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
     """For each str field, the values it may have."""
 
@@ -93,7 +95,9 @@ class Operator:
         self.validate()
         for tensor in (*self.input_tensors(), *self.output_tensors()):
             if tensor.elements < 1:
-                raise UsageError(f"{self}: tensor '{tensor.name}' would have shape {tensor.shape}; every size must be >= 1")
+                raise UsageError(
+                    f"{self}: tensor '{tensor.name}' would have shape {tensor.shape}; every size must be >= 1"
+                )
 
     # What an operator defines -------------------------------------------------------------------------------------
 
@@ -132,8 +136,8 @@ class Operator:
         found: list[Operator] = []
         for _ in range(50 * count):
             axes = {key: pools[int(rng.integers(len(pools)))][key] for key in pools[0]}
-            sizes = [k for k, v in axes.items() if isinstance(v, int) and v > 3]
-            axes |= {k: int(rng.integers(1, 2 * axes[k])) for k in sizes if rng.random() < 0.5}  # type: ignore[operator]
+            sizes = {k: v for k, v in axes.items() if isinstance(v, int) and v > 3}
+            axes |= {k: int(rng.integers(1, 2 * v)) for k, v in sizes.items() if rng.random() < 0.5}
             try:
                 problem = cls.from_axes(axes)
             except UsageError:
@@ -216,8 +220,10 @@ class Operator:
             result = {next(iter(self.outputs)): result}
         for tensor in self.output_tensors():
             if result[tensor.name].shape != tensor.shape:
-                raise UsageError(f"{self}: the reference gives '{tensor.name}' shape {result[tensor.name].shape}, "
-                                 f"declared is {tensor.shape}")
+                raise UsageError(
+                    f"{self}: the reference gives '{tensor.name}' shape {result[tensor.name].shape}, "
+                    f"declared is {tensor.shape}"
+                )
         return result
 
     def __str__(self) -> str:
@@ -232,8 +238,8 @@ class Operator:
     def parse(cls, text: str) -> Operator:
         """The problem that prints as `text`, such as "(m=64,n=64,k=64)"."""
         body = text.strip().removeprefix("(").removesuffix(")")
-        pairs = dict(part.split("=", 1) if "=" in part else (part, "") for part in body.split(",") if part)
-        return cls.from_axes({key: int(value) if value.isdigit() else value for key, value in pairs.items()})
+        pairs = [part.partition("=") for part in body.split(",") if part]
+        return cls.from_axes({key: int(value) if value.isdigit() else value for key, _, value in pairs})
 
     @classmethod
     def from_axes(cls, axes: Mapping[str, Any]) -> Operator:

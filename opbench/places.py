@@ -6,7 +6,6 @@ import os
 import tempfile
 from pathlib import Path
 
-
 PACKAGE = Path(__file__).parent
 
 

@@ -47,6 +47,10 @@ class Result:
     builds_on: str = ""
     library: bool = False
     """Whether the variant calls a vendor's library."""
+    memory_level: str = "dram"
+    """The memory whose ceiling the compulsory bytes are judged by."""
+    flops_are_a_floor: bool = True
+    """Whether no algorithm needs fewer operations than `flops`."""
     title: str = ""
     source_sha256: str = ""
 
@@ -115,8 +119,10 @@ class RunWriter:
 
 
 def _cannot_write(path: Path, error: OSError) -> EnvironmentFault:
-    return EnvironmentFault(f"{path}: cannot write: {error.strerror or error}; what was measured so far is kept; "
-                            "free some space or choose another folder with --out DIR, then add --resume")
+    return EnvironmentFault(
+        f"{path}: cannot write: {error.strerror or error}; what was measured so far is kept; "
+        "free some space or choose another folder with --out DIR, then add --resume"
+    )
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -127,7 +133,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; a run's folder holds {FILE} (opbench run …)") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}; a run's folder holds {FILE} (opbench run …)"
+        ) from None
     whole = content[: content.rfind(b"\n") + 1]
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
@@ -135,8 +143,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(value, dict) or "type" not in value:
                 raise ValueError("no object with a type")
         except ValueError as error:
-            raise UsageError(f"{path}:{number}: corrupt line ({error}); delete that line to use the rest, "
-                             "then complete the run with --resume") from None
+            raise UsageError(
+                f"{path}:{number}: corrupt line ({error}); delete that line to use the rest, "
+                "then complete the run with --resume"
+            ) from None
         yield number, value
 
 
@@ -151,13 +161,17 @@ def read_run(folder: Path) -> Run:
         kind = value.pop("type")
         if kind == "run":
             if value.get("format") != FORMAT:
-                raise UsageError(f"{path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}")
+                raise UsageError(
+                    f"{path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}"
+                )
             header = value
         elif kind == "result":
             try:
                 result = Result(**{k: v for k, v in value.items() if k in known})
             except (TypeError, ValueError) as error:
-                raise UsageError(f"{path}:{number}: corrupt result ({error}); delete that line, then --resume") from None
+                raise UsageError(
+                    f"{path}:{number}: corrupt result ({error}); delete that line, then --resume"
+                ) from None
             results[result.case] = result
         elif kind == "ceilings":
             run.ceilings = value
@@ -166,7 +180,9 @@ def read_run(folder: Path) -> Run:
         elif kind == "end":
             run.finished = True
     if header is None:
-        raise UsageError(f"{path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)")
+        raise UsageError(
+            f"{path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
+        )
     if not path.read_bytes().endswith(b"\n"):
         run.warnings.append(f"{path}: the last line is incomplete and was left out; --resume repeats that case")
     run.header, run.results = header, list(results.values())

@@ -75,8 +75,9 @@ class _State:
         self.announce("done", result.case)
 
 
-def run_suite(suite: Suite, options: RunOptions, tell: Tell = lambda progress: None,
-              ceilings: dict[str, Any] | None = None) -> Run:
+def run_suite(
+    suite: Suite, options: RunOptions, tell: Tell = lambda progress: None, ceilings: dict[str, Any] | None = None
+) -> Run:
     """Run a suite's cases and return what is on disk afterwards.
 
     `ceilings` are the device's measured limits, kept with the run. Raises EnvironmentFault when the backend cannot
@@ -124,7 +125,9 @@ def _earlier_results(suite: Suite, options: RunOptions) -> set[str]:
     earlier = read_run(options.out)
     for key, value in (("suite", suite.name), ("backend", options.backend), ("seed", options.seed)):
         if earlier.header.get(key) != value:
-            raise UsageError(f"{path}: was run with {key} = {earlier.header.get(key)}, not {value}; choose another --out DIR")
+            raise UsageError(
+                f"{path}: was run with {key} = {earlier.header.get(key)}, not {value}; choose another --out DIR"
+            )
     return {result.case for result in earlier.results}
 
 
@@ -214,7 +217,11 @@ def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
                 samples.setdefault(message["sample"], []).append(message["s"])
 
         state.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
-        request = {"do": "measure", "cases": [pack(c) for c, _ in contenders.values()], "timing": asdict(state.suite.timing)}
+        request = {
+            "do": "measure",
+            "cases": [pack(c) for c, _ in contenders.values()],
+            "timing": asdict(state.suite.timing),
+        }
         try:
             found = state.worker.ask(request, state.suite.time_limit_s, progress)["measurements"]
         except EnvironmentFault:
@@ -232,8 +239,10 @@ def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
 def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: dict[str, Any]) -> Result:
     floor, bound = floor_s(case, state.ceilings)
     if measurement["median_s"] < floor:
-        reason = (f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the measured {bound} "
-                  "allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)")
+        reason = (
+            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the measured {bound} "
+            "allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
+        )
         return _result(state, case, "invalid", reason, answer, measurement)
     return _result(state, case, "right", "", answer, measurement)
 
@@ -245,18 +254,26 @@ def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
     """
     if not ceilings:
         return 0.0, ""
-    bandwidth, rate = ceilings.get("dram_bytes_per_s"), ceilings.get("fp32_flops_per_s")
-    beyond = max(0, case.problem.bytes() - int(ceilings.get("l2_bytes") or 0))
+    level = case.problem.memory_level
+    bandwidth, rate = ceilings.get(f"{level}_bytes_per_s"), ceilings.get("fp32_flops_per_s")
+    cached = int(ceilings.get("l2_bytes") or 0) if level == "dram" else 0
+    beyond = max(0, case.problem.bytes() - cached)
     floors = [(0.0, "")]
     if bandwidth:
-        floors.append((FLOOR_MARGIN * beyond / bandwidth, "DRAM bandwidth"))
+        floors.append((FLOOR_MARGIN * beyond / bandwidth, f"{level.upper()} bandwidth"))
     if rate and case.variant.precision == "f32" and case.problem.flops_are_a_floor:
         floors.append((FLOOR_MARGIN * case.problem.flops() / rate, "fp32 rate"))
     return max(floors)
 
 
-def _result(state: _State, case: Case, status: Any, reason: str, answer: dict[str, Any] | None = None,
-            measurement: dict[str, Any] | None = None) -> Result:
+def _result(
+    state: _State,
+    case: Case,
+    status: Any,
+    reason: str,
+    answer: dict[str, Any] | None = None,
+    measurement: dict[str, Any] | None = None,
+) -> Result:
     answer = answer or {}
     return Result(
         case=case.name,
@@ -276,6 +293,8 @@ def _result(state: _State, case: Case, status: Any, reason: str, answer: dict[st
         compulsory_bytes=case.problem.bytes(),
         builds_on=case.variant.builds_on,
         library=case.variant.is_library,
+        memory_level=case.problem.memory_level,
+        flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
         source_sha256=hashlib.sha256(case.variant.path.read_bytes()).hexdigest(),
     )

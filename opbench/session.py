@@ -14,11 +14,11 @@ from opbench import verdict as judge
 from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch, Program
 from opbench.case import Case
 from opbench.catalog import load_module
-from opbench.verdict import Comparison, Verdict
 from opbench.errors import LaunchError, UsageError
 from opbench.occupancy import DeviceLimits, occupancy
 from opbench.operator import Arrays, Operator, Tensor, Tolerance
 from opbench.timing import Measurement, TimingOptions, measure
+from opbench.verdict import Comparison, Verdict
 
 SEED = 20260
 INTEGER_RUN_FLOPS = 4e9
@@ -184,8 +184,15 @@ class Session:
 
     def _compare(self, buffer: Buffer, tensor: Tensor, expected: Expected, kind: str) -> Comparison:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
-        return judge.compare(tensor.name, tensor.dtype, buffer.read(), expected.reference[tensor.name], magnitude,
-                             expected.tolerance, "integers" if kind == "integers" else "value")
+        return judge.compare(
+            tensor.name,
+            tensor.dtype,
+            buffer.read(),
+            expected.reference[tensor.name],
+            magnitude,
+            expected.tolerance,
+            "integers" if kind == "integers" else "value",
+        )
 
     def bind(self, case: Case) -> Callable[[], None]:
         """The case's launch on checked buffers, to be called at will until the next problem is prepared."""
@@ -197,8 +204,14 @@ class Session:
 
     # Measure ------------------------------------------------------------------------------------------------------
 
-    def measure(self, cases: Sequence[Case], options: TimingOptions, clock: Any,
-                on_start: Callable[[str], None], on_sample: Callable[[str, float], None]) -> dict[str, Measurement]:
+    def measure(
+        self,
+        cases: Sequence[Case],
+        options: TimingOptions,
+        clock: Any,
+        on_start: Callable[[str], None],
+        on_sample: Callable[[str, float], None],
+    ) -> dict[str, Measurement]:
         """Measure right cases of one problem, interleaved; results by case name."""
         prepared = self.prepare(cases[0].problem)
         expected = prepared.expect("normal", cases[0].variant.precision)
@@ -227,15 +240,24 @@ class _Bound:
 def _launch_json(step: KernelLaunch) -> dict[str, Any]:
     if step.zero:
         return {"zero": step.zero}
-    return {"kernel": step.kernel, "grid": list(step.grid), "block": list(step.block), "shared_bytes": step.shared_bytes}
+    return {
+        "kernel": step.kernel,
+        "grid": list(step.grid),
+        "block": list(step.block),
+        "shared_bytes": step.shared_bytes,
+    }
 
 
-def _verdict(tolerance: Tolerance, comparisons: Sequence[Comparison], findings: tuple[Finding, ...], damage: str) -> Verdict:
+def _verdict(
+    tolerance: Tolerance, comparisons: Sequence[Comparison], findings: tuple[Finding, ...], damage: str
+) -> Verdict:
     error, norm = judge.summarise(comparisons)
     reasons = [damage] if damage else []
     reasons += [judge.finding_sentence(f) for f in findings]
     reasons += [c.mismatch.sentence() for c in comparisons if c.mismatch]
-    return Verdict(not reasons, reasons[0] if reasons else "", error, tolerance.elementwise, norm, tolerance.norm, "", findings)
+    return Verdict(
+        not reasons, reasons[0] if reasons else "", error, tolerance.elementwise, norm, tolerance.norm, "", findings
+    )
 
 
 def bind_library(backend: Any, case: Case, buffers: Mapping[str, Buffer]) -> Callable[[], None]:
@@ -254,22 +276,35 @@ def bind_library(backend: Any, case: Case, buffers: Mapping[str, Buffer]) -> Cal
     return enqueue
 
 
-def launch_resources(program: Program, launches: Sequence[KernelLaunch], limits: DeviceLimits | None,
-                     sm_count: int) -> dict[str, dict[str, Any]]:
+def launch_resources(
+    program: Program, launches: Sequence[KernelLaunch], limits: DeviceLimits | None, sm_count: int
+) -> dict[str, dict[str, Any]]:
     """Registers, shared and local bytes of each kernel, with the occupancy of its launch."""
     resources: dict[str, dict[str, Any]] = {}
     for step in launches:
         if step.zero or step.kernel not in program.resources:
             continue
         static = program.resources[step.kernel]
-        entry = {**asdict(static), "grid": list(step.grid), "block": list(step.block), "dynamic_shared_bytes": step.shared_bytes}
+        entry = {
+            **asdict(static),
+            "grid": list(step.grid),
+            "block": list(step.block),
+            "dynamic_shared_bytes": step.shared_bytes,
+        }
         threads = step.block[0] * step.block[1] * step.block[2]
         if threads > static.max_threads:
-            raise LaunchError(f"{step.kernel}: block of {threads} threads; its {static.registers} registers or launch bounds "
-                              f"allow {static.max_threads}")
+            raise LaunchError(
+                f"{step.kernel}: block of {threads} threads; its {static.registers} registers or launch bounds "
+                f"allow {static.max_threads}"
+            )
         if limits is not None:
-            found = occupancy(limits, static.registers, static.shared_bytes + step.shared_bytes, threads,
-                              step.grid[0] * step.grid[1] * step.grid[2])
+            found = occupancy(
+                limits,
+                static.registers,
+                static.shared_bytes + step.shared_bytes,
+                threads,
+                step.grid[0] * step.grid[1] * step.grid[2],
+            )
             entry |= asdict(found)
         resources[step.kernel] = entry
     return resources

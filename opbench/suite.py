@@ -12,9 +12,9 @@ from typing import Any
 
 from opbench.case import Case
 from opbench.catalog import Catalog
-from opbench.places import shipped
 from opbench.errors import UsageError, unknown
 from opbench.operator import Operator
+from opbench.places import shipped
 from opbench.timing import TimingOptions
 from opbench.variant import Config, Variant
 
@@ -75,7 +75,9 @@ def suite_for_variant(variant: Variant, catalog: Catalog, timing: TimingOptions 
     """The suite of one file of a user's own: every config on the operator's examples."""
     problems = catalog.operator(variant.operator).examples()
     cases = tuple(Case(variant, config, problem) for problem in problems for config in variant.configs)
-    return Suite(variant.name, f"{variant.path.name} on the examples of {variant.operator}", cases, timing or TimingOptions())
+    return Suite(
+        variant.name, f"{variant.path.name} on the examples of {variant.operator}", cases, timing or TimingOptions()
+    )
 
 
 def _require_known(table: Mapping[str, Any], known: set[str], what: str) -> None:
@@ -92,7 +94,7 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
 def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterator[Case]:
     _require_known(entry, RUN_KEYS, "key of [[run]]")
     if "operator" not in entry:
-        raise UsageError("a [[run]] table needs operator = \"name\" (opbench list operators)")
+        raise UsageError('a [[run]] table needs operator = "name" (opbench list operators)')
     operator = catalog.operator(entry["operator"])
     variants = _choose_variants(catalog.variants(entry["operator"]), entry.get("variants", ["*"]), entry["operator"])
     _require_known(entry.get("cpu", {}), {"problems", "sweep"}, "key of [run.cpu]")
@@ -111,7 +113,9 @@ def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operat
     problems = [operator.from_axes(axes) for axes in entry.get("problems", [])]
     sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
     if sweep:
-        problems += [operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())]
+        problems += [
+            operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())
+        ]
     if not problems:
         raise UsageError(f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]")
     return problems
@@ -120,7 +124,9 @@ def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operat
 def _choose_variants(variants: Sequence[Variant], patterns: Sequence[str], operator: str) -> list[Variant]:
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.name, pattern) for v in variants):
-            raise UsageError(f"{operator}: {unknown('variant', pattern, [v.name for v in variants], f'opbench list variants {operator}')}")
+            raise UsageError(
+                f"{operator}: {unknown('variant', pattern, [v.name for v in variants], f'opbench list variants {operator}')}"
+            )
     return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
 
 

@@ -120,7 +120,7 @@ def read_variant(path: Path, operator: str = "") -> Variant:
 
 def _error_line(error: tomllib.TOMLDecodeError) -> int:
     text = str(error)
-    return int(text.split("at line ")[1].split(",")[0]) if "at line " in text else 1
+    return int(text.split("at line ")[1].split(",", maxsplit=1)[0]) if "at line " in text else 1
 
 
 def _split_header(path: Path, lines: Sequence[str], prefix: str) -> tuple[int, list[str], str]:
@@ -128,8 +128,10 @@ def _split_header(path: Path, lines: Sequence[str], prefix: str) -> tuple[int, l
     opening, closing = f"{prefix} /// opbench".strip(), f"{prefix} ///".strip()
     stripped = [line.strip() for line in lines]
     if opening not in stripped:
-        raise UsageError(f"{path}:1: no opbench header; it begins with the line '{opening}' "
-                         "(see 'Write your own kernel' in README.md)")
+        raise UsageError(
+            f"{path}:1: no opbench header; it begins with the line '{opening}' "
+            "(see 'Write your own kernel' in README.md)"
+        )
     first = stripped.index(opening)
     if closing not in stripped[first + 1 :]:
         raise UsageError(f"{path}:{first + 1}: the header has no closing line '{closing}'")
@@ -137,7 +139,7 @@ def _split_header(path: Path, lines: Sequence[str], prefix: str) -> tuple[int, l
     header = [line.removeprefix(prefix).removeprefix(" ") if prefix else line for line in stripped[first + 1 : last]]
     why = []
     for line in stripped[last + 1 :]:
-        if prefix and not line.startswith(prefix) or not prefix and line.endswith('"""'):
+        if (prefix and not line.startswith(prefix)) or (not prefix and line.endswith('"""')):
             break
         why.append(line.removeprefix(prefix).strip())
     return first, header, "\n".join(why).strip()
@@ -170,15 +172,21 @@ class _HeaderReader:
         table = self.table
         named = table.get("operator", operator)
         if not named:
-            raise self.refuse("title", 'a file outside a variants folder names its operator: operator = "matmul" '
-                              "(opbench list operators)")
+            raise self.refuse(
+                "title",
+                'a file outside a variants folder names its operator: operator = "matmul" (opbench list operators)',
+            )
         if "title" not in table:
             raise self.refuse("title", 'title is missing: title = "what the variant does, in one line"')
         if table.get("precision", "f32") not in PRECISIONS:
-            raise self.refuse("precision", f"precision = {table['precision']!r} is not allowed; one of {', '.join(PRECISIONS)}")
+            raise self.refuse(
+                "precision", f"precision = {table['precision']!r} is not allowed; one of {', '.join(PRECISIONS)}"
+            )
         is_cuda = self.path.suffix == ".cu"
         if is_cuda and not table.get("launch"):
-            raise self.refuse("launch", "launch is missing: launch = [{ kernel = \"name\", grid = [...], block = [...] }]")
+            raise self.refuse(
+                "launch", 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...] }]'
+            )
         variant = Variant(
             path=self.path,
             operator=named,
@@ -227,7 +235,9 @@ class _HeaderReader:
 
     def _launch(self, index: int, entry: Any) -> LaunchTemplate:
         if not isinstance(entry, dict):
-            raise self.refuse("launch", f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block")
+            raise self.refuse(
+                "launch", f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block"
+            )
         for key in entry:
             if key not in LAUNCH_KEYS:
                 raise self.refuse(key, f"launch[{index}]: {unknown('key', key, LAUNCH_KEYS)}")
@@ -238,7 +248,9 @@ class _HeaderReader:
                 raise self.refuse("launch", f"launch[{index}]: {key} is missing")
         for key in ("grid", "block"):
             if not isinstance(entry[key], list) or not 1 <= len(entry[key]) <= 3:
-                raise self.refuse(key, f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions")
+                raise self.refuse(
+                    key, f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
+                )
         return LaunchTemplate(
             kernel=entry["kernel"],
             grid=tuple(self._expression("grid", e) for e in entry["grid"]),

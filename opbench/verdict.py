@@ -45,7 +45,9 @@ class Mismatch:
             case "norm":
                 return f"relative error of {self.output} is {self.got:.2g}, allowed {self.allowed:.2g}"
         what = " on small whole numbers, which must be exact" if self.kind == "integers" else ""
-        return f"wrong at {place}: got {self.got:.6g}, want {self.want:.6g} (allowed ±{self.allowed:.2g}; {share}){what}"
+        return (
+            f"wrong at {place}: got {self.got:.6g}, want {self.want:.6g} (allowed ±{self.allowed:.2g}; {share}){what}"
+        )
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,32 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """The verdict for the results file; non-finite numbers become null."""
-        numbers = {k: _finite(getattr(self, k)) for k in ("worst_error", "allowed_error", "norm_error", "allowed_norm_error")}
-        return {"right": self.right, "reason": self.reason, **numbers, "integers": self.integers,
-                "findings": [f.to_json() for f in self.findings], "launches": list(self.launches)}
+        numbers = {
+            k: _finite(getattr(self, k)) for k in ("worst_error", "allowed_error", "norm_error", "allowed_norm_error")
+        }
+        return {
+            "right": self.right,
+            "reason": self.reason,
+            **numbers,
+            "integers": self.integers,
+            "findings": [f.to_json() for f in self.findings],
+            "launches": list(self.launches),
+        }
 
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and np.isfinite(value) else None
 
 
-def compare(name: str, dtype: str, out: np.ndarray, reference: np.ndarray, magnitude: np.ndarray | None,
-            tolerance: Tolerance, kind: str = "value") -> Comparison:
+def compare(
+    name: str,
+    dtype: str,
+    out: np.ndarray,
+    reference: np.ndarray,
+    magnitude: np.ndarray | None,
+    tolerance: Tolerance,
+    kind: str = "value",
+) -> Comparison:
     """Compare one output as stored with its float64 reference; `kind` is "integers" for the exact run.
 
     An element may deviate by tolerance.elementwise * magnitude; without a magnitude only the reference's own bits,
@@ -98,8 +115,9 @@ def compare(name: str, dtype: str, out: np.ndarray, reference: np.ndarray, magni
 
     def piece(start: int) -> _Piece:
         part = slice(start, start + CHUNK)
-        return _compare_piece(dtype, flat[part], references[part], None if magnitudes is None else magnitudes[part],
-                              tolerance.elementwise)
+        return _compare_piece(
+            dtype, flat[part], references[part], None if magnitudes is None else magnitudes[part], tolerance.elementwise
+        )
 
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
         starts = range(0, flat.size, CHUNK)
@@ -113,8 +131,16 @@ def compare(name: str, dtype: str, out: np.ndarray, reference: np.ndarray, magni
     return _judge(name, dtype, out, references, magnitudes, tolerance, kind, pieces)
 
 
-def _judge(name: str, dtype: str, out: np.ndarray, reference: np.ndarray, magnitude: np.ndarray | None,
-           tolerance: Tolerance, kind: str, pieces: list[tuple[int, _Piece]]) -> Comparison:
+def _judge(
+    name: str,
+    dtype: str,
+    out: np.ndarray,
+    reference: np.ndarray,
+    magnitude: np.ndarray | None,
+    tolerance: Tolerance,
+    kind: str,
+    pieces: list[tuple[int, _Piece]],
+) -> Comparison:
     """Put the pieces of one output together."""
     square_error = sum(p.square_error for _, p in pieces)
     square_reference = sum(p.square_reference for _, p in pieces)
@@ -147,7 +173,9 @@ class _Piece:
     square_reference: float = 0.0
 
 
-def _compare_piece(dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray | None, elementwise: float) -> _Piece:
+def _compare_piece(
+    dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray | None, elementwise: float
+) -> _Piece:
     bits = out.view(f"u{out.itemsize}")
     if magnitude is None:
         stored = to_storage(want, dtype)
@@ -167,8 +195,14 @@ def _compare_piece(dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.
     outside = int(np.count_nonzero(excess > 0))
     relative = np.divide(error, scale, out=np.zeros_like(error), where=scale > 0)
     at = int(excess.argmax())
-    return _Piece(worst=float(relative.max()), outside=outside, excess=float(excess[at]), at=at,
-                  square_error=float(error @ error), square_reference=float(want @ want))
+    return _Piece(
+        worst=float(relative.max()),
+        outside=outside,
+        excess=float(excess[at]),
+        at=at,
+        square_error=float(error @ error),
+        square_reference=float(want @ want),
+    )
 
 
 def _first(mask: np.ndarray) -> tuple[int, int] | None:
@@ -177,7 +211,9 @@ def _first(mask: np.ndarray) -> tuple[int, int] | None:
     return (int(np.argmax(mask)), count) if count else None
 
 
-def _broken(kind: str, name: str, shape: tuple[int, ...], hit: tuple[int, int], got: float | None, want: float) -> Comparison:
+def _broken(
+    kind: str, name: str, shape: tuple[int, ...], hit: tuple[int, int], got: float | None, want: float
+) -> Comparison:
     size = int(np.prod(shape))
     mismatch = Mismatch(kind, name, _index(hit[0], shape), got, want, None, hit[1], size)
     return Comparison(float("inf"), float("inf"), mismatch)

@@ -33,7 +33,12 @@ BUILD_LIMIT_S = 900.0
 
 def pack(case: Case) -> Message:
     """A case as plain data, as classes loaded by path do not pickle."""
-    return {"path": str(case.variant.path), "operator": case.variant.operator, "config": case.config, "axes": case.problem.axes}
+    return {
+        "path": str(case.variant.path),
+        "operator": case.variant.operator,
+        "config": case.config,
+        "axes": case.problem.axes,
+    }
 
 
 def unpack(catalog: Catalog, packed: Message) -> Case:
@@ -65,8 +70,9 @@ class Worker:
             command = [sys.executable, "-m", "opbench.worker", str(theirs.fileno())]
             env = {**os.environ, "PYTHONPATH": os.pathsep.join([p for p in sys.path if p]), "PYTHONUNBUFFERED": "1"}
             with self.log.open("ab") as log:
-                self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                                                 stdout=log, stderr=log, env=env)
+                self._process = subprocess.Popen(
+                    command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+                )
             theirs.close()
             self._pipe = ours
             request = {"do": "open", "backend": self.backend, "roots": [str(r) for r in self.roots], "seed": self.seed}
@@ -148,7 +154,11 @@ def main() -> None:
                 assert server is not None
                 answer = getattr(server, request["do"])(request, pipe.send)
         except OpbenchError as error:
-            answer = {"error": [c.__name__ for c in type(error).__mro__], "message": str(error), "fatal": isinstance(error, LaunchError)}
+            answer = {
+                "error": [c.__name__ for c in type(error).__mro__],
+                "message": str(error),
+                "fatal": isinstance(error, LaunchError),
+            }
         except Exception as error:
             traceback.print_exc()
             answer = {"error": [], "message": f"{type(error).__name__}: {error}", "fatal": True}
@@ -198,8 +208,13 @@ class Server:
         options = TimingOptions(**request["timing"])
         clock = self.backend.clock()  # type: ignore[attr-defined]
         with phase_range("measure"):
-            found = self.session.measure(cases, options, clock, on_start=lambda key: send({"start": key}),
-                                         on_sample=lambda key, seconds: send({"sample": key, "s": seconds}))
+            found = self.session.measure(
+                cases,
+                options,
+                clock,
+                on_start=lambda key: send({"start": key}),
+                on_sample=lambda key, seconds: send({"sample": key, "s": seconds}),
+            )
         return {"measurements": {name: m.to_json() for name, m in found.items()}}
 
 
@@ -209,8 +224,6 @@ def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:
     for case in cases:
         groups.setdefault(f"{case.variant.operator}{case.problem}", []).append(case)
     yield from groups.values()
-
-
 
 
 if __name__ == "__main__":

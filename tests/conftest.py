@@ -60,6 +60,6 @@ def tiny_suite(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.toml"
     path.write_text(
         'title = "tiny"\n[[run]]\noperator = "relu"\nvariants = ["scalar", "vec4"]\ntune = { BLOCK = [128, 256] }\n'
-        'problems = [{ n = 1000 }, { n = 7 }]\n'
+        "problems = [{ n = 1000 }, { n = 7 }]\n"
     )
     return path

@@ -41,5 +41,5 @@ def test_launches_are_complete_and_within_limits(case: Case) -> None:
     assert kernels
     for step in kernels:
         assert 1 <= step.block[0] * step.block[1] * step.block[2] <= 1024
-        assert all(1 <= g for g in step.grid) and step.grid[0] < 2**31 and max(step.grid[1:]) <= 65535
+        assert all(g >= 1 for g in step.grid) and step.grid[0] < 2**31 and max(step.grid[1:]) <= 65535
         assert all(abs(a) < 2**31 for a in step.args if isinstance(a, int))

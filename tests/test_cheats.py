@@ -30,13 +30,23 @@ def test_a_cheat_is_caught(path: Path) -> None:
 
 
 def test_a_crash_costs_only_its_own_cases(relu_file: Path) -> None:
-    cheats = [CHEATS / f"{name}.cu" for name in ("loops_forever", "writes_far_away", "does_not_compile", "block_too_large")]
+    cheats = [
+        CHEATS / f"{name}.cu" for name in ("loops_forever", "writes_far_away", "does_not_compile", "block_too_large")
+    ]
     results = api.check([*cheats, relu_file], backend="cpu", random_shapes=0, time_limit_s=3.0)
     assert {r.status for r in results if r.variant == "mine"} == {"right"}
-    assert {r.variant for r in results if r.status == "failed"} >= {"loops_forever", "does_not_compile", "block_too_large"}
+    assert {r.variant for r in results if r.status == "failed"} >= {
+        "loops_forever",
+        "does_not_compile",
+        "block_too_large",
+    }
 
 
 def test_a_compiler_error_shows_file_and_line() -> None:
     result = api.check([CHEATS / "does_not_compile.cu"], backend="cpu", random_shapes=0)[0]
-    line = next(i for i, text in enumerate((CHEATS / "does_not_compile.cu").read_text().splitlines(), 1) if "undeclared_name" in text)
+    line = next(
+        i
+        for i, text in enumerate((CHEATS / "does_not_compile.cu").read_text().splitlines(), 1)
+        if "undeclared_name" in text
+    )
     assert f"does_not_compile.cu:{line}" in result.reason and "undeclared_name" in result.reason

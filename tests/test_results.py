@@ -15,8 +15,18 @@ from opbench.results import FILE, FORMAT, Result, RunWriter, read_run
 
 
 def result(name: str = "a", **changes: object) -> Result:
-    values = {"case": name, "operator": "relu", "variant": "scalar", "config": {}, "problem": "(n=1)", "axes": {"n": 1},
-              "precision": "f32", "backend": "cpu", "status": "right", **changes}
+    values = {
+        "case": name,
+        "operator": "relu",
+        "variant": "scalar",
+        "config": {},
+        "problem": "(n=1)",
+        "axes": {"n": 1},
+        "precision": "f32",
+        "backend": "cpu",
+        "status": "right",
+        **changes,
+    }
     return Result(**values)  # type: ignore[arg-type]
 
 
@@ -31,7 +41,10 @@ def write(folder: Path, *results: Result) -> Path:
 
 def test_round_trip(tmp_path: Path) -> None:
     write(tmp_path, result("a"), result("b", status="wrong", reason="x < y & z"))
-    assert [asdict(r) for r in read_run(tmp_path).results] == [asdict(result("a")), asdict(result("b", status="wrong", reason="x < y & z"))]
+    assert [asdict(r) for r in read_run(tmp_path).results] == [
+        asdict(result("a")),
+        asdict(result("b", status="wrong", reason="x < y & z")),
+    ]
 
 
 @given(st.integers(0, 10_000))
@@ -48,7 +61,9 @@ def test_a_file_cut_anywhere_gives_the_whole_lines_before(tmp_path_factory: pyte
     assert path.read_bytes() == content[: content[:cut].rfind(b"\n") + 1]
 
 
-@pytest.mark.parametrize("line", [b"not json", b"[1]", b'{"type": "result"}', b"\xff\xfe", b'{"type": "result", "case": 1'])
+@pytest.mark.parametrize(
+    "line", [b"not json", b"[1]", b'{"type": "result"}', b"\xff\xfe", b'{"type": "result", "case": 1']
+)
 def test_a_corrupt_line_is_named_with_its_number(tmp_path: Path, line: bytes) -> None:
     path = write(tmp_path, result("a"))
     path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps({"type": "end"}).encode() + b"\n")

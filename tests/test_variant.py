@@ -42,7 +42,9 @@ def test_a_header_becomes_a_variant(relu_file: Path) -> None:
         ("// ///\n", "", 1, "no closing line"),
     ],
 )
-def test_mistakes_are_told_with_file_line_and_remedy(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+def test_mistakes_are_told_with_file_line_and_remedy(
+    tmp_path: Path, old: str, new: str, line: int, message: str
+) -> None:
     path = write(tmp_path, RELU.replace(old, new, 1))
     with pytest.raises(UsageError) as caught:
         read_variant(path)
@@ -58,7 +60,9 @@ def test_where_prunes_configs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.id)
 def test_every_variant_says_what_and_why(variant: Variant) -> None:
     names = {v.name for v in VARIANTS if v.operator == variant.operator}
-    assert len(variant.why) > (40 if variant.is_library else 100), "a paragraph: why it is faster than the rung below, what limits it"
+    assert len(variant.why) > (40 if variant.is_library else 100), (
+        "a paragraph: why it is faster than the rung below, what limits it"
+    )
     assert variant.builds_on in names or not variant.builds_on
     text = variant.path.read_text()
     for kernel in variant.kernels:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.catalog import Catalog
-from opbench.verdict import changed_input, compare, guard_sentence
 from opbench.operator import Tolerance
+from opbench.verdict import changed_input, compare, guard_sentence
 
 MATMUL = Catalog().operator("matmul")
 

@@ -69,7 +69,11 @@ def main() -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
-        where = f" (opbench {error.ctx.info_name} --help)" if isinstance(error, click.UsageError) and error.ctx and error.ctx.parent else ""
+        where = (
+            f" (opbench {error.ctx.info_name} --help)"
+            if isinstance(error, click.UsageError) and error.ctx and error.ctx.parent
+            else ""
+        )
         fail(error.format_message() + where, UsageError.exit_code)
     except (KeyboardInterrupt, click.Abort):
         fail("interrupted; what was measured is kept, complete it with --resume", 130)

@@ -18,11 +18,19 @@ WHAT = ("operators", "variants", "suites", "cases")
 @click.command("list")
 @click.argument("what", type=click.Choice(WHAT), default="operators")
 @click.argument("name", required=False)
-@click.option("--variants", "roots", multiple=True, type=click.Path(path_type=Path), help="A further folder laid out as variants/.")
+@click.option(
+    "--variants",
+    "roots",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A further folder laid out as variants/.",
+)
 @click.option("--backend", default="auto", help="Whose problem sizes to expand: auto, cuda or cpu (for cases).")
 @click.option("--case", "cases", multiple=True, help="Only cases of this name or glob.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def list_command(what: str, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...], as_json: bool) -> None:
+def list_command(
+    what: str, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...], as_json: bool
+) -> None:
     """List operators, variants [OPERATOR], suites or cases [SUITE] (default suite: quick)."""
     rows = LISTERS[what](Catalog([r.resolve() for r in roots]), name, roots, backend, cases)
     if as_json:
@@ -41,8 +49,16 @@ def _variants(catalog: Catalog, name: str | None, *_: Any) -> list[dict[str, Any
     rows = []
     for operator in [name] if name else catalog.operator_names():
         for v in catalog.variants(operator):
-            rows.append({"name": v.id, "title": v.title, "builds_on": v.builds_on, "precision": v.precision,
-                         "configs": [print_config(c) for c in v.configs], "file": str(v.path)})
+            rows.append(
+                {
+                    "name": v.id,
+                    "title": v.title,
+                    "builds_on": v.builds_on,
+                    "precision": v.precision,
+                    "configs": [print_config(c) for c in v.configs],
+                    "file": str(v.path),
+                }
+            )
     return rows
 
 
@@ -53,7 +69,9 @@ def _suites(*_: Any) -> list[dict[str, Any]]:
     return [{"name": f"suites/{p.name}", "title": tomllib.loads(p.read_text())["title"]} for p in paths]
 
 
-def _cases(catalog: Catalog, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...]) -> list[dict[str, Any]]:
+def _cases(
+    catalog: Catalog, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...]
+) -> list[dict[str, Any]]:
     from opbench.api import expand
 
     suite, _, _ = expand(name or "quick", backend, cases, roots)

@@ -11,15 +11,41 @@ from opbench.errors import OpbenchError, UsageError
 
 @click.command("profile")
 @click.argument("case", metavar="CASE")
-@click.option("--tool", type=click.Choice(["ncu", "nsys"]), default="ncu", show_default=True,
-              help="Nsight Compute (counters) or Nsight Systems (timeline).")
-@click.option("--set", "metric_set", default="", metavar="SET", help="A set of Nsight Compute's own on top, such as full.")
-@click.option("--run", "run_folder", type=click.Path(path_type=Path, file_okay=False),
-              help="The run's folder that keeps the report and the counters [default: reports/profile].")
-@click.option("--variants", "roots", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
-              help="A further folder laid out as variants/; repeatable.")
-@click.option("--time-limit", "time_limit_s", default=600.0, show_default=True, metavar="SECONDS", help="Stop the tool after this.")
-def profile_command(case: str, tool: str, metric_set: str, run_folder: Path | None, roots: tuple[Path, ...], time_limit_s: float) -> None:
+@click.option(
+    "--tool",
+    type=click.Choice(["ncu", "nsys"]),
+    default="ncu",
+    show_default=True,
+    help="Nsight Compute (counters) or Nsight Systems (timeline).",
+)
+@click.option(
+    "--set", "metric_set", default="", metavar="SET", help="A set of Nsight Compute's own on top, such as full."
+)
+@click.option(
+    "--run",
+    "run_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The run's folder that keeps the report and the counters [default: reports/profile].",
+)
+@click.option(
+    "--variants",
+    "roots",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A further folder laid out as variants/; repeatable.",
+)
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop the tool after this.",
+)
+def profile_command(
+    case: str, tool: str, metric_set: str, run_folder: Path | None, roots: tuple[Path, ...], time_limit_s: float
+) -> None:
     """Profile one CASE, a printed name such as 'matmul/shared_tile[TILE=16](m=512,n=512,k=512)'.
 
     The tool's report and its counters are kept in the run's folder; `opbench report` shows the counters.
@@ -31,8 +57,12 @@ def profile_command(case: str, tool: str, metric_set: str, run_folder: Path | No
     found = case_named(case, roots)
     folder = run_folder or Path("reports") / "profile"
     extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
-    target = profile.Target(found.name, profile.target_argv(found.name, extra), precision=found.variant.precision,
-                            chip=profile.current_chip())
+    target = profile.Target(
+        found.name,
+        profile.target_argv(found.name, extra),
+        precision=found.variant.precision,
+        chip=profile.current_chip(),
+    )
     writer = RunWriter(folder) if (folder / FILE).exists() else None
     options = profile.ProfileOptions(tool, metric_set, time_limit_s)  # type: ignore[arg-type]
     try:

@@ -20,11 +20,28 @@ BACKENDS = click.Choice(["auto", "cuda", "cpu"])
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Options that `run` and `check` have in common."""
     for option in (
-        click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only cases of this printed name or glob; repeatable."),
-        click.option("--variants", "roots", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
-                     help="A further folder laid out as variants/; repeatable."),
-        click.option("--time-limit", "time_limit_s", type=click.FloatRange(min=0.1), metavar="SECONDS",
-                     help="Stop a case that takes longer [default: the suite's, else 60]."),
+        click.option(
+            "--case",
+            "cases",
+            multiple=True,
+            metavar="GLOB",
+            help="Only cases of this printed name or glob; repeatable.",
+        ),
+        click.option(
+            "--variants",
+            "roots",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="A further folder laid out as variants/; repeatable.",
+        ),
+        click.option(
+            "--time-limit",
+            "time_limit_s",
+            type=click.FloatRange(min=0.1),
+            metavar="SECONDS",
+            help="Stop a case that takes longer [default: the suite's, else 60].",
+        ),
         click.option("--seed", default=20260, show_default=True, help="Seed of the inputs."),
         click.option("--json", "as_json", is_flag=True, help="Results as JSON on stdout in place of the table."),
     ):
@@ -35,12 +52,26 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("run")
 @click.argument("target", metavar="SUITE|FILE.cu")
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="The run's folder [default: reports/<time>-<suite>-<backend>].")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The run's folder [default: reports/<time>-<suite>-<backend>].",
+)
 @click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
 @click.option("--gpu", default="h200", show_default=True, help="Whose ceilings a cpu run's predictions use.")
 @shared_options
-def run_command(target: str, backend: str, out: Path | None, resume: bool, gpu: str, cases: tuple[str, ...],
-                roots: tuple[Path, ...], seed: int, time_limit_s: float | None, as_json: bool) -> None:
+def run_command(
+    target: str,
+    backend: str,
+    out: Path | None,
+    resume: bool,
+    gpu: str,
+    cases: tuple[str, ...],
+    roots: tuple[Path, ...],
+    seed: int,
+    time_limit_s: float | None,
+    as_json: bool,
+) -> None:
     """Check and measure SUITE (a file in suites/ or its name) or one FILE.cu of your own; write the report."""
     from opbench import api
     from opbench.frame import frame
@@ -48,8 +79,19 @@ def run_command(target: str, backend: str, out: Path | None, resume: bool, gpu: 
     if resume and out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
     with progress_on_stderr() as tell:
-        run = api.run(target, backend=backend, cases=cases, variants=roots, out=out, resume=resume, seed=seed,
-                      time_limit_s=time_limit_s, gpu=gpu, command=sys.argv[1:], tell=tell)
+        run = api.run(
+            target,
+            backend=backend,
+            cases=cases,
+            variants=roots,
+            out=out,
+            resume=resume,
+            seed=seed,
+            time_limit_s=time_limit_s,
+            gpu=gpu,
+            command=sys.argv[1:],
+            tell=tell,
+        )
     if as_json:
         click.echo(json.dumps([asdict(r) for r in run.results]))
     else:
@@ -63,16 +105,38 @@ def run_command(target: str, backend: str, out: Path | None, resume: bool, gpu: 
 @click.command("check")
 @click.argument("targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|FILE.cu]...")
 @click.option("--backend", type=BACKENDS, default="cpu", show_default=True, help="Where cases run.")
-@click.option("--random", "random_shapes", default=3, show_default=True, help="How many random shapes per operator, besides its examples.")
+@click.option(
+    "--random",
+    "random_shapes",
+    default=3,
+    show_default=True,
+    help="How many random shapes per operator, besides its examples.",
+)
 @shared_options
-def check_command(targets: tuple[str, ...], backend: str, random_shapes: int, cases: tuple[str, ...],
-                  roots: tuple[Path, ...], seed: int, time_limit_s: float | None, as_json: bool) -> None:
+def check_command(
+    targets: tuple[str, ...],
+    backend: str,
+    random_shapes: int,
+    cases: tuple[str, ...],
+    roots: tuple[Path, ...],
+    seed: int,
+    time_limit_s: float | None,
+    as_json: bool,
+) -> None:
     """Check variants on the operators' examples and on random shapes; no times, no report."""
     from opbench import api
 
     with progress_on_stderr() as tell:
-        results = api.check(targets, backend=backend, cases=cases, variants=roots, random_shapes=random_shapes, seed=seed,
-                            time_limit_s=time_limit_s or 60.0, tell=tell)
+        results = api.check(
+            targets,
+            backend=backend,
+            cases=cases,
+            variants=roots,
+            random_shapes=random_shapes,
+            seed=seed,
+            time_limit_s=time_limit_s or 60.0,
+            tell=tell,
+        )
     if as_json:
         click.echo(json.dumps([asdict(r) for r in results]))
     else:
@@ -98,7 +162,9 @@ def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
         first = cases[0]
         more = f" (and {len(cases) - 1} more cases)" if len(cases) > 1 else ""
         target = targets[0] if len(targets) == 1 and targets[0].endswith((".cu", ".py")) else variant
-        click.echo(f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: opbench check {target} --case '{first.case}'")
+        click.echo(
+            f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: opbench check {target} --case '{first.case}'"
+        )
 
 
 def print_table(table: Any) -> None:
@@ -124,7 +190,9 @@ def progress_on_stderr() -> Iterator[Callable[[Progress], None]]:
     columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting")
-        yield lambda p: bar.update(task, completed=p.done, total=p.total, description=f"{p.phase} {p.case}"[: console.width - 45])
+        yield lambda p: bar.update(
+            task, completed=p.done, total=p.total, description=f"{p.phase} {p.case}"[: console.width - 45]
+        )
 
 
 def _plain_progress() -> Callable[[Progress], None]:

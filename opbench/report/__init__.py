@@ -71,8 +71,10 @@ def _charts(
     for operator in dict.fromkeys(part.operator for part in parts):
         own = [part for part in parts if part.operator == operator]
         looks = look(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
-        scene = Scene(measured, sheet, run.counters, looks)
         for number, part in enumerate(own):
+            level = part.rows[0].memory_level
+            own_limits, quoted = (c.at_level(level) if c else None for c in (measured, sheet))
+            scene = Scene(own_limits, quoted, run.counters, looks)
             if (operator, part.problem) in wanted:
                 name = f"{file_name(operator)}-{number + 1}"
                 chart = performance(part, name, scene)

@@ -45,11 +45,15 @@ class MaxPool2d(Operator):
         if self.window < 1 or self.stride < 1:
             raise UsageError(f"{self}: window and stride must be >= 1")
         if self.padding > self.window // 2:
-            raise UsageError(f"{self}: padding={self.padding} is not allowed; at most window // 2 = "
-                             f"{self.window // 2}, so that every window holds an element of the image")
+            raise UsageError(
+                f"{self}: padding={self.padding} is not allowed; at most window // 2 = "
+                f"{self.window // 2}, so that every window holds an element of the image"
+            )
         if min(self.h, self.w) + 2 * self.padding < self.window:
-            raise UsageError(f"{self}: the window is larger than the padded image of "
-                             f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}")
+            raise UsageError(
+                f"{self}: the window is larger than the padded image of "
+                f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}"
+            )
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The maximum over one shifted, strided slice of the padded image per position in the window."""

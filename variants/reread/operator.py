@@ -22,6 +22,7 @@ class Reread(Operator):
 
     inputs = {"x": "n"}
     outputs = {"out": "1"}
+    memory_level = "l2"
 
     def bytes(self) -> int:
         return 4 * self.n * self.rounds
