@@ -60,13 +60,11 @@ class Case:
             if step.zero not in tensors:
                 raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
             return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero)
-        args = step.args or tuple(
-            [
-                *self.problem.inputs,
-                *self.problem.outputs,
-                *self.variant.workspace,
-                *(a for a in self.problem.arguments() if a not in tensors),
-            ]
+        args = step.args or (
+            *self.problem.inputs,
+            *self.problem.outputs,
+            *self.variant.workspace,
+            *(a for a in self.problem.arguments() if a not in tensors),
         )
         values = tuple(a if a in tensors else expression.evaluate(a, scope) for a in args)
         grid, block = (_dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block))

@@ -131,7 +131,7 @@ class Operator:
     def random_problems(cls, seed: int, count: int) -> list[Operator]:
         """Further small problems: axes of the examples shuffled among themselves, kept where they make sense."""
         rng = np.random.default_rng([seed, zlib.crc32(cls.name.encode())])
-        pools = [{k: v for k, v in example.axes.items()} for example in cls.examples()]
+        pools = [example.axes for example in cls.examples()]
         largest = max((e.flops() or e.bytes()) for e in cls.examples())
         found: list[Operator] = []
         for _ in range(50 * count):

@@ -16,7 +16,7 @@ def shipped(folder: str) -> Path:
 
 
 def cache_folder(name: str) -> Path:
-    """A writable folder of the cache: $OPBENCH_CACHE, else ~/.cache/opbench, else one for this user in the temp folder."""
+    """A writable folder of the cache: $OPBENCH_CACHE, else ~/.cache/opbench, else this user's in the temp folder."""
     for root in _roots():
         path = root / name
         try:
@@ -36,12 +36,13 @@ def _roots() -> list[Path]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that no reader ever sees half of it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        temporary.chmod(0o644)
+        temporary.replace(path)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink()
         raise

@@ -72,12 +72,12 @@ def test_every_variant_says_what_and_why(variant: Variant) -> None:
 @pytest.mark.parametrize("name", CATALOG.operator_names())
 def test_every_ladder_has_a_foot_and_no_loop(name: str) -> None:
     rungs = {v.name: v for v in CATALOG.variants(name) if not v.is_library}
-    for variant in rungs.values():
-        seen = []
-        while variant.builds_on:
-            assert variant.name not in seen, f"{name}: builds_on goes in a circle: {seen}"
-            seen.append(variant.name)
-            variant = rungs[variant.builds_on]
+    for start in rungs.values():
+        seen, rung = [], start
+        while rung.builds_on:
+            assert rung.name not in seen, f"{name}: builds_on goes in a circle: {seen}"
+            seen.append(rung.name)
+            rung = rungs[rung.builds_on]
     assert any(not v.builds_on for v in rungs.values())
     library = CATALOG.operator(name).library
     assert not library or library in {v.name for v in CATALOG.variants(name)}

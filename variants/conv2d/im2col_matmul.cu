@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "im2col into a workspace, then one register-tiled matrix product over all images"
 // builds_on = "multi_channel_out"
-// tune      = { BM = [64, 128], BN = [64, 128], BK = [8] }
+// tune      = { BM = [64, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
 // requires  = ["layout == 'nchw'"]
 // workspace = { columns = "c * r * s * n * p * q" }

@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "implicit matrix product: image gathered straight into register-tiled blocks, filter position outermost"
 // builds_on = "im2col_matmul"
-// tune      = { BM = [64, 128], BN = [64, 128], BK = [8, 16] }
+// tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
 // requires  = ["layout == 'nchw'", "(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }

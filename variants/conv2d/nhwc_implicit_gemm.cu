@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "implicit matrix product on nhwc: channels fetched 16 bytes at a time, register-tiled"
 // builds_on = "nhwc_direct"
-// tune      = { BM = [64, 128], BN = [64, 128], BK = [8, 16] }
+// tune      = { BM = [128, 64], BN = [64, 128], BK = [16, 8] }
 // define    = { C4 = "1 if c % 4 == 0 else 0" }
 // where     = ["BK == 8 or BM * BN == 64 * 128"]      # the others would spill registers
 // requires  = ["layout == 'nhwc'", "c * h * w + 64 < 2 ** 31", "(c * r * s + 32) * (k + 4) < 2 ** 31"]

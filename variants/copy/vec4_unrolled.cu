@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "UNROLL independent float4 loads per thread; STREAMING marks them evict-first"
 // builds_on = "vec4"
-// tune      = { BLOCK = [256, 512], UNROLL = [4, 2, 8], STREAMING = [1, 0] }
+// tune      = { BLOCK = [512, 256], UNROLL = [2, 4, 8], STREAMING = [0, 1] }
 // launch    = [{ kernel = "copy_vec4_unrolled", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
 // ///
 //

@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "b by columns: both operands transposed on the way into two shared buffers, warp tiles"
 // builds_on = "naive_col"
-// tune      = { BM = [64, 128, 256], BN = [64, 128, 256], BK = [8, 16], TM = [8], TN = [8, 16] }
+// tune      = { BM = [128, 64, 256], BN = [256, 128, 64], BK = [8, 16], TM = [8], TN = [16, 8] }
 // where     = [
 //   "(BM, BN) in ((64, 64), (128, 128), (128, 256))",
 //   "TN == (8 if BM * BN <= 128 * 128 else 16)",

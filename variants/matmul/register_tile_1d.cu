@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "TM rows of one column per thread in registers, over shared tiles"
 // builds_on = "shared_tile"
-// tune      = { BM = [64, 128], BN = [64], BK = [8, 16], TM = [8, 16] }
+// tune      = { BM = [64, 128], BN = [64], BK = [16, 8], TM = [16, 8] }
 // where     = ["BK * TM % BN == 0", "BK * TM % BM == 0"]
 // requires  = ["b_order == 'row'", "cdiv(m, BM) <= 65535"]
 // launch    = [

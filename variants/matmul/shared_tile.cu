@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "TILE×TILE output tile, both operands staged in shared memory"
 // builds_on = "coalesced"
-// tune      = { TILE = [8, 16, 32] }
+// tune      = { TILE = [32, 16, 8] }
 // requires  = ["b_order == 'row'", "cdiv(m, TILE) <= 65535"]
 // launch    = [{ kernel = "matmul_shared_tile", grid = ["cdiv(n, TILE)", "cdiv(m, TILE)"], block = ["TILE", "TILE"] }]
 // ///

@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "warp tiles over two shared buffers; the next tile travels in registers meanwhile"
 // builds_on = "vectorised"
-// tune      = { BM = [64, 128, 256], BN = [64, 128, 256], BK = [8, 16], TM = [8], TN = [8, 16] }
+// tune      = { BM = [128, 64, 256], BN = [256, 128, 64], BK = [16, 8], TM = [8], TN = [16, 8] }
 // where     = [
 //   "(BM, BN) in ((64, 64), (128, 128), (128, 256), (256, 128))",
 //   "TN == (8 if BM * BN <= 128 * 128 else 16)",

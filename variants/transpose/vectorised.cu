@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "float4 on all four sides: 4×4 turned in registers, 64×64 through a swizzled tile"
 // builds_on = "padded"
-// tune      = { ROWS = [4, 8, 16], BAND = [1, 8] }
+// tune      = { ROWS = [8, 4, 16], BAND = [1, 8] }
 // launch    = [{ kernel = "transpose_vectorised", grid = ["cdiv(rows, 64) * cdiv(cols, 64)"], block = ["16 * ROWS"] }]
 // ///
 //
