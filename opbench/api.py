@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from opbench import backends
 from opbench.case import CASE_NAME, Case, select
 from opbench.catalog import Catalog
+from opbench.ceiling import committed
 from opbench.errors import UsageError
 from opbench.results import Result, Run, read_run
-from opbench.runner import Progress, RunOptions, Tell, default_out, run_suite
+from opbench.runner import Progress, RunOptions, Tell, default_out, earlier_run, run_suite
 from opbench.suite import Suite, read_suite, suite_for_variant
 from opbench.timing import TimingOptions
 from opbench.variant import Variant, print_config
@@ -50,12 +51,16 @@ def run(
     suite, roots, backend = expand(target, backend, cases, variants)
     suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s)
     folder = Path(out) if out else default_out(suite, backend)
+    options = RunOptions(backend, folder, resume, True, seed, roots, tuple(command))
+    # Whatever is refused is refused before anything runs.
+    earlier_run(suite, options)
+    if report and backend == "cpu":
+        committed(gpu)
     ceilings = None
     if backend == "cuda" and suite.name != "ceilings":
         from opbench.probes import ceilings_for_run
 
         ceilings = ceilings_for_run(folder, tell)
-    options = RunOptions(backend, folder, resume, True, seed, roots, tuple(command))
     finished = run_suite(suite, options, tell, ceilings)
     if report:
         from opbench.report import write_report
@@ -115,7 +120,7 @@ def check(
     ]
     suite = Suite("check", "examples and random shapes", tuple(select(chosen, cases)), TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
-        options = RunOptions(backends.resolve(backend), Path(folder), measure=False, seed=seed, roots=roots)
+        options = RunOptions(backends.resolve(backend), Path(folder), measure=False, seed=seed, roots=roots, keep=False)
         return run_suite(suite, options, tell).results
 
 

@@ -14,6 +14,8 @@ from opbench.operator import Operator
 from opbench.places import shipped
 from opbench.variant import Variant, docstring, read_variant
 
+LAYOUT = "holds one folder per operator with .cu and .py files"
+
 
 class Catalog:
     """Operators and variants under some roots; each is read when first asked for."""
@@ -21,19 +23,29 @@ class Catalog:
     def __init__(self, extra_roots: Sequence[Path] = ()) -> None:
         for root in extra_roots:
             if not root.is_dir():
-                raise UsageError(
-                    f"--variants {root}: no such folder; it holds one folder per operator with .cu and .py files"
-                )
+                raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
         self.roots = [*extra_roots, shipped("variants")]
+        for root in extra_roots:
+            self._require_operators(root)
+
+    def _require_operators(self, root: Path) -> None:
+        """Refuse a user's folder of which nothing, or a part that is misspelt, would silently be left out."""
+        own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py")))]
+        if not own:
+            raise UsageError(f"--variants {root}: no folder in it has variants; it {LAYOUT}")
+        known = self.operator_names()
+        for folder in own:
+            if folder.name not in known:
+                what = unknown("operator", folder.name, known, "opbench list operators")
+                raise UsageError(f"{folder}: {what}; a new one has its mathematics in {folder.name}/operator.py")
 
     @functools.cached_property
     def folders(self) -> dict[str, list[Path]]:
         """Operator name to its folders, a user's own first."""
         found: dict[str, list[Path]] = {}
         for root in self.roots:
-            for folder in sorted(root.iterdir()):
-                if folder.is_dir() and not folder.name.startswith((".", "_")):
-                    found.setdefault(folder.name, []).append(folder)
+            for folder in variant_folders(root):
+                found.setdefault(folder.name, []).append(folder)
         return dict(sorted(found.items()))
 
     def operator_names(self) -> list[str]:
@@ -57,11 +69,17 @@ class Catalog:
     def variants(self, operator: str) -> list[Variant]:
         """All variants of an operator, each rung after the one it builds on."""
         self._operator_file(operator)
-        files = {}
+        files: dict[str, Path] = {}
         for folder in reversed(self.folders[operator]):
             for path in sorted((*folder.glob("*.cu"), *folder.glob("*.py"))):
-                if path.name != "operator.py" and not path.name.startswith("_"):
-                    files[path.stem] = path
+                if path.name == "operator.py" or path.name.startswith("_"):
+                    continue
+                other = files.get(path.stem)
+                if other and other.parent == folder:
+                    raise UsageError(
+                        f"{path}: {other.name} is variant '{operator}/{path.stem}' already; rename one of them"
+                    )
+                files[path.stem] = path
         return ladder_order([self.variant_file(path, operator) for path in files.values()])
 
     def variant(self, operator: str, name: str) -> Variant:
@@ -76,6 +94,11 @@ class Catalog:
         variant = read_variant(path, operator)
         self._operator_file(variant.operator)
         return variant
+
+
+def variant_folders(root: Path) -> list[Path]:
+    """The folders of a root that may hold variants."""
+    return sorted(f for f in root.iterdir() if f.is_dir() and not f.name.startswith((".", "_")))
 
 
 def ladder_order(variants: Sequence[Variant]) -> list[Variant]:

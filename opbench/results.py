@@ -6,12 +6,13 @@ Format history of results.jsonl (the first line's "format"):
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from opbench.errors import EnvironmentFault, UsageError
 
@@ -83,8 +84,14 @@ class RunWriter:
         self.path = folder / FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._drop_torn_line()
             self._file = self.path.open("ab", buffering=0)
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._drop_torn_line()
+        except BlockingIOError:
+            self._file.close()
+            raise UsageError(
+                f"{self.path}: another opbench writes this run now; wait for it or choose another --out DIR"
+            ) from None
         except OSError as error:
             raise _cannot_write(self.path, error) from None
 
@@ -150,13 +157,29 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, value
 
 
+JSON_TYPES = {"str": str, "bool": bool, "int": int, "Status": str}
+"""Of a field's declared type; every other is a JSON object."""
+
+
+def _result(value: dict[str, Any]) -> Result:
+    """A result from its line; keys of a later opbench are left out, values of a wrong type are refused."""
+    known = {f.name: str(f.type) for f in fields(Result)}
+    values = {k: v for k, v in value.items() if k in known}
+    for name, v in values.items():
+        allowed = JSON_TYPES.get(known[name], dict)
+        if not isinstance(v, allowed) and not (v is None and "None" in known[name]):
+            raise ValueError(f"{name} = {v!r} is not allowed; a {allowed.__name__}")
+    if values.get("status", "right") not in get_args(Status):
+        raise ValueError(f"status = {values['status']!r} is not allowed; one of {', '.join(get_args(Status))}")
+    return Result(**values)
+
+
 def read_run(folder: Path) -> Run:
     """Read a run from its folder (or its results file); later lines of a case replace earlier ones."""
     path = folder if folder.is_file() else folder / FILE
     header: dict[str, Any] | None = None
     run = Run(path.parent, {}, [])
     results: dict[str, Result] = {}
-    known = {f.name for f in fields(Result)}
     for number, value in read_lines(path):
         kind = value.pop("type")
         if kind == "run":
@@ -167,7 +190,7 @@ def read_run(folder: Path) -> Run:
             header = value
         elif kind == "result":
             try:
-                result = Result(**{k: v for k, v in value.items() if k in known})
+                result = _result(value)
             except (TypeError, ValueError) as error:
                 raise UsageError(
                     f"{path}:{number}: corrupt result ({error}); delete that line, then --resume"
@@ -176,7 +199,7 @@ def read_run(folder: Path) -> Run:
         elif kind == "ceilings":
             run.ceilings = value
         elif kind == "counters":
-            run.counters[value["case"]] = value
+            run.counters[str(value.get("case"))] = value
         elif kind == "end":
             run.finished = True
     if header is None:

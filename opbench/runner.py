@@ -35,6 +35,8 @@ class RunOptions:
     seed: int = 20260
     roots: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
+    keep: bool = True
+    """Whether `out` outlives the call, so that it can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -83,52 +85,74 @@ def run_suite(
     `ceilings` are the device's measured limits, kept with the run. Raises EnvironmentFault when the backend cannot
     be opened or the disk is full, UsageError when --resume does not fit the run in the folder.
     """
-    finished = _earlier_results(suite, options)
+    earlier = earlier_run(suite, options)
     writer = RunWriter(options.out)
     worker = Worker(options.backend, options.roots, options.out / "worker.log", options.seed)
     state = _State(suite, options, worker, writer, tell, ceilings)
     try:
-        environment = worker.start()["environment"]
-        if not _has_header(options.out):
+        environment = _open(worker)
+        if earlier is None:
             writer.write("run", _header(suite, options, environment))
-            if ceilings:
-                writer.write("ceilings", ceilings)
-        todo = [case for case in suite.cases if case.name not in finished]
+        else:
+            _require_same_device(earlier, environment)
+        if ceilings and (earlier is None or earlier.ceilings is None):
+            writer.write("ceilings", ceilings)
+        done = {(r.case, r.source_sha256) for r in earlier.results} if earlier else set()
+        todo = [case for case in suite.cases if (case.name, _source_sha256(case)) not in done]
         state.done = len(suite.cases) - len(todo)
         _build(state, todo)
         for group in iterate_problems(todo):
             _run_problem(state, group)
         writer.write("end", {"finished": _now()})
+    except KeyboardInterrupt:
+        kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
+        raise KeyboardInterrupt(kept if options.keep else "") from None
     finally:
         worker.stop()
         writer.close()
     return read_run(options.out)
 
 
+def _open(worker: Worker) -> dict[str, Any]:
+    """Start the worker; here, before any case, its loss is this machine's fault."""
+    try:
+        found: dict[str, Any] = worker.start()["environment"]
+    except WorkerLost as error:
+        raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
+    return found
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _has_header(folder: Path) -> bool:
-    return (folder / FILE).stat().st_size > 0
-
-
-def _earlier_results(suite: Suite, options: RunOptions) -> set[str]:
-    """Names of the cases that a resumed run has already; refuses to mix runs."""
+def earlier_run(suite: Suite, options: RunOptions) -> Run | None:
+    """The run in the folder that --resume completes, None for a new one; refuses to mix runs."""
     path = options.out / FILE
     if not path.exists() or path.stat().st_size == 0:
-        return set()
+        return None
     if not options.resume:
         raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
     if b"\n" not in path.read_bytes():
-        return set()
+        return None
     earlier = read_run(options.out)
     for key, value in (("suite", suite.name), ("backend", options.backend), ("seed", options.seed)):
         if earlier.header.get(key) != value:
             raise UsageError(
                 f"{path}: was run with {key} = {earlier.header.get(key)}, not {value}; choose another --out DIR"
             )
-    return {result.case for result in earlier.results}
+    return earlier
+
+
+def _require_same_device(earlier: Run, environment: dict[str, Any]) -> None:
+    """Times of two GPUs must not share a table."""
+    before, now = earlier.header.get("environment", {}).get("gpu"), environment.get("gpu")
+    if before != now:
+        raise UsageError(f"{earlier.folder / FILE}: was run on gpu = {before}, not {now}; choose another --out DIR")
+
+
+def _source_sha256(case: Case) -> str:
+    return hashlib.sha256(case.variant.path.read_bytes()).hexdigest()
 
 
 def _header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +195,11 @@ def _build(state: _State, cases: Sequence[Case]) -> None:
         state.announce("build", f"{built} of {len(cases)}")
 
     state.announce("build", f"{len(cases)} cases")
-    state.worker.ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
+    try:
+        state.worker.ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
+    except WorkerLost:
+        # A compiler that dies or hangs costs its own case: each is compiled again, alone, when it is checked.
+        state.announce("build", "stopped early; the rest is compiled case by case")
 
 
 def _run_problem(state: _State, cases: Sequence[Case]) -> None:
@@ -204,17 +232,13 @@ def _run_problem(state: _State, cases: Sequence[Case]) -> None:
 
 def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
     """Measure the contenders of one problem; one that kills the worker is recorded as failed and the rest go on."""
-    contenders = dict((case.name, (case, answer)) for case, answer in right)
+    contenders = {case.name: (case, answer) for case, answer in right}
     while contenders:
         running = ""
-        samples: dict[str, list[float]] = {}
 
         def progress(message: dict[str, Any]) -> None:
             nonlocal running
-            if "start" in message:
-                running = message["start"]
-            else:
-                samples.setdefault(message["sample"], []).append(message["s"])
+            running = message.get("start", running)
 
         state.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
         request = {
@@ -240,8 +264,8 @@ def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: di
     floor, bound = floor_s(case, state.ceilings)
     if measurement["median_s"] < floor:
         reason = (
-            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the measured {bound} "
-            "allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
+            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the measured "
+            f"{bound} allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
         )
         return _result(state, case, "invalid", reason, answer, measurement)
     return _result(state, case, "right", "", answer, measurement)
@@ -296,7 +320,7 @@ def _result(
         memory_level=case.problem.memory_level,
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
-        source_sha256=hashlib.sha256(case.variant.path.read_bytes()).hexdigest(),
+        source_sha256=_source_sha256(case),
     )
 
 

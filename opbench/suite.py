@@ -18,8 +18,20 @@ from opbench.places import shipped
 from opbench.timing import TimingOptions
 from opbench.variant import Config, Variant
 
-SUITE_KEYS = {"title", "time_limit_s", "timing", "run"}
-RUN_KEYS = {"operator", "variants", "problems", "sweep", "configs", "tune", "cpu"}
+SUITE_KEYS: Mapping[str, Any] = {"title": str, "time_limit_s": (int, float), "timing": dict, "run": list}
+RUN_KEYS: Mapping[str, Any] = {
+    "operator": str,
+    "variants": list,
+    "problems": list,
+    "sweep": dict,
+    "configs": str,
+    "tune": dict,
+    "cpu": dict,
+}
+SIZE_KEYS = {key: RUN_KEYS[key] for key in ("problems", "sweep")}
+TIMING_KEYS = {
+    f.name: (int, float) if f.type == "float" else {"int": int}.get(str(f.type), str) for f in fields(TimingOptions)
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,8 @@ def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     limit = float(table.get("time_limit_s", Suite.time_limit_s))
+    if not 0 < limit < float("inf"):
+        raise UsageError(f"{path}: time_limit_s = {limit:g} is not allowed; it must be a number > 0")
     return Suite(path.stem, table.get("title", path.stem), tuple(cases.values()), timing, limit)
 
 
@@ -80,14 +94,31 @@ def suite_for_variant(variant: Variant, catalog: Catalog, timing: TimingOptions 
     )
 
 
-def _require_known(table: Mapping[str, Any], known: set[str], what: str) -> None:
-    for key in table:
+def _require_known(table: Any, known: Mapping[str, Any], what: str) -> None:
+    """Refuse an unknown key, and a known one whose value has the wrong type."""
+    if not isinstance(table, dict):
+        raise UsageError(f"{table!r} is not allowed where a table of these keys is: {', '.join(known)}")
+    for key, value in table.items():
         if key not in known:
             raise UsageError(unknown(what, key, known))
+        if not isinstance(value, known[key]) or isinstance(value, bool):
+            allowed = {list: "list", dict: "table", str: "string", int: "whole number"}.get(known[key], "number")
+            raise UsageError(f"{key} = {value!r} is not allowed; it must be a {allowed}")
+
+
+def _require_each(values: Sequence[Any], kind: type, what: str) -> None:
+    for value in values:
+        if not isinstance(value, kind):
+            raise UsageError(
+                f"{what}: {value!r} is not allowed; each must be a {'table' if kind is dict else 'string'}"
+            )
 
 
 def _timing(table: Mapping[str, Any]) -> TimingOptions:
-    _require_known(table, {f.name for f in fields(TimingOptions)}, "timing key")
+    _require_known(table, TIMING_KEYS, "timing key")
+    for key, value in table.items():
+        if not isinstance(value, str) and not 0 <= value < float("inf"):
+            raise UsageError(f"timing.{key} = {value!r} is not allowed; it must be a finite number >= 0")
     return TimingOptions(**table)
 
 
@@ -97,7 +128,8 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterato
         raise UsageError('a [[run]] table needs operator = "name" (opbench list operators)')
     operator = catalog.operator(entry["operator"])
     variants = _choose_variants(catalog.variants(entry["operator"]), entry.get("variants", ["*"]), entry["operator"])
-    _require_known(entry.get("cpu", {}), {"problems", "sweep"}, "key of [run.cpu]")
+    _require_tunable(entry.get("tune", {}), variants)
+    _require_known(entry.get("cpu", {}), SIZE_KEYS, "key of [run.cpu]")
     sizes = entry["cpu"] if backend == "cpu" and "cpu" in entry else entry
     for problem in _problems(sizes, operator):
         for variant in variants:
@@ -110,6 +142,7 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterato
 
 def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:
     """The listed problems, then the product of the sweep's axes."""
+    _require_each(entry.get("problems", []), dict, "problems")
     problems = [operator.from_axes(axes) for axes in entry.get("problems", [])]
     sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
     if sweep:
@@ -122,12 +155,27 @@ def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operat
 
 
 def _choose_variants(variants: Sequence[Variant], patterns: Sequence[str], operator: str) -> list[Variant]:
+    _require_each(patterns, str, "variants")
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.name, pattern) for v in variants):
-            raise UsageError(
-                f"{operator}: {unknown('variant', pattern, [v.name for v in variants], f'opbench list variants {operator}')}"
-            )
+            names = [v.name for v in variants]
+            raise UsageError(f"{operator}: {unknown('variant', pattern, names, f'opbench list variants {operator}')}")
     return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
+
+
+def _require_tunable(tune: Mapping[str, Any], variants: Sequence[Variant]) -> None:
+    """Refuse a tunable or a value that none of the variants has, which else would limit nothing."""
+    known: dict[str, set[int]] = {}
+    for config in (c for v in variants for c in v.configs):
+        for key, value in config.items():
+            known.setdefault(key, set()).add(value)
+    _require_known(dict.fromkeys(tune, None), dict.fromkeys(known, object), "tunable")
+    for key, values in tune.items():
+        for value in values if isinstance(values, list) else [values]:
+            if not isinstance(value, int) or value not in known[key]:
+                raise UsageError(
+                    f"tune.{key} = {value!r} is not allowed; one of {', '.join(map(str, sorted(known[key])))}"
+                )
 
 
 def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:

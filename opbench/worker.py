@@ -10,6 +10,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +24,7 @@ from opbench.backends import open_backend
 from opbench.backends.base import BuildRequest
 from opbench.case import Case
 from opbench.catalog import Catalog
-from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.ranges import case_range, phase_range
 from opbench.timing import TimingOptions
 
@@ -67,7 +69,8 @@ class Worker:
         """Start the process if there is none and open its backend; returns the environment."""
         if self._process is None:
             ours, theirs = Pipe()
-            command = [sys.executable, "-m", "opbench.worker", str(theirs.fileno())]
+            # -P: a user's folder holds an operator.py, which must not stand in for the standard library's.
+            command = [sys.executable, "-P", "-m", "opbench.worker", str(theirs.fileno())]
             env = {**os.environ, "PYTHONPATH": os.pathsep.join([p for p in sys.path if p]), "PYTHONUNBUFFERED": "1"}
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -113,8 +116,8 @@ class Worker:
         code = self._process.wait()
         self._process, self._pipe = None, None
         cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        tail = self.log.read_text(errors="replace").strip().splitlines()[-1:] if self.log.exists() else []
-        return f"the process running it died ({cause})" + (f": {tail[0][:200]}" if tail else "")
+        tail = _tail(self.log)
+        return f"the process running it died ({cause})" + (f": {tail}" if tail else "")
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""
@@ -124,6 +127,17 @@ class Worker:
         if self._pipe is not None:
             self._pipe.close()
         self._process, self._pipe = None, None
+
+
+def _tail(log: Path, size: int = 4096) -> str:
+    """The last line of a log, which kernels may have filled with gigabytes."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:200] if lines else ""
 
 
 ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentFault, LaunchError)}
@@ -140,6 +154,7 @@ def _revive(answer: Message) -> OpbenchError:
 def main() -> None:
     """Serve requests from the pipe whose descriptor is the first argument until it closes."""
     pipe = Connection(int(sys.argv[1]))
+    threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
     server: Server | None = None
     while True:
         try:
@@ -165,6 +180,13 @@ def main() -> None:
         pipe.send({**answer, "final": True})
 
 
+def _die_with_parent(parent: int) -> None:
+    """End this process soon after its parent, even within a kernel that hangs and so never reads the pipe again."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
 class Server:
     """Answers requests about cases; one method per request."""
 
@@ -178,11 +200,14 @@ class Server:
         wanted: dict[BuildRequest, list[int]] = {}
         for index, packed in enumerate(request["cases"]):
             case = unpack(self.catalog, packed)
-            reason = self.session.unsupported(case)
-            if reason:
-                send({"index": index, "unsupported": reason})
-            elif not case.variant.is_library:
-                wanted.setdefault(case.request(), []).append(index)
+            try:
+                reason = self.session.unsupported(case)
+                if reason:
+                    send({"index": index, "unsupported": reason})
+                elif not case.variant.is_library:
+                    wanted.setdefault(case.request(), []).append(index)
+            except UsageError as refused:
+                send({"indices": [index], "compile_error": str(refused)})
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for indices, error in pool.map(self._compile, wanted.items()):
                 send({"indices": indices, "compile_error": error})
@@ -193,11 +218,20 @@ class Server:
             self.backend.compile(item[0])
         except OpbenchError as error:
             return item[1], str(error)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"the compiler's files cannot be written: {error}; free some space or name another "
+                "folder with OPBENCH_CACHE"
+            ) from None
         return item[1], ""
 
     def check(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Check one case."""
         case = unpack(self.catalog, request["case"])
+        try:
+            self.session.prepare(case.problem)
+        except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
+            raise LaunchError(str(error)) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):
             verdict, resources = self.session.check(case)
         return {"verdict": verdict.to_json(), "right": verdict.right, "reason": verdict.reason, "resources": resources}

@@ -54,16 +54,24 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, epilog=EPILOG, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="opbench")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Check, time and compare CUDA implementations of one operator, with a GPU and without one."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main() -> None:
     """Entry point: turns every error of ours into one message and its exit code."""
     try:
-        sys.exit(cli.main(standalone_mode=False) or 0)
+        # Not cli.main(): it turns a closed stdout into exit code 1, which here means a wrong case.
+        with cli.make_context("opbench", sys.argv[1:]) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
     except OpbenchError as error:
         fail(str(error), error.exit_code)
     except click.exceptions.Exit as stop:
@@ -75,14 +83,18 @@ def main() -> None:
             else ""
         )
         fail(error.format_message() + where, UsageError.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        fail("interrupted; what was measured is kept, complete it with --resume", 130)
+    except (KeyboardInterrupt, click.Abort) as error:
+        fail("interrupted" + (f"; {error}" if str(error) else ""), 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        discard_stdout()
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         fail(f"{name}{error.strerror or error}; nothing that was measured is lost (opbench doctor)", 3)
+
+
+def discard_stdout() -> None:
+    """Nobody reads on (`| head`): let the rest of the output go nowhere, without a word."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str, code: int) -> None:

@@ -32,6 +32,8 @@ def list_command(
     what: str, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...], as_json: bool
 ) -> None:
     """List operators, variants [OPERATOR], suites or cases [SUITE] (default suite: quick)."""
+    if name and what in ("operators", "suites"):
+        raise click.UsageError(f"'{name}' is one too many: opbench list {what} takes no name")
     rows = LISTERS[what](Catalog([r.resolve() for r in roots]), name, roots, backend, cases)
     if as_json:
         click.echo(json.dumps(rows, indent=1))

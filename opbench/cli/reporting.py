@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opbench.cli.running import print_table, progress_on_stderr
+from opbench.cli.running import print_table, progress_on_stderr, stdout_console
 
 
 @click.command("report")
@@ -22,7 +22,7 @@ def report_command(run: Path, gpu: str) -> None:
     found = read_run(run)
     for path in write_report(found, found.folder, gpu):
         click.echo(f"wrote {path}", err=True)
-    print_table(frame(found))
+    print_table(frame(found, gpu))
 
 
 @click.command("ceiling")
@@ -82,13 +82,11 @@ def ladder_command(runs: tuple[Path, ...], only_check: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def doctor_command(as_json: bool) -> None:
     """Show what this machine has, what is missing and the command that mends it."""
-    from rich.console import Console
-
     from opbench import doctor
 
     rows = doctor.diagnose()
     if as_json:
         click.echo(json.dumps(doctor.to_json(rows), indent=1))
     else:
-        doctor.print_report(rows, Console())
+        doctor.print_report(rows, stdout_console())
     click.get_current_context().exit(doctor.exit_code(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from opbench.cli import discard_stdout
 from opbench.runner import Progress, exit_code
 
 BACKENDS = click.Choice(["auto", "cuda", "cpu"])
@@ -42,7 +45,9 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="SECONDS",
             help="Stop a case that takes longer [default: the suite's, else 60].",
         ),
-        click.option("--seed", default=20260, show_default=True, help="Seed of the inputs."),
+        click.option(
+            "--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs."
+        ),
         click.option("--json", "as_json", is_flag=True, help="Results as JSON on stdout in place of the table."),
     ):
         function = option(function)
@@ -92,14 +97,10 @@ def run_command(
             command=sys.argv[1:],
             tell=tell,
         )
-    if as_json:
-        click.echo(json.dumps([asdict(r) for r in run.results]))
-    else:
-        print_table(frame(run))
     for warning in run.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
-    click.get_current_context().exit(exit_code(run.results))
+    finish(run.results, as_json, lambda: print_table(frame(run, gpu)))
 
 
 @click.command("check")
@@ -109,6 +110,7 @@ def run_command(
     "--random",
     "random_shapes",
     default=3,
+    type=click.IntRange(min=0),
     show_default=True,
     help="How many random shapes per operator, besides its examples.",
 )
@@ -137,11 +139,34 @@ def check_command(
             time_limit_s=time_limit_s or 60.0,
             tell=tell,
         )
-    if as_json:
-        click.echo(json.dumps([asdict(r) for r in results]))
-    else:
-        _print_verdicts(results, targets)
+    finish(results, as_json, lambda: _print_verdicts(results, targets))
+
+
+def finish(results: list[Any], as_json: bool, show: Callable[[], None]) -> None:
+    """Print the outcome and leave with its exit code, even when nobody reads the output to its end."""
+    try:
+        if as_json:
+            click.echo(json.dumps([asdict(r) for r in results]))
+        else:
+            show()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_stdout()
     click.get_current_context().exit(exit_code(results))
+
+
+REPEATED = ("--backend", "--variants", "--random", "--time-limit", "--seed")
+
+
+def _flags_given() -> str:
+    """The flags of this command line that decide which cases there are and how they end."""
+    context, words = click.get_current_context(), [""]
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.opts[0] in REPEATED:
+            value = context.params[option.name or ""]
+            words += [f"{option.opts[0]} {shlex.quote(str(v))}" for v in (value if option.multiple else [value])]
+    return " ".join(words)
 
 
 def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
@@ -162,18 +187,26 @@ def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
         first = cases[0]
         more = f" (and {len(cases) - 1} more cases)" if len(cases) > 1 else ""
         target = targets[0] if len(targets) == 1 and targets[0].endswith((".cu", ".py")) else variant
-        click.echo(
-            f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: opbench check {target} --case '{first.case}'"
-        )
+        rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case '{first.case}'"
+        click.echo(f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: {rerun}")
 
 
 def print_table(table: Any) -> None:
     """The table of a run on stdout."""
-    from rich.console import Console
-
     from opbench.report.terminal import print_table as show
 
-    show(table, Console())
+    show(table, stdout_console())
+
+
+def stdout_console() -> Any:
+    """A console that leaves a closed stdout to us; rich's own would exit with code 1."""
+    from rich.console import Console
+
+    class StdoutConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return StdoutConsole()
 
 
 @contextmanager
