@@ -141,14 +141,14 @@ def committed(name: str) -> Ceilings:
 
     Raises UsageError when neither knows the name.
     """
-    path = shipped("reports") / name / "ceilings.json"
+    path = shipped("reports") / name / "ceilings" / "ceilings.json"
     if re.fullmatch(r"[\w-]+", name) and path.is_file():
         try:
             return Ceilings.from_json(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"reports/{name}/ceilings.json: corrupt ({error}); measure it again: "
-                f"opbench ceiling --out reports/{name}"
+                f"reports/{name}/ceilings/ceilings.json: corrupt ({error}); measure it again: "
+                f"opbench ceiling --out reports/{name}/ceilings"
             ) from None
     sheet = datasheet(name)
     if sheet is None:
@@ -158,5 +158,5 @@ def committed(name: str) -> Ceilings:
 
 def known_gpus() -> list[str]:
     """Names that `committed` accepts."""
-    measured = {path.parent.name for path in shipped("reports").glob("*/ceilings.json")}
+    measured = {path.parent.parent.name for path in shipped("reports").glob("*/ceilings/ceilings.json")}
     return sorted(measured | set(DATASHEET))

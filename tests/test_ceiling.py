@@ -90,7 +90,7 @@ def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ceiling, "shipped", lambda folder: tmp_path / folder)
     assert committed("h200").source == "datasheet", "nothing measured yet: the datasheet, which says so"
     (tmp_path / "reports" / "h200").mkdir(parents=True)
-    path = tmp_path / "reports" / "h200" / "ceilings.json"
+    path = tmp_path / "reports" / "h200" / "ceilings" / "ceilings.json"
     path.write_text(json.dumps(ROOFS.to_json()))
     assert committed("h200") == ROOFS
     path.write_text("{")
