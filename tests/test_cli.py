@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -250,7 +251,6 @@ def test_progress_goes_to_stderr_and_the_table_to_stdout(cli: Cli, tiny_suite: P
 
 def on_a_terminal(args: list[str], cwd: Path, columns: int = 80) -> tuple[int, str, str]:
     """Exit code, what a terminal of so many columns shows of stdout and, apart from it, of stderr."""
-    shown = []
     ends = [pty.openpty() for _ in range(2)]
     for _, slave in ends:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -258,8 +258,6 @@ def on_a_terminal(args: list[str], cwd: Path, columns: int = 80) -> tuple[int, s
     process = subprocess.Popen(args, cwd=cwd, stdout=ends[0][1], stderr=ends[1][1], env=environment)
     for _, slave in ends:
         os.close(slave)
-    import threading
-
     texts: list[list[bytes]] = [[], []]
 
     def drain(index: int) -> None:
@@ -280,8 +278,7 @@ def on_a_terminal(args: list[str], cwd: Path, columns: int = 80) -> tuple[int, s
         thread.join()
     for master, _ in ends:
         os.close(master)
-    shown = [b"".join(parts).decode() for parts in texts]
-    return code, shown[0], shown[1]
+    return code, b"".join(texts[0]).decode(), b"".join(texts[1]).decode()
 
 
 def test_on_a_terminal_the_table_fits_80_columns(tmp_path: Path) -> None:
@@ -388,7 +385,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.operator import Operator
+from opbench.operator import Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,6 +399,10 @@ class Negate(Operator):
     def reference(self, x: np.ndarray) -> np.ndarray:
         """Minus x."""
         return -x
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Exact: nothing is rounded."""
+        return Tolerance(0.0, 0.0)
 
     @classmethod
     def examples(cls) -> Sequence[Negate]:
