@@ -42,9 +42,10 @@ class Row:
     bytes_per_s: float | None = None
     flops_per_s: float | None = None
     bound: str | None = None
+    """What sets the least time: "memory", "compute", or in a prediction "launch"."""
     roof_share: float | None = None
-    memory_level: str = "dram"
     """Rate over what the measured roofs allow at the problem's arithmetic intensity."""
+    memory_level: str = "dram"
     speedup_over_rung: float | None = None
     speedup_over_library: float | None = None
     speedup_over_first: float | None = None
@@ -146,7 +147,8 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
     if best and ceilings:
         row.bound = best[1]
         if result.backend == "cpu":
-            row.predicted_best_s = max(best[0], ceilings.launch_floor_s or 0.0)
+            floor = ceilings.launch_floor_s or 0.0
+            row.predicted_best_s, row.bound = (floor, "launch") if floor > best[0] else best
         elif row.time_s:
             row.roof_share = best[0] / row.time_s
     return row

@@ -46,6 +46,11 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
         # A name in a script that matplotlib's font lacks shows as boxes in the PNG; a browser has other fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         charts, undrawn = _charts(run, parts, measured, sheet)
+        if predicting is not None:
+            from opbench.report.predictions import problems_chart
+
+            over = problems_chart(parts, predicting)
+            charts |= {("", ""): over} if over is not None else {}
         context = Context(run, measured, sheet, predicting, charts, undrawn, {r.case: r for r in run.results})
         page = render(context, parts)
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts.values()}

@@ -12,8 +12,9 @@ from matplotlib.ticker import FuncFormatter
 from opbench import units
 from opbench.ceiling import Ceilings
 from opbench.frame import Row
-from opbench.report.chart import Chart, Scene, row_sentence, shortened
+from opbench.report.chart import Chart, Scene, row_sentence, shortened, to_the_roof
 from opbench.report.roofline import roofline
+from opbench.report.roofs import LEVELS, OFFSET, line_of
 from opbench.report.sections import Section, best_configs
 from opbench.report.svg import INK, MUTED, spread
 from opbench.report.terminal import arithmetic_heavy
@@ -42,22 +43,26 @@ def _bars(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
     shown = rows[:BARS]
     height = 1.1 + 0.3 * len(shown)
     figure = Figure(figsize=(8.0, height))
-    left = 0.03 + 0.0098 * max(len(shortened(row.name, 30)) for row in shown)
-    axes = figure.add_axes((left, 0.55 / height, 0.81 - left, 1 - 1.0 / height))
+    names = [shortened(row.variant, 30) for row in shown]
+    left = 0.03 + 0.0112 * max(map(len, names))
+    axes = figure.add_axes((left, 0.55 / height, 0.83 - left, 1 - 1.0 / height))
     limits = [(c.dram_bytes_per_s or 0.0) / 1e9 for c in (scene.measured, scene.sheet) if c]
     right = 1.03 * max([*limits, *((r.bytes_per_s or 0) / 1e9 for r in shown)])
     points = {}
     for i, row in enumerate(shown):
-        _draw_bar(axes, i, row, scene.looks[row.variant][0], f"p{i}")
+        _draw_bar(axes, i, row, scene.looks[row.variant][0], f"p{i}", bold=row is section.winner)
         points[f"p{i}"] = row_sentence(row)
+        if section.best_own is not None and row.case == section.best_own.case:
+            _draw_gap(axes, i, row, right)
     axes.set_xlim(0, right)
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_yticks(range(len(shown)), [shortened(row.name, 30) for row in shown], parse_math=False)
+    axes.set_yticks(range(len(shown)), names, parse_math=False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("compulsory bytes over time (GB/s)")
     axes.grid(True, axis="x")
-    _bandwidth_limit(axes, scene.sheet, "datasheet", dashed=True)
-    _bandwidth_limit(axes, scene.measured, "measured copy", dashed=False)
+    level = LEVELS.get(rows[0].memory_level, rows[0].memory_level)
+    _bandwidth_limit(axes, scene.sheet, f"datasheet {level}", dashed=True)
+    _bandwidth_limit(axes, scene.measured, f"measured {level}", dashed=False)
     note = f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else ""
     return Chart(
         name,
@@ -70,7 +75,21 @@ def _bars(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
     )
 
 
-def _draw_bar(axes: Axes, place: int, row: Row, colour: str, gid: str) -> None:
+def _draw_gap(axes: Axes, place: int, row: Row, right: float) -> None:
+    """How far the best variant that is no library is from the roof: an arrow, with words when they fit."""
+    words = to_the_roof(row)
+    if not words or row.roof_share is None:
+        return
+    begin = (row.bytes_per_s or 0) / 1e9
+    end = begin / row.roof_share
+    arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (end, place), xytext=(begin, place), arrowprops=arrow)
+    if end - begin > 0.26 * right:
+        middle = ((begin + end) / 2, place)
+        axes.annotate(words, middle, xytext=(0, 3), ha="center", va="bottom", **OFFSET)
+
+
+def _draw_bar(axes: Axes, place: int, row: Row, colour: str, gid: str, *, bold: bool) -> None:
     """One bar with the interval at its end and its numbers in the column at the right."""
     axes.barh(place, (row.bytes_per_s or 0) / 1e9, height=0.62, color=colour)
     axes.patches[-1].set_gid(gid)
@@ -89,7 +108,7 @@ def _draw_bar(axes: Axes, place: int, row: Row, colour: str, gid: str) -> None:
         fontsize=9,
         annotation_clip=False,
         parse_math=False,
-        fontweight="bold" if place == 0 else "normal",
+        fontweight="bold" if bold else "normal",
     )
 
 
@@ -97,18 +116,16 @@ def _bandwidth_limit(axes: Axes, ceilings: Ceilings | None, label: str, *, dashe
     if ceilings is None or not ceilings.dram_bytes_per_s:
         return
     x = ceilings.dram_bytes_per_s / 1e9
-    axes.axvline(x, color=MUTED if dashed else INK, linewidth=1.1 if dashed else 1.8, linestyle="--" if dashed else "-")
+    axes.axvline(x, **line_of(ceilings))
     axes.annotate(
         f"{label} {units.byte_rate(ceilings.dram_bytes_per_s)}",
         (x, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(0, 14 if dashed else 2),
-        textcoords="offset points",
         ha="right",
         va="bottom",
-        fontsize=8.5,
-        color=MUTED if dashed else INK,
-        parse_math=False,
+        color=line_of(ceilings)["color"],
+        **OFFSET,
     )
 
 

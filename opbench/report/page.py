@@ -20,6 +20,7 @@ from opbench.report import sentences
 from opbench.report.advice import advice
 from opbench.report.chart import Chart
 from opbench.report.evidence import ceilings_table, counters_table
+from opbench.report.overview import bar_width, overview, problem_facts
 from opbench.report.sections import Section, same_reason
 from opbench.report.svg import sparkline, to_svg
 from opbench.report.terminal import error, rate
@@ -55,6 +56,11 @@ def rich_text(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
+def breakable(text: str) -> Markup:
+    """Escaped text that a narrow column may break after a comma or an underscore."""
+    return Markup(re.sub(r"([,_])", r"\1<wbr>", str(escape(text))))
+
+
 def render(context: Context, parts: Sequence[Section]) -> str:
     """The page; a pure function of the run."""
     environment = jinja2.Environment(
@@ -65,15 +71,18 @@ def render(context: Context, parts: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["rich"] = rich_text
+    environment.filters["breakable"] = breakable
     run = context.run
     rows = [row for part in parts for row in part.rows]
     page = environment.get_template("report.html.j2").render(
         title=run.header.get("title") or run.header.get("suite") or "opbench run",
         facts=_facts(run),
-        summary=sentences.summary(run),
+        summary=sentences.summary(run, context.predicting),
+        outlook=sentences.outlook(context.predicting) if context.predicting else "",
         incomplete=sentences.incomplete(run),
         timed=context.timed,
-        overview=[_overview(context, part, i) for i, part in enumerate(parts)],
+        overview=[overview(part, f"s{i}", context.predicting) for i, part in enumerate(parts)],
+        problems=_chart(context.charts["", ""], "all") if ("", "") in context.charts else None,
         operators=_operators(context, parts),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         environment=_flat(run.header.get("environment") or {}),
@@ -104,35 +113,6 @@ def _some(names: Sequence[str]) -> list[str]:
     return [*names[:NAMES_SHOWN], f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else list(names)
 
 
-def _overview(context: Context, part: Section, index: int) -> dict[str, Any]:
-    """One line of the summary table."""
-    winner, first = part.winner, part.rows[0]
-    own = [row for row, _ in part.groups[0].rows if not row.library] if part.groups else []
-    return {
-        "anchor": f"s{index}",
-        "operator": part.operator,
-        "problem": part.problem,
-        "winner": winner.name if winner else "",
-        "tie": bool(winner and len(part.groups[0].rows) > 1 and part.groups[0].rows[1][1] == "1="),
-        "time": units.time(winner.time_s if winner else None),
-        "rate": rate(winner) if winner else "–",
-        "share": units.percent(winner.roof_share if winner else None),
-        "bar": _bar(winner),
-        "library": units.ratio(own[0].speedup_over_library if own else None),
-        "from_library": bool(winner and winner.library),
-        "right": part.count("right"),
-        "total": len(part.rows) - part.count("unsupported"),
-        "flops": work(first.flops, "FLOP"),
-        "bytes": units.si(first.compulsory_bytes, "B"),
-        "best": units.time(first.predicted_best_s),
-    }
-
-
-def work(value: int | None, unit: str) -> str:
-    """Counted work; an operator that only moves data has none, which is no zero of a measurement."""
-    return units.si(value, unit) if value else "none"
-
-
 def _operators(context: Context, parts: Sequence[Section]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for index, part in enumerate(parts):
@@ -155,15 +135,15 @@ def _chart(chart: Chart, prefix: str) -> dict[str, Any]:
 def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
     key = (part.operator, part.problem)
     chart = context.charts.get(key)
-    first = part.rows[0]
-    flops = units.si(first.flops, "FLOP") if first.flops else "no FLOPs"
     return {
         "anchor": f"s{index}",
         "problem": part.problem,
         "operator": part.operator,
         "verdict": sentences.verdict(part, context.measured, context.predicting),
         "next": _next(context, part),
-        "work": f"{flops}, {units.si(first.compulsory_bytes, 'B')} compulsory",
+        "next_of": part.best_own.variant if part.best_own else "",
+        "facts": problem_facts(part, context.predicting),
+        "findings": _findings(context, part),
         "groups": [_group(context, part, g.precision, g.rows, g.rest) for g in part.groups],
         "unmeasured": [_cells(context, row, "") for row in part.unmeasured],
         "fallen": [
@@ -177,9 +157,22 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
     }
 
 
+def _findings(context: Context, part: Section) -> list[str]:
+    """What the checks saw beyond the reasons that the table prints; the same words of several variants once."""
+    found: dict[str, list[str]] = {}
+    for row in part.rows:
+        for finding in (context.results[row.case].verdict or {}).get("findings") or ():
+            message = str(finding.get("message") or finding.get("kind") or "")
+            place = f" ({Path(str(finding['file'])).name}:{finding.get('line', '?')})" if finding.get("file") else ""
+            if message not in row.reason:
+                found.setdefault(message + place, []).append(sentences.code(row.variant))
+    return [f"{sentences.listed(list(dict.fromkeys(names)))}: {text}" for text, names in found.items()]
+
+
 def _next(context: Context, part: Section) -> list[str]:
-    winner = part.winner
-    if winner is None or winner.library:
+    """Advice on the best variant that is no library, the only one that a reader can change."""
+    winner = part.best_own
+    if winner is None:
         return []
     sm_count = (context.run.header.get("environment") or {}).get("sm_count")
     found = advice(
@@ -208,16 +201,10 @@ def rate_unit(rows: Iterable[Row]) -> str:
     return " or ".join(sorted(kinds)) or "rate"
 
 
-def _bar(row: Row | None) -> str:
-    """Width of the little bar beside a share, in per cent."""
-    return f"{min(100.0, 100 * row.roof_share):.0f}" if row and row.roof_share is not None else ""
-
-
 def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
     """A row of a table as text, with the numbers to sort it by."""
     result = context.results[row.case]
     samples = [float(s) for s in (result.measurement or {}).get("samples_s") or ()]
-    limiter = f" ({row.limiter})" if row.limiter else ""
     return {
         "rank": rank,
         "variant": row.variant,
@@ -231,13 +218,13 @@ def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
         "samples": f"{row.samples} samples" if row.samples else "",
         "rate": rate(row),
         "share": units.percent(row.roof_share),
-        "bar": _bar(row),
+        "bar": bar_width(row),
         "rung": units.ratio(row.speedup_over_rung),
         "over_library": units.ratio(row.speedup_over_library),
         "registers": "–" if row.registers is None else str(row.registers),
         "spills": row.local_bytes or "",
         "occupancy": units.percent(row.occupancy),
-        "limiter": limiter,
+        "limiter": (row.limiter or "").replace(" and ", ", "),
         "error": error(row.worst_error),
         "allowed": error(row.allowed_error),
         "builds_on": row.builds_on,

@@ -42,6 +42,11 @@ class Section:
         return self.groups[0].rows[0][0] if self.groups else None
 
     @property
+    def best_own(self) -> Row | None:
+        """The fastest right row that is no library's, of the first precision class."""
+        return next((row for row, _ in self.groups[0].rows if not row.library), None) if self.groups else None
+
+    @property
     def moves_data_only(self) -> bool:
         """Whether the operator has no FLOPs and so no place on a FLOP roof."""
         return not any(row.flops for row in self.rows)

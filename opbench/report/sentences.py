@@ -32,11 +32,29 @@ def code(text: str) -> str:
     return f"`{text.replace('`', chr(39))}`"
 
 
-def summary(run: Run) -> str:
-    """The whole run in one line."""
+def summary(run: Run, predicting: Ceilings | None = None) -> str:
+    """The whole run in one line; a run without a GPU (`predicting` whose ceilings) says what it could not do."""
     counts = {status: sum(r.status == status for r in run.results) for status in STATUSES}
     parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
-    return f"{counted(len(run.results), 'case')}: {', '.join(parts)}"
+    if predicting is None or not counts["right"]:
+        return f"{counted(len(run.results), 'case')}: {', '.join(parts)}"
+    tried = [r for r in run.results if r.status != "unsupported"]
+    variants = len({(r.operator, r.variant) for r in tried})
+    problems = len({(r.operator, r.problem) for r in tried})
+    bad = len(tried) - counts["right"]
+    right = f"All {counted(variants, 'variant')} are" if variants > 1 else "The one variant is"
+    start = f"{right} right on {counted(problems, 'problem')}" if not bad else f"{bad} of {len(tried)} cases not right"
+    return f"{start} ({counted(len(run.results), 'case')}: {', '.join(parts)})."
+
+
+def outlook(predicting: Ceilings) -> str:
+    """What a page without times says instead of them."""
+    kind = "measured" if predicting.source == "measured" else "datasheet"
+    return (
+        "The kernels ran on a CPU, thread by thread, so nothing was timed: times need a GPU. "
+        f"What is called predicted is the least time that {gpu_phrase(predicting)} needs for a problem: its FLOPs and "
+        f"compulsory bytes over the {kind} ceilings{', or the launch of an empty kernel' if predicting.launch_floor_s else ''}."
+    )
 
 
 def incomplete(run: Run) -> str:
@@ -88,14 +106,13 @@ def _untimed(section: Section, predicting: Ceilings) -> str:
     first = next((r for r in section.rows if r.predicted_best_s is not None), None)
     if first is None:
         return text + "."
-    measured = "the measured" if predicting.source == "measured" else "the datasheet's"
     gpu, least = gpu_phrase(predicting), units.time(first.predicted_best_s)
-    if first.bound == "compute":
-        return f"{text}; on {gpu} the textbook FLOPs alone take {least} (predicted from FLOPs and {measured} ceilings)."
-    return (
-        f"{text}; on {gpu} no variant can take less than {least} from a cold cache "
-        f"(predicted from compulsory bytes and {measured} ceilings)."
-    )
+    why = {
+        "compute": "its FLOPs alone take that",
+        "launch": "even an empty kernel takes that",
+        "memory": "moving its compulsory bytes takes that",
+    }
+    return f"{text}; predicted on {gpu}: {least} at best, as {why.get(first.bound or '', 'the ceilings say so')}."
 
 
 def gpu_phrase(ceilings: Ceilings) -> str:
@@ -105,33 +122,38 @@ def gpu_phrase(ceilings: Ceilings) -> str:
 
 
 def _fastest(section: Section, group: Group) -> str:
-    """Such as "`vec4` is fastest: 1.83× `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
+    """Such as "`vec4` is fastest: 1.83× the first rung `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
     winner = group.rows[0][0]
     peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
+    peers = [row for row in peers if row.variant != winner.variant]
     label = "" if group.precision == "f32" else f" in {group.precision}"
     if peers:
-        names = listed([code(row.name) for row in (winner, *peers[:4])])
+        names = listed([_called(row) for row in (winner, *peers[:4])])
         more = f" and {len(peers) - 4} more" if len(peers) > 4 else ""
         start = f"{names}{more} tie as fastest{label} (their 95 % intervals overlap)"
     elif len(group.rows) == 1:
-        start = f"{code(winner.name)} is the only one ranked{label}: {units.time(winner.time_s)}"
+        start = f"{code(winner.variant)} is the only one ranked{label}: {units.time(winner.time_s)}"
     else:
-        start = f"{'the library ' if winner.library else ''}{code(winner.name)} is fastest{label}"
-        start = start[0].upper() + start[1:] if winner.library else start
+        start = f"{_called(winner)} is fastest{label}"
     facts = [fact for fact in (_over_first(section, winner), _share(winner), _over_library(section, winner)) if fact]
-    facts += _best_own(group, winner)
     separator = ", " if len(group.rows) == 1 and not peers else ": "
-    return start + (separator + ", ".join(facts) if facts else "") + "."
+    said = start[0].upper() + start[1:] if start.startswith("the library") else start
+    return said + (separator + ", ".join(facts) if facts else "") + "." + _best_own(section, group, winner)
 
 
-def _best_own(group: Group, winner: Row) -> list[str]:
-    """When a library wins: how far the best variant that is none gets."""
-    own = [row for row, _ in group.rows if not row.library]
-    if not winner.library or not own or own[0].speedup_over_library is None:
-        return []
-    return [
-        f"the best without a library, {code(own[0].name)}, reaches {units.ratio(own[0].speedup_over_library)} its speed"
-    ]
+def _called(row: Row) -> str:
+    return f"the library {code(row.variant)}" if row.library else code(row.variant)
+
+
+def _best_own(section: Section, group: Group, winner: Row) -> str:
+    """When a library wins: how far the best variant that is none gets, as a sentence of its own."""
+    own = next((row for row, _ in group.rows if not row.library), None)
+    if not winner.library or own is None or own.speedup_over_library is None:
+        return ""
+    facts = [fact for fact in (_over_first(section, own), _share(own)) if fact]
+    rest = f": {', '.join(facts)}" if facts else ""
+    reaches = units.percent(own.speedup_over_library)
+    return f" {code(own.variant)}, the best without a library, reaches {reaches} of {code(winner.variant)}{rest}."
 
 
 def _over_first(section: Section, winner: Row) -> str:
@@ -146,7 +168,7 @@ def _over_first(section: Section, winner: Row) -> str:
             for end in (winner.speedup_over_first_low, winner.speedup_over_first_high)
         ]
         interval = f" [{', '.join(ends)}]"
-    return f"{units.ratio(winner.speedup_over_first)} {code(first)}{interval}"
+    return f"{units.ratio(winner.speedup_over_first)} the first rung {code(first)}{interval}"
 
 
 def _share(winner: Row) -> str:
@@ -167,7 +189,7 @@ def _over_library(section: Section, winner: Row) -> str:
     )
     if not libraries or winner.library or winner.speedup_over_library is None:
         return ""
-    return f"{units.ratio(winner.speedup_over_library)} the library {code(libraries[0].name)}"
+    return f"{units.ratio(winner.speedup_over_library)} the library {code(libraries[0].variant)}"
 
 
 def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:

@@ -40,3 +40,38 @@ for (const point of document.querySelectorAll(".chart .point")) {
   point.addEventListener("mouseleave", hide);
   point.addEventListener("blur", hide);
 }
+// Filter: every word must occur in the operator, problem, variant or config; what has no match is hidden.
+const filter = document.getElementById("filter");
+if (filter) {
+  filter.hidden = false;
+  const input = filter.querySelector("input");
+  const status = filter.querySelector("[role=status]");
+  const articles = [...document.querySelectorAll("article[data-name]")];
+  const apply = () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const matches = (text) => words.every((word) => text.toLowerCase().includes(word));
+    let cases = 0;
+    for (const article of articles) {
+      const rows = [...article.querySelectorAll("tr[data-name]")];
+      for (const row of rows) row.hidden = !matches(article.dataset.name + " " + row.dataset.name);
+      const left = rows.filter((row) => !row.hidden && !row.closest("details")).length;
+      for (const table of article.querySelectorAll(".scroll")) {
+        const own = [...table.querySelectorAll("tr[data-name]")];
+        table.hidden = own.length > 0 && own.every((row) => row.hidden);
+      }
+      article.hidden = words.length > 0 && !rows.some((row) => !row.hidden);
+      cases += left;
+      for (const row of document.querySelectorAll(`tr[data-anchor="${article.id}"]`)) row.hidden = article.hidden;
+    }
+    for (const section of document.querySelectorAll("section.operator")) {
+      section.hidden = [...section.querySelectorAll("article")].every((article) => article.hidden);
+    }
+    status.textContent = words.length ? `${cases} rows, ${articles.filter((a) => !a.hidden).length} problems` : "";
+    history.replaceState(null, "", words.length ? "#filter=" + encodeURIComponent(input.value) : location.pathname + location.search);
+  };
+  input.addEventListener("input", apply);
+  if (location.hash.startsWith("#filter=")) {
+    input.value = decodeURIComponent(location.hash.slice(8));
+    apply();
+  }
+}
