@@ -78,7 +78,7 @@ def expand(
     backend = backends.resolve(backend)
     path = Path(target)
     if path.suffix in (".cu", ".py"):
-        suite = suite_for_variant(own_variant(path, catalog), catalog)
+        suite = suite_for_variant(own_variant(path, catalog), catalog, backend)
     else:
         suite = read_suite(path, catalog, backend)
     return replace(suite, cases=tuple(select(suite.cases, cases))), roots, backend

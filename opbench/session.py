@@ -142,8 +142,8 @@ class Session:
             return _Bound(bind_library(self.backend, case, buffers), [], workspace, {})
         program = self.backend.load(case.request())
         launches = case.launches(self.backend.sm_count)
-        resources = launch_resources(program, launches, self._limits(), self.backend.sm_count)
-        return _Bound(program.bind(launches, buffers), launches, workspace, resources)
+        launch = program.bind(launches, buffers)
+        return _Bound(launch, launches, workspace, launch_resources(program, launches, self._limits()))
 
     def _limits(self) -> DeviceLimits | None:
         limits: DeviceLimits | None = getattr(self.backend, "limits", None)
@@ -277,7 +277,7 @@ def bind_library(backend: Any, case: Case, buffers: Mapping[str, Buffer]) -> Cal
 
 
 def launch_resources(
-    program: Program, launches: Sequence[KernelLaunch], limits: DeviceLimits | None, sm_count: int
+    program: Program, launches: Sequence[KernelLaunch], limits: DeviceLimits | None
 ) -> dict[str, dict[str, Any]]:
     """Registers, shared and local bytes of each kernel, with the occupancy of its launch."""
     resources: dict[str, dict[str, Any]] = {}
@@ -292,11 +292,6 @@ def launch_resources(
             "dynamic_shared_bytes": step.shared_bytes,
         }
         threads = step.block[0] * step.block[1] * step.block[2]
-        if threads > static.max_threads:
-            raise LaunchError(
-                f"{step.kernel}: block of {threads} threads; its {static.registers} registers or launch bounds "
-                f"allow {static.max_threads}"
-            )
         if limits is not None:
             found = occupancy(
                 limits,

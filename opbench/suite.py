@@ -6,7 +6,7 @@ import fnmatch
 import itertools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +85,22 @@ def find_suite(path: Path) -> Path:
     raise UsageError(f"{path}: no such file; shipped suites: {', '.join(sorted(known))} (opbench list suites)")
 
 
-def suite_for_variant(variant: Variant, catalog: Catalog, timing: TimingOptions | None = None) -> Suite:
-    """The suite of one file of a user's own: every config on the operator's examples."""
-    problems = catalog.operator(variant.operator).examples()
-    cases = tuple(Case(variant, config, problem) for problem in problems for config in variant.configs)
-    return Suite(
-        variant.name, f"{variant.path.name} on the examples of {variant.operator}", cases, timing or TimingOptions()
-    )
+def suite_for_variant(variant: Variant, catalog: Catalog, backend: str) -> Suite:
+    """The suite of one file of a user's own: it, in every config, beside the rungs of its operator.
+
+    The problems are those of the quick suite for that operator, so that the table says where the file stands on the
+    ladder; for an operator that quick has not, its examples. A rung of the same name gives way to the user's file.
+    """
+    quick = read_suite(Path("quick"), catalog, backend)
+    rungs = [c for c in quick.cases if c.variant.operator == variant.operator and c.variant.name != variant.name]
+    problems = dict.fromkeys(c.problem for c in rungs) or catalog.operator(variant.operator).examples()
+    cases = []
+    for problem in problems:
+        fitting = [c for c in variant.configs if variant.unmet(problem, c) is None] or variant.configs[:1]
+        cases += [Case(variant, config, problem) for config in fitting]
+        cases += [c for c in rungs if c.problem == problem and c.unmet() is None]
+    title = f"{variant.path.name} on the ladder of {variant.operator}"
+    return replace(quick, name=variant.name, title=title, cases=tuple(cases))
 
 
 def _require_known(table: Any, known: Mapping[str, Any], what: str) -> None:

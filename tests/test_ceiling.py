@@ -89,7 +89,7 @@ def test_another_board_is_not_mistaken_for_it(name: str) -> None:
 def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "shipped", lambda folder: tmp_path / folder)
     assert committed("h200").source == "datasheet", "nothing measured yet: the datasheet, which says so"
-    (tmp_path / "reports" / "h200").mkdir(parents=True)
+    (tmp_path / "reports" / "h200" / "ceilings").mkdir(parents=True)
     path = tmp_path / "reports" / "h200" / "ceilings" / "ceilings.json"
     path.write_text(json.dumps(ROOFS.to_json()))
     assert committed("h200") == ROOFS
