@@ -14,7 +14,7 @@ from opbench import verdict as judge
 from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch, Program
 from opbench.case import Case
 from opbench.catalog import load_module
-from opbench.errors import LaunchError, UsageError
+from opbench.errors import UsageError
 from opbench.occupancy import DeviceLimits, occupancy
 from opbench.operator import Arrays, Operator, Tensor, Tolerance
 from opbench.timing import Measurement, TimingOptions, measure
