@@ -13,14 +13,12 @@ def si(value: float | None, unit: str, digits: int = 3) -> str:
         return "–"
     if value == 0:
         return f"0 {unit}"
-    exponent = 3 * math.floor(math.floor(math.log10(abs(value)) + 1e-12) / 3)
-    exponent = max(-9, min(15, exponent))
-    scaled = value / 10.0**exponent
-    if round(abs(scaled), max(0, digits - 1 - math.floor(math.log10(abs(scaled))))) >= 1000 and exponent < 15:
-        exponent += 3
-        scaled /= 1000
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(scaled))))
-    return f"{scaled:.{decimals}f} {_PREFIXES[exponent]}{unit}"
+    # Round first: 999.6 kB is 1.00 MB.
+    value = float(f"{value:.{digits - 1}e}")
+    order = int(f"{value:e}".partition("e")[2])
+    exponent = max(-9, min(15, 3 * (order // 3)))
+    decimals = max(0, digits - 1 - (order - exponent))
+    return f"{value / 10.0**exponent:.{decimals}f} {_PREFIXES[exponent]}{unit}"
 
 
 def time(seconds: float | None) -> str:

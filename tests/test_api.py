@@ -1,0 +1,94 @@
+"""The Python interface: what a notebook calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opbench
+from opbench import api
+from opbench.catalog import Catalog
+from opbench.errors import UsageError
+from opbench.runner import Progress
+
+CATALOG = Catalog()
+
+
+def test_run_load_and_check_agree(tiny_suite: Path) -> None:
+    told: list[Progress] = []
+    run = opbench.run(tiny_suite, backend="cpu", out=tiny_suite.parent / "out", tell=told.append)
+    table = opbench.load(tiny_suite.parent / "out")
+    assert list(table.case) == [r.case for r in run.results] and set(table.status) == {"right"}
+    assert table.time_s.isna().all(), "the cpu backend has no times"
+    assert told[0].phase == "build" and (told[-1].phase, told[-1].done, told[-1].total) == ("done", 8, 8)
+    assert [p.done for p in told] == sorted(p.done for p in told)
+    checked = opbench.check(["relu/scalar"], random_shapes=0, cases=["*(n=7)", "*(n=1)"][1:])
+    assert {r.problem for r in checked} == {"(n=1)"}
+
+
+def test_cases_are_chosen_by_name_and_glob(tiny_suite: Path) -> None:
+    out = tiny_suite.parent / "out"
+    chosen = ["relu/vec4[BLOCK=128](n=7)", "relu/scalar*(n=1000)"]
+    run = opbench.run(tiny_suite, backend="cpu", out=out, cases=chosen, report=False)
+    assert [r.case for r in run.results] == [
+        "relu/scalar[BLOCK=256](n=1000)", "relu/scalar[BLOCK=128](n=1000)", "relu/vec4[BLOCK=128](n=7)",
+    ]  # fmt: skip
+    assert not (out / "report.html").exists()
+    rest = opbench.run(tiny_suite, backend="cpu", out=out, resume=True, report=False)
+    assert len({r.case for r in rest.results}) == len(rest.results) == 8
+
+
+def test_a_refused_run_leaves_nothing_behind(tiny_suite: Path) -> None:
+    out = tiny_suite.parent / "out"
+    for arguments in ({"gpu": "h20"}, {"cases": ["none"]}, {"variants": ["nowhere"]}, {"backend": "gpu"}):
+        with pytest.raises(UsageError):
+            opbench.run(tiny_suite, **{"backend": "cpu", "out": out, **arguments})  # type: ignore[arg-type]
+    assert not out.exists()
+
+
+def test_the_same_seed_gives_the_same_shapes_and_another_others() -> None:
+    def problems(seed: int) -> list[str]:
+        return [str(c.problem) for c in api.cases_to_check(CATALOG, "matmul/coalesced", 4, seed)]
+
+    assert problems(1) == problems(1) != problems(2)
+    assert set(map(str, CATALOG.operator("matmul").examples())) & set(problems(1))
+
+
+@pytest.mark.parametrize("name", ["relu/scalar[BLOCK=512](n=3)", "matmul/coalesced(m=2,n=3,k=4)"])
+def test_a_case_is_found_by_its_name(name: str) -> None:
+    assert api.case_named(name).name.split("(")[1] == name.split("(")[1]
+    assert api.case_named(api.case_named(name).name) == api.case_named(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("relu", "'relu' is no case"),
+        ("relu/scalar", "is no case; one looks like"),
+        ("relo/scalar(n=3)", "did you mean 'relu'"),
+        ("relu/scaler(n=3)", "did you mean 'scalar'"),
+        ("relu/scalar(m=3)", "unknown axis 'm'"),
+        ("relu/scalar(n=x)", "n='x' is not allowed"),
+        ("relu/scalar(n=0)", "every size must be >= 1"),
+        ("relu/scalar()", "axis 'n' has no value"),
+        ("relu/scalar[BLOCK=3](n=3)", "has no config [BLOCK=3]; it has [BLOCK=256] [BLOCK=128]"),
+    ],
+)
+def test_a_case_that_is_none_is_told_what_is_wrong(name: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        api.case_named(name)
+    assert words in str(caught.value)
+
+
+def test_importing_opbench_is_cheap_and_its_names_are_complete() -> None:
+    code = (
+        "import sys, opbench; assert not {'numpy', 'pandas', 'matplotlib', 'click'} & set(sys.modules), 'heavy'; "
+        "from opbench import *; print(run.__name__, check.__name__, load.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("run check load\n", "")
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        opbench.nothing  # noqa: B018

@@ -1,0 +1,133 @@
+"""What is written agrees with what is there: every command, flag, target, exit code and exported name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+import pytest
+from conftest import ROOT
+
+import opbench
+from opbench import errors
+from opbench.cli import COMMANDS, EPILOG, HIDDEN, cli
+
+README = (ROOT / "README.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+SHOWN = [name for name in COMMANDS if name not in HIDDEN]
+TARGETS = set(re.findall(r"^([a-z][\w-]*):(?!=)", MAKEFILE, re.MULTILINE))
+VARIABLES = set(re.findall(r"^([A-Z]+) \?=", MAKEFILE, re.MULTILINE))
+
+
+def command(name: str) -> click.Command:
+    """A command by name."""
+    found = cli.get_command(click.Context(cli), name)
+    assert found
+    return found
+
+
+def shell_lines() -> Iterator[tuple[str, str]]:
+    """ "opbench" or "make" and its arguments, for each such command in README's shell blocks."""
+    for block in re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", README, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\|\||[|;](?=\s)", line.removeprefix("$ ")):
+                words = re.match(r"\s*(?:[A-Z_]+=\S+\s+)*(?:\S*/)?(opbench|make)\b(.*)", part)
+                if words:
+                    yield words[1], words[2].split("  #")[0].split(" > ")[0].strip()
+
+
+LINES = sorted(set(shell_lines()))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_command_is_in_the_readme_and_has_help(name: str) -> None:
+    assert re.search(rf"\bopbench {name}\b", README), f"README.md never shows opbench {name}"
+    found = command(name)
+    assert found.help and COMMANDS[name][1].endswith(".")
+    for parameter in found.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help and parameter.help.endswith((".", ")", "]")), f"{name} {parameter.opts}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_be_loaded_and_bears_its_name(name: str) -> None:
+    assert command(name).name == name
+
+
+@pytest.mark.parametrize(("tool", "arguments"), LINES, ids=lambda part: part or "-")
+def test_a_command_line_of_the_readme_is_one_that_works(tool: str, arguments: str) -> None:
+    words = shlex.split(arguments, comments=True)
+    if tool == "make":
+        for word in words:
+            name, assigned, _ = word.partition("=")
+            assert name in (VARIABLES if assigned else TARGETS), f"make {arguments}"
+        return
+    try:
+        context = cli.make_context("opbench", list(words))
+        if words and not words[0].startswith("-"):
+            command(words[0]).make_context(words[0], words[1:], parent=context)
+    except click.exceptions.Exit as stop:
+        assert stop.exit_code == 0
+    except click.ClickException as error:
+        raise AssertionError(f"opbench {arguments}: {error.format_message()}") from None
+
+
+def test_the_readmes_examples_are_found() -> None:
+    tools = {tool for tool, _ in LINES}
+    assert tools == {"opbench", "make"}, "README.md shows no command in a ```sh block"
+
+
+EXIT_WORDS = {
+    errors.EXIT_OK: "right",
+    errors.EXIT_WRONG: "wrong",
+    errors.EXIT_USAGE: "usage",
+    errors.EXIT_ENVIRONMENT: "environment",
+}
+
+
+def test_exit_codes_are_told_alike_everywhere() -> None:
+    assert EXIT_WORDS.keys() == {0, 1, 2, 3}
+    paragraphs = [p for p in re.split(r"\n\s*\n", README) if re.search(r"exit", p, re.IGNORECASE)]
+    for text in (EPILOG, "\n".join(paragraphs), errors.__doc__ or ""):
+        for code, word in EXIT_WORDS.items():
+            if text is errors.__doc__ and code < errors.EXIT_USAGE:
+                continue
+            numbers = rf"\b{code}\b[^\n0-9]*\b{word}|{word}\w*\W+{code}\b"
+            assert re.search(numbers, text, re.IGNORECASE), f"exit code {code} ({word}) is not told in:\n{text}"
+    for kind, code in (("UsageError", 2), ("EnvironmentFault", 3), ("CompileError", 1), ("LaunchError", 1)):
+        assert getattr(errors, kind).exit_code == code
+        assert re.search(rf"{kind}\s+{code}\b", errors.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", sorted(opbench.__all__))
+def test_every_exported_name_exists_and_is_described(name: str) -> None:
+    value = getattr(opbench, name)
+    assert isinstance(value, str) or (value.__doc__ and value.__doc__.strip())
+    assert name.startswith("__") or re.search(rf"\bopbench\.{name}\(", README), (
+        f"README.md never calls opbench.{name}()"
+    )
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[?([\w.]+)\]?", changelog, re.MULTILINE)
+    assert headings and headings[0] in ("Unreleased", opbench.__version__)
+
+
+def test_the_makefile_explains_each_target_and_calls_what_exists() -> None:
+    phony = set(" ".join(re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)).split())
+    documented = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
+    assert phony == documented == TARGETS
+    for line in re.findall(r"\$\(OPBENCH\) (.*)", MAKEFILE):
+        words = line.replace("$(SUITE)", "suites/quick.toml").split()
+        command(words[0]).make_context(words[0], words[1:])
+    for path in re.findall(r"pytest (tests/\S+)", MAKEFILE):
+        assert (ROOT / path).exists()
+
+
+def test_files_that_the_readme_links_to_exist() -> None:
+    prose = re.sub(r"^```.*?^```|`[^`\n]+`", "", README, flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", prose)
+    assert [link for link in links if not (ROOT / link).exists()] == []

@@ -1,0 +1,64 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opbench import units
+
+FACTORS = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (4.28e12, "4.28 TB/s"),
+        (999.4e9, "999 GB/s"),
+        (999.6e9, "1.00 TB/s"),
+        (1e9, "1.00 GB/s"),
+        (1e3, "1.00 kB/s"),
+        (1.0, "1.00 B/s"),
+        (0, "0 B/s"),
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "–"),
+    ],
+)
+def test_rates(value: float | None, text: str) -> None:
+    assert units.byte_rate(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(12.5e-6, "12.5 µs"), (2.1e-9, "2.10 ns"), (1e-3, "1.00 ms"), (90, "90.0 s")]
+)
+def test_times(seconds: float, text: str) -> None:
+    assert units.time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.914, "91 %"), (1.0, "100 %"), (0.0912, "9.1 %"), (0.0, "0.0 %"), (None, "–"), (math.nan, "–")],
+)
+def test_shares(share: float | None, text: str) -> None:
+    assert units.percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.834, "1.83×"), (12.34, "12.3×"), (123.4, "123×"), (None, "–"), (math.inf, "–")]
+)
+def test_ratios(value: float | None, text: str) -> None:
+    assert units.ratio(value) == text
+
+
+@given(st.floats(1e-9, 9e17), st.sampled_from([1, -1]))
+def test_what_is_shown_is_the_value_to_three_digits(value: float, sign: int) -> None:
+    shown = re.fullmatch(r"(-?[\d.]+) (\D?)B/s", units.byte_rate(sign * value))
+    assert shown
+    assert float(shown[1]) * FACTORS[shown[2]] == pytest.approx(sign * value, rel=0.0051)
+    assert value >= 1e18 or abs(float(shown[1])) < 1000
+    assert len(shown[1].strip("-").replace(".", "")) == 3
