@@ -25,8 +25,6 @@ class Catalog:
             if not root.is_dir():
                 raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
         self.roots = list({root.resolve(): root for root in (*extra_roots, shipped("variants"))}.values())
-            ::-1
-        ]
         for root in extra_roots:
             self._require_operators(root)
 

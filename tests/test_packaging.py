@@ -74,13 +74,14 @@ def opbench(installed: Path, cwd: Path, *args: str | Path) -> subprocess.Complet
 
 def test_the_wheel_holds_everything_that_opbench_reads_and_no_tests(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
+    hidden = {"__pycache__", ".ruff_cache", ".mypy_cache"}
     package = {
-        str(p.relative_to(ROOT)) for p in (ROOT / "opbench").rglob("*") if p.is_file() and "__pycache__" not in p.parts
+        str(p.relative_to(ROOT)) for p in (ROOT / "opbench").rglob("*") if p.is_file() and not hidden & set(p.parts)
     }
     assert package - names == set(), "left out of the wheel"
     for folder in ("variants", "suites"):
         files = {
-            str(p.relative_to(ROOT)) for p in (ROOT / folder).rglob("*") if p.is_file() and "__pycache__" not in p.parts
+            str(p.relative_to(ROOT)) for p in (ROOT / folder).rglob("*") if p.is_file() and not hidden & set(p.parts)
         }
         assert {f"opbench/shipped/{f}" for f in files} - names == set()
     for needed in (".hpp", ".cpp", ".h", "kernels.cu", "report.html.j2", "report.css", "report.js"):
