@@ -8,25 +8,31 @@ from collections.abc import Sequence
 from opbench import units
 from opbench.ceiling import Ceilings
 from opbench.frame import Row, rows
+from opbench.places import shipped
+from opbench.report.sections import chart_name, sections
 from opbench.report.terminal import rate
 from opbench.results import Run
 from opbench.variant import Variant
 
 PROBLEMS = 3
 
+Measured = tuple[Run, str, list[Row]]
+"""A run, a problem of it and the rows that have times."""
+
 
 def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: Sequence[Run]) -> str:
-    """The README of an operator's folder: its title, its rungs and what the committed runs measured for them.
+    """The README of an operator's folder: its title, its rungs, what each bought, and what the runs measured.
 
-    A function of its arguments alone, so that a test can tell a stale file by generating it again.
+    A function of its arguments and of which charts lie beside a committed run, so that a test can tell a stale file.
     """
     rungs = in_order(variants)
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, rungs), ""]
     measured = _problems(operator, runs)
+    lines += _rungs(rungs, measured)
     for run, problem, found in measured:
         lines += _table(rungs, run, problem, found)
     if not measured:
-        lines += _untimed(rungs)
+        lines += ["No committed run has measured it yet.", ""]
     lines += [
         "Every rung is one file of this folder; its header says how it is tuned and launched, the comment below "
         "the header why it is faster and what limits it.",
@@ -63,9 +69,9 @@ def _introduction(operator: str, rungs: Sequence[Variant]) -> str:
     )
 
 
-def _problems(operator: str, runs: Sequence[Run]) -> list[tuple[Run, str, list[Row]]]:
-    """Up to three problems with times: those that most variants were measured on, largest first."""
-    found: dict[str, tuple[Run, str, list[Row]]] = {}
+def _problems(operator: str, runs: Sequence[Run]) -> list[Measured]:
+    """Three problems with times, those that most variants were measured on, and more until every variant is shown."""
+    found: dict[str, Measured] = {}
     for run in runs:
         for row in rows(run):
             if row.operator == operator and row.ranked:
@@ -75,7 +81,42 @@ def _problems(operator: str, runs: Sequence[Run]) -> list[tuple[Run, str, list[R
     ordered = sorted(
         found.values(), key=lambda f: (-len({r.variant for r in f[2]}), -(f[2][0].compulsory_bytes or 0), f[1])
     )
-    return ordered[:PROBLEMS]
+    chosen = ordered[:PROBLEMS]
+    for candidate in ordered[PROBLEMS:]:
+        if not {r.variant for r in candidate[2]} <= {r.variant for _, _, found in chosen for r in found}:
+            chosen.append(candidate)
+    return chosen
+
+
+def _rungs(rungs: Sequence[Variant], measured: Sequence[Measured]) -> list[str]:
+    """One line per rung: what it does, and what that bought on the first problem that has it and its base."""
+    if not rungs:
+        return []
+    where = f" Speed-ups are those of `{measured[0][1]}` unless another problem is named." if measured else ""
+    lines = [f"## Rungs\n\nFrom the bottom up; best config against best config.{where}", ""]
+    for variant in rungs:
+        label = f" ({variant.precision})" if variant.precision != "f32" else ""
+        bought = _bought(variant, measured)
+        lines.append(f"- [`{variant.name}`]({variant.path.name}){label}: {_cell(variant.title)}{bought}")
+    return [*lines, ""]
+
+
+def _bought(variant: Variant, measured: Sequence[Measured]) -> str:
+    """Such as ". **1.43×** `register_tile_2d`"."""
+    for number, (_, problem, found) in enumerate(measured):
+        row = _best(found, variant.name)
+        if row is None:
+            continue
+        there = f" at `{problem}`" if number else ""
+        if variant.is_library:
+            return f". {units.time(row.time_s)}{there}"
+        if row.speedup_over_rung is None:
+            return f". {'Where it starts' if not variant.builds_on else 'Its base was not measured'}: " + (
+                f"{units.time(row.time_s)}{there}"
+            )
+        slower = ", slower here" if row.speedup_over_rung < 0.995 else ""
+        return f". **{units.ratio(row.speedup_over_rung)}** `{variant.builds_on}`{there}{slower}"
+    return ""
 
 
 def _best(found: Sequence[Row], variant: str) -> Row | None:
@@ -92,28 +133,39 @@ def _table(rungs: Sequence[Variant], run: Run, problem: str, found: Sequence[Row
         f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory. Measured on {_cell(gpu)}, run "
         f"`{run.header.get('suite', '?')}` of {run.header.get('started', 'unknown date')}. {_roof_words(run)}",
         "",
-        "| rung | builds on | mechanism | best config | median | rate | of roof | × rung below | × library |",
-        "|---|---|---|---|--:|--:|--:|--:|--:|",
+        *_chart(run, first.operator, problem),
+        "| rung | median | rate | of roof | × rung below | × library | best config |",
+        "|---|--:|--:|--:|--:|--:|---|",
     ]
     for variant in rungs:
         row = _best(found, variant.name)
-        link = f"[`{variant.name}`]({variant.path.name})" + (
-            f" ({variant.precision})" if variant.precision != "f32" else ""
-        )
-        cells = [link, f"`{variant.builds_on}`" if variant.builds_on else "–", _cell(variant.title)]
         if row is None:
-            cells += ["–"] * 6
-        else:
-            cells += [
-                f"`{row.config}`" if row.config else "–",
-                units.time(row.time_s),
-                rate(row),
-                units.percent(row.roof_share),
-                units.ratio(row.speedup_over_rung),
-                "–" if row.library else units.ratio(row.speedup_over_library),
-            ]
+            continue
+        cells = [
+            f"[`{variant.name}`]({variant.path.name})",
+            units.time(row.time_s),
+            rate(row),
+            units.percent(row.roof_share),
+            units.ratio(row.speedup_over_rung),
+            "–" if row.library else units.ratio(row.speedup_over_library),
+            f"`{row.config}`" if row.config else "–",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, ""]
+    without = [f"`{v.name}`" for v in rungs if _best(found, v.name) is None]
+    return [*lines, "", *([f"Not measured here: {', '.join(without)}.", ""] if without else [])]
+
+
+def _chart(run: Run, operator: str, problem: str) -> list[str]:
+    """The problem's chart when it lies beside a run that is committed under reports/."""
+    folder, reports = run.folder.resolve(), shipped("reports").resolve()
+    if not folder.is_relative_to(reports):
+        return []
+    own = [part.problem for part in sections(rows(run)) if part.operator == operator]
+    picture = folder / f"{chart_name(operator, own.index(problem))}.png"
+    if not picture.is_file():
+        return []
+    link = f"../../reports/{picture.relative_to(reports).as_posix()}"
+    return [f"![Every rung at `{problem}` under what the GPU allows]({link})", ""]
 
 
 def _roof_words(run: Run) -> str:
@@ -124,14 +176,6 @@ def _roof_words(run: Run) -> str:
     ]
     words = ", ".join(k for k in known if k)
     return f"Roofs measured: {words}." if words else "No roof was measured."
-
-
-def _untimed(rungs: Sequence[Variant]) -> list[str]:
-    lines = ["No committed run has measured it yet.", "", "| rung | builds on | mechanism |", "|---|---|---|"]
-    for variant in rungs:
-        builds_on = f"`{variant.builds_on}`" if variant.builds_on else "–"
-        lines.append(f"| [`{variant.name}`]({variant.path.name}) | {builds_on} | {_cell(variant.title)} |")
-    return [*lines, ""]
 
 
 def _repeat(runs: Sequence[Run]) -> str:
