@@ -56,21 +56,26 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when a file is stale.")
 def ladder_command(runs: tuple[Path, ...], only_check: bool) -> None:
-    """Write variants/<operator>/README.md, the ladder with its figures, from the runs named."""
+    """Write variants/<operator>/README.md and the table of ladders in README.md from the runs named."""
     from opbench.catalog import Catalog
     from opbench.places import shipped
-    from opbench.report.ladder import ladder_readme
+    from opbench.report.ladder import ladder_readme, ladders_overview, with_overview
     from opbench.results import read_run
 
-    catalog, found, stale = Catalog(), [read_run(r) for r in runs], []
-    for name in catalog.operator_names():
-        path = shipped("variants") / name / "README.md"
-        text = ladder_readme(name, catalog.operator_title(name), catalog.variants(name), found)
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(path)
-        if not only_check:
-            path.write_text(text)
+    catalog, found = Catalog(), [read_run(r) for r in runs]
+    texts = {
+        shipped("variants") / name / "README.md": ladder_readme(
+            name, catalog.operator_title(name), catalog.variants(name), found
+        )
+        for name in catalog.operator_names()
+    }
+    readme = shipped("variants").parent / "README.md"
+    if readme.exists():
+        texts[readme] = with_overview(readme.read_text(), ladders_overview(catalog.operator_names(), found))
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
+    if not only_check:
+        for path in stale:
+            path.write_text(texts[path])
     for path in stale:
         click.echo(f"{'stale' if only_check else 'wrote'} {path}", err=True)
     if only_check and stale:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from opbench import units
 from opbench.ceiling import Ceilings
-from opbench.frame import Row, rows
+from opbench.frame import Row, first_rung, rows
 from opbench.places import shipped
 from opbench.report.sections import chart_name, sections
 from opbench.report.terminal import rate
@@ -42,13 +43,42 @@ def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: 
     return "\n".join(lines) + "\n"
 
 
+def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
+    """A Markdown table with one row per operator: where its ladder starts, its best own rung, and the library."""
+    lines = [
+        "| ladder | problem | starts at | best rung | | of roof | × the start | × the library |",
+        "|---|---|--:|---|--:|--:|--:|--:|",
+    ]
+    for operator in operators:
+        for _, problem, found in _problems(operator, runs)[:1]:
+            best = min((row for row in found if not row.library), key=lambda r: r.time_s or math.inf)
+            start_s = (best.time_s or 0.0) * (best.speedup_over_first or 1.0)
+            lines.append(
+                f"| [{operator}](variants/{operator}/README.md) | `{problem}` | {units.time(start_s)} | "
+                f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {units.percent(best.roof_share)} | "
+                f"{units.ratio(best.speedup_over_first)} | {units.ratio(best.speedup_over_library)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def with_overview(text: str, table: str) -> str:
+    """A document with the table between its two markers replaced; without markers as it is."""
+    return re.sub(
+        r"(<!-- ladders: .*? -->\n).*?(<!-- /ladders -->)", lambda m: f"{m[1]}{table}{m[2]}", text, flags=re.DOTALL
+    )
+
+
 def in_order(variants: Sequence[Variant]) -> list[Variant]:
-    """Rungs from the bottom up: each after the one that it builds on, side steps beside their base; libraries last."""
+    """Rungs from the bottom up: the longest ladder first, each rung after the one it builds on; libraries last."""
     names = {v.name for v in variants}
+    below = {v.name: v.builds_on for v in variants}
+    roots = [first_rung(v.name, below) for v in variants]
     placed: list[Variant] = []
 
     def place(base: str) -> None:
-        for variant in sorted((v for v in variants if not v.is_library and v not in placed), key=lambda v: v.name):
+        for variant in sorted(
+            (v for v in variants if not v.is_library and v not in placed), key=lambda v: (-roots.count(v.name), v.name)
+        ):
             if (variant.builds_on if variant.builds_on in names else "") == base and variant not in placed:
                 placed.append(variant)
                 place(variant.name)
@@ -78,14 +108,19 @@ def _problems(operator: str, runs: Sequence[Run]) -> list[Measured]:
                 found.setdefault(row.problem, (run, row.problem, []))
                 if found[row.problem][0] is run:
                     found[row.problem][2].append(row)
-    ordered = sorted(
-        found.values(), key=lambda f: (-len({r.variant for r in f[2]}), -(f[2][0].compulsory_bytes or 0), f[1])
-    )
-    chosen = ordered[:PROBLEMS]
-    for candidate in ordered[PROBLEMS:]:
-        if not {r.variant for r in candidate[2]} <= {r.variant for _, _, found in chosen for r in found}:
-            chosen.append(candidate)
+    chosen: list[Measured] = []
+    seen: set[str] = set()
+    while len(chosen) < PROBLEMS and (left := [m for m in found.values() if m not in chosen]):
+        best = min(
+            left, key=lambda m: (-len(_names(m) - seen), -len(_names(m)), -(m[2][0].compulsory_bytes or 0), m[1])
+        )
+        chosen.append(best)
+        seen |= _names(best)
     return chosen
+
+
+def _names(measured: Measured) -> set[str]:
+    return {row.variant for row in measured[2]}
 
 
 def _rungs(rungs: Sequence[Variant], measured: Sequence[Measured]) -> list[str]:
