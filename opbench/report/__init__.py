@@ -12,7 +12,7 @@ from opbench.errors import EnvironmentFault
 from opbench.frame import rows
 from opbench.places import write_atomically
 from opbench.report.ladder import ladder_readme
-from opbench.report.sections import Section, sections
+from opbench.report.sections import Section, chart_name, file_name, sections
 from opbench.report.terminal import print_table
 from opbench.results import Run
 
@@ -81,8 +81,7 @@ def _charts(
             own_limits, quoted = (c.at_level(level) if c else None for c in (measured, sheet))
             scene = Scene(own_limits, quoted, run.counters, looks)
             if (operator, part.problem) in wanted:
-                name = f"{file_name(operator)}-{number + 1}"
-                chart = performance(part, name, scene)
+                chart = performance(part, chart_name(operator, number), scene)
                 if chart is not None:
                     charts[operator, part.problem] = chart
         over = ladder(operator, own, f"{file_name(operator)}-problems", looks) if len(charts) < CHARTS else None
@@ -100,11 +99,6 @@ def _to_draw(parts: Sequence[Section]) -> list[Section]:
         for turn, part in zip(turns, own, strict=False):
             turn.append(part)
     return [part for turn in turns for part in turn][:CHARTS]
-
-
-def file_name(operator: str) -> str:
-    """An operator's name as part of a file's."""
-    return "".join(c if (c.isalnum() and c.isascii()) or c in "-_" else "_" for c in operator)[:60] or "operator"
 
 
 def _write(path: Path, content: bytes) -> Path:

@@ -42,23 +42,20 @@ COUNTERS: dict[str, tuple[str, Show]] = {
 def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     """The hardware counters of a section's cases, columns that nobody counted left out."""
     counted = [(row, counters[row.case]) for row in part.rows if row.case in counters]
-    keys = [key for key in COUNTERS if any(isinstance(values.get(key), (int, float)) for _, values in counted)]
+    keys = [key for key in COUNTERS if any(values.get(key) for _, values in counted)]
     if not keys:
         return None
+    after = keys.index("dram_bytes") + 1 if "dram_bytes" in keys else len(keys)
+    head = [COUNTERS[key][0] for key in keys]
     body = []
     for row, values in counted:
-        dram = values.get("dram_bytes")
-        excess = (
-            units.ratio(dram / row.compulsory_bytes) if isinstance(dram, (int, float)) and row.compulsory_bytes else "–"
-        )
         cells = [
             COUNTERS[key][1](float(values[key])) if isinstance(values.get(key), (int, float)) else "–" for key in keys
         ]
-        body.append([row.name, *cells, excess, _main_stall(values)])
-    return {
-        "head": ["variant", *(COUNTERS[key][0] for key in keys), "DRAM ÷ compulsory", "main stall"],
-        "body": body,
-    }
+        dram = values.get("dram_bytes")
+        excess = units.ratio(dram / row.compulsory_bytes) if dram and row.compulsory_bytes else "–"
+        body.append([row.name, *cells[:after], excess, *cells[after:], _main_stall(values)])
+    return {"head": ["variant", *head[:after], "DRAM ÷ compulsory", *head[after:], "main stall"], "body": body}
 
 
 def _main_stall(values: Mapping[str, Any]) -> str:

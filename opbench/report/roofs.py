@@ -100,7 +100,7 @@ def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from:
         return
     main = roofs[0]
     meets, top = ridge(main), max(c.fp32_flops_per_s or 0 for c in roofs)
-    axes.plot(meets, main.fp32_flops_per_s, "o", color=line_of(main)["color"], markersize=4, fillstyle="none")
+    axes.plot(meets, roof(main, meets), "o", color=line_of(main)["color"], markersize=4, fillstyle="none")
     flat = f"fp32 {units.flop_rate(main.fp32_flops_per_s)}"
     if busy_above:
         axes.annotate(flat, (meets, top), xytext=(4, 3), ha="left", **OFFSET)
@@ -170,10 +170,9 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequ
 
     def room(label: Label) -> float:
         """The highest place of a name under the roofs, which only rise to its right."""
-        start = axes.transData.inverted().transform(
-            (axes.transData.transform((label.x, 1))[0] + 22 / 72 * figure.dpi, 0)
-        )
-        return min([box.y1, *(pixels(roof(c, float(start[0]))) for c in roofs)]) - 0.65 * gap
+        begin = axes.transData.transform((label.x, 1))[0] + 22 / 72 * figure.dpi
+        x = float(axes.transData.inverted().transform((begin, 0))[0])
+        return min([float(box.y1), *(pixels(roof(c, x)) for c in roofs)]) - 0.65 * gap
 
     def on_flat(label: Label) -> bool:
         return bool(roofs) and all(label.x >= ridge(c) for c in roofs)

@@ -10,6 +10,8 @@ from opbench.frame import Row, ranks
 SHOWN_CONFIGS = 12
 """With more configs than this a table shows each variant's best; the rest are folded away."""
 
+STATUSES = ("right", "wrong", "failed", "invalid", "unsupported")
+
 FALLEN_ORDER = ("invalid", "wrong", "failed", "unsupported")
 
 
@@ -95,3 +97,13 @@ def same_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
     for row in rows:
         found.setdefault((row.status, row.variant, row.reason), []).append(row)
     return [(group, reason) for (_, _, reason), group in found.items()]
+
+
+def chart_name(operator: str, number: int) -> str:
+    """The file of the chart of an operator's section, counted from 0 in the run's order, without its suffix."""
+    return f"{file_name(operator)}-{number + 1}"
+
+
+def file_name(operator: str) -> str:
+    """An operator's name as part of a file's."""
+    return "".join(c if (c.isalnum() and c.isascii()) or c in "-_" else "_" for c in operator)[:60] or "operator"

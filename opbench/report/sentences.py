@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from opbench import units
 from opbench.ceiling import Ceilings
 from opbench.frame import Row, first_rung, tied
-from opbench.report.sections import Group, Section, best_configs
+from opbench.report.sections import STATUSES, Group, Section, best_configs
 from opbench.results import Run
 from opbench.timing import Warn
 
 FLOOR_FACTOR = 5
 """Below this many launch floors a time tells more of the launch than of the kernel."""
-
-STATUSES = ("right", "wrong", "failed", "invalid", "unsupported")
 
 
 def counted(number: int, noun: str) -> str:
@@ -50,10 +48,11 @@ def summary(run: Run, predicting: Ceilings | None = None) -> str:
 def outlook(predicting: Ceilings) -> str:
     """What a page without times says instead of them."""
     kind = "measured" if predicting.source == "measured" else "datasheet"
+    launch = ", or the launch of an empty kernel where that takes longer" if predicting.launch_floor_s else ""
     return (
         "The kernels ran on a CPU, thread by thread, so nothing was timed: times need a GPU. "
         f"What is called predicted is the least time that {gpu_phrase(predicting)} needs for a problem: its FLOPs and "
-        f"compulsory bytes over the {kind} ceilings{', or the launch of an empty kernel' if predicting.launch_floor_s else ''}."
+        f"compulsory bytes over the {kind} ceilings{launch}."
     )
 
 
@@ -126,17 +125,18 @@ def _fastest(section: Section, group: Group) -> str:
     winner = group.rows[0][0]
     peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
     peers = [row for row in peers if row.variant != winner.variant]
+    alone = len({row.variant for row, _ in group.rows}) == 1
     label = "" if group.precision == "f32" else f" in {group.precision}"
     if peers:
         names = listed([_called(row) for row in (winner, *peers[:4])])
         more = f" and {len(peers) - 4} more" if len(peers) > 4 else ""
         start = f"{names}{more} tie as fastest{label} (their 95 % intervals overlap)"
-    elif len(group.rows) == 1:
+    elif alone:
         start = f"{code(winner.variant)} is the only one ranked{label}: {units.time(winner.time_s)}"
     else:
         start = f"{_called(winner)} is fastest{label}"
     facts = [fact for fact in (_over_first(section, winner), _share(winner), _over_library(section, winner)) if fact]
-    separator = ", " if len(group.rows) == 1 and not peers else ": "
+    separator = ", " if alone else ": "
     said = start[0].upper() + start[1:] if start.startswith("the library") else start
     return said + (separator + ", ".join(facts) if facts else "") + "." + _best_own(section, group, winner)
 

@@ -1,22 +1,26 @@
-"""The ranking on a terminal, or in a pipe of 80 columns."""
+"""The ranking on a terminal, or in a pipe, where each case is one line."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from opbench import units
 from opbench.frame import Row, rows_of_frame
-from opbench.report.sections import Section, same_reason, sections
+from opbench.report.sections import STATUSES, Section, same_reason, sections
+from opbench.timing import Warn
 
 if TYPE_CHECKING:
     import pandas
 
 COLOURS = {"right": "green", "wrong": "red", "failed": "red", "invalid": "magenta", "unsupported": "dim"}
+
+Line = tuple[list[str], Row | None]
+"""Cells and the row that they show; None for a heading."""
 
 
 def print_table(table: pandas.DataFrame, console: Console) -> None:
@@ -24,56 +28,110 @@ def print_table(table: pandas.DataFrame, console: Console) -> None:
     found = sections(rows_of_frame(table))
     if not found:
         console.print("no results")
+        return
     for section in found:
-        console.print()
-        console.print(Text.assemble((section.operator, "bold"), section.problem), soft_wrap=True)
-        if section.groups:
-            console.print(_ranking(section))
-        elif section.unmeasured:
-            console.print(_untimed(section))
-        for rows, reason in same_reason(section.fallen):
-            names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
-            status = rows[0].status
-            first = reason.strip().splitlines()[0] if reason.strip() else ""
-            console.print(Text.assemble("  ", (status, COLOURS[status]), f"  {names}: {first}"), soft_wrap=True)
+        _print_section(section, console)
+    rows = [row for section in found for row in section.rows]
+    _line(console, Text())
+    for warning, cases in _warned(rows).items():
+        _line(console, Text(f"! {warning}: {cases} case{'s' if cases > 1 else ''}; {_advice(warning)}", style="yellow"))
+    counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
+    _line(console, Text(f"{len(rows)} case{'s' if len(rows) > 1 else ''}: {counts}", style="bold"))
 
 
-def _ranking(section: Section) -> Table:
-    """Rank, variant, time, rate, share of the roof and speed-ups; a line between precision classes."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("variant", overflow="fold", ratio=1)
-    for title in ("median", "rate", "of roof", "× rung", "× lib"):
-        table.add_column(title, justify="right", no_wrap=True)
+def _line(console: Console, text: Text) -> None:
+    """One line, which only the terminal itself may wrap."""
+    console.print(text, soft_wrap=True)
+
+
+def _print_section(section: Section, console: Console) -> None:
+    able = len(section.rows) - section.count("unsupported")
+    facts = f"  {section.count('right')} of {able} right" if able else ""
+    predicted = next((row.predicted_best_s for row in section.rows if row.predicted_best_s is not None), None)
+    facts += f", predicted {units.time(predicted)} at best" if predicted is not None else ""
+    _line(console, Text())
+    _line(console, Text.assemble((section.operator, "bold"), section.problem, (facts, "dim")))
+    if section.groups:
+        _print_columns(console, _ranking(section))
+    if section.unmeasured:
+        _print_columns(console, _untimed(section))
+    for rows, reason in same_reason(section.fallen):
+        names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+        status = rows[0].status
+        first = reason.strip().splitlines()[0] if reason.strip() else ""
+        _line(console, Text.assemble("  ", (status, COLOURS[status]), f"  {names}: {first}"))
+
+
+def _ranking(section: Section) -> list[Line]:
+    """Rank, variant, time, rate, share of the roof and speed-ups, one precision class after the other."""
+    lines: list[Line] = [(["", "variant", "median", "", "rate", "of roof", "× rung", "× lib"], None)]
     for group in section.groups:
         for row, rank in group.rows:
-            name = row.name if group.precision == "f32" else f"{row.name} {group.precision}"
-            mark = " !" if row.warnings else ""
-            table.add_row(
-                Text(rank),
-                Text(name),
-                units.time(row.time_s) + mark,
+            cells = [
+                rank,
+                row.variant if group.precision == "f32" else f"{row.variant} ({group.precision})",
+                units.time(row.time_s),
+                "!" if row.warnings else "",
                 rate(row),
                 units.percent(row.roof_share),
                 units.ratio(row.speedup_over_rung),
                 units.ratio(row.speedup_over_library),
-            )
-        table.add_section()
-        hidden = len(group.rest) - len(group.rows)
-        if hidden > 0:
-            table.add_row("", Text(f"({hidden} more configs, slower than their variant's best)", style="dim"))
-    return table
+            ]
+            lines.append((cells, row))
+        if (hidden := len(group.rest) - len(group.rows)) > 0:
+            lines.append((["", f"({hidden} more configs, slower than their variant's best)"], None))
+    return lines
 
 
-def _untimed(section: Section) -> Table:
+def _untimed(section: Section) -> list[Line]:
     """Right cases that have no time."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("variant", overflow="fold", ratio=1)
-    for title in ("verdict", "worst error", "allowed"):
-        table.add_column(title, justify="right", no_wrap=True)
+    lines: list[Line] = [(["", "variant", "verdict", "worst error", "allowed"], None)]
     for row in section.unmeasured:
-        table.add_row(Text(row.name), Text("right", style="green"), error(row.worst_error), error(row.allowed_error))
-    return table
+        lines.append((["", row.variant, "right", error(row.worst_error), error(row.allowed_error)], row))
+    return lines
+
+
+def _print_columns(console: Console, lines: Sequence[Line]) -> None:
+    """Aligned columns; the config at the end of its line, or below it when the terminal is too narrow."""
+    full = [cells for cells, _ in lines if len(cells) > 2]
+    widths = [max(map(len, column)) for column in zip(*full, strict=True)]
+    configs = [config_words(row) for _, row in lines if row is not None]
+    beside = not console.is_terminal or sum(widths) + 2 * len(widths) + max(map(len, configs)) <= console.width
+    for cells, row in lines:
+        padded = [f"{c:<{w}}" if i == 1 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(cells, widths, strict=False))]
+        config = config_words(row) if row is not None else ""
+        text = Text(_joined(padded) + (f"  {config}" if config and beside else ""))
+        if row is None:
+            text.stylize("dim")
+        elif config and beside:
+            text.stylize("dim", len(text) - len(config))
+        text.rstrip()
+        _line(console, text)
+        if config and not beside:
+            _line(console, Text(" " * (widths[0] + 4) + config, style="dim"))
+
+
+def _joined(cells: Sequence[str]) -> str:
+    """Cells two blanks apart; a mark such as "!" stands close to its number."""
+    return "".join(("" if i == 0 else " " if len(cell) < 2 else "  ") + cell for i, cell in enumerate(cells))
+
+
+def config_words(row: Row) -> str:
+    """A config as words, such as "BLOCK=256 UNROLL=4"."""
+    return row.config.strip("[]").replace(",", " ")
+
+
+def _warned(rows: Sequence[Row]) -> dict[str, int]:
+    """How many cases carry each warning, by name."""
+    names = sorted(itertools.chain.from_iterable(row.warnings for row in rows))
+    return {name: len(list(group)) for name, group in itertools.groupby(names)}
+
+
+def _advice(warning: str) -> str:
+    try:
+        return Warn(warning).advice
+    except ValueError:
+        return "see the report"
 
 
 def error(value: float | None) -> str:

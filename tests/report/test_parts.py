@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -23,29 +24,50 @@ from opbench.results import Run
 from opbench.variant import Variant
 
 
-def printed(found: Run, width: int = 80) -> str:
+def printed(found: Run, width: int = 80, terminal: bool = False) -> str:
     stream = io.StringIO()
-    print_table(frame(found), Console(file=stream, width=width))
-    return stream.getvalue()
+    console = Console(file=stream, width=width, force_terminal=terminal, no_color=True, highlight=False)
+    print_table(frame(found), console)
+    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) if terminal else stream.getvalue()
 
 
-def test_the_terminal_table_holds_the_facts_in_80_columns() -> None:
+def test_the_terminal_table_holds_the_facts() -> None:
     text = printed(relu_run())
     assert "\x1b" not in text
     ranking = [line for line in text.splitlines() if "vec4" in line or "naive" in line]
-    assert ranking[0].split() == ["1", "vec4[BLOCK=256]", "2.20", "ms", "3.64", "TB/s", "91", "%", "1.50×", "1.10×"]
+    assert ranking[0].split() == ["1", "vec4", "2.20", "ms", "3.64", "TB/s", "91", "%", "1.50×", "1.10×", "BLOCK=256"]
     assert "2.64 ms !" in ranking[1], "a warning leaves a mark"
+    assert "! noisy: 1 case; the median is uncertain" in text, "and its advice stands once at the end"
+    assert "relu(n=1000000000)  6 of 9 right" in text
     assert text.index("naive") < text.index("invalid  cheat: impossible") < text.index("failed  typo: typo.cu(12)")
-    table = text[: text.index("invalid  cheat")]
-    assert max(map(len, table.splitlines())) <= 80
-    assert max(len(line) for line in printed(matmul_run()).splitlines() if "unsupported" not in line) <= 80
+    assert text.splitlines()[-1] == "10 cases: 6 right, 1 wrong, 1 failed, 1 invalid, 1 unsupported"
+
+
+def test_a_pipe_has_a_case_on_each_line() -> None:
+    config = {f"PARAMETER_{i}": i for i in range(9)}
+    line = next(x for x in printed(run([result("naive", 1.0, config=config)])).splitlines() if "naive" in x)
+    assert line.endswith("PARAMETER_7=7 PARAMETER_8=8") and len(line) > 120
+
+
+def test_a_narrow_terminal_has_the_config_below() -> None:
+    config = {"BLOCK": 256, "BLOCKS_PER_SM": 8, "UNROLL": 4}
+    found = run([result("grid_stride_vec4", 1.0, config=config), result("naive", 2.0)])
+    lines = printed(found, terminal=True).splitlines()
+    at = next(i for i, line in enumerate(lines) if "grid_stride_vec4" in line)
+    assert lines[at + 1].split() == ["BLOCK=256", "BLOCKS_PER_SM=8", "UNROLL=4"]
+    assert max(map(len, lines)) <= 80
+    wide = printed(found, 120, terminal=True).splitlines()
+    assert any("grid_stride_vec4" in line and "UNROLL=4" in line for line in wide)
+    text = printed(matmul_run(), terminal=True)
+    assert max(len(line) for line in text.splitlines() if "unsupported" not in line) <= 80
 
 
 def test_the_terminal_table_takes_every_run() -> None:
     assert "no results" in printed(run([]))
     assert "right" in printed(cpu_run()) and "median" not in printed(cpu_run())
+    assert "predicted" in printed(cpu_run())
     assert "[bold]x" in printed(run([result("naive", status="failed", reason="[bold]x")])), "no markup in reasons"
-    assert "v" * 60 in printed(run([result("v" * 90, 1.0)]), width=200)
+    assert "v" * 90 in printed(run([result("v" * 90, 1.0)]))
 
 
 def variant(name: str, builds_on: str = "", suffix: str = ".cu") -> Variant:
@@ -75,12 +97,29 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
     assert "/somewhere" not in text and text.startswith("# relu\n\nrelu: out = max(x, 0).\n")
     assert "run `quick` of 2026-01-02T03:04:05+00:00" in text and "NVIDIA H200" in text
     lines = [line for line in text.splitlines() if line.startswith("| [`vec4`]")]
-    assert lines == [
-        r"| [`vec4`](vec4.cu) | `grid_stride` | the vec4 way \| with a bar | `[BLOCK=256]` | 2.20 ms "
-        "| 3.64 TB/s | 91 % | 1.50× | 1.10× |"
-    ]
-    assert next(line for line in text.splitlines() if "never_run" in line).endswith("| – | – | – | – | – | – |")
-    assert "racy" not in text
+    assert lines == ["| [`vec4`](vec4.cu) | 2.20 ms | 3.64 TB/s | 91 % | 1.50× | 1.10× | `[BLOCK=256]` |"]
+    assert "Not measured here: `never_run`." in text
+    assert "racy" not in text and "![" not in text, "an uncommitted run has no chart to show"
+
+
+def test_every_rung_says_what_it_bought() -> None:
+    text = ladder_readme("relu", "", LADDER, [relu_run()])
+    rungs = [line for line in text.splitlines() if line.startswith("- [")]
+    assert [line.split("`")[1] for line in rungs] == [v.name for v in in_order(LADDER)]
+    assert rungs[0].endswith(". Where it starts: 4.02 ms")
+    assert rungs[2].endswith(". **1.00×** `grid_stride`") or rungs[2].endswith(", slower here")
+    assert rungs[3] == r"- [`vec4`](vec4.cu): the vec4 way | with a bar. **1.50×** `grid_stride`".replace("|", r"\|")
+    assert rungs[5].endswith(". 2.42 ms"), "a library stands on no rung"
+
+
+def test_a_committed_run_shows_its_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opbench.report.ladder.shipped", lambda name: tmp_path / name)
+    found = relu_run()
+    found.folder = tmp_path / "reports" / "h200" / "quick"
+    found.folder.mkdir(parents=True)
+    assert "![" not in ladder_readme("relu", "", LADDER, [found])
+    (found.folder / "relu-1.png").touch()
+    assert "](../../reports/h200/quick/relu-1.png)" in ladder_readme("relu", "", LADDER, [found])
 
 
 def test_the_ladder_without_a_run_lists_the_rungs() -> None:
@@ -89,9 +128,12 @@ def test_the_ladder_without_a_run_lists_the_rungs() -> None:
     assert "No committed run" in ladder_readme("relu", "", LADDER, [cpu_run()]), "a cpu run has no times"
 
 
-def test_the_ladder_shows_three_problems_at_most() -> None:
-    text = ladder_readme("matmul", "", [], [matmul_run((256, 512, 1024, 2048))])
+def test_the_ladder_shows_three_problems_and_every_variant() -> None:
+    found = matmul_run((256, 512, 1024, 2048))
+    text = ladder_readme("matmul", "", [], [found])
     assert text.count("## `") == 3 and "(m=256," not in text
+    found.results.append(result("by_columns", 1.0, operator="matmul", problem="(m=8,order=col)", nbytes=8, flops=8))
+    assert "## `(m=8,order=col)`" in ladder_readme("matmul", "", [], [found])
 
 
 def test_advice_needs_evidence() -> None:
