@@ -6,11 +6,11 @@ import functools
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opbench.backends.base import Buffer, BuildRequest, Finding, Program
+from opbench.backends.base import Buffer, BuildRequest, Finding, KernelLaunch, Program
 from opbench.backends.cpu.buffer import CpuBuffer, available_memory
 from opbench.backends.cpu.build import Builder
 from opbench.backends.cpu.cache import cache_folder
@@ -18,7 +18,8 @@ from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
 from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
-from opbench.backends.cpu.toolchain import FAST, Toolchain, find_toolchain
+from opbench.backends.cpu.toolchain import FAST, TRACED, Toolchain, find_toolchain
+from opbench.backends.cpu.tracing import Trace, TraceOptions, Tracing
 from opbench.errors import CompileError
 
 HIGHEST_CAPABILITY = (8, 9)
@@ -52,6 +53,10 @@ class CpuBackend:
     @functools.cached_property
     def _builder(self) -> Builder:
         return Builder(self._toolchain, self._folder, FAST)
+
+    @functools.cached_property
+    def _traced_builder(self) -> Builder:
+        return Builder(self._toolchain, self._folder, TRACED)
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
@@ -96,14 +101,33 @@ class CpuBackend:
             pass  # for compile() to report
         return None
 
-    def compile(self, request: BuildRequest) -> Path:
+    def compile(self, request: BuildRequest, *, traced: bool = False) -> Path:
         """Compile into the disk cache, or find it there; raises CompileError."""
-        return self._builder.module(request)
+        return (self._traced_builder if traced else self._builder).module(request)
 
     def load(self, request: BuildRequest) -> Program:
         """Compile if need be and load."""
         path = self.compile(request)
         return CpuProgram(path, request, self._runtime, self._log, self._workers)
+
+    def trace(
+        self,
+        request: BuildRequest,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        options: TraceOptions = TraceOptions(),  # noqa: B008 (frozen)
+    ) -> Trace:
+        """Run the launches once in a traced build of the module: slower, and every memory access is looked at.
+
+        The buffers end as after an ordinary run. Findings that earlier launches left behind are dropped, so that the
+        trace's are its own.
+        """
+        path = self.compile(request, traced=True)
+        program = CpuProgram(path, request, self._runtime, self._log, 1)
+        self._runtime.take_reports()
+        with Tracing(self._runtime, buffers, options) as tracing:
+            completed = program.trace(launches, buffers, tracing)
+            return Trace(tuple(self.synchronize()), tracing.traffic(completed), completed, tracing.accesses)
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
         """A new poisoned buffer; raises EnvironmentFault when memory is short."""

@@ -52,6 +52,8 @@ class CpuBuffer:
         self.shape = tuple(shape)
         self.dtype: np.dtype[Any] = np.dtype(DTYPES[dtype])
         self.bytes: int = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self.initialised = False
+        """Whether anything but poison was put in: a traced kernel that reads what nobody wrote is wrong."""
         self._inner = 2 * BAND + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self._fence = FENCE
         self._base: int = self._map()
@@ -71,6 +73,7 @@ class CpuBuffer:
         """Copy a host array of the same shape and dtype in."""
         self._check(array)
         self._content[...] = array
+        self.initialised = True
 
     def read(self) -> np.ndarray:
         """Copy the content out."""
@@ -80,10 +83,12 @@ class CpuBuffer:
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
         self._all[BAND : BAND + self.bytes] = 0xFF
+        self.initialised = False
 
     def clear(self) -> None:
         """Fill the content with zero bytes."""
         self._all[BAND : BAND + self.bytes] = 0
+        self.initialised = True
 
     def damage(self) -> int | None:
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""

@@ -70,7 +70,7 @@ class Builder:
             raise CompileError(str(problem)) from None
         if self.toolchain.family == "gcc":
             text = replace_unroll(text, dict(request.macros))
-        final = self.folder / f"{request.source.stem}-{self._key(text)}.so"
+        final = self.folder / f"{request.source.stem}-{self.build.name}-{self._key(text)}.so"
         if not final.exists():
             self._compile(request, text, final)
         files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
@@ -96,8 +96,7 @@ class Builder:
         if not final.exists():
             with scratch(self.folder) as folder:
                 made = folder / final.name
-                flags = [*self.toolchain.flags(self.build), *self.toolchain.link_flags()]
-                answer = self._call([*flags, "-o", str(made), str(RUNTIME)])
+                answer = self._call([*self.toolchain.link_flags(self.build), "-o", str(made), str(RUNTIME)])
                 if answer.returncode != 0:
                     raise EnvironmentFault(
                         f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
@@ -113,7 +112,7 @@ class Builder:
         except OSError as problem:
             raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
         key = self._key(str(request.source.absolute()), source, repr((request.kernels, request.macros)))
-        return self.folder / f"{request.source.stem}-{key}.json"
+        return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
 
     def _key(self, *parts: str | bytes) -> str:
         """Everything that decides a compiled file, the CPU's extensions included: they are flags."""
@@ -128,9 +127,12 @@ class Builder:
             unit.write_text(text)
             language = self.toolchain.preprocessed_language()
             self._run([*flags, *language, "-c", "-o", str(compiled), str(unit)], request)
+            if self.build.traced:
+                elf.widen_thread_locals(compiled)
             shared, made = folder / "shared.s", folder / final.name
             shared.write_text(_dynamic_shared(elf.undefined_thread_locals(compiled)))
-            self._run([*flags, *self.toolchain.link_flags(), "-o", str(made), str(compiled), str(shared)], request)
+            link = self.toolchain.link_flags(self.build)
+            self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
             publish(made, final)
 
     def _run(self, arguments: Sequence[str], request: BuildRequest) -> None:

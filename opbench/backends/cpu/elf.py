@@ -1,37 +1,111 @@
-"""Read the one thing needed from an object file: which thread-local symbols it expects from elsewhere."""
+"""Read and adjust the thread-local symbols of an object file, which are what `__shared__` arrays become."""
 
 from __future__ import annotations
 
+import re
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 SECTION_SYMBOLS = 2
+SECTION_NO_BITS = 8
+SECTION_THREAD_LOCAL = 0x400
 SYMBOL_THREAD_LOCAL = 6
 UNDEFINED = 0
 OTHERS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
 """Undefined as well, but the runtime's own, respectively the linker's."""
+PROBE = "opb_probe"
+DYNAMIC = "opb_dynamic"
+GAP = 256
+"""Bytes that a traced build leaves after each array, so that an index past its end does not land in the next one."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section header, and where it stands in the file."""
+
+    position: int
+    kind: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+
+
+@dataclass(frozen=True)
+class SharedArray:
+    """A `__shared__` array, by its place in a thread's block of shared memory."""
+
+    name: str
+    offset: int
+    bytes: int
 
 
 def undefined_thread_locals(object_file: Path) -> list[str]:
     """Names of the `extern __shared__` arrays that a 64-bit little-endian ELF object refers to."""
-    data = object_file.read_bytes()
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ValueError(f"{object_file.name} is no 64-bit little-endian ELF object")
-    section_offset = struct.unpack_from("<Q", data, 0x28)[0]
-    entry_size, count = struct.unpack_from("<HH", data, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", data, section_offset + index * entry_size) for index in range(count)]
-    names: list[str] = []
-    for header in headers:
-        if header[1] == SECTION_SYMBOLS:
-            names += _undefined(data, header[4], header[5], headers[header[6]][4])
+    names = [name for name, _, _, section in _thread_locals(_read(object_file)) if section == UNDEFINED]
     return [name for name in dict.fromkeys(names) if name not in OTHERS]
 
 
-def _undefined(data: bytes, offset: int, size: int, strings: int) -> list[str]:
-    names = []
-    for position in range(offset, offset + size, 24):
-        name, info, _, section = struct.unpack_from("<IBBH", data, position)
-        if section == UNDEFINED and info & 15 == SYMBOL_THREAD_LOCAL:
-            start = strings + name
-            names.append(data[start : data.index(b"\0", start)].decode())
-    return names
+def shared_arrays(module: Path) -> list[SharedArray]:
+    """The arrays that a linked module defines; the dynamic one has no size of its own."""
+    found = {
+        (offset, size): SharedArray(plain_name(name), offset, size)
+        for name, offset, size, section in _thread_locals(_read(module))
+        if section != UNDEFINED and not name.endswith(PROBE) and (size or name == DYNAMIC)
+    }
+    return sorted(found.values(), key=lambda array: array.offset)
+
+
+def widen_thread_locals(object_file: Path) -> None:
+    """Leave a gap after every array: sections of zeros have no content, so growing one is a matter of its header."""
+    data = bytearray(_read(object_file))
+    for section in _sections(bytes(data)):
+        if section.kind == SECTION_NO_BITS and section.flags & SECTION_THREAD_LOCAL and section.size:
+            struct.pack_into("<Q", data, section.position + 32, section.size + GAP)
+    object_file.write_bytes(data)
+
+
+def plain_name(symbol: str) -> str:
+    """The variable's own name, the last part of a mangled one: `_ZZ12matmul_tiledE4tile` → `tile`."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    for match in re.finditer(r"(?=(\d+))", symbol):
+        length, start = int(match.group(1)), match.end(1)
+        name, rest = symbol[start : start + length], symbol[start + length :]
+        if len(name) == length and name.isidentifier() and re.fullmatch(r"(_\d+)?", rest):
+            return name
+    return symbol
+
+
+def _read(path: Path) -> bytes:
+    data = path.read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ValueError(f"{path.name} is no 64-bit little-endian ELF object")
+    return data
+
+
+def _sections(data: bytes) -> list[Section]:
+    start = struct.unpack_from("<Q", data, 0x28)[0]
+    entry_size, count = struct.unpack_from("<HH", data, 0x3A)
+    sections = []
+    for position in range(start, start + entry_size * count, entry_size):
+        _, kind, flags, _, offset, size, link, _, _, _ = struct.unpack_from("<IIQQQQIIQQ", data, position)
+        sections.append(Section(position, kind, flags, offset, size, link))
+    return sections
+
+
+def _thread_locals(data: bytes) -> list[tuple[str, int, int, int]]:
+    """Name, value, size and section index of every thread-local symbol."""
+    sections = _sections(data)
+    found = []
+    for section in sections:
+        if section.kind != SECTION_SYMBOLS:
+            continue
+        strings = sections[section.link].offset
+        for position in range(section.offset, section.offset + section.size, 24):
+            name, info, _, index, value, size = struct.unpack_from("<IBBHQQ", data, position)
+            if info & 15 == SYMBOL_THREAD_LOCAL:
+                start = strings + name
+                found.append((data[start : data.index(b"\0", start)].decode(), value, size, index))
+    return found

@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opbench.backends.base import Dim3, Finding
 from opbench.backends.cpu.buffer import CpuBuffer
+from opbench.backends.cpu.elf import DYNAMIC, SharedArray, shared_arrays
 from opbench.backends.cpu.library import Report
-from opbench.backends.cpu.toolchain import INCLUDE
+from opbench.backends.cpu.lines import Place, source_lines
 
-FAULT, STACK_OVERFLOW, SHARED_OVERRUN, DIVERGENT_BARRIER, WARP_MASK, DEADLOCK, TRAP, ARITHMETIC = range(1, 9)
+OUT_OF_BOUNDS = "out_of_bounds"
+UNINITIALISED_GLOBAL = "uninitialised_global"
+UNINITIALISED_SHARED = "uninitialised_shared"
+SHARED_RACE = "shared_race"
+BLOCK_RACE = "block_race"
+MISALIGNED = "misaligned"
+DIVERGENT_BARRIER = "divergent_barrier"
+WARP_MASK = "warp_mask"
+DEADLOCK = "deadlock"
+STACK_OVERFLOW = "stack_overflow"
+TRAP = "trap"
+
+# `ReportKind` of runtime/worker.hpp, in its order from 1 on.
+(_FAULT, _STACK_OVERFLOW, _SHARED_OVERRUN, _DIVERGENT_BARRIER, _WARP_MASK, _DEADLOCK, _TRAP, _ARITHMETIC,
+ _GLOBAL_BOUNDS, _SHARED_BOUNDS, _UNINITIALISED_SHARED, _UNINITIALISED_GLOBAL, _SHARED_RACE, _GLOBAL_RACE,
+ _MISALIGNED) = range(1, 16)  # fmt: skip
 KINDS = {
-    FAULT: "out_of_bounds",
-    STACK_OVERFLOW: "stack_overflow",
-    SHARED_OVERRUN: "out_of_bounds",
-    DIVERGENT_BARRIER: "divergent_barrier",
-    WARP_MASK: "warp_mask",
-    DEADLOCK: "deadlock",
-    TRAP: "trap",
-    ARITHMETIC: "trap",
+    _FAULT: OUT_OF_BOUNDS,
+    _STACK_OVERFLOW: STACK_OVERFLOW,
+    _SHARED_OVERRUN: OUT_OF_BOUNDS,
+    _DIVERGENT_BARRIER: DIVERGENT_BARRIER,
+    _WARP_MASK: WARP_MASK,
+    _DEADLOCK: DEADLOCK,
+    _TRAP: TRAP,
+    _ARITHMETIC: TRAP,
+    _GLOBAL_BOUNDS: OUT_OF_BOUNDS,
+    _SHARED_BOUNDS: OUT_OF_BOUNDS,
+    _UNINITIALISED_SHARED: UNINITIALISED_SHARED,
+    _UNINITIALISED_GLOBAL: UNINITIALISED_GLOBAL,
+    _SHARED_RACE: SHARED_RACE,
+    _GLOBAL_RACE: BLOCK_RACE,
+    _MISALIGNED: MISALIGNED,
 }
+VERBS = ("reads", "writes", "updates atomically")
+LANES = 32
 NEAR = 1 << 30
 """An address farther than this from every buffer is not said to belong to one."""
-FRAME = re.compile(r"(?:^|.* at )(/.*?):(\d+)(?: |$)")
+IN_SHARED = b"shared"
+"""The text of a report whose address counts from the start of shared memory."""
 
 
 @dataclass
@@ -44,70 +67,135 @@ class LaunchLog:
         return self.kernels.index((kernel, module))
 
 
+@dataclass(frozen=True)
+class _Spot:
+    """Where an access went: a buffer or shared array, and how far into it."""
+
+    what: str = ""
+    name: str = ""
+    offset: int | None = None
+    bytes: int = 0
+
+    def phrase(self) -> str:
+        """As in "byte 12 of buffer 'out'"."""
+        return f"byte {self.offset} of {self.what} '{self.name}'" if self.name else "an address far from every buffer"
+
+
 def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
-    """Name each report's buffer and line."""
-    return [_finding(report, log) for report in reports]
+    """Name each report's buffer and line; reports of one kind at one line become one finding."""
+    reports = list(reports)
+    lines = _all_lines(reports, log)
+    merged: dict[tuple[object, ...], Finding] = {}
+    for report in reports:
+        finding = _finding(report, log, lines)
+        where: object = (finding.file, finding.line) if finding.line else (finding.message, report.program_counter)
+        key = (finding.kind, finding.kernel, where)
+        known = merged.get(key)
+        merged[key] = replace(known, count=known.count + finding.count) if known else finding
+    return list(merged.values())
 
 
-def _finding(report: Report, log: LaunchLog) -> Finding:
+def _call_site(report: Report) -> int:
+    """A traced report holds return addresses; the call before them is what happened."""
+    counter: int = report.program_counter
+    return counter - 1 if report.kind >= _GLOBAL_BOUNDS else counter
+
+
+def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, int], Place]:
+    wanted: dict[Path, set[int]] = {}
+    for report in reports:
+        addresses = wanted.setdefault(log.kernels[report.tag][1], set())
+        if not report.line and report.program_counter:
+            addresses.add(_call_site(report))
+        if report.other_program_counter:
+            addresses.add(report.other_program_counter - 1)
+    return {
+        (module, address): place
+        for module, addresses in wanted.items()
+        for address, place in source_lines(module, addresses).items()
+    }
+
+
+def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
     kernel, module = log.kernels[report.tag]
     file, line = report.file.decode(errors="replace"), report.line
     if not line and report.program_counter:
-        file, line = symbolise(module, report.program_counter)
-    buffer, offset = _place(report, log.buffers) if report.kind == FAULT else ("", None)
+        file, line = lines.get((module, _call_site(report)), ("", 0))
+    _, other_line = lines.get((module, report.other_program_counter - 1), ("", 0))
+    spot = _spot(report, log, module)
     return Finding(
         kind=KINDS[report.kind],
-        message=_message(report, buffer, offset),
+        message=_message(report, spot, line, report.other_line or other_line),
         file=file if line else "",
         line=line,
         kernel=kernel,
         block=_dim3(report.block),
         thread=_dim3(report.thread),
-        buffer=buffer,
-        offset=offset,
+        buffer=spot.name,
+        offset=spot.offset,
         count=report.count,
     )
 
 
-def _place(report: Report, buffers: Iterable[CpuBuffer]) -> tuple[str, int | None]:
-    nearest = min(buffers, key=lambda buffer: buffer.distance(report.address), default=None)
-    if nearest is None or nearest.distance(report.address) > NEAR:
-        return "", None
-    return nearest.name, int(report.address) - nearest.address
+def _spot(report: Report, log: LaunchLog, module: Path) -> _Spot:
+    if report.text == IN_SHARED:
+        return _shared_spot(report.address, shared_arrays(module))
+    if report.kind == _FAULT or report.kind >= _GLOBAL_BOUNDS:
+        nearest = min(log.buffers, key=lambda buffer: buffer.distance(report.address), default=None)
+        if nearest is not None and nearest.distance(report.address) <= NEAR:
+            return _Spot("buffer", nearest.name, int(report.address) - nearest.address, nearest.bytes)
+    return _Spot()
 
 
-def _message(report: Report, buffer: str, offset: int | None) -> str:
+def _shared_spot(address: int, arrays: Sequence[SharedArray]) -> _Spot:
+    """The last array that begins before an address: what lies past its end is an index too large."""
+    before = [array for array in arrays if array.offset <= address and (array.bytes or array.name == DYNAMIC)]
+    if not before:
+        return _Spot()
+    array = before[-1]
+    if array.name == DYNAMIC:
+        return _Spot("the dynamic shared array", "extern __shared__", address - array.offset)
+    return _Spot("shared array", array.name, address - array.offset, array.bytes)
+
+
+def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
     text: str = report.text.decode(errors="replace")
-    if report.kind == FAULT:
-        return "memory access at " + (
-            f"byte {offset} of buffer '{buffer}'" if buffer else f"{report.address:#x}, far away"
-        )
-    if report.kind == WARP_MASK and report.other_line:
-        return f"{text}, of lines {report.line} and {report.other_line}"
+    access = f"{VERBS[report.access]} {report.bytes} byte{'s' if report.bytes > 1 else ''} at {spot.phrase()}"
+    match report.kind:
+        case k if k == _FAULT:
+            return "memory access at " + (spot.phrase() if spot.name else f"{report.address:#x}, far away")
+        case k if k in {_GLOBAL_BOUNDS, _SHARED_BOUNDS}:
+            return access + (f", which has {spot.bytes}" if spot.bytes else "")
+        case k if k in {_UNINITIALISED_GLOBAL, _UNINITIALISED_SHARED}:
+            return f"{access}, which nobody has written" + (" in this block" if k == _UNINITIALISED_SHARED else "")
+        case k if k == _MISALIGNED:
+            return f"{access}, an address that is no multiple of {report.bytes}"
+        case k if k == _SHARED_RACE:
+            return _shared_race(report, access, line, other_line)
+        case k if k == _GLOBAL_RACE:
+            other = f"block {_dim3(report.other_block)} {VERBS[report.other_access]} at line {other_line}"
+            return f"{access} at line {line}, which {other}; nothing orders the two blocks"
+        case k if k == _WARP_MASK and report.other_line:
+            return f"{text}, of lines {report.line} and {report.other_line}"
     messages = {
-        STACK_OVERFLOW: "a thread's local arrays and calls need more than its 256 KiB of stack",
-        SHARED_OVERRUN: f"shared memory written at byte {report.address}, behind the dynamic array's end",
-        DIVERGENT_BARRIER: f"lanes of a warp wait at barriers of lines {report.other_line} and {report.line}",
-        ARITHMETIC: "integer division by zero, or of the least integer by -1; a GPU yields an unspecified value",
+        _STACK_OVERFLOW: "a thread's local arrays and calls need more than its 256 KiB of stack",
+        _SHARED_OVERRUN: f"shared memory written at byte {report.address}, behind the dynamic array's end",
+        _DIVERGENT_BARRIER: f"lanes of a warp wait at barriers of lines {report.other_line} and {report.line}",
+        _ARITHMETIC: "integer division by zero, or of the least integer by -1; a GPU yields an unspecified value",
     }
     return messages.get(report.kind, text)
 
 
-def symbolise(module: Path, program_counter: int) -> tuple[str, int]:
-    """The innermost line outside of the shim; ("", 0) where addr2line is missing or knows nothing."""
-    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
-    if tool is None:
-        return "", 0
-    command = [tool, "-i", "-e", str(module), hex(program_counter)]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return "", 0
-    for frame in answer.stdout.splitlines():
-        match = FRAME.match(frame.strip())
-        if match and not match.group(1).startswith(str(INCLUDE)) and int(match.group(2)):
-            return match.group(1), int(match.group(2))
-    return "", 0
+def _shared_race(report: Report, access: str, line: int, other_line: int) -> str:
+    # Both are known by their coordinates only; which warp they belong to takes the block's shape, which the two reports
+    # of one row share, so a difference beyond x is said to need the block's barrier.
+    thread, other = _dim3(report.thread), _dim3(report.other_thread)
+    if thread == other:
+        return f"{access} at line {line}, which other threads use at line {other_line} with no barrier between"
+    same_warp = thread[1:] == other[1:] and thread[0] // LANES == other[0] // LANES
+    barrier = "__syncwarp() or __syncthreads()" if same_warp else "__syncthreads()"
+    earlier = f"thread {other} {VERBS[report.other_access]} at line {other_line}"
+    return f"{access} at line {line}, which {earlier} with no {barrier} between"
 
 
 def _dim3(value: Iterable[int]) -> Dim3:

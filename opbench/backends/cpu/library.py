@@ -27,8 +27,14 @@ class Report(ctypes.Structure):
         ("count", ctypes.c_uint32),
         ("program_counter", ctypes.c_uint64),
         ("address", ctypes.c_uint64),
+        ("other_program_counter", ctypes.c_uint64),
         ("block", UInt3),
         ("thread", UInt3),
+        ("other_block", UInt3),
+        ("other_thread", UInt3),
+        ("bytes", ctypes.c_uint32),
+        ("access", ctypes.c_uint32),
+        ("other_access", ctypes.c_uint32),
         ("tag", ctypes.c_uint32),
         ("file", ctypes.c_char * 240),
         ("text", ctypes.c_char * 124),
@@ -55,6 +61,7 @@ class Launch(ctypes.Structure):
         ("next_block", ctypes.c_uint64),
         ("module_base", ctypes.c_uint64),
         ("module_end", ctypes.c_uint64),
+        ("trace", ctypes.c_void_p),
     )
 
 
@@ -75,6 +82,7 @@ class Runtime:
             raise EnvironmentFault(
                 f"the cpu backend's runtime does not load: {problem}; delete {path}, retry"
             ) from None
+        self.library = library
         self._launch = library.opb_launch
         self._launch.argtypes = [ctypes.POINTER(Launch)]
         self._launch.restype = ctypes.c_int

@@ -10,8 +10,10 @@ from pathlib import Path
 from opbench.backends.base import Buffer, BuildRequest, Dim3, KernelLaunch, KernelResources
 from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.build import entry_symbol
+from opbench.backends.cpu.elf import shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import Launch, Runtime, UInt3, block_order
+from opbench.backends.cpu.tracing import Tracing
 from opbench.errors import LaunchError, unknown
 
 MAX_THREADS = 1024
@@ -59,8 +61,32 @@ class CpuProgram:
             for step in steps:
                 if not step():
                     return
+            for buffer in bound:
+                buffer.initialised = True
 
         return run
+
+    def trace(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer], tracing: Tracing) -> bool:
+        """Run all launches of a traced module in order and gather what they did; False when one was abandoned."""
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuBuffer)}
+        self._log.buffers = list(memory.values())
+        tracing.use_arrays(shared_arrays(self._path))
+        for launch in launches:
+            if launch.zero:
+                _buffer(memory, launch.zero, "zero").clear()
+                tracing.initialised(launch.zero)
+                continue
+            bound = self._launch(launch, memory)
+            native = bound.fresh()
+            # One worker: what is seen, and in which order, must not depend on the machine's load.
+            native.workers, native.trace = 1, tracing.address
+            completed = self._runtime.launch(native)
+            tracing.gather(launch, self._path)
+            if not completed:
+                return False
+        for buffer in memory.values():
+            buffer.initialised = True
+        return True
 
     def _kernel(self, index: int, name: str) -> Kernel:
         symbol = entry_symbol(index)
@@ -77,13 +103,16 @@ class CpuProgram:
                 return True
 
             return clear
+        bound = self._launch(launch, buffers)
+        return lambda: self._runtime.launch(bound.fresh())
+
+    def _launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuBuffer]) -> BoundLaunch:
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
             raise LaunchError(unknown("kernel", launch.kernel, self._kernels))
         check_limits(launch)
         _check_arguments(launch, kernel)
-        bound = self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in launch.args])
-        return lambda: self._runtime.launch(bound.fresh())
+        return self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in launch.args])
 
     def _bound(self, launch: KernelLaunch, kernel: Kernel, values: list[ctypes.c_uint64]) -> BoundLaunch:
         native = Launch()

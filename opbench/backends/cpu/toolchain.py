@@ -27,16 +27,62 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Build:
-    """One way to compile a module: a traced build differs from the fast one in these flags and its define only."""
+    """One way to compile a module: a traced build differs from the fast one in these flags only."""
 
     name: str
     gcc: tuple[str, ...]
     clang: tuple[str, ...]
+    traced: bool = False
+    """Whether the compiler inserts calls at every access, basic block and function, which our runtime answers."""
 
 
 LINES = ("-gdwarf-4", "-g1")
 """Line tables only; addr2line 2.40 confuses the first two files of version 5."""
 FAST = Build("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
+# What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
+# code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
+# -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.
+TRACED = Build(
+    "traced",
+    traced=True,
+    gcc=(
+        "-O2",
+        *LINES,
+        "-DOPB_TRACE",
+        "-fdata-sections",
+        "-fsanitize=thread",
+        "-fsanitize-coverage=trace-pc",
+        "-fno-tree-sra",
+        "-fno-ipa-sra",
+        "-fno-tree-vectorize",
+        "-fno-tree-slp-vectorize",
+        "-fno-tree-loop-distribute-patterns",
+        "-fno-reorder-blocks",
+        "-fno-reorder-blocks-and-partition",
+        "-fno-crossjumping",
+    ),
+    clang=(
+        "-O1",
+        *LINES,
+        "-DOPB_TRACE",
+        "-fdata-sections",
+        "-fsanitize=thread",
+        "-fsanitize-coverage=trace-pc,bb,no-prune",
+        *(
+            part
+            for option in (
+                "-tsan-instrument-atomics=0",
+                "-tsan-instrument-read-before-write=1",
+                "-disable-loop-idiom-memcpy",
+                "-disable-block-placement",
+            )
+            for part in ("-mllvm", option)
+        ),
+        "-fno-unroll-loops",
+        "-fno-vectorize",
+        "-fno-slp-vectorize",
+    ),
+)
 
 COMMON = (
     "-std=c++17",
@@ -72,9 +118,11 @@ class Toolchain:
             return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *build.gcc)
         return (*COMMON, *CLANG_ONLY, *machine_flags(self.family), *build.clang)
 
-    def link_flags(self) -> tuple[str, ...]:
+    def link_flags(self, build: Build) -> tuple[str, ...]:
         """How a shared object is linked: clang needs no library, and zig would build its C++ library first (66 s)."""
-        return ("-shared",) if self.family == "gcc" else ("-shared", "-nostdlib")
+        # A sanitizer's flag would link its runtime in; ours answers instead.
+        flags = tuple(flag for flag in self.flags(build) if not flag.startswith("-fsanitize"))
+        return (*flags, "-shared") if self.family == "gcc" else (*flags, "-shared", "-nostdlib")
 
     def preprocessed_language(self) -> tuple[str, ...]:
         """Preprocessed text is plain C++ to zig, which knows no `c++-cpp-output`."""

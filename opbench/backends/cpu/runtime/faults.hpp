@@ -13,20 +13,24 @@ static Report reports[kMaxReports];
 static uint32_t report_count;
 static pthread_mutex_t report_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static void add_report(const Report* fresh) {
+// Where the report is kept, so that a repetition can be counted; null when the table is full.
+static Report* add_report(const Report* fresh) {
   pthread_mutex_lock(&report_mutex);
-  for (uint32_t index = 0; index < report_count; ++index) {
+  Report* kept = nullptr;
+  for (uint32_t index = 0; index < report_count && !kept; ++index) {
     Report* known = &reports[index];
     bool same = known->kind == fresh->kind && known->tag == fresh->tag && known->line == fresh->line &&
                 known->program_counter == fresh->program_counter && strcmp(known->text, fresh->text) == 0;
-    if (same) {
-      ++known->count;
-      pthread_mutex_unlock(&report_mutex);
-      return;
-    }
+    if (!same) continue;
+    ++known->count;
+    kept = known;
   }
-  if (report_count < kMaxReports) reports[report_count++] = *fresh;
+  if (!kept && report_count < kMaxReports) {
+    kept = &reports[report_count++];
+    *kept = *fresh;
+  }
   pthread_mutex_unlock(&report_mutex);
+  return kept;
 }
 
 static Report blank_report(const Worker* worker, ReportKind kind, const char* text) {

@@ -11,6 +11,7 @@
 
 #include "blocks.hpp"
 #include "faults.hpp"
+#include "instrument.hpp"
 #include "pool.hpp"
 #include "scheduler.hpp"
 #include "warp.hpp"

@@ -5,7 +5,7 @@
 static inline uint32_t bit_of(uint32_t thread) { return 1u << (thread % kLanes); }
 
 static inline uint32_t runnable(const Worker* worker, uint32_t warp) {
-  return worker->live[warp] & ~(worker->at_barrier[warp] | worker->at_warp[warp]);
+  return worker->live[warp] & ~(worker->at_barrier[warp] | worker->at_warp[warp] | worker->paused[warp]);
 }
 
 static inline void set_current(Worker* worker, uint32_t thread) {
@@ -79,6 +79,7 @@ static inline void yield_to_next(Worker* worker) {
 }
 
 static inline void release_barrier(Worker* worker) {
+  if (worker->trace) trace_barrier(worker);
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
     worker->at_barrier[warp] = 0;
     worker->barrier_site[warp].line = 0;
@@ -97,6 +98,7 @@ static bool release_warp(Worker* worker, uint32_t warp);
   worker->live[warp] &= ~bit_of(worker->current);
   if (--worker->live_count == 0) switch_to_main(worker);
   if (worker->at_warp[warp]) release_warp(worker, warp);
+  if (worker->trace) trace_lane_stopped(worker, warp);
   if (worker->barrier_count == worker->live_count) release_barrier(worker);
   uint32_t next = next_runnable(worker);
   if (next == kNobody) report_deadlock(worker);
@@ -117,6 +119,7 @@ static void direct_entry() {
     set_current(worker, thread);
     worker->launch->entry(worker->launch->arguments);
     if (worker->fibers) thread_exit(worker);
+    if (worker->trace && thread % kLanes == kLanes - 1) trace_lane_stopped(worker, thread / kLanes);
   }
   switch_to_main(worker);
 }
@@ -133,6 +136,7 @@ static void become_fibers(Worker* worker) {
     uint32_t gone = finished <= first ? 0 : finished - first >= kLanes ? ~0u : (1u << (finished - first)) - 1;
     worker->live[warp] = present & ~gone;
     worker->started[warp] = worker->at_barrier[warp] = worker->at_warp[warp] = worker->at_active[warp] = 0;
+    worker->paused[warp] = 0;
     worker->barrier_site[warp].line = 0;
   }
   worker->started[finished / kLanes] |= bit_of(finished);
@@ -149,6 +153,7 @@ static inline void wait_at_barrier(Worker* worker, Site site) {
   } else if (first->line != site.line) {
     report(worker, kReportDivergentBarrier, site, first->line, "");
   }
+  if (worker->trace) trace_lane_stopped(worker, warp);
   if (++worker->barrier_count == worker->live_count) {
     release_barrier(worker);
     return;

@@ -97,7 +97,10 @@ static bool release_warp(Worker* worker, uint32_t warp) {
     uint32_t needed = mask & worker->live[warp] & ~worker->at_barrier[warp];
     if ((group & needed) != needed) continue;
     check_group(worker, warp, group, present);
-    compute_results(lanes, group, lanes[__builtin_ctz(group)].kind);
+    uint32_t kind = lanes[__builtin_ctz(group)].kind;
+    compute_results(lanes, group, kind);
+    // Shuffles and votes make lanes meet; only __syncwarp() orders their memory accesses.
+    if (worker->trace && kind == OPB_WARP_SYNC) trace_warp_sync(worker, warp, group);
     worker->at_warp[warp] &= ~group;
     released = true;
   }
@@ -130,6 +133,7 @@ static inline uint64_t warp_operation(Worker* worker, uint32_t mask, uint32_t ki
   }
   worker->lanes[self] = Lane{mask, kind, source_lane, value, 0, site};
   worker->waiting_site[self] = site;
+  if (worker->trace) trace_warp_operation(worker, site);
   worker->at_warp[warp] |= bit;
   if (kind == OPB_WARP_ACTIVE) {
     worker->at_active[warp] |= bit;
@@ -138,6 +142,7 @@ static inline uint64_t warp_operation(Worker* worker, uint32_t mask, uint32_t ki
     bool complete = (needed & ~worker->at_warp[warp]) == 0 && release_warp(worker, warp);
     if (complete && !(worker->at_warp[warp] & bit)) return worker->lanes[self].result;
   }
+  if (worker->trace) trace_lane_stopped(worker, warp);
   yield_to_next(worker);
   return worker->lanes[self].result;
 }

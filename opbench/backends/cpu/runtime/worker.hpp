@@ -22,7 +22,13 @@ enum ReportKind : uint32_t {
   kReportDeadlock,
   kReportTrap,
   kReportArithmetic,
-  kReportLast,
+  kReportGlobalBounds,
+  kReportSharedBounds,
+  kReportUninitialisedShared,
+  kReportUninitialisedGlobal,
+  kReportSharedRace,
+  kReportGlobalRace,
+  kReportMisaligned,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -36,11 +42,16 @@ struct Report {
   uint32_t kind, line, other_line, count;
   uint64_t program_counter;  // relative to the module's base, 0 when outside it
   uint64_t address;
+  uint64_t other_program_counter;  // the earlier access of a race
   uint3 block, thread;
+  uint3 other_block, other_thread;
+  uint32_t bytes, access, other_access;
   uint32_t tag;
   char file[240];
   char text[124];
 };
+
+struct Trace;
 
 // Written by Python through ctypes: library.py mirrors this layout.
 struct Launch {
@@ -53,6 +64,7 @@ struct Launch {
   uint64_t order_multiplier, order_offset;
   uint64_t block_count, next_block;
   uint64_t module_base, module_end;
+  Trace* trace;  // null unless the module is a traced one
 };
 
 struct Lane {
@@ -64,6 +76,7 @@ struct Lane {
 
 struct Worker {
   Launch* launch;
+  Trace* trace;
   uint32_t threads, warps, current, live_count, barrier_count;
   bool fibers;
   bool aborted;
@@ -75,6 +88,7 @@ struct Worker {
   Lane lanes[kMaxThreads];
   void* pointers[kMaxThreads];
   uint32_t live[kMaxWarps], started[kMaxWarps], at_barrier[kMaxWarps], at_warp[kMaxWarps], at_active[kMaxWarps];
+  uint32_t paused[kMaxWarps];  // lanes whose log of a traced launch is full
   Site barrier_site[kMaxWarps];
   Site waiting_site[kMaxThreads];
   int reduction[3], reduction_result[3];
@@ -94,3 +108,13 @@ void report_fault(Worker* worker, ReportKind kind, uint64_t program_counter, uin
 void run_blocks(Worker* worker, Launch* launch);
 [[noreturn]] void abandon_launch(Worker* worker);
 void use_signal_stack();
+
+// What a traced launch wants to know of the scheduler's doings; trace.hpp has the bodies.
+void trace_launch(Worker* worker);
+void trace_block_start(Worker* worker, uint64_t step, uint64_t index);
+void trace_block_end(Worker* worker);
+void trace_barrier(Worker* worker);
+void trace_warp_operation(Worker* worker, Site site);
+void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group);
+// Called when a lane of the warp has stopped: replays the warp's logs once none of its lanes can run on.
+void trace_lane_stopped(Worker* worker, uint32_t warp);

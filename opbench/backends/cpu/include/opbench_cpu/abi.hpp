@@ -27,6 +27,8 @@ enum opb_warp_kind : unsigned {
   OPB_WARP_ACTIVE,
 };
 
+enum opb_access_kind : unsigned { OPB_ACCESS_LOAD, OPB_ACCESS_STORE, OPB_ACCESS_ATOMIC };
+
 enum opb_barrier_kind : unsigned { OPB_BARRIER_COUNT, OPB_BARRIER_AND, OPB_BARRIER_OR };
 
 // A duplicated or moved barrier would be a different barrier.
@@ -47,6 +49,11 @@ OPB_API OPB_CONVERGENT unsigned long long opb_warp(unsigned mask, unsigned kind,
 // Every lane of the mask posts a pointer; the result is the warp's table of 32, valid until the next warp operation.
 OPB_API OPB_CONVERGENT void* const* opb_share_pointers(unsigned mask, void* pointer, const char* file, unsigned line);
 OPB_API char* opb_shared_base(void);
+// Traced builds only. An access or fence that the compiler's instrumentation does not see; a coordinate of the current
+// thread: const, as it never changes under a thread's feet, so that reading it is no access and happens once.
+OPB_API void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter);
+OPB_API void opb_trace_fence(void);
+OPB_API __attribute__((const)) unsigned opb_coordinate(unsigned which, unsigned axis);
 OPB_API void opb_yield(void);
 OPB_API unsigned long long opb_clock(void);
 OPB_API __attribute__((noreturn)) void opb_trap(const char* message, const char* file, unsigned line);

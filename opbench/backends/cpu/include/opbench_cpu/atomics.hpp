@@ -17,7 +17,7 @@ struct opb_word<8> {
 };
 
 template <class T, class Update>
-static inline T opb_atomic_update(T* address, Update update) {
+OPB_UNSEEN_INLINE T opb_atomic_loop(T* address, Update update) {
   using Word = typename opb_word<sizeof(T)>::type;
   Word* word = (Word*)address;
   Word expected = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -31,17 +31,23 @@ static inline T opb_atomic_update(T* address, Update update) {
   }
 }
 
+template <class T, class Update>
+static OPB_UNSEEN T opb_atomic_update(T* address, Update update) {
+  OPB_SEE(address, sizeof(T), ATOMIC);
+  return opb_atomic_loop(address, update);
+}
+
 #define OPB_ATOMIC(NAME, AFTER)                                          \
   template <class T>                                                     \
-  static inline T NAME(T* address, opb_identity<T> value) {              \
+  __forceinline__ T NAME(T* address, opb_identity<T> value) {            \
     return opb_atomic_update(address, [=](T old) -> T { return AFTER; }); \
   }                                                                      \
   template <class T>                                                     \
-  static inline T NAME##_block(T* address, opb_identity<T> value) {      \
+  __forceinline__ T NAME##_block(T* address, opb_identity<T> value) {      \
     return NAME(address, value);                                         \
   }                                                                      \
   template <class T>                                                     \
-  static inline T NAME##_system(T* address, opb_identity<T> value) {     \
+  __forceinline__ T NAME##_system(T* address, opb_identity<T> value) {     \
     return NAME(address, value);                                         \
   }
 OPB_ATOMIC(atomicAdd, old + value)
@@ -56,15 +62,14 @@ OPB_ATOMIC(atomicInc, old >= value ? T(0) : T(old + 1))
 OPB_ATOMIC(atomicDec, old == T(0) || old > value ? value : T(old - 1))
 
 template <class T>
-static inline T atomicCAS(T* address, opb_identity<T> compare, opb_identity<T> value) {
-  T before = opb_atomic_update(address, [=](T old) -> T { return old == compare ? value : old; });
-  return before;
+__forceinline__ T atomicCAS(T* address, opb_identity<T> compare, opb_identity<T> value) {
+  return opb_atomic_update(address, [=](T old) -> T { return old == compare ? value : old; });
 }
 template <class T>
-static inline T atomicCAS_block(T* address, opb_identity<T> compare, opb_identity<T> value) {
+__forceinline__ T atomicCAS_block(T* address, opb_identity<T> compare, opb_identity<T> value) {
   return atomicCAS(address, compare, value);
 }
 template <class T>
-static inline T atomicCAS_system(T* address, opb_identity<T> compare, opb_identity<T> value) {
+__forceinline__ T atomicCAS_system(T* address, opb_identity<T> compare, opb_identity<T> value) {
   return atomicCAS(address, compare, value);
 }

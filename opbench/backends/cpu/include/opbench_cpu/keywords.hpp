@@ -24,6 +24,25 @@
 #endif
 #define __shared__ OPB_CONSTINIT thread_local
 
+// In a traced build the compiler's instrumentation calls the runtime at every access of code that it may see. These
+// functions do their accesses unseen, and say themselves what a GPU would do at the place that called them.
+#ifdef OPB_TRACE
+#ifdef __clang__
+#define OPB_UNSEEN __attribute__((noinline, no_sanitize("thread", "coverage")))
+#elif __has_attribute(no_sanitize_coverage)
+#define OPB_UNSEEN __attribute__((noinline, no_sanitize("thread"), no_sanitize_coverage))
+#else
+#define OPB_UNSEEN __attribute__((noinline, no_sanitize("thread")))
+#endif
+#define OPB_UNSEEN_INLINE __forceinline__ __attribute__((no_sanitize("thread")))
+#define OPB_SEE(POINTER, BYTES, ACCESS) \
+  ::opb_trace_access((const void*)(POINTER), BYTES, OPB_ACCESS_##ACCESS, __builtin_return_address(0))
+#else
+#define OPB_UNSEEN inline
+#define OPB_UNSEEN_INLINE __forceinline__
+#define OPB_SEE(POINTER, BYTES, ACCESS) ((void)0)
+#endif
+
 #ifndef __CUDA_ARCH__
 #define __CUDA_ARCH__ 890
 #endif
@@ -38,10 +57,20 @@ struct dim3 {
   constexpr operator uint3() const { return {x, y, z}; }
 };
 
+#ifdef OPB_TRACE
+static inline const uint3 opb_coordinates_of(unsigned which) {
+  return {opb_coordinate(which, 0), opb_coordinate(which, 1), opb_coordinate(which, 2)};
+}
+#define threadIdx (::opb_coordinates_of(0))
+#define blockIdx (::opb_coordinates_of(1))
+#define blockDim (::opb_coordinates_of(2))
+#define gridDim (::opb_coordinates_of(3))
+#else
 #define threadIdx (const_cast<const uint3&>(::opb_current.thread))
 #define blockIdx (const_cast<const uint3&>(::opb_current.block))
 #define blockDim (const_cast<const uint3&>(::opb_current.block_size))
 #define gridDim (const_cast<const uint3&>(::opb_current.grid_size))
+#endif
 static constexpr int warpSize = 32;
 
 static inline unsigned opb_lane_id() {

@@ -6,7 +6,7 @@
 
 namespace opb_ptx {
 
-#define OPB_INSTRUCTION __attribute__((no_sanitize("thread"))) static inline
+#define OPB_INSTRUCTION static OPB_UNSEEN
 
 template <class T>
 OPB_INSTRUCTION unsigned long long address(T* pointer) {
@@ -49,30 +49,36 @@ OPB_MOVE(mov_b64)
 #define OPB_MEMORY(SPACE, POINTER, TYPE)                                                                        \
   template <class T>                                                                                            \
   OPB_INSTRUCTION void ld_##SPACE##_##TYPE(T& a, unsigned long long from) {                                     \
+    OPB_SEE(POINTER(from), sizeof(T), LOAD);                                                                    \
     __builtin_memcpy(&a, POINTER(from), sizeof(T));                                                             \
   }                                                                                                             \
   template <class T>                                                                                            \
   OPB_INSTRUCTION void ld_##SPACE##_v2_##TYPE(T& a, T& b, unsigned long long from) {                            \
     const T* source = (const T*)POINTER(from);                                                                  \
+    OPB_SEE(source, 2 * sizeof(T), LOAD);                                                                       \
     a = source[0], b = source[1];                                                                               \
   }                                                                                                             \
   template <class T>                                                                                            \
   OPB_INSTRUCTION void ld_##SPACE##_v4_##TYPE(T& a, T& b, T& c, T& d, unsigned long long from) {                \
     const T* source = (const T*)POINTER(from);                                                                  \
+    OPB_SEE(source, 4 * sizeof(T), LOAD);                                                                       \
     a = source[0], b = source[1], c = source[2], d = source[3];                                                 \
   }                                                                                                             \
   template <class T>                                                                                            \
   OPB_INSTRUCTION void st_##SPACE##_##TYPE(unsigned long long to, T a) {                                        \
+    OPB_SEE(POINTER(to), sizeof(T), STORE);                                                                     \
     __builtin_memcpy(POINTER(to), &a, sizeof(T));                                                               \
   }                                                                                                             \
   template <class T>                                                                                            \
   OPB_INSTRUCTION void st_##SPACE##_v2_##TYPE(unsigned long long to, T a, T b) {                                \
     T* target = (T*)POINTER(to);                                                                                \
+    OPB_SEE(target, 2 * sizeof(T), STORE);                                                                      \
     target[0] = a, target[1] = b;                                                                               \
   }                                                                                                             \
   template <class T>                                                                                            \
   OPB_INSTRUCTION void st_##SPACE##_v4_##TYPE(unsigned long long to, T a, T b, T c, T d) {                      \
     T* target = (T*)POINTER(to);                                                                                \
+    OPB_SEE(target, 4 * sizeof(T), STORE);                                                                      \
     target[0] = a, target[1] = b, target[2] = c, target[3] = d;                                                 \
   }
 #define OPB_MEMORY_TYPES(TYPE)                      \
@@ -88,18 +94,23 @@ OPB_MEMORY_TYPES(b64)
 OPB_MEMORY_TYPES(u16)
 OPB_MEMORY_TYPES(b16)
 
-OPB_INSTRUCTION void red_global_add_f32(unsigned long long to, float a) { atomicAdd((float*)to, a); }
+template <class T>
+OPB_UNSEEN_INLINE T add_atomically(unsigned long long to, T a) {
+  OPB_SEE(to, sizeof(T), ATOMIC);
+  return opb_atomic_loop((T*)to, [=](T old) -> T { return old + a; });
+}
+OPB_INSTRUCTION void red_global_add_f32(unsigned long long to, float a) { add_atomically(to, a); }
 OPB_INSTRUCTION void red_global_add_v2_f32(unsigned long long to, float a, float b) {
-  atomicAdd((float*)to, a), atomicAdd((float*)to + 1, b);
+  add_atomically(to, a), add_atomically(to + 4, b);
 }
 OPB_INSTRUCTION void red_global_add_v4_f32(unsigned long long to, float a, float b, float c, float d) {
-  red_global_add_v2_f32(to, a, b), red_global_add_v2_f32(to + 8, c, d);
+  add_atomically(to, a), add_atomically(to + 4, b), add_atomically(to + 8, c), add_atomically(to + 12, d);
 }
-OPB_INSTRUCTION void red_global_add_u32(unsigned long long to, unsigned a) { atomicAdd((unsigned*)to, a); }
-OPB_INSTRUCTION void red_global_add_s32(unsigned long long to, int a) { atomicAdd((int*)to, a); }
-OPB_INSTRUCTION void atom_global_add_f32(float& old, unsigned long long to, float a) { old = atomicAdd((float*)to, a); }
+OPB_INSTRUCTION void red_global_add_u32(unsigned long long to, unsigned a) { add_atomically(to, a); }
+OPB_INSTRUCTION void red_global_add_s32(unsigned long long to, int a) { add_atomically(to, a); }
+OPB_INSTRUCTION void atom_global_add_f32(float& old, unsigned long long to, float a) { old = add_atomically(to, a); }
 OPB_INSTRUCTION void atom_global_add_u32(unsigned& old, unsigned long long to, unsigned a) {
-  old = atomicAdd((unsigned*)to, a);
+  old = add_atomically(to, a);
 }
 template <class T>
 OPB_INSTRUCTION void cvta_to_shared_u64(T& offset, unsigned long long pointer) {
@@ -114,11 +125,13 @@ OPB_INSTRUCTION void prefetch_global_L2(unsigned long long) {}
 
 // ---- asynchronous copies: done at once, so a missing wait goes unseen
 template <unsigned Largest>
-OPB_INSTRUCTION void copy_async(unsigned long long to, unsigned long long from, unsigned bytes, unsigned valid) {
+OPB_UNSEEN_INLINE void copy_async(unsigned long long to, unsigned long long from, unsigned bytes, unsigned valid) {
   char* target = (char*)shared_pointer(to);
   if (bytes > Largest || to % bytes || from % bytes) {
     opb_trap("cp.async of a misaligned address or an illegal size", "", 0);
   }
+  if (valid) OPB_SEE(from, valid, LOAD);
+  OPB_SEE(target, bytes, STORE);
   __builtin_memcpy(target, (const void*)from, valid);
   __builtin_memset(target + valid, 0, bytes - valid);
 }

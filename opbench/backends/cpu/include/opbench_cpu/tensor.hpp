@@ -6,7 +6,8 @@ namespace opb_ptx {
 
 // Lane l of matrix m gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4, whose address lane 8 m + l / 4 gave.
 template <int Matrices, bool Transposed>
-OPB_INSTRUCTION void load_matrices(unsigned* registers, unsigned long long row, const char* file, unsigned line) {
+OPB_UNSEEN_INLINE void load_matrices(unsigned* registers, unsigned long long row, const char* file, unsigned line) {
+  if (opb_lane_id() < Matrices * 8) OPB_SEE(shared_pointer(row), 16, LOAD);
   void* const* rows = opb_share_pointers(opb_full_mask, shared_pointer(row), file, line);
   unsigned lane = opb_lane_id(), result[Matrices];
   for (int matrix = 0; matrix < Matrices; ++matrix) {
@@ -24,7 +25,9 @@ OPB_INSTRUCTION void load_matrices(unsigned* registers, unsigned long long row, 
 }
 
 template <int Matrices, bool Transposed>
-OPB_INSTRUCTION void store_matrices(const unsigned* registers, unsigned long long row, const char* file, unsigned line) {
+OPB_UNSEEN_INLINE void store_matrices(const unsigned* registers, unsigned long long row, const char* file,
+                                      unsigned line) {
+  if (opb_lane_id() < Matrices * 8) OPB_SEE(shared_pointer(row), 16, STORE);
   void* const* rows = opb_share_pointers(opb_full_mask, shared_pointer(row), file, line);
   unsigned lane = opb_lane_id();
   for (int matrix = 0; matrix < Matrices; ++matrix) {

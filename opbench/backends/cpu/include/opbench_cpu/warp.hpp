@@ -17,9 +17,13 @@ OPB_CONVERGENT __forceinline__ int __syncthreads_or(int predicate, OPB_SITE) {
 OPB_CONVERGENT __forceinline__ void __syncwarp(unsigned mask = opb_full_mask, OPB_SITE) {
   opb_warp(mask, OPB_WARP_SYNC, 0, 0, file, line);
 }
+#ifdef OPB_TRACE
+static inline void __threadfence() { opb_trace_fence(); }
+#else
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+#endif
 static inline void __threadfence_block() { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
-static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_system() { __threadfence(); }
 static inline void __nanosleep(unsigned) { opb_yield(); }
 
 // ---- votes

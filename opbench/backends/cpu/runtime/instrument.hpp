@@ -1,0 +1,290 @@
+// The functions that -fsanitize=thread and -fsanitize-coverage=trace-pc make a traced module call, and the trace's life.
+//
+// They are ours, not libtsan's: what each access means is decided by where its address lies.
+#pragma once
+#include "replay.hpp"
+#include "shadow.hpp"
+
+static inline uint32_t site_of(const Worker* worker, const void* program_counter) {
+  return (uint32_t)((uintptr_t)program_counter - worker->launch->module_base);
+}
+
+static inline void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace) return;
+  Trace* trace = worker->trace;
+  uintptr_t address = (uintptr_t)pointer;
+  uint32_t site = site_of(worker, program_counter);
+  const Region* region = trace->recent[site % kRecentRegions];
+  if (__builtin_expect(address < region->start || address + bytes > region->end, 0)) {
+    region = find_region(worker, address, bytes, access, site);
+    if (!region) return;
+  }
+  if (region->space == kLocal) return;
+  ++trace->totals.accesses;
+  if (__builtin_expect(address & (bytes - 1), 0)) {
+    trace_report(worker, kReportMisaligned, site, address, bytes, access, nullptr);
+  }
+  if (access == OPB_ACCESS_ATOMIC && region->space != kShared) synchronise_blocks(trace, address);
+  if (region->space == kModule) return;
+  if (trace->races) {
+    if (region->space == kShared) {
+      check_shared(worker, trace, address, bytes, access, site);
+    } else {
+      check_global(worker, trace, region->memory, address, bytes, access, site);
+    }
+  }
+  if (trace->counting) {
+    log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space));
+  }
+}
+
+// Ranges (copies of structures) reach memory in pieces of at most 16 bytes.
+static void record_range(const void* pointer, size_t bytes, uint32_t access, const void* program_counter) {
+  const char* first = (const char*)pointer;
+  for (size_t offset = 0; offset < bytes;) {
+    size_t piece = 16;
+    while (piece > bytes - offset || ((uintptr_t)first + offset) % piece) piece /= 2;
+    record_access(first + offset, (uint32_t)piece, access, program_counter);
+    offset += piece;
+  }
+}
+
+// ---- the trace's life, as the scheduler tells it
+
+void trace_launch(Worker* worker) {
+  Trace* trace = worker->trace;
+  trace->first_block = trace->block + 1;
+  forget_synchronisation(trace);
+  map_regions(worker, trace);
+  memset(trace->seen, 0, sizeof trace->seen);
+  if (trace->shared_cell_bytes < worker->shared_bytes || trace->shared_shift != 2) {
+    if (trace->shared_cells) munmap(trace->shared_cells, trace->shared_cell_bytes * sizeof(SharedCell));
+    trace->shared_cell_bytes = worker->shared_bytes + 64;
+    trace->shared_cells = (SharedCell*)map_zeros(trace->shared_cell_bytes * sizeof(SharedCell));
+    if (!trace->shared_cells) trace->races = false;
+    trace->shared_shift = 2;
+  }
+}
+
+// Whether a block is one of the `max_blocks` that are counted: spread evenly, the first and the last among them.
+static bool is_sampled(const Trace* trace, uint64_t index, uint64_t count) {
+  uint64_t wanted = trace->max_blocks;
+  if (wanted == 0 || wanted >= count) return true;
+  if (wanted == 1) return index == 0;
+  uint64_t place = (index * (wanted - 1) + count - 2) / (count - 1);
+  return place * (count - 1) / (wanted - 1) == index;
+}
+
+static void next_interval(Worker* worker, Trace* trace) {
+  ++trace->interval;
+  for (uint32_t warp = 0; warp < worker->warps; ++warp) {
+    if (!trace->clocks_used[warp]) continue;
+    memset(trace->clocks[warp], 0, sizeof trace->clocks[warp]);
+    trace->clocks_used[warp] = false;
+  }
+}
+
+void trace_block_start(Worker* worker, uint64_t, uint64_t index) {
+  Trace* trace = worker->trace;
+  ++trace->block;
+  trace->fences = 0;
+  trace->acquired_count = 0;
+  next_interval(worker, trace);
+  trace->block_interval = trace->interval;
+  trace->counting = trace->counting_wanted && is_sampled(trace, index, worker->launch->block_count);
+  if (trace->counting) ++trace->totals.counted_blocks;
+  for (uint32_t thread = 0; thread < worker->threads; ++thread) trace->calls[thread].depth = 0;
+}
+
+void trace_block_end(Worker* worker) {
+  Trace* trace = worker->trace;
+  for (uint32_t warp = 0; warp < worker->warps; ++warp) {
+    if (trace->logs[warp] && !worker->aborted) replay_warp(worker, warp, 0);
+    give_back_log(trace, warp);
+  }
+  trace->counting = false;
+}
+
+void trace_barrier(Worker* worker) {
+  Trace* trace = worker->trace;
+  if (trace->counting) ++trace->totals.barriers;
+  next_interval(worker, trace);
+}
+
+void trace_warp_operation(Worker* worker, Site) {
+  Trace* trace = worker->trace;
+  if (trace->counting) log_event(worker, trace, kEventMeet);
+}
+
+void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
+  Trace* trace = worker->trace;
+  auto* clocks = trace->clocks[warp];
+  uint16_t latest[kLanes] = {};
+  trace->clocks_used[warp] = true;
+  for (uint32_t rest = group; rest; rest &= rest - 1) {
+    uint32_t lane = __builtin_ctz(rest);
+    if (clocks[lane][lane] < kClockLimit) ++clocks[lane][lane];
+    for (uint32_t other = 0; other < kLanes; ++other) {
+      if (clocks[lane][other] > latest[other]) latest[other] = clocks[lane][other];
+    }
+  }
+  for (uint32_t rest = group; rest; rest &= rest - 1) memcpy(clocks[__builtin_ctz(rest)], latest, sizeof latest);
+}
+
+extern "C" {
+
+// ---- for the shim: what the compiler's instrumentation does not see
+
+#define OPB_HERE __builtin_return_address(0)
+
+void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter) {
+  record_range(pointer, bytes, access, program_counter);
+}
+
+void opb_trace_fence(void) {
+  Worker* worker = opb_worker;
+  if (worker && worker->trace) ++worker->trace->fences;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+unsigned opb_coordinate(unsigned which, unsigned axis) {
+  const uint3* values[] = {&opb_current.thread, &opb_current.block, &opb_current.block_size, &opb_current.grid_size};
+  return (&values[which]->x)[axis];
+}
+
+// ---- for Python
+
+OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int counts, int races, uint64_t max_blocks) {
+  Trace* trace = (Trace*)map_zeros(sizeof(Trace));
+  if (!trace) return nullptr;
+  trace->races = races;
+  trace->counting_wanted = counts;
+  trace->max_blocks = max_blocks;
+  trace->memories = (GlobalMemory*)calloc(count + 1, sizeof(GlobalMemory));
+  trace->memory_count = count;
+  for (unsigned index = 0; index < count; ++index) {
+    uint32_t item = buffers[index].item_bytes, shift = item >= 4 ? 2 : item >> 1;
+    size_t cells = (buffers[index].bytes >> shift) + 16;
+    GlobalCell* memory = races ? (GlobalCell*)map_zeros(cells * sizeof(GlobalCell)) : nullptr;
+    if (!memory) trace->races = false;
+    trace->memories[index] = {buffers[index].start, buffers[index].start + buffers[index].bytes,
+                              buffers[index].initialised != 0, shift, memory};
+  }
+  return trace;
+}
+
+OPB_API void opb_trace_initialised(Trace* trace, unsigned buffer) { trace->memories[buffer].initialised = true; }
+
+OPB_API void opb_trace_arrays(Trace* trace, const SharedArray* arrays, unsigned count) {
+  free(trace->arrays);
+  trace->arrays = (SharedArray*)calloc(count + 1, sizeof(SharedArray));
+  memcpy(trace->arrays, arrays, count * sizeof(SharedArray));
+  trace->array_count = count;
+}
+
+// Moves the counts since the last call out; `out` has room for OPB's number of slots.
+OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
+  unsigned found = 0;
+  for (const Count& count : trace->counts) {
+    if (count.bytes) out[found++] = count;
+  }
+  *totals = trace->totals;
+  memset(trace->counts, 0, sizeof trace->counts);
+  memset(&trace->totals, 0, sizeof trace->totals);
+  trace->count_total = 0;
+  return found;
+}
+
+OPB_API void opb_trace_close(Trace* trace) {
+  forget_synchronisation(trace);
+  for (uint32_t index = 0; index < trace->memory_count; ++index) {
+    GlobalMemory* memory = &trace->memories[index];
+    size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
+    if (memory->cells) munmap(memory->cells, cells * sizeof(GlobalCell));
+  }
+  for (uint32_t warp = 0; warp < kMaxWarps; ++warp) give_back_log(trace, warp);
+  while (trace->free_logs) {
+    WarpLog* log = trace->free_logs;
+    trace->free_logs = log->next_free;
+    free(log);
+  }
+  if (trace->shared_cells) munmap(trace->shared_cells, trace->shared_cell_bytes * sizeof(SharedCell));
+  free(trace->memories);
+  free(trace->regions);
+  free(trace->arrays);
+  free(trace->locations);
+  free(trace->acquired);
+  munmap(trace, sizeof(Trace));
+}
+
+// ---- for the compiler
+
+#define OPB_ACCESSES(BYTES)                                                                                           \
+  OPB_API void __tsan_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); }                    \
+  OPB_API void __tsan_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE); }                  \
+  OPB_API void __tsan_unaligned_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); }          \
+  OPB_API void __tsan_unaligned_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE); }        \
+  OPB_API void __tsan_volatile_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); }           \
+  OPB_API void __tsan_volatile_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE); }         \
+  OPB_API void __tsan_unaligned_volatile_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); } \
+  OPB_API void __tsan_unaligned_volatile_write##BYTES(void* p) {                                                      \
+    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE);                                                              \
+  }                                                                                                                   \
+  OPB_API void __tsan_read_write##BYTES(void* p) {                                                                    \
+    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE);                                                               \
+    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE);                                                              \
+  }                                                                                                                   \
+  OPB_API void __tsan_unaligned_read_write##BYTES(void* p) {                                                          \
+    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE);                                                               \
+    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE);                                                              \
+  }
+OPB_ACCESSES(1)
+OPB_ACCESSES(2)
+OPB_ACCESSES(4)
+OPB_ACCESSES(8)
+OPB_ACCESSES(16)
+
+OPB_API void __tsan_read_range(void* p, size_t bytes) { record_range(p, bytes, OPB_ACCESS_LOAD, OPB_HERE); }
+OPB_API void __tsan_write_range(void* p, size_t bytes) { record_range(p, bytes, OPB_ACCESS_STORE, OPB_HERE); }
+
+OPB_API void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
+  record_range(from, bytes, OPB_ACCESS_LOAD, OPB_HERE);
+  record_range(to, bytes, OPB_ACCESS_STORE, OPB_HERE);
+  return memcpy(to, from, bytes);
+}
+OPB_API void* __tsan_memmove(void* to, const void* from, size_t bytes) {
+  record_range(from, bytes, OPB_ACCESS_LOAD, OPB_HERE);
+  record_range(to, bytes, OPB_ACCESS_STORE, OPB_HERE);
+  return memmove(to, from, bytes);
+}
+OPB_API void* __tsan_memset(void* to, int value, size_t bytes) {
+  record_range(to, bytes, OPB_ACCESS_STORE, OPB_HERE);
+  return memset(to, value, bytes);
+}
+
+OPB_API void __tsan_func_entry(void* call) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace || !worker->trace->counting) return;
+  // A kernel's wrapper ends in a jump, so the kernel seems to be called by whoever in the runtime started the thread.
+  uintptr_t caller = (uintptr_t)call;
+  bool inside = caller >= worker->launch->module_base && caller < worker->launch->module_end;
+  log_event(worker, worker->trace, (inside ? site_of(worker, call) : 0) << kEventBits | kEventEnter);
+}
+OPB_API void __tsan_func_exit(void) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace || !worker->trace->counting) return;
+  log_event(worker, worker->trace, kLastSite << kEventBits | kEventExit);  // lanes leave a call together
+}
+OPB_API void __sanitizer_cov_trace_pc(void) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace || !worker->trace->counting) return;
+  log_event(worker, worker->trace, site_of(worker, OPB_HERE) << kEventBits | kEventBlock);
+}
+
+OPB_API void __tsan_init(void) {}
+OPB_API void __tsan_atomic_thread_fence(int) { opb_trace_fence(); }
+OPB_API void __tsan_atomic_signal_fence(int) {}
+OPB_API void __tsan_vptr_read(void**) {}
+OPB_API void __tsan_vptr_update(void**, void*) {}
+}

@@ -1,0 +1,257 @@
+// Races and uninitialised reads: each location remembers its last accesses, and every access looks at them first.
+#pragma once
+#include "trace.hpp"
+
+// ---- shared memory: threads of one block, ordered by barriers, and within a warp by __syncwarp()
+
+constexpr uint16_t kThreadMask = 0x3ff, kAtomicFlag = 0x8000, kSeveralLanes = 0x8000, kSeveralWarps = 0x4000;
+constexpr uint16_t kClockLimit = 0xffff;
+
+static inline uint16_t own_clock(const Trace* trace, uint32_t thread) {
+  return trace->clocks[thread / kLanes][thread % kLanes][thread % kLanes];
+}
+
+// Whether an access of `earlier` at that clock happened before what `later` does now, both within one interval.
+static inline bool ordered_in_warp(const Trace* trace, uint32_t earlier, uint16_t clock, uint32_t later) {
+  if (earlier / kLanes != later / kLanes) return false;
+  return trace->clocks[later / kLanes][later % kLanes][earlier % kLanes] > clock || clock == kClockLimit;
+}
+
+static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_t site, uintptr_t address,
+                                                         uint32_t bytes, uint32_t access, uint32_t other_site,
+                                                         uint32_t other_thread, uint32_t other_access) {
+  Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_access};
+  trace_report(worker, kReportSharedRace, site, address, bytes, access, &other);
+}
+
+static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32_t self, uint32_t site) {
+  uint16_t clock = own_clock(trace, self), flags = 0;
+  if (cell->read_interval == trace->interval) {
+    uint32_t reader = cell->reader & kThreadMask;
+    flags = cell->reader & (kSeveralLanes | kSeveralWarps);
+    if (ordered_in_warp(trace, reader, cell->read_clock, self)) {
+      flags &= kSeveralWarps;  // what came before the meeting of the lanes is settled
+    } else if (reader == self) {
+      return;
+    } else {
+      flags |= reader / kLanes == self / kLanes ? kSeveralLanes : kSeveralWarps;
+    }
+  }
+  cell->read_interval = trace->interval;
+  cell->read_site = site;
+  cell->reader = (uint16_t)(self | flags);
+  cell->read_clock = clock;
+}
+
+static inline bool readers_unordered(const Trace* trace, const SharedCell* cell, uint32_t self) {
+  if (cell->read_interval != trace->interval) return false;
+  if (cell->reader & kSeveralWarps) return true;
+  uint32_t reader = cell->reader & kThreadMask;
+  if (reader == self && !(cell->reader & kSeveralLanes)) return false;
+  return !ordered_in_warp(trace, reader, cell->read_clock, self);
+}
+
+// Cells as small as the smallest access: threads that write neighbouring halves do not race.
+static __attribute__((noinline)) void refine_shared(Trace* trace, uint32_t shift) {
+  uint32_t pieces = 1u << (trace->shared_shift - shift);
+  size_t count = trace->shared_cell_bytes >> trace->shared_shift;
+  for (size_t index = count; index-- > 0;) {
+    SharedCell cell = trace->shared_cells[index];
+    for (uint32_t piece = 0; piece < pieces; ++piece) trace->shared_cells[index * pieces + piece] = cell;
+  }
+  trace->shared_shift = shift;
+}
+
+static inline uint32_t shift_of(uintptr_t address, uint32_t bytes) {
+  uintptr_t alignment = address | bytes;
+  return alignment & 1 ? 0 : alignment & 2 ? 1 : 2;
+}
+
+static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* cell, uintptr_t address, uint32_t bytes,
+                                     uint32_t access, uint32_t site) {
+  uint32_t self = worker->current;
+  if (cell->write_interval == trace->interval) {
+    uint32_t writer = cell->writer & kThreadMask;
+    bool both_atomic = access == OPB_ACCESS_ATOMIC && cell->writer & kAtomicFlag;
+    if (writer != self && !both_atomic && !ordered_in_warp(trace, writer, cell->write_clock, self)) {
+      uint32_t other_access = cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
+      report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access);
+    }
+  } else if (access != OPB_ACCESS_STORE && cell->write_interval < trace->block_interval) {
+    trace_report(worker, kReportUninitialisedShared, site, address, bytes, access, nullptr);
+  }
+  if (access == OPB_ACCESS_LOAD) {
+    note_shared_read(trace, cell, self, site);
+    return;
+  }
+  if (readers_unordered(trace, cell, self)) {
+    uint32_t reader = cell->reader & kThreadMask;
+    report_shared_race(worker, site, address, bytes, access, cell->read_site, reader, OPB_ACCESS_LOAD);
+  }
+  cell->write_interval = trace->interval;
+  cell->write_site = site;
+  cell->writer = (uint16_t)(self | (access == OPB_ACCESS_ATOMIC ? kAtomicFlag : 0));
+  cell->write_clock = own_clock(trace, self);
+}
+
+static inline void check_shared(Worker* worker, Trace* trace, uintptr_t address, uint32_t bytes, uint32_t access,
+                                uint32_t site) {
+  uintptr_t offset = address - (uintptr_t)worker->shared_base;
+  uint32_t shift = shift_of(offset, bytes);
+  if (shift < trace->shared_shift) refine_shared(trace, shift);
+  SharedCell* cell = trace->shared_cells + (offset >> trace->shared_shift);
+  SharedCell* last = trace->shared_cells + ((offset + bytes - 1) >> trace->shared_shift);
+  for (; cell <= last; ++cell) check_shared_cell(worker, trace, cell, address, bytes, access, site);
+}
+
+// ---- global memory: blocks of one launch, ordered only by a fence and an atomic operation
+
+// A site of a global cell: where, after how many fences of its block, and whether by an atomic operation.
+constexpr uint32_t kFenceLimit = 63;
+static inline uint32_t pack_site(const Trace* trace, uint32_t site, bool atomic) {
+  uint32_t fences = trace->fences < kFenceLimit ? trace->fences : kFenceLimit;
+  return site << 7 | fences << 1 | (atomic ? 1 : 0);
+}
+
+// Whether `block` published what it had done after `fences` fences, and this block has seen the publication.
+static __attribute__((noinline)) bool ordered_by_atomics(const Trace* trace, uint32_t block, uint32_t packed) {
+  uint32_t fences = packed >> 1 & kFenceLimit;
+  for (uint32_t index = 0; index < trace->acquired_count; ++index) {
+    const SyncLocation* location = &trace->locations[trace->acquired[index].location];
+    uint32_t low = 0, high = trace->acquired[index].length;
+    while (low < high) {  // blocks run one after another, so the log is sorted
+      uint32_t middle = (low + high) / 2;
+      if (location->log[middle].block < block) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    if (low == trace->acquired[index].length || location->log[low].block != block) continue;
+    if (location->log[low].clock > fences || fences == kFenceLimit) return true;
+  }
+  return false;
+}
+
+static uint3 block_of_number(const Worker* worker, uint32_t number) {
+  const Launch* launch = worker->launch;
+  uint64_t step = number - worker->trace->first_block;
+  uint64_t index = (step * launch->order_multiplier + launch->order_offset) % launch->block_count;
+  uint64_t row = index / launch->grid.x;
+  return {(uint32_t)(index % launch->grid.x), (uint32_t)(row % launch->grid.y), (uint32_t)(row / launch->grid.y)};
+}
+
+static __attribute__((noinline)) void judge_global_race(Worker* worker, uintptr_t address, uint32_t bytes,
+                                                        uint32_t access, uint32_t site, uint32_t block, uint32_t packed,
+                                                        uint32_t other_access) {
+  if (ordered_by_atomics(worker->trace, block, packed)) return;
+  Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, other_access};
+  trace_report(worker, kReportGlobalRace, site, address, bytes, access, &other);
+}
+
+static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32_t shift) {
+  size_t count = (memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift;
+  uint32_t pieces = 1u << (memory->shift - shift);
+  GlobalCell* fine = (GlobalCell*)map_zeros((count * pieces + 16) * sizeof(GlobalCell));
+  if (!fine) return;
+  for (size_t index = 0; index < count; ++index) {
+    GlobalCell cell = memory->cells[index];
+    if (!cell.writer && !cell.reader) continue;
+    for (uint32_t piece = 0; piece < pieces; ++piece) fine[index * pieces + piece] = cell;
+  }
+  munmap(memory->cells, (count + 16) * sizeof(GlobalCell));
+  memory->cells = fine;
+  memory->shift = shift;
+}
+
+static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalMemory* memory, GlobalCell* cell,
+                                     uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
+  bool written = cell->writer >= trace->first_block;
+  if (written && cell->writer != trace->block) {
+    bool atomic_before = cell->write_site & 1;
+    // Only plain writes race: atomic operations order themselves.
+    if (access == OPB_ACCESS_STORE || !atomic_before) {
+      uint32_t other_access = atomic_before ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
+      judge_global_race(worker, address, bytes, access, site, cell->writer, cell->write_site, other_access);
+    }
+  } else if (!cell->writer && !memory->initialised && access != OPB_ACCESS_STORE) {
+    trace_report(worker, kReportUninitialisedGlobal, site, address, bytes, access, nullptr);
+  }
+  bool read = cell->reader >= trace->first_block;
+  if (access == OPB_ACCESS_LOAD) {
+    if (!read) {
+      cell->reader = trace->block;
+      cell->read_site = pack_site(trace, site, false);
+    }
+    return;
+  }
+  if (access == OPB_ACCESS_STORE && read && cell->reader != trace->block) {
+    judge_global_race(worker, address, bytes, access, site, cell->reader, cell->read_site, OPB_ACCESS_LOAD);
+  }
+  cell->writer = trace->block;
+  cell->write_site = pack_site(trace, site, access == OPB_ACCESS_ATOMIC);
+}
+
+static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memory, uintptr_t address, uint32_t bytes,
+                                uint32_t access, uint32_t site) {
+  uintptr_t offset = address - memory->start;
+  uint32_t shift = shift_of(offset, bytes);
+  if (shift < memory->shift) refine_global(memory, shift);
+  GlobalCell* cell = memory->cells + (offset >> memory->shift);
+  GlobalCell* last = memory->cells + ((offset + bytes - 1) >> memory->shift);
+  for (; cell <= last; ++cell) check_global_cell(worker, trace, memory, cell, address, bytes, access, site);
+}
+
+// ---- fences and atomic operations between blocks
+
+static void acquire(Trace* trace, uint32_t location, uint32_t length) {
+  for (uint32_t index = 0; index < trace->acquired_count; ++index) {
+    Acquired* known = &trace->acquired[index];
+    if (known->location != location) continue;
+    if (known->length < length) known->length = length;
+    return;
+  }
+  *append(&trace->acquired, &trace->acquired_count, &trace->acquired_capacity) = {location, length};
+}
+
+static uint32_t location_at(Trace* trace, uintptr_t address, bool create) {
+  for (uint32_t index = 0; index < trace->location_count; ++index) {
+    if (trace->locations[index].address == address) return index;
+  }
+  if (create) {
+    SyncLocation* fresh = append(&trace->locations, &trace->location_count, &trace->location_capacity);
+    *fresh = {address, nullptr, 0, 0, nullptr, 0, 0};
+    return trace->location_count - 1;
+  }
+  return kNobody;
+}
+
+// An atomic operation sees what others have published at its location, and publishes what this block did before its
+// last fence, other blocks' publications that it has seen included.
+static __attribute__((noinline)) void synchronise_blocks(Trace* trace, uintptr_t address) {
+  uint32_t index = location_at(trace, address, trace->fences > 0);
+  if (index == kNobody) return;
+  SyncLocation* location = &trace->locations[index];
+  if (location->length) acquire(trace, index, location->length);
+  for (uint32_t link = 0; link < location->link_count; ++link) {
+    acquire(trace, location->links[link].location, location->links[link].length);
+  }
+  if (!trace->fences) return;
+  for (uint32_t other = 0; other < trace->acquired_count; ++other) {
+    if (trace->acquired[other].location == index) continue;
+    *append(&location->links, &location->link_count, &location->link_capacity) = trace->acquired[other];
+  }
+  if (location->length && location->log[location->length - 1].block == trace->block) {
+    location->log[location->length - 1].clock = trace->fences;
+  } else {
+    *append(&location->log, &location->length, &location->capacity) = {trace->block, trace->fences};
+  }
+}
+
+static void forget_synchronisation(Trace* trace) {
+  for (uint32_t index = 0; index < trace->location_count; ++index) {
+    free(trace->locations[index].log);
+    free(trace->locations[index].links);
+  }
+  trace->location_count = trace->acquired_count = 0;
+}

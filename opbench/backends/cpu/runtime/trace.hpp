@@ -1,0 +1,260 @@
+// What a traced launch remembers: where memory is, who touched it last, and what each lane did since the last replay.
+#pragma once
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "faults.hpp"
+#include "scheduler.hpp"
+
+// Every number that decides the size of a structure below.
+constexpr uint32_t kLogLength = 1024;  // events of one lane between replays: a warp's log stays in the cache
+constexpr uint64_t kGuardBytes = 64 << 10;  // buffer.py's band around each buffer
+constexpr uint32_t kMaxDepth = 24;     // calls deeper than this are told apart by their depth only
+constexpr uint32_t kRecentRegions = 256;
+constexpr uint32_t kCountSlots = 1 << 12;
+constexpr uint32_t kSeenReports = 256;
+
+enum Space : uint32_t { kGlobal, kShared, kLocal, kModule };
+
+// A control word: a position in the module and what happened there. Its order is the order of code.
+enum EventKind : uint32_t { kEventBlock, kEventEnter, kEventExit, kEventLoad, kEventStore, kEventAtomic, kEventMeet };
+constexpr uint32_t kEventBits = 3;
+constexpr uint32_t kLastSite = (1u << (32 - kEventBits)) - 1;
+static inline uint32_t event_kind(uint32_t control) { return control & ((1u << kEventBits) - 1); }
+
+// The last accesses of one location of global memory, by number of block. Blocks are numbered in the order in which they
+// run, from 1 on and through all launches of a trace, so that whatever an earlier launch did is a smaller number.
+struct GlobalCell {
+  uint32_t writer, write_site;
+  uint32_t reader, read_site;  // the first reader of this launch
+};
+
+// The last accesses of one location of shared memory. An interval lies between two barriers of a block; intervals are
+// numbered through all blocks, so that another block's accesses are old ones.
+struct SharedCell {
+  uint32_t write_interval, write_site;
+  uint32_t read_interval, read_site;
+  uint16_t writer, write_clock;
+  uint16_t reader, read_clock;
+};
+
+// Written by Python through ctypes: tracing.py mirrors these three.
+struct TraceBuffer {
+  uint64_t start, bytes;
+  uint32_t item_bytes, initialised;
+};
+struct SharedArray {
+  uint64_t offset, bytes;
+};
+struct TraceTotals {
+  uint64_t counted_blocks, barriers, accesses;
+};
+
+struct GlobalMemory {
+  uintptr_t start, end;
+  bool initialised;
+  uint32_t shift;  // a cell covers 1 << shift bytes
+  GlobalCell* cells;
+};
+
+struct Region {
+  uintptr_t start, end;
+  Space space;
+  GlobalMemory* memory;
+};
+
+struct alignas(64) LaneLog {
+  uint32_t events, events_read, addresses, addresses_read;
+  uint32_t control[kLogLength];
+  uint64_t address[kLogLength];
+};
+
+struct WarpLog {
+  LaneLog lanes[kLanes];
+  // Lanes that have gone together ever since all last met at a barrier or warp operation.
+  uint32_t classes[kLanes];
+  uint32_t class_count;
+  WarpLog* next_free;
+};
+
+struct CallStack {
+  uint32_t depth;
+  uint32_t sites[kMaxDepth];
+  uint64_t hashes[kMaxDepth + 1];
+};
+
+// Written for Python: traffic of one instruction. `upper` counts as if lanes that part never met again before the next
+// barrier or warp operation.
+struct Count {
+  uint32_t site, event, space, bytes;
+  uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts, collisions;
+  uint64_t upper_requests, upper_sectors, upper_wavefronts;
+};
+
+struct Release {
+  uint32_t block, clock;
+};
+struct Acquired;
+
+// A location that blocks synchronise through: who published its writes by an atomic operation on it, in order.
+struct SyncLocation {
+  uintptr_t address;
+  Release* log;
+  uint32_t length, capacity;
+  Acquired* links;
+  uint32_t link_count, link_capacity;
+};
+struct Acquired {
+  uint32_t location, length;  // an index, as the table of locations grows
+};
+
+struct Trace {
+  bool races, counting_wanted, counting;
+  uint64_t max_blocks;
+  TraceTotals totals;
+
+  GlobalMemory* memories;
+  uint32_t memory_count;
+  Region* regions;
+  uint32_t region_count;
+  const Region* recent[kRecentRegions];
+  SharedArray* arrays;
+  uint32_t array_count;
+
+  uint32_t first_block, block;  // numbers of the launch's first block and of the one that runs
+  uint32_t fences;              // executed by the block so far
+  SyncLocation* locations;
+  uint32_t location_count, location_capacity;
+  Acquired* acquired;
+  uint32_t acquired_count, acquired_capacity;
+
+  SharedCell* shared_cells;
+  size_t shared_cell_bytes;
+  uint32_t shared_shift;
+  uint32_t interval, block_interval;
+  uint16_t clocks[kMaxWarps][kLanes][kLanes];
+  bool clocks_used[kMaxWarps];
+
+  WarpLog* logs[kMaxWarps];
+  WarpLog* free_logs;
+  CallStack calls[kMaxThreads];
+
+  Count counts[kCountSlots];
+  uint32_t count_total;
+
+  struct {
+    uint64_t key;
+    Report* report;
+  } seen[kSeenReports];
+};
+
+static inline void* map_zeros(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+template <class T>
+static T* append(T** items, uint32_t* count, uint32_t* capacity) {
+  if (*count == *capacity) {
+    *capacity = *capacity ? *capacity * 2 : 16;
+    *items = (T*)realloc(*items, *capacity * sizeof(T));
+    if (!*items) abort();
+  }
+  return &(*items)[(*count)++];
+}
+
+// ---- reports: once per kind and instruction, however often it happens
+
+struct Other {
+  uint32_t site;
+  uint3 block, thread;
+  uint32_t access;
+};
+
+static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address, uint32_t bytes,
+                         uint32_t access, const Other* other) {
+  Trace* trace = worker->trace;
+  uint64_t key = (uint64_t)kind << 32 | site;
+  auto* slot = &trace->seen[(site * 31 + kind) % kSeenReports];
+  if (slot->key == key) {
+    ++slot->report->count;
+    return;
+  }
+  uintptr_t offset = address - (uintptr_t)worker->shared_base;
+  bool shared = offset < worker->shared_bytes;
+  Report fresh = blank_report(worker, kind, shared ? "shared" : "");
+  fresh.program_counter = site;
+  fresh.address = shared ? offset : address;
+  fresh.bytes = bytes;
+  fresh.access = access;
+  if (other) {
+    fresh.other_program_counter = other->site;
+    fresh.other_block = other->block;
+    fresh.other_thread = other->thread;
+    fresh.other_access = other->access;
+  }
+  Report* kept = add_report(&fresh);
+  if (kept) *slot = {key, kept};
+}
+
+// ---- regions
+
+static bool add_region(Trace* trace, uintptr_t start, uintptr_t end, Space space, GlobalMemory* memory) {
+  if (end <= start) return false;
+  uint32_t place = trace->region_count++;
+  for (; place > 0 && trace->regions[place - 1].start > start; --place) trace->regions[place] = trace->regions[place - 1];
+  trace->regions[place] = {start, end, space, memory};
+  return true;
+}
+
+static void map_regions(Worker* worker, Trace* trace) {
+  const Launch* launch = worker->launch;
+  free(trace->regions);
+  trace->regions = (Region*)calloc(trace->memory_count + trace->array_count + 8, sizeof(Region));
+  trace->region_count = 0;
+  for (uint32_t index = 0; index < trace->memory_count; ++index) {
+    GlobalMemory* memory = &trace->memories[index];
+    add_region(trace, memory->start, memory->end, kGlobal, memory);
+  }
+  uintptr_t shared = (uintptr_t)worker->shared_base, dynamic = (uintptr_t)worker->dynamic_base;
+  for (uint32_t index = 0; index < trace->array_count; ++index) {
+    uintptr_t start = shared + trace->arrays[index].offset;
+    add_region(trace, start, start + trace->arrays[index].bytes, kShared, nullptr);
+  }
+  add_region(trace, dynamic, dynamic + launch->shared_bytes, kShared, nullptr);
+  uintptr_t stacks = (uintptr_t)worker->stacks;
+  add_region(trace, stacks, stacks + (size_t)worker->stack_count * kStackBytes, kLocal, nullptr);
+  add_region(trace, launch->module_base, launch->module_end, kModule, nullptr);
+  // A slot that holds nothing must still point at something to compare with.
+  for (const Region*& slot : trace->recent) slot = &trace->regions[0];
+}
+
+// The region of an access that missed the short memory of regions; reports one that has none and returns null.
+static __attribute__((noinline)) const Region* find_region(Worker* worker, uintptr_t address, uint32_t bytes,
+                                                           uint32_t access, uint32_t site) {
+  Trace* trace = worker->trace;
+  uint32_t low = 0, high = trace->region_count;
+  while (low < high) {
+    uint32_t middle = (low + high) / 2;
+    if (trace->regions[middle].start <= address) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  const Region* region = low ? &trace->regions[low - 1] : nullptr;
+  if (region && address + bytes <= region->end) return trace->recent[site % kRecentRegions] = region;
+  if (address - (uintptr_t)worker->shared_base < worker->shared_bytes) {
+    trace_report(worker, kReportSharedBounds, site, address, bytes, access, nullptr);
+    return nullptr;
+  }
+  trace_report(worker, kReportGlobalBounds, site, address, bytes, access, nullptr);
+  bool harmless = false;
+  for (uint32_t index = 0; index < trace->memory_count; ++index) {
+    const GlobalMemory* memory = &trace->memories[index];
+    harmless |= address + kGuardBytes >= memory->start && address + bytes <= memory->end + kGuardBytes;
+  }
+  // Farther away lies somebody else's memory: stop before the access happens.
+  if (!harmless) abandon_launch(worker);
+  return nullptr;
+}

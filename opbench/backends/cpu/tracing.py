@@ -1,0 +1,154 @@
+"""A trace of launches as Python sees it: what the runtime is told before, and what it counted after."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from opbench.backends.base import Buffer, Finding, KernelLaunch
+from opbench.backends.cpu.buffer import CpuBuffer
+from opbench.backends.cpu.elf import SharedArray
+from opbench.backends.cpu.library import Runtime
+from opbench.backends.cpu.lines import source_lines
+from opbench.errors import EnvironmentFault
+from opbench.traffic import KINDS, SPACES, KernelTraffic, LineTraffic, Traffic, gather
+
+COUNT_SLOTS = 1 << 12
+"""The runtime's constant of this name."""
+FIRST_ACCESS_EVENT = 3
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """What a trace looks at."""
+
+    count: bool = True
+    """Count requests, sectors and wavefronts."""
+    races: bool = True
+    """Look for races and for reads of what was never written."""
+    max_blocks: int | None = None
+    """Count at most so many blocks of a launch, spread evenly; all blocks run and are checked."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one run of a traced module showed."""
+
+    findings: tuple[Finding, ...]
+    traffic: Traffic
+    completed: bool
+    """False when a launch was abandoned; then the buffers' content means nothing."""
+    accesses: int
+    """How many accesses of single threads were looked at."""
+
+
+class NativeBuffer(ctypes.Structure):
+    """`TraceBuffer` of runtime/trace.hpp."""
+
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("item_bytes", ctypes.c_uint32),
+        ("initialised", ctypes.c_uint32),
+    )
+
+
+class NativeArray(ctypes.Structure):
+    """`SharedArray` of runtime/trace.hpp."""
+
+    _fields_ = (("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64))
+
+
+class NativeTotals(ctypes.Structure):
+    """`TraceTotals` of runtime/trace.hpp."""
+
+    _fields_ = (("counted_blocks", ctypes.c_uint64), ("barriers", ctypes.c_uint64), ("accesses", ctypes.c_uint64))
+
+
+class NativeCount(ctypes.Structure):
+    """`Count` of runtime/trace.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("site", "event", "space", "bytes")),
+        *((name, ctypes.c_uint64) for name in ("requests", "lanes", "sectors", "ideal_sectors", "wavefronts")),
+        *((name, ctypes.c_uint64) for name in ("ideal_wavefronts", "collisions", "upper_requests")),
+        *((name, ctypes.c_uint64) for name in ("upper_sectors", "upper_wavefronts")),
+    )
+
+
+COUNTED_FIELDS = tuple(field[0] for field in NativeCount._fields_[4:])
+
+
+class Tracing:
+    """The runtime's side of one trace; a context manager, because its shadow memory is several times the buffers'."""
+
+    def __init__(self, runtime: Runtime, buffers: Mapping[str, Buffer], options: TraceOptions) -> None:
+        self._library = runtime.library
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuBuffer)}
+        self._names = list(memory)
+        self._lines: list[LineTraffic] = []
+        self._kernels: list[KernelTraffic] = []
+        self.accesses = 0
+        native = (NativeBuffer * max(1, len(memory)))(*(_describe(buffer) for buffer in memory.values()))
+        _declare(self._library)
+        self.address: int | None = self._library.opb_trace_open(
+            native, len(memory), options.count, options.races, options.max_blocks or 0
+        )
+        if not self.address:
+            raise EnvironmentFault("no memory for a trace; choose a smaller problem")
+
+    def __enter__(self) -> Tracing:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._library.opb_trace_close(self.address)
+        self.address = None
+
+    def use_arrays(self, arrays: Sequence[SharedArray]) -> None:
+        """Tell where a module's `__shared__` arrays lie."""
+        sized = [NativeArray(array.offset, array.bytes) for array in arrays if array.bytes]
+        self._library.opb_trace_arrays(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
+
+    def initialised(self, name: str) -> None:
+        """A buffer was filled between two launches."""
+        self._library.opb_trace_initialised(self.address, self._names.index(name))
+
+    def gather(self, launch: KernelLaunch, module: Path) -> None:
+        """Take what the launch that just ended was counted to do."""
+        counts = (NativeCount * COUNT_SLOTS)()
+        totals = NativeTotals()
+        found = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
+        places = source_lines(module, {count.site - 1 for count in found})
+        for count in found:
+            file, line = places[count.site - 1]
+            numbers = {name: getattr(count, name) for name in COUNTED_FIELDS}
+            kind = KINDS[count.event - FIRST_ACCESS_EVENT]
+            entry = LineTraffic(launch.kernel, file, line, SPACES[count.space], kind, count.bytes, **numbers)
+            self._lines.append(entry)
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        self._kernels.append(KernelTraffic(launch.kernel, 1, blocks, totals.counted_blocks, threads, totals.barriers))
+        self.accesses += totals.accesses
+
+    def traffic(self, completed: bool) -> Traffic:
+        """All launches together."""
+        return gather(self._lines, self._kernels, complete=completed)
+
+
+def _describe(buffer: CpuBuffer) -> NativeBuffer:
+    return NativeBuffer(buffer.address, buffer.bytes, buffer.dtype.itemsize, buffer.initialised)
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    library.opb_trace_open.restype = ctypes.c_void_p
+    library.opb_trace_open.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]
+    library.opb_trace_initialised.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+    library.opb_trace_arrays.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
+    library.opb_trace_take.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    library.opb_trace_take.restype = ctypes.c_uint
+    library.opb_trace_close.argtypes = [ctypes.c_void_p]

@@ -1,0 +1,215 @@
+"""Memory traffic of a case, per source line: requests of warps, what they ask for and what the hardware moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from opbench.errors import UsageError, unknown
+
+SECTOR_BYTES = 32
+SPACES = ("global", "shared")
+KINDS = ("load", "store", "atomic")
+COUNTED = "counted"
+PREDICTED = "predicted"
+
+
+@dataclass(frozen=True)
+class LineTraffic:
+    """The accesses of one source line that are of one space, kind and width."""
+
+    kernel: str
+    file: str
+    line: int
+    space: str
+    kind: str
+    width: int
+    """Bytes that one lane asks for."""
+    requests: int = 0
+    """Warp instructions, with lanes that part at a branch together again where the paths join."""
+    lanes: int = 0
+    """Active lanes, summed over the requests."""
+    sectors: int = 0
+    """32-byte pieces of global memory touched."""
+    ideal_sectors: int = 0
+    """As many as the bytes asked for fill when they lie together."""
+    wavefronts: int = 0
+    """Passes over the 32 banks of shared memory."""
+    ideal_wavefronts: int = 0
+    """As many as the accesses need when no two words share a bank."""
+    collisions: int = 0
+    """Lanes of atomic requests whose address another lane of the request has too."""
+    upper_requests: int = 0
+    """Requests if lanes that part never met again before the next barrier or warp operation."""
+    upper_sectors: int = 0
+    upper_wavefronts: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """What the lanes ask for."""
+        return self.lanes * self.width
+
+    @property
+    def moved_bytes(self) -> int:
+        """What whole sectors amount to; 0 in shared memory."""
+        return self.sectors * SECTOR_BYTES
+
+    @property
+    def lanes_per_request(self) -> float:
+        """Active lanes of 32."""
+        return _ratio(self.lanes, self.requests)
+
+    @property
+    def sectors_per_request(self) -> float:
+        """1 when all lanes share a sector, 4 for coalesced 4-byte accesses, 32 when each lane has its own."""
+        return _ratio(self.sectors, self.requests)
+
+    @property
+    def ideal_sectors_per_request(self) -> float:
+        """Sectors per request if the bytes asked for lay together."""
+        return _ratio(self.ideal_sectors, self.requests)
+
+    @property
+    def conflicts(self) -> int:
+        """Wavefronts that bank conflicts add."""
+        return self.wavefronts - self.ideal_wavefronts
+
+    @property
+    def conflicts_per_request(self) -> float:
+        """Wavefronts per request that bank conflicts add."""
+        return _ratio(self.conflicts, self.requests)
+
+    def scaled(self, factor: float) -> LineTraffic:
+        """All counts times a factor, for launches of which only some blocks were counted."""
+        return replace(self, **{name: round(getattr(self, name) * factor) for name in COUNTS})
+
+    def __add__(self, other: LineTraffic) -> LineTraffic:
+        """The counts of both; the place is the first one's."""
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in COUNTS})
+
+
+COUNTS = tuple(f.name for f in fields(LineTraffic) if f.default == 0)
+"""The fields of a line's traffic that add up."""
+
+
+@dataclass(frozen=True)
+class KernelTraffic:
+    """One kernel's launches and how much of them was counted."""
+
+    kernel: str
+    launches: int
+    blocks: int
+    counted_blocks: int
+    threads: int
+    """Per block."""
+    barriers: int
+    """Block-wide barriers passed by the counted blocks."""
+
+    @property
+    def barriers_per_block(self) -> float:
+        """Block-wide barriers that a block passes, on average."""
+        return _ratio(self.barriers, self.counted_blocks)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether some blocks were left out."""
+        return self.counted_blocks < self.blocks
+
+    @property
+    def factor(self) -> float:
+        """What a count has to be multiplied with to stand for all blocks."""
+        return _ratio(self.blocks, self.counted_blocks)
+
+    def __add__(self, other: KernelTraffic) -> KernelTraffic:
+        """Two launches of the same kernel."""
+        return replace(
+            self,
+            launches=self.launches + other.launches,
+            blocks=self.blocks + other.blocks,
+            counted_blocks=self.counted_blocks + other.counted_blocks,
+            barriers=self.barriers + other.barriers,
+        )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Everything that was counted in one run of a case."""
+
+    lines: tuple[LineTraffic, ...] = ()
+    """Sorted by kernel, file and line."""
+    kernels: tuple[KernelTraffic, ...] = ()
+    source: str = COUNTED
+    """"counted" on the cpu backend from the source's own accesses, "measured" by hardware, or "predicted"."""
+    complete: bool = field(default=True)
+    """False when a launch was abandoned halfway."""
+
+    def select(self, *, kernel: str = "", space: str = "", kind: str = "", line: int = 0) -> list[LineTraffic]:
+        """The lines that match everything given."""
+        wanted = {"kernel": kernel, "space": space, "kind": kind, "line": line}
+        given = {name: value for name, value in wanted.items() if value}
+        return [entry for entry in self.lines if all(getattr(entry, name) == value for name, value in given.items())]
+
+    def total(self, name: str, **selection: Any) -> int:
+        """The sum of one count or derived quantity over the lines that match, as in `total("sectors", kind="load")`."""
+        return sum(getattr(entry, name) for entry in self.select(**selection))
+
+    def kernel(self, name: str) -> KernelTraffic:
+        """One kernel's launches."""
+        for entry in self.kernels:
+            if entry.kernel == name:
+                return entry
+        raise UsageError(unknown("kernel", name, [entry.kernel for entry in self.kernels]))
+
+    def estimated(self) -> Traffic:
+        """The counts of sampled kernels scaled to all their blocks; the same traffic where every block was counted."""
+        factors = {entry.kernel: entry.factor for entry in self.kernels if entry.sampled}
+        if not factors:
+            return self
+        lines = tuple(e.scaled(factors[e.kernel]) if e.kernel in factors else e for e in self.lines)
+        return replace(self, lines=lines, source=PREDICTED)
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Both together; they must come from the same source."""
+        if self.source != other.source:
+            raise ValueError(f"traffic that was {self.source} does not add to traffic that was {other.source}")
+        return gather(
+            (*self.lines, *other.lines), (*self.kernels, *other.kernels), self.source, self.complete and other.complete
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The traffic for the results file; counts of 0 are left out."""
+        return {
+            "source": self.source,
+            "complete": self.complete,
+            "kernels": [asdict(entry) for entry in self.kernels],
+            "lines": [{k: v for k, v in asdict(entry).items() if v != 0} for entry in self.lines],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Traffic:
+        """What `to_json` wrote."""
+        return Traffic(
+            lines=tuple(LineTraffic(**{"line": 0, **entry}) for entry in data["lines"]),
+            kernels=tuple(KernelTraffic(**entry) for entry in data["kernels"]),
+            source=data["source"],
+            complete=data["complete"],
+        )
+
+
+def gather(
+    lines: Iterable[LineTraffic], kernels: Iterable[KernelTraffic], source: str = COUNTED, complete: bool = True
+) -> Traffic:
+    """Traffic of many counts: those of one place, space, kind and width become one."""
+    merged: dict[tuple[Any, ...], LineTraffic] = {}
+    for entry in lines:
+        key = (entry.kernel, entry.file, entry.line, entry.space, entry.kind, entry.width)
+        merged[key] = merged[key] + entry if key in merged else entry
+    launched: dict[str, KernelTraffic] = {}
+    for launch in kernels:
+        launched[launch.kernel] = launched[launch.kernel] + launch if launch.kernel in launched else launch
+    return Traffic(tuple(merged[key] for key in sorted(merged)), tuple(launched.values()), source, complete)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
