@@ -116,7 +116,8 @@ def test_a_prediction_is_no_shorter_than_an_empty_launch(monkeypatch: pytest.Mon
     from opbench.ceiling import Ceilings
 
     monkeypatch.setattr(module, "committed", lambda gpu: Ceilings(dram_bytes_per_s=4e12, launch_floor_s=2e-6))
-    assert rows(run([result("naive", backend="cpu", nbytes=8)], backend="cpu"))[0].predicted_best_s == 2e-6
+    row = rows(run([result("naive", backend="cpu", nbytes=8)], backend="cpu"))[0]
+    assert (row.predicted_best_s, row.bound) == (2e-6, "launch")
 
 
 def test_the_rows_survive_the_frame() -> None:

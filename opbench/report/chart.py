@@ -60,6 +60,11 @@ def row_sentence(row: Row) -> str:
     return f"{row.name}: {units.time(row.time_s)}{ends}, {', '.join([*rates, *share])}"
 
 
+def per_byte(flops_per_byte: float) -> str:
+    """An arithmetic intensity, such as "0.25 FLOP/B"."""
+    return f"{flops_per_byte:,.0f} FLOP/B" if flops_per_byte >= 100 else f"{flops_per_byte:.3g} FLOP/B"
+
+
 def to_the_roof(row: Row) -> str:
     """Such as "1.3× to the fp32 roof"; nothing for a row that is there, or whose roof is not known."""
     if row.roof_share is None or row.roof_share > 0.95:

@@ -58,9 +58,13 @@ def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> 
     return {"head": ["variant", *head[:after], "DRAM ÷ compulsory", *head[after:], "main stall"], "body": body}
 
 
+WORKING = {"selected", "not_selected"}
+"""States of a warp that could issue an instruction, which are no stalls."""
+
+
 def _main_stall(values: Mapping[str, Any]) -> str:
     """What warps wait for most."""
-    shares: Mapping[str, float] = values.get("stall_shares") or {}
+    shares = {k: v for k, v in (values.get("stall_shares") or {}).items() if k not in WORKING}
     if not shares:
         return "–"
     reason = max(shares, key=lambda name: shares[name])

@@ -7,6 +7,7 @@ from typing import Any
 from opbench import units
 from opbench.ceiling import Ceilings, best_time
 from opbench.frame import Row
+from opbench.report.chart import per_byte
 from opbench.report.sections import Section
 from opbench.report.terminal import rate
 
@@ -24,7 +25,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "problem": part.problem,
         "winner": winner.variant if winner else "",
         "config": winner.config if winner else "",
-        "tie": len(group) > 1 and group[1][1] == "1=",
+        "tie": any(rank == "1=" and winner and row.variant != winner.variant for row, rank in group),
         "time": units.time(winner.time_s if winner else None),
         "rate": rate(winner) if winner else "–",
         "share": units.percent(winner.roof_share if winner else None),
@@ -37,7 +38,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "elsewhere": part.count("unsupported"),
         "flops": work(first.flops, "FLOP"),
         "bytes": units.si(first.compulsory_bytes, "B"),
-        "intensity": intensity(first),
+        "intensity": intensity(first).removesuffix(" FLOP/B"),
         "best": units.time(predicted.predicted_best_s) if predicted else "–",
         "limit": LIMITS.get(predicted.bound or "", "–") if predicted else "–",
         "roof": _under_the_launch(predicted, predicting),
@@ -83,7 +84,7 @@ def work(value: int | None, unit: str) -> str:
 
 def intensity(row: Row) -> str:
     """FLOPs per compulsory byte."""
-    return f"{row.flops / row.compulsory_bytes:.3g}" if row.flops and row.compulsory_bytes else "–"
+    return per_byte(row.flops / row.compulsory_bytes) if row.flops and row.compulsory_bytes else "–"
 
 
 def problem_facts(part: Section, predicting: Ceilings | None) -> list[str]:
@@ -92,7 +93,7 @@ def problem_facts(part: Section, predicting: Ceilings | None) -> list[str]:
     facts = [
         units.si(row.flops, "FLOP") if row.flops else "no FLOPs",
         f"{units.si(row.compulsory_bytes, 'B')} compulsory",
-        f"{intensity(row)} FLOP/B" if row.flops and row.compulsory_bytes else "",
+        intensity(row) if row.flops else "",
     ]
     predicted = next((r for r in part.rows if r.predicted_best_s is not None), None)
     if predicting is not None and predicted is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opbench import units
 from opbench.ceiling import Ceilings, best_time
-from opbench.report.chart import Chart, look, shortened
+from opbench.report.chart import Chart, look, per_byte, shortened
 from opbench.report.roofs import Label, draw_labels, draw_roofs, new_axes
 from opbench.report.sections import Section
 
@@ -28,7 +28,7 @@ def problems_chart(parts: Sequence[Section], ceilings: Ceilings) -> Chart | None
         axes.plot(
             label.x, label.y, shape, color=colour, fillstyle="none", markersize=7.5, mew=1.6, gid=f"p{i}", zorder=3
         )
-        points[f"p{i}"] = f"{label.text}: {label.x:.3g} FLOP/B, at most {units.flop_rate(label.y)} (predicted)"
+        points[f"p{i}"] = f"{label.text}: {per_byte(label.x)}, at most {units.flop_rate(label.y)} (predicted)"
     draw_labels(figure, axes, shown, [ceilings])
     gpu = ceilings.gpu.removeprefix("NVIDIA ")
     unnamed = f" {len(shown)} of {len(labels)} problems are named." if len(shown) < len(labels) else ""

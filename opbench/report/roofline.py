@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from opbench import units
 from opbench.ceiling import Ceilings
 from opbench.frame import Row
-from opbench.report.chart import Chart, Scene, row_sentence, shortened, to_the_roof
+from opbench.report.chart import Chart, Scene, per_byte, row_sentence, shortened, to_the_roof
 from opbench.report.roofs import OFFSET, Label, draw_labels, draw_matrix_roofs, draw_roofs, new_axes, ridge, roof
 from opbench.report.sections import Section, best_configs
 
@@ -23,7 +23,8 @@ def roofline(section: Section, name: str, rows: list[Row], scene: Scene) -> Char
     best = best_configs(rows)
     counted = {row.case: x for row in best if (x := _counted(row, scene.counters.get(row.case))) is not None}
     roofs = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
-    labels = [_label(row, row is section.winner) for row in best[:LABELLED]]
+    furthest = max(counted.values(), default=0.0)
+    labels = [_label(row, row is section.winner, furthest) for row in best[:LABELLED]]
     figure, axes = new_axes(
         labels, [_intensity(rows[0]), *counted.values()], [row.flops_per_s for row in rows if row.flops_per_s], roofs
     )
@@ -61,9 +62,9 @@ def _note(variants: int, counted: bool, others: bool) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _label(row: Row, bold: bool) -> Label:
+def _label(row: Row, bold: bool, furthest: float) -> Label:
     share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
-    return Label(_intensity(row), _rate(row), shortened(row.variant, 34) + share, bold)
+    return Label(_intensity(row), _rate(row), shortened(row.variant, 34) + share, bold, furthest)
 
 
 def _intensity(row: Row) -> float:
@@ -95,7 +96,7 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
             seen = counted[row.case]
             axes.plot([x, seen], [rate, rate], "-", color=colour, linewidth=1.0, alpha=0.7)
             axes.plot(seen, rate, shape, color=colour, fillstyle="none", markersize=7, gid=f"q{i}")
-            points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {seen:.3g} FLOP/B"
+            points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {per_byte(seen)}"
     return points
 
 

@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from opbench import units
 from opbench.ceiling import Ceilings
+from opbench.report.chart import per_byte
 from opbench.report.svg import INK, MUTED, spread
 
 SIZE = 8.5
@@ -31,6 +32,13 @@ class Label:
     y: float
     text: str
     bold: bool = False
+    right_of: float = 0.0
+    """The name stands at the right of this too, where another mark is."""
+
+    @property
+    def begins(self) -> float:
+        """What the name stands at the right of."""
+        return max(self.x, self.right_of)
 
     @property
     def width(self) -> float:
@@ -47,7 +55,7 @@ def new_axes(
     axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(roofs)) / _HEIGHT))
     ridges = [ridge(c) for c in roofs]
     left = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
-    decades = [_decades(left, label.x, label.width) for label in labels] + [_decades(left, r, 125) for r in ridges]
+    decades = [_decades(left, label.begins, label.width) for label in labels] + [_decades(left, r, 125) for r in ridges]
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, left * 10 ** max([*decades, math.log10(max(intensities) / left) + 0.3]))
@@ -125,7 +133,7 @@ def _legend(axes: Axes, roofs: Sequence[Ceilings], memory: str) -> None:
     handles = [Line2D([], [], **line_of(c)) for c in roofs]
     words = [
         f"{c.source}: {memory} {units.byte_rate(c.dram_bytes_per_s)}, fp32 {units.flop_rate(c.fp32_flops_per_s)}, "
-        f"ridge {ridge(c):.3g} FLOP/B"
+        f"ridge {per_byte(ridge(c))}"
         for c in roofs
     ]
     axes.legend(
@@ -170,7 +178,7 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequ
 
     def room(label: Label) -> float:
         """The highest place of a name under the roofs, which only rise to its right."""
-        begin = axes.transData.transform((label.x, 1))[0] + 22 / 72 * figure.dpi
+        begin = axes.transData.transform((label.begins, 1))[0] + 22 / 72 * figure.dpi
         x = float(axes.transData.inverted().transform((begin, 0))[0])
         return min([float(box.y1), *(pixels(roof(c, x)) for c in roofs)]) - 0.65 * gap
 
@@ -192,10 +200,11 @@ def _draw_label(figure: Figure, axes: Axes, label: Label, height: float) -> None
     """One name at a height in pixels, with its line."""
     point = 1 / 72 * figure.dpi
     x_pixels, y_pixels = axes.transData.transform((label.x, label.y))
+    begin = axes.transData.transform((label.begins, label.y))[0]
     to_data = axes.transData.inverted()
     (x0, y0), (x, y) = (
         to_data.transform((x_pixels + 6 * point, y_pixels)),
-        to_data.transform((x_pixels + 22 * point, height)),
+        to_data.transform((begin + 22 * point, height)),
     )
     axes.plot([x0, x], [y0, y], "-", color=MUTED, linewidth=0.6)
     axes.annotate(

@@ -184,6 +184,42 @@ def test_an_operator_with_flops_stands_on_the_roofline(tmp_path: Path) -> None:
     assert "by DRAM traffic that the hardware counted" in html and "DRAM ÷ compulsory" in html and "3.10×" in html
 
 
+def test_the_arrow_belongs_to_the_best_variant_that_is_no_library(tmp_path: Path) -> None:
+    work = {"flops": 10**12, "nbytes": 10**9}
+    results = [
+        result("cublas", 0.022, library=True, **work),
+        result("tiled", 0.04, **work),
+        result("naive", 1.0, **work),
+    ]
+    html = page(run(results), tmp_path)
+    assert re.findall(r"([\d.]+× to the \w+ roof)", html) == ["2.00× to the fp32 roof"]
+    at_the_roof = page(run([result("tiled", 0.0201, **work)]), tmp_path)
+    assert "to the fp32 roof" not in at_the_roof
+
+
+def test_counters_come_with_what_they_exceed(tmp_path: Path) -> None:
+    found = matmul_run((1024,))
+    for values in found.counters.values():
+        values["stall_shares"] = {"selected": 0.6, "barrier": 0.2}
+    text = words(page(found, tmp_path)).split("Hardware counters", 1)[1]
+    assert "DRAM ÷ compulsory" in text and "3.10×" in text and "61 %" in text
+    assert "barrier 20 %" in text and "selected" not in text.split("How this")[0], "to be selected is no stall"
+
+
+def test_the_page_can_be_filtered(tmp_path: Path) -> None:
+    tags = Tags(page(relu_run(), tmp_path))
+    assert ("data-name", "relu(n=1000000000)") in tags.attributes
+    assert ("data-name", "vec4[BLOCK=256]") in tags.attributes and ("data-anchor", "s0") in tags.attributes
+    assert tags.ids.count("filter") == 1
+
+
+def test_a_page_with_a_prediction_says_what_limits_it(tmp_path: Path) -> None:
+    found = cpu_run()
+    text = words(page(found, tmp_path))
+    assert "524 kFLOP · 49.2 kB compulsory · 10.7 FLOP/B · predicted on H200:" in text
+    assert "on a CPU, thread by thread, so nothing was timed" in text
+
+
 def test_a_library_that_wins_is_called_one(tmp_path: Path) -> None:
     text = words(page(matmul_run((1024,)), tmp_path))
     assert (

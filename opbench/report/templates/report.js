@@ -54,7 +54,7 @@ if (filter) {
     for (const article of articles) {
       const rows = [...article.querySelectorAll("tr[data-name]")];
       for (const row of rows) row.hidden = !matches(article.dataset.name + " " + row.dataset.name);
-      const left = rows.filter((row) => !row.hidden && !row.closest("details")).length;
+      const left = rows.filter((row) => !row.hidden && !row.closest("details, .counters")).length;
       for (const table of article.querySelectorAll(".scroll")) {
         const own = [...table.querySelectorAll("tr[data-name]")];
         table.hidden = own.length > 0 && own.every((row) => row.hidden);
@@ -66,7 +66,9 @@ if (filter) {
     for (const section of document.querySelectorAll("section.operator")) {
       section.hidden = [...section.querySelectorAll("article")].every((article) => article.hidden);
     }
-    status.textContent = words.length ? `${cases} rows, ${articles.filter((a) => !a.hidden).length} problems` : "";
+    const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+    const shown = articles.filter((article) => !article.hidden).length;
+    status.textContent = words.length ? `${count(cases, "row")} of ${count(shown, "problem")}` : "";
     history.replaceState(null, "", words.length ? "#filter=" + encodeURIComponent(input.value) : location.pathname + location.search);
   };
   input.addEventListener("input", apply);
