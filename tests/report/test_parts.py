@@ -167,6 +167,12 @@ def test_advice_needs_evidence() -> None:
     assert advice(slow, {}, {"dram_bytes": None, "stall_shares": None}, None)
 
 
+def test_advice_leaves_small_helper_kernels_alone() -> None:
+    row = rows(run([result("gemm", 1.0, resources={})]))[0]
+    launch = {"gemm": {"grid": [500, 1, 1], "block": [256, 1, 1]}, "pack": {"grid": [36, 1, 1], "block": [128, 1, 1]}}
+    assert advice(row, launch, {}, 132) == []
+
+
 @given(st.lists(st.floats(0, 1000), max_size=20))
 def test_labels_keep_their_distance(wanted: list[float]) -> None:
     placed = spread(sorted(wanted), 10, 0, 1000)
