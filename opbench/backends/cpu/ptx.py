@@ -19,6 +19,9 @@ SYSTEM_HEADER = "3"
 """The flag of a line marker that says so; the shim counts as one."""
 UNROLL = re.compile(r"^([ \t]*)#[ \t]*pragma[ \t]+unroll\b[ \t]*(.*)$", re.MULTILINE)
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+CONSTRAINT = re.compile(r"\s*(?:\[\w+\]\s*)?\"[^\"]*\"\s*\(")
+INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
+"""A macro of the shim inside an operand, such as threadIdx, brings line markers with it."""
 CACHE_QUALIFIER = re.compile(r"\.L[12]::\w+")
 HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "relaxed", "acquire", "release", "weak", "volatile"))
 SCOPES = frozenset(("cta", "gpu", "sys"))
@@ -109,8 +112,11 @@ def replace_ptx(text: str) -> str:
         if not instructions:
             continue
         calls = [_call(instruction, statement, text) for instruction in instructions]
-        newlines = "\n" * text.count("\n", statement.start, statement.end)
-        pieces += [text[position : statement.start], f"({', '.join(calls)})", newlines]
+        file, line = locate(text, statement.end)
+        ending = "\n" * text.count("\n", statement.start, statement.end)
+        if INNER_MARKER.search(text, statement.start, statement.end):
+            ending = f'\n# {line} "{file}"\n'
+        pieces += [text[position : statement.start], f"({', '.join(calls)})", ending]
         position = statement.end
     return "".join(pieces) + text[position:]
 
@@ -145,9 +151,10 @@ def _parse(text: str, match: re.Match[str]) -> Statement:
     operands: list[str] = []
     for section in sections[1:3]:
         for operand in _split(section, ","):
-            first = operand.find("(", operand.rfind('"'))
-            if first >= 0:
-                operands.append(operand[first + 1 : _closing(operand, first + 1)].strip())
+            constraint = CONSTRAINT.match(operand)
+            if constraint is not None:
+                expression = operand[constraint.end() : _closing(operand, constraint.end())]
+                operands.append(INNER_MARKER.sub(" ", expression).strip())
     return Statement(match.start(), end + 1, template, tuple(operands))
 
 

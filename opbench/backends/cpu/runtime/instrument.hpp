@@ -9,7 +9,9 @@ static inline uint32_t site_of(const Worker* worker, const void* program_counter
   return (uint32_t)((uintptr_t)program_counter - worker->launch->module_base);
 }
 
-static inline void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter) {
+// `aligned` when the compiler relies on the address being a multiple of the size, as a GPU does.
+static inline void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter,
+                                 bool aligned = true) {
   Worker* worker = opb_worker;
   if (!worker || !worker->trace) return;
   Trace* trace = worker->trace;
@@ -22,8 +24,9 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
   }
   if (region->space == kLocal) return;
   ++trace->totals.accesses;
-  if (__builtin_expect(address & (bytes - 1), 0)) {
+  if (__builtin_expect(aligned && address & (bytes - 1), 0)) {
     trace_report(worker, kReportMisaligned, site, address, bytes, access, nullptr);
+    abandon_launch(worker);  // as a GPU does; the CPU may fault too
   }
   if (access == OPB_ACCESS_ATOMIC && region->space != kShared) synchronise_blocks(trace, address);
   if (region->space == kModule) return;
@@ -223,21 +226,21 @@ OPB_API void opb_trace_close(Trace* trace) {
 #define OPB_ACCESSES(BYTES)                                                                                           \
   OPB_API void __tsan_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); }                    \
   OPB_API void __tsan_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE); }                  \
-  OPB_API void __tsan_unaligned_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); }          \
-  OPB_API void __tsan_unaligned_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE); }        \
+  OPB_API void __tsan_unaligned_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, false); }          \
+  OPB_API void __tsan_unaligned_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, false); }        \
   OPB_API void __tsan_volatile_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); }           \
   OPB_API void __tsan_volatile_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE); }         \
-  OPB_API void __tsan_unaligned_volatile_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); } \
+  OPB_API void __tsan_unaligned_volatile_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, false); } \
   OPB_API void __tsan_unaligned_volatile_write##BYTES(void* p) {                                                      \
-    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE);                                                              \
+    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, false);                                                              \
   }                                                                                                                   \
   OPB_API void __tsan_read_write##BYTES(void* p) {                                                                    \
     record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE);                                                               \
     record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE);                                                              \
   }                                                                                                                   \
   OPB_API void __tsan_unaligned_read_write##BYTES(void* p) {                                                          \
-    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE);                                                               \
-    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE);                                                              \
+    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, false);                                                               \
+    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, false);                                                              \
   }
 OPB_ACCESSES(1)
 OPB_ACCESSES(2)

@@ -111,6 +111,7 @@ struct __attribute__((aligned(4))) opb_float16x2 {
 
   opb_float16x2() = default;
   opb_float16x2(Scalar x, Scalar y) : x(x), y(y) {}
+  OPB_COPY_WHOLE(opb_float16x2)
 #define OPB_PAIR_OPERATOR(SYMBOL)                                        \
   friend opb_float16x2 operator SYMBOL(opb_float16x2 a, opb_float16x2 b) { \
     return {a.x SYMBOL b.x, a.y SYMBOL b.y};                             \

@@ -1,18 +1,62 @@
 // CUDA's vector types with their alignments, and loads and stores with cache hints.
 #pragma once
 
-#define OPB_VECTORS(SCALAR, NAME, ALIGN2, ALIGN4)                                          \
-  struct NAME##1 {                                                                         \
-    SCALAR x;                                                                              \
-  };                                                                                       \
-  struct __attribute__((aligned(ALIGN2))) NAME##2 {                                        \
-    SCALAR x, y;                                                                           \
-  };                                                                                       \
-  struct __attribute__((aligned(ALIGN4))) NAME##4 {                                        \
-    SCALAR x, y, z, w;                                                                     \
-  };                                                                                       \
-  static inline NAME##1 make_##NAME##1(SCALAR x) { return {x}; }                           \
-  static inline NAME##2 make_##NAME##2(SCALAR x, SCALAR y) { return {x, y}; }              \
+// LLVM splits the copy of a structure into its members before anything counts accesses; a copy through one wide word
+// stays the one access that it is on a GPU. GCC keeps copies whole when told to, and aggregates stay aggregates.
+#if defined(OPB_TRACE) && defined(__clang__)
+template <unsigned Bytes>
+struct opb_wide_word {
+  typedef unsigned type __attribute__((vector_size(Bytes < 16 ? Bytes : 16), may_alias));
+};
+template <>
+struct opb_wide_word<4> {
+  typedef unsigned type __attribute__((may_alias));
+};
+template <>
+struct opb_wide_word<2> {
+  typedef unsigned short type __attribute__((may_alias));
+};
+template <class T>
+__forceinline__ void opb_copy_whole(T* to, const T* from) {
+  using Word = typename opb_wide_word<sizeof(T)>::type;
+  *(Word*)to = *(const Word*)from;
+  if constexpr (sizeof(T) > sizeof(Word)) ((Word*)to)[1] = ((const Word*)from)[1];
+}
+#define OPB_COPY_WHOLE(NAME)                                                    \
+  __forceinline__ NAME(const NAME& other) { opb_copy_whole(this, &other); }     \
+  __forceinline__ NAME& operator=(const NAME& other) {                          \
+    opb_copy_whole(this, &other);                                               \
+    return *this;                                                               \
+  }
+#define OPB_WHOLE2(NAME, SCALAR)                                \
+  NAME() = default;                                             \
+  constexpr NAME(SCALAR x, SCALAR y = 0) : x(x), y(y) {} \
+  OPB_COPY_WHOLE(NAME)
+#define OPB_WHOLE4(NAME, SCALAR)                                                          \
+  NAME() = default;                                                                       \
+  constexpr NAME(SCALAR x, SCALAR y = 0, SCALAR z = 0, SCALAR w = 0) \
+      : x(x), y(y), z(z), w(w) {}                                                         \
+  OPB_COPY_WHOLE(NAME)
+#else
+#define OPB_COPY_WHOLE(NAME)
+#define OPB_WHOLE2(NAME, SCALAR)
+#define OPB_WHOLE4(NAME, SCALAR)
+#endif
+
+#define OPB_VECTORS(SCALAR, NAME, ALIGN2, ALIGN4)                                                      \
+  struct NAME##1 {                                                                                     \
+    SCALAR x;                                                                                          \
+  };                                                                                                   \
+  struct __attribute__((aligned(ALIGN2))) NAME##2 {                                                    \
+    SCALAR x, y;                                                                                       \
+    OPB_WHOLE2(NAME##2, SCALAR)                                                                        \
+  };                                                                                                   \
+  struct __attribute__((aligned(ALIGN4))) NAME##4 {                                                    \
+    SCALAR x, y, z, w;                                                                                 \
+    OPB_WHOLE4(NAME##4, SCALAR)                                                                        \
+  };                                                                                                   \
+  static inline NAME##1 make_##NAME##1(SCALAR x) { return {x}; }                                       \
+  static inline NAME##2 make_##NAME##2(SCALAR x, SCALAR y) { return {x, y}; }                          \
   static inline NAME##4 make_##NAME##4(SCALAR x, SCALAR y, SCALAR z, SCALAR w) { return {x, y, z, w}; }
 
 #define OPB_VECTOR3(SCALAR, NAME) \
