@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from opbench import verdict as judge
-from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch, Program
+from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch, KernelResources
 from opbench.case import Case
 from opbench.catalog import load_module
-from opbench.errors import UsageError
+from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.occupancy import DeviceLimits, occupancy
 from opbench.operator import Arrays, Operator, Tensor, Tolerance
 from opbench.timing import Measurement, TimingOptions, measure
@@ -57,7 +57,7 @@ class Prepared:
                 inputs = self.problem.make_inputs(self.seed, integers=kind == "integers")
                 exact = kind == "integers" or self.problem.tolerance(precision).exact
                 reference = self.problem.reference_outputs(inputs)
-                magnitude = None if exact else self.problem.reference_outputs(inputs, absolute=True)
+                magnitude = None if exact else self.problem.magnitude_outputs(inputs)
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
             tolerance = self.problem.tolerance(precision) if kind == "normal" else Tolerance(0.0, 0.0)
             self.expected[key] = replace(other, tolerance=tolerance)
@@ -143,7 +143,7 @@ class Session:
         program = self.backend.load(case.request())
         launches = case.launches(self.backend.sm_count)
         launch = program.bind(launches, buffers)
-        return _Bound(launch, launches, workspace, launch_resources(program, launches, self._limits()))
+        return _Bound(launch, launches, workspace, launch_resources(program.resources, launches, self._limits()))
 
     def _limits(self) -> DeviceLimits | None:
         limits: DeviceLimits | None = getattr(self.backend, "limits", None)
@@ -218,10 +218,16 @@ class Session:
         for name, array in expected.inputs.items():
             prepared.buffers[name].write(array)
         prepared.loaded = "normal"
-        bound = {case.name: self._bind(case, prepared) for case in cases}
+        bound: dict[str, _Bound] = {}
         try:
+            for case in cases:
+                on_start(case.name)
+                bound[case.name] = self._bind(case, prepared)
             launches = {name: b.launch for name, b in bound.items()}
             return measure(clock, launches, options, on_sample=on_sample, on_start=on_start)
+        except EnvironmentFault as error:
+            # A workspace that does not fit beside the others costs the case that asked for it, not the run.
+            raise LaunchError(str(error)) from error
         finally:
             for b in bound.values():
                 self.backend.free(b.workspace)
@@ -277,14 +283,14 @@ def bind_library(backend: Any, case: Case, buffers: Mapping[str, Buffer]) -> Cal
 
 
 def launch_resources(
-    program: Program, launches: Sequence[KernelLaunch], limits: DeviceLimits | None
+    kernels: Mapping[str, KernelResources], launches: Sequence[KernelLaunch], limits: DeviceLimits | None
 ) -> dict[str, dict[str, Any]]:
     """Registers, shared and local bytes of each kernel, with the occupancy of its launch."""
     resources: dict[str, dict[str, Any]] = {}
     for step in launches:
-        if step.zero or step.kernel not in program.resources:
+        if step.zero or step.kernel not in kernels:
             continue
-        static = program.resources[step.kernel]
+        static = kernels[step.kernel]
         entry = {
             **asdict(static),
             "grid": list(step.grid),

@@ -71,17 +71,7 @@ class CudaBackend:
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Why this GPU cannot run such a module, else None."""
-        wanted = request.compute_capability
-        if not wanted:
-            return None
-        major, minor = (int(part) for part in wanted.removesuffix("a").split("."))
-        have = self._session.capability
-        seen = f"this GPU has {have[0]}.{have[1]}"
-        if wanted.endswith("a") and have != (major, minor):
-            return f"needs compute capability {wanted}, whose features only {major}.{minor} has; {seen}"
-        if have < (major, minor):
-            return f"needs compute capability {wanted}; {seen}"
-        return None
+        return nvrtc.beyond(self._session.capability, request)
 
     def compile(self, request: BuildRequest) -> Path:
         """Compile into the disk cache, or find it there; raises CompileError."""

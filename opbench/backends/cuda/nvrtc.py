@@ -98,13 +98,13 @@ class Nvrtc:
 # Where NVRTC and its headers are ----------------------------------------------------------------------------------
 
 
-def _wheel_roots() -> list[Path]:
+def wheel_roots() -> list[Path]:
     """Folders of the `nvidia` namespace package, where NVIDIA's wheels put their files."""
     spec = importlib.util.find_spec("nvidia")
     return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
 
 
-def _toolkits() -> list[Path]:
+def toolkits() -> list[Path]:
     """CUDA toolkits that the user names or that lie where the installer puts them."""
     named = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
     return [Path(place) for place in named if place]
@@ -113,10 +113,10 @@ def _toolkits() -> list[Path]:
 def _candidates() -> list[str]:
     """Libraries to try, the best first: CUDA 13 wheels, CUDA 12 wheels, a toolkit named by the user, the system's."""
     found: list[str] = []
-    for root in _wheel_roots():
+    for root in wheel_roots():
         for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
             found += sorted((str(path) for path in root.glob(pattern)), reverse=True)
-    for toolkit in _toolkits():
+    for toolkit in toolkits():
         found += [str(path) for path in sorted(toolkit.glob("lib64/libnvrtc.so"))]
     system = ctypes.util.find_library("nvrtc")
     return found + ([system] if system else [])
@@ -139,12 +139,12 @@ def include_options() -> tuple[str, ...]:
     """-I options for cuda_fp16.h, mma.h and cooperative_groups.h, where their wheels or a toolkit are installed."""
     near = library().path.resolve().parent.parent
     folders = [near / "include", near / "targets/x86_64-linux/include", near / "include/cccl"]
-    for root in _wheel_roots():
+    for root in wheel_roots():
         folders += [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
         for include in sorted(root.glob("cu*/include"), reverse=True):
             folders += [include, include / "cccl"]
     if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
-        folders += [toolkit / "include" / name for toolkit in _toolkits() for name in ("", "cccl")]
+        folders += [toolkit / "include" / name for toolkit in toolkits() for name in ("", "cccl")]
     kept = dict.fromkeys(folder for folder in folders if folder.is_dir())
     return tuple(f"-I{folder}" for folder in kept)
 
@@ -160,6 +160,20 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
         version, wanted_name = "{}.{}".format(*library().version), "{}.{}".format(*capability)
         raise EnvironmentFault(f"NVRTC {version} cannot compile for compute capability {wanted_name}")
     return f"sm_{known[-1]}" + ("a" if request.compute_capability.endswith("a") else "")
+
+
+def beyond(have: tuple[int, int], request: BuildRequest) -> str | None:
+    """Why a GPU of this compute capability cannot run such a module, else None."""
+    wanted = request.compute_capability
+    if not wanted:
+        return None
+    major, minor = (int(part) for part in wanted.removesuffix("a").split("."))
+    seen = f"this GPU has {have[0]}.{have[1]}"
+    if wanted.endswith("a") and have != (major, minor):
+        return f"needs compute capability {wanted}, whose features only {major}.{minor} has; {seen}"
+    if have < (major, minor):
+        return f"needs compute capability {wanted}; {seen}"
+    return None
 
 
 # The cache --------------------------------------------------------------------------------------------------------
@@ -261,7 +275,7 @@ def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tup
             shared = _SHARED.search(line)
             registers = int(used[1])
             static = int(shared[1]) if shared else 0
-            resources[kernel] = KernelResources(registers, static, local, _max_threads(registers))
+            resources[kernel] = KernelResources(registers, static, local, max_threads(registers))
             spills[kernel] = spilled
             kernel = ""
         elif _ADVISORY.search(line):
@@ -269,7 +283,7 @@ def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tup
     return resources, spills, tuple(warnings)
 
 
-def _max_threads(registers: int) -> int:
+def max_threads(registers: int) -> int:
     """Threads of the largest block that the register file of 64 K holds (256 registers are the unit, per warp)."""
     per_warp = max(256, -(-registers * 32 // 256) * 256)
     return min(1024, 65536 // per_warp * 32)

@@ -1,0 +1,170 @@
+"""What each kernel takes of a named GPU, from a cubin that NVRTC makes on any machine: no GPU, no driver."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from opbench import sass
+from opbench.backends.base import BuildRequest, KernelResources
+from opbench.backends.cuda import nvrtc
+from opbench.case import Case
+from opbench.cubin import read_cubin
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.occupancy import KNOWN, DeviceLimits
+from opbench.session import launch_resources
+
+
+@dataclass(frozen=True)
+class Target:
+    """The GPU to compile for."""
+
+    capability: tuple[int, int]
+    limits: DeviceLimits
+
+
+def _target(arch: str, name: str, sm_count: int) -> Target:
+    """A product of an architecture whose limits are known."""
+    digits = arch.removeprefix("sm_")
+    return Target((int(digits[:-1]), int(digits[-1])), replace(KNOWN[arch], name=name, sm_count=sm_count))
+
+
+TARGETS = {
+    "h200": _target("sm_90", "H200", 132),
+    "h100": _target("sm_90", "H100 SXM", 132),
+    "a100": _target("sm_80", "A100", 108),
+    "rtx3080": _target("sm_86", "RTX 3080", 68),
+    "rtx3090": _target("sm_86", "RTX 3090", 82),
+    "l4": _target("sm_89", "L4", 58),
+    "rtx4090": _target("sm_89", "RTX 4090", 128),
+}
+"""By the name that --gpu takes; multiprocessors from NVIDIA's datasheets and architecture whitepapers."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one case takes, in the form of `Result.resources`, or why that is not known."""
+
+    kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a cubin tells of its kernels."""
+
+    arch: str
+    kernels: Mapping[str, KernelResources]
+    spill_bytes: Mapping[str, int]
+    """Only for kernels of which the compiler's log tells."""
+    code: Mapping[str, sass.KernelCode]
+    """Empty without nvdisasm."""
+
+
+def target(gpu: str) -> Target | None:
+    """The GPU of a name such as "h200" or "NVIDIA H200", None for one that is not known."""
+    plain = re.sub(r"[^a-z0-9]", "", gpu.lower().replace("nvidia", "").replace("geforce", ""))
+    return TARGETS.get(plain)
+
+
+def describe(gpu: str) -> str:
+    """Where a run's resources come from, or why it has none: one line for its environment."""
+    found = target(gpu)
+    if found is None:
+        return f"missing: {_unknown(gpu)}"
+    try:
+        version = "{}.{}".format(*nvrtc.library().version)
+        nvrtc.architecture(found.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
+    except EnvironmentFault as error:
+        return f"missing: {error}"
+    text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(
+        found.limits.name, *found.capability, version
+    )
+    try:
+        sass.nvdisasm()
+    except EnvironmentFault as error:
+        return f"{text}; machine code missing: {error}"
+    return text
+
+
+def _unknown(gpu: str) -> str:
+    return f"no architecture is known for GPU '{gpu}'; known: {', '.join(TARGETS)}"
+
+
+def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resources]]:
+    """Each case's number with its resources; compiles in parallel, raises nothing that a run could stumble over."""
+    found = target(gpu)
+    wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
+    if found is None:
+        yield from ((index, Resources(missing=_unknown(gpu))) for index, _ in wanted)
+        return
+    requests: dict[BuildRequest, list[tuple[int, Case]]] = {}
+    for index, case in wanted:
+        try:
+            requests.setdefault(case.request(), []).append((index, case))
+        except OpbenchError as error:
+            yield index, Resources(missing=str(error))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        compiled = pool.map(lambda request: _attempt(request, found), requests)
+        for users, outcome in zip(requests.values(), compiled, strict=True):
+            for index, case in users:
+                yield index, _resources(case, found, outcome)
+
+
+def _attempt(request: BuildRequest, wanted: Target) -> Compiled | str:
+    """What the cubin tells, or why there is none."""
+    reason = nvrtc.beyond(wanted.capability, request)
+    if reason:
+        return f"{reason.rpartition(';')[0]}; {wanted.limits.name} has {{}}.{{}}".format(*wanted.capability)
+    try:
+        return compile_for(request, wanted)
+    except EnvironmentFault as error:
+        return str(error)
+    except OpbenchError as error:
+        return f"NVRTC rejects it: {error}"
+    except OSError as error:
+        return f"the cubin cannot be kept: {error.strerror or error}"
+
+
+def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
+    """Compile a module and read its cubin; raises CompileError, EnvironmentFault and BadCubin."""
+    arch = nvrtc.architecture(wanted.capability, request)
+    compiled = nvrtc.compile_cubin(request, arch)
+    cubin = compiled.cubin.read_bytes()
+    kernels = {
+        name: KernelResources(
+            found.registers,
+            found.shared_bytes,
+            found.local_bytes,
+            min(found.bound_threads or 1024, nvrtc.max_threads(found.registers)),
+        )
+        for name, found in read_cubin(cubin).items()
+    }
+    try:
+        code = sass.disassemble(cubin)
+    except EnvironmentFault:
+        code = {}
+    return Compiled(arch, kernels, compiled.spill_bytes, code)
+
+
+def _resources(case: Case, wanted: Target, outcome: Compiled | str) -> Resources:
+    """The kernels of a case with the occupancy of its launches on the GPU."""
+    if isinstance(outcome, str):
+        return Resources(missing=outcome)
+    try:
+        launches = case.launches(wanted.limits.sm_count)
+    except OpbenchError as error:
+        return Resources(missing=str(error))
+    entries = launch_resources(outcome.kernels, launches, wanted.limits)
+    source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library().version)
+    for name, entry in entries.items():
+        entry["source"] = source
+        if name in outcome.spill_bytes:
+            entry["spill_bytes"] = outcome.spill_bytes[name]
+        if name in outcome.code:
+            entry["sass"] = outcome.code[name].to_json()
+    return Resources(entries)
