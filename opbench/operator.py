@@ -209,12 +209,23 @@ class Operator:
             arrays[tensor.name] = to_storage(values, tensor.dtype)
         return arrays
 
-    def reference_outputs(self, inputs: Arrays, *, absolute: bool = False) -> Arrays:
-        """Reference results by output name, in float64; `absolute` computes the magnitude for the tolerance."""
+    def reference_outputs(self, inputs: Arrays) -> Arrays:
+        """Reference results by output name, in float64."""
+        return self._evaluated(self._wide(inputs))
+
+    def magnitude_outputs(self, inputs: Arrays) -> Arrays:
+        """Scale of each element's allowance: the reference on absolute values.
+
+        An operator whose reference subtracts overrides this, as its terms do not add up there.
+        """
+        absolute = {name: np.abs(array) for name, array in self._wide(inputs).items()}
+        return {name: np.abs(array) for name, array in self._evaluated(absolute).items()}
+
+    def _wide(self, inputs: Arrays) -> Arrays:
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
-        wide = {name: from_storage(array, dtypes[name]).astype(np.float64) for name, array in inputs.items()}
-        if absolute:
-            wide = {name: np.abs(array) for name, array in wide.items()}
+        return {name: from_storage(array, dtypes[name]).astype(np.float64) for name, array in inputs.items()}
+
+    def _evaluated(self, wide: Arrays) -> Arrays:
         result = self.reference(**wide)
         if not isinstance(result, dict):
             result = {next(iter(self.outputs)): result}

@@ -38,10 +38,10 @@ def _path() -> Path:
     return places.cache_folder("ceilings") / f"{device_key()}.json"
 
 
-def measure_ceilings(out: Path, tell: Tell = lambda progress: None) -> tuple[Run, dict[str, Any]]:
+def measure_ceilings(out: Path, tell: Tell = lambda progress: None, resume: bool = False) -> tuple[Run, dict[str, Any]]:
     """Run suites/ceilings.toml into `out` and derive the limits; raises EnvironmentFault when a probe fails."""
     suite = read_suite(Path("ceilings"), Catalog(), "cuda")
-    run = run_suite(suite, RunOptions(backend="cuda", out=out, command=("ceiling",)), tell)
+    run = run_suite(suite, RunOptions(backend="cuda", out=out, resume=resume, command=("ceiling",)), tell)
     wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
     if wrong:
         raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
@@ -54,5 +54,5 @@ def measure_ceilings(out: Path, tell: Tell = lambda progress: None) -> tuple[Run
 
 
 def ceilings_for_run(folder: Path, tell: Tell) -> dict[str, Any]:
-    """The remembered ceilings, else fresh ones measured into `folder`."""
-    return remembered() or measure_ceilings(folder / "ceilings", tell)[1]
+    """The remembered ceilings, else fresh ones measured into `folder`, where a run that was killed is completed."""
+    return remembered() or measure_ceilings(folder / "ceilings", tell, resume=True)[1]

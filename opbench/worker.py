@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
+from opbench import resources
 from opbench import session as sessions
 from opbench.backends import open_backend
 from opbench.backends.base import BuildRequest
@@ -216,6 +217,8 @@ class Server:
     def _compile(self, item: tuple[BuildRequest, list[int]]) -> tuple[list[int], str]:
         try:
             self.backend.compile(item[0])
+        except EnvironmentFault:
+            raise
         except OpbenchError as error:
             return item[1], str(error)
         except OSError as error:
@@ -224,6 +227,13 @@ class Server:
                 "folder with OPBENCH_CACHE"
             ) from None
         return item[1], ""
+
+    def resources(self, request: Message, send: Callable[[Message], None]) -> Message:
+        """What each case's kernels take of a named GPU, which need not be here."""
+        cases = [unpack(self.catalog, packed) for packed in request["cases"]]
+        for index, found in resources.resources_of(cases, request["gpu"]):
+            send({"index": index, "kernels": found.kernels, "missing": found.missing})
+        return {"source": resources.describe(request["gpu"])}
 
     def check(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Check one case."""

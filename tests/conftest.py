@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from common import RELU, Cli
 
 # Machines are shared and noisy: a slow example is no failure.
 hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
-
-ROOT = Path(__file__).parent.parent
-CHEATS = ROOT / "tests" / "cheats"
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -29,21 +25,6 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False, **kwargs)  # type: ignore[call-overload,no-any-return]
 
     yield run
-
-
-RELU = """\
-// /// opbench
-// operator = "relu"
-// title = "a kernel of a test"
-// launch = [{ kernel = "mine", grid = ["cdiv(n, 256)"], block = ["256"] }]
-// ///
-//
-// Why.
-extern "C" __global__ void mine(const float* x, float* out, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
-}
-"""
 
 
 @pytest.fixture

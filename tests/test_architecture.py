@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from common import ROOT
 
 PACKAGE = ROOT / "opbench"
 LAYERS = (

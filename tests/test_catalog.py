@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import RELU
+from common import RELU
 
 from opbench.catalog import Catalog, load_module, load_operator
 from opbench.errors import UsageError

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import CHEATS
+from common import CHEATS
 
 from opbench import api
 

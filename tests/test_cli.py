@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import RELU, ROOT, Cli
+from common import RELU, ROOT, Cli
 
 from opbench import __version__, api
 from opbench.case import select

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from conftest import ROOT
+from common import ROOT
 
 import opbench
 from opbench import errors

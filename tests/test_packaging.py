@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import RELU, ROOT
+from common import RELU, ROOT
 
 from opbench import __version__
 from opbench.places import shipped

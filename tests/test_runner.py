@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CHEATS, RELU, Cli
+from common import CHEATS, RELU, Cli
 
 from opbench import api, runner
 from opbench.backends.base import BuildRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import RELU
+from common import RELU
 
 from opbench.catalog import Catalog
 from opbench.errors import UsageError

@@ -39,7 +39,7 @@ class Target:
 
 def target_argv(case: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
     """The program that the tools watch: this Python, this opbench, one case."""
-    return (sys.executable, "-m", "opbench", "profile-target", "--case", case, *extra)
+    return (sys.executable, "-P", "-m", "opbench", "profile-target", "--case", case, *extra)
 
 
 def report_path(target: Target, folder: Path, tool: Tool) -> Path:

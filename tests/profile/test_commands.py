@@ -18,7 +18,7 @@ RUN = Path("reports/run")
 
 def test_the_program_is_this_opbench_with_one_case() -> None:
     assert target_argv(CASE, ["--variants", "mine"]) == (
-        sys.executable, "-m", "opbench", "profile-target", "--case", CASE, "--variants", "mine",
+        sys.executable, "-P", "-m", "opbench", "profile-target", "--case", CASE, "--variants", "mine",
     )  # fmt: skip
 
 
