@@ -14,7 +14,7 @@ from opbench import verdict as judge
 from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch, KernelResources
 from opbench.case import Case
 from opbench.catalog import load_module
-from opbench.errors import UsageError
+from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.occupancy import DeviceLimits, occupancy
 from opbench.operator import Arrays, Operator, Tensor, Tolerance
 from opbench.timing import Measurement, TimingOptions, measure
@@ -57,7 +57,7 @@ class Prepared:
                 inputs = self.problem.make_inputs(self.seed, integers=kind == "integers")
                 exact = kind == "integers" or self.problem.tolerance(precision).exact
                 reference = self.problem.reference_outputs(inputs)
-                magnitude = None if exact else self.problem.reference_outputs(inputs, absolute=True)
+                magnitude = None if exact else self.problem.magnitude_outputs(inputs)
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
             tolerance = self.problem.tolerance(precision) if kind == "normal" else Tolerance(0.0, 0.0)
             self.expected[key] = replace(other, tolerance=tolerance)
@@ -218,10 +218,16 @@ class Session:
         for name, array in expected.inputs.items():
             prepared.buffers[name].write(array)
         prepared.loaded = "normal"
-        bound = {case.name: self._bind(case, prepared) for case in cases}
+        bound: dict[str, _Bound] = {}
         try:
+            for case in cases:
+                on_start(case.name)
+                bound[case.name] = self._bind(case, prepared)
             launches = {name: b.launch for name, b in bound.items()}
             return measure(clock, launches, options, on_sample=on_sample, on_start=on_start)
+        except EnvironmentFault as error:
+            # A workspace that does not fit beside the others costs the case that asked for it, not the run.
+            raise LaunchError(str(error)) from error
         finally:
             for b in bound.values():
                 self.backend.free(b.workspace)
