@@ -46,7 +46,6 @@ KINDS = {
     _MISALIGNED: MISALIGNED,
 }
 VERBS = ("reads", "writes", "updates atomically")
-LANES = 32
 NEAR = 1 << 30
 """An address farther than this from every buffer is not said to belong to one."""
 IN_SHARED = b"shared"
@@ -187,12 +186,8 @@ def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
 
 
 def _shared_race(report: Report, access: str, line: int, other_line: int) -> str:
-    # Both are known by their coordinates only; which warp they belong to takes the block's shape, which the two reports
-    # of one row share, so a difference beyond x is said to need the block's barrier.
-    thread, other = _dim3(report.thread), _dim3(report.other_thread)
-    if thread == other:
-        return f"{access} at line {line}, which other threads use at line {other_line} with no barrier between"
-    same_warp = thread[1:] == other[1:] and thread[0] // LANES == other[0] // LANES
+    other = _dim3(report.other_thread)
+    same_warp = report.warp == report.other_warp
     barrier = "__syncwarp() or __syncthreads()" if same_warp else "__syncthreads()"
     earlier = f"thread {other} {VERBS[report.other_access]} at line {other_line}"
     return f"{access} at line {line}, which {earlier} with no {barrier} between"

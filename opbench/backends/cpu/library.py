@@ -35,6 +35,8 @@ class Report(ctypes.Structure):
         ("bytes", ctypes.c_uint32),
         ("access", ctypes.c_uint32),
         ("other_access", ctypes.c_uint32),
+        ("warp", ctypes.c_uint32),
+        ("other_warp", ctypes.c_uint32),
         ("tag", ctypes.c_uint32),
         ("file", ctypes.c_char * 240),
         ("text", ctypes.c_char * 124),

@@ -20,7 +20,8 @@ static inline bool ordered_in_warp(const Trace* trace, uint32_t earlier, uint16_
 static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_t site, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t other_site,
                                                          uint32_t other_thread, uint32_t other_access) {
-  Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_access};
+  Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_thread / kLanes,
+                 other_access};
   trace_report(worker, kReportSharedRace, site, address, bytes, access, &other);
 }
 
@@ -35,6 +36,8 @@ static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32
       return;
     } else {
       flags |= reader / kLanes == self / kLanes ? kSeveralLanes : kSeveralWarps;
+      cell->other_reader = (uint16_t)reader;
+      cell->other_site = cell->read_site;
     }
   }
   cell->read_interval = trace->interval;
@@ -85,8 +88,10 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
     return;
   }
   if (readers_unordered(trace, cell, self)) {
-    uint32_t reader = cell->reader & kThreadMask;
-    report_shared_race(worker, site, address, bytes, access, cell->read_site, reader, OPB_ACCESS_LOAD);
+    bool own = (cell->reader & kThreadMask) == self;
+    uint32_t reader = own ? cell->other_reader : cell->reader & kThreadMask;
+    uint32_t read_site = own ? cell->other_site : cell->read_site;
+    report_shared_race(worker, site, address, bytes, access, read_site, reader, OPB_ACCESS_LOAD);
   }
   cell->write_interval = trace->interval;
   cell->write_site = site;
@@ -145,7 +150,7 @@ static __attribute__((noinline)) void judge_global_race(Worker* worker, uintptr_
                                                         uint32_t access, uint32_t site, uint32_t block, uint32_t packed,
                                                         uint32_t other_access) {
   if (ordered_by_atomics(worker->trace, block, packed)) return;
-  Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, other_access};
+  Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, 0, other_access};
   trace_report(worker, kReportGlobalRace, site, address, bytes, access, &other);
 }
 

@@ -34,6 +34,8 @@ struct GlobalCell {
 struct SharedCell {
   uint32_t write_interval, write_site;
   uint32_t read_interval, read_site;
+  uint32_t other_site;  // of the last reader but one, for a write by the last one itself
+  uint16_t other_reader;
   uint16_t writer, write_clock;
   uint16_t reader, read_clock;
 };
@@ -168,7 +170,7 @@ static T* append(T** items, uint32_t* count, uint32_t* capacity) {
 struct Other {
   uint32_t site;
   uint3 block, thread;
-  uint32_t access;
+  uint32_t warp, access;
 };
 
 static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address, uint32_t bytes,
@@ -192,6 +194,8 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
     fresh.other_block = other->block;
     fresh.other_thread = other->thread;
     fresh.other_access = other->access;
+    fresh.warp = worker->current / kLanes;
+    fresh.other_warp = other->warp;
   }
   Report* kept = add_report(&fresh);
   if (kept) *slot = {key, kept};

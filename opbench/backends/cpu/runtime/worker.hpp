@@ -46,6 +46,7 @@ struct Report {
   uint3 block, thread;
   uint3 other_block, other_thread;
   uint32_t bytes, access, other_access;
+  uint32_t warp, other_warp;
   uint32_t tag;
   char file[240];
   char text[124];
