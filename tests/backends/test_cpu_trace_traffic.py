@@ -1,0 +1,339 @@
+"""Counts of traced launches: what an H200's counters show for the same kernels, and the same from every compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cpu_kernels import cache  # noqa: F401 (a fixture)
+from test_cpu_trace import Tracer, floats
+
+from opbench.backends.base import Dim3
+from opbench.backends.cpu import CpuBackend, TraceOptions
+from opbench.case import Case
+from opbench.catalog import Catalog
+from opbench.traffic import LineTraffic, Traffic
+from opbench.variant import Variant
+
+
+def compilers() -> Sequence[Any]:
+    """g++, and zig where the package is there."""
+    found = importlib.util.find_spec("ziglang")
+    folder = next(iter(found.submodule_search_locations or [""]), "") if found else ""
+    missing = pytest.mark.skipif(not folder, reason="the ziglang package is not installed")
+    return [pytest.param("g++", id="gcc"), pytest.param(f"{folder}/zig c++", id="zig", marks=missing)]
+
+
+@pytest.fixture(params=compilers())
+def tracer(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    cache: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Tracer:
+    monkeypatch.setenv("OPBENCH_CXX", request.param)
+    return Tracer(tmp_path, CpuBackend(cache))
+
+
+def per_request(line: LineTraffic) -> tuple[int, float, float]:
+    return line.requests, line.sectors_per_request, line.lanes_per_request
+
+
+# ---- sectors
+
+STRIDED = """\
+extern "C" __global__ void k(const float* a, float* out, int n, int stride) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = a[(long long)i * stride];
+}"""
+
+
+@pytest.mark.parametrize(("stride", "sectors"), [(0, 1), (1, 4), (2, 8), (3, 12), (4, 16), (8, 32), (33, 32)])
+def test_sectors_of_strides(tracer: Tracer, stride: int, sectors: int) -> None:
+    trace = tracer.clean(STRIDED, 4, 256, floats(1024 * 33), floats(1024), 1024, stride)
+    (load,) = trace.traffic.select(kind="load")
+    (store,) = trace.traffic.select(kind="store")
+    assert per_request(load) == (32, sectors, 32)
+    assert per_request(store) == (32, 4, 32)
+    assert (load.width, load.ideal_sectors_per_request, load.bytes) == (4, 4, 4096)
+    assert trace.accesses == 2048
+
+
+def test_vectors_are_one_request_each(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(const float4* a, const float2* b, float4* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  const float4 x = a[i];
+  const float2 y = __ldg(b + i);
+  out[i] = make_float4(x.x + y.x, x.y + y.y, x.z, x.w);
+}"""
+    traffic = tracer.clean(text, 1, 64, floats(256), floats(128), floats(256)).traffic
+    assert [(t.width, *per_request(t)) for t in traffic.lines] == [(16, 2, 16, 32), (8, 2, 8, 32), (16, 2, 16, 32)]
+
+
+def test_half_vectors_are_one_request_each(tracer: Tracer) -> None:
+    text = """\
+#include <cuda_fp16.h>
+extern "C" __global__ void k(const __half2* a, __half2* out) {
+  const __half2 x = a[threadIdx.x];
+  out[threadIdx.x] = __hadd2(x, x);
+}"""
+    traffic = tracer.clean(text, 1, 32, np.zeros(64, np.float16), np.zeros(64, np.float16)).traffic
+    assert [(t.kind, t.width, *per_request(t)) for t in traffic.lines] == [
+        ("load", 4, 1, 4, 32),
+        ("store", 4, 1, 4, 32),
+    ]
+
+
+def test_reading_and_writing_back_is_two_requests(tracer: Tracer) -> None:
+    text = 'extern "C" __global__ void k(float* y) {\n  y[threadIdx.x] += 2.0f;\n}'
+    traffic = tracer.clean(text, 1, 32, floats(32)).traffic
+    assert [(t.kind, t.requests) for t in traffic.lines] == [("load", 1), ("store", 1)]
+
+
+def test_offsets_straddle_one_sector_more(tracer: Tracer) -> None:
+    text = 'extern "C" __global__ void k(const float* a, float* out) { out[threadIdx.x] = a[threadIdx.x + 1]; }'
+    (load,) = tracer.clean(text, 1, 32, floats(33), floats(32)).traffic.select(kind="load")
+    assert load.sectors == 5
+
+
+# ---- banks
+
+TRANSPOSE = """\
+extern "C" __global__ void k(const float* in, float* out, int n) {
+  __shared__ float tile[32][32 + PAD];
+  int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+  for (int j = 0; j < 32; j += 8) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * n + x];
+  __syncthreads();
+  x = blockIdx.y * 32 + threadIdx.x, y = blockIdx.x * 32 + threadIdx.y;
+  for (int j = 0; j < 32; j += 8) out[(y + j) * n + x] = tile[threadIdx.x][threadIdx.y + j];
+}"""
+
+
+@pytest.mark.parametrize(("pad", "conflicts"), [("0", 31), ("1", 0), ("2", 1), ("4", 3)])
+def test_bank_conflicts_of_a_transpose(tracer: Tracer, pad: str, conflicts: int) -> None:
+    a, out = np.arange(64 * 64, dtype=np.float32).reshape(64, 64), floats(64, 64)
+    traffic = tracer.clean(TRANSPOSE, (2, 2, 1), (32, 8, 1), a, out, 64, PAD=pad).traffic
+    assert (out == a.T).all()
+    (load,) = traffic.select(space="shared", kind="load")
+    (store,) = traffic.select(space="shared", kind="store")
+    assert (load.requests, load.conflicts_per_request, store.conflicts) == (128, conflicts, 0)
+    assert {per_request(t) for t in traffic.select(space="global")} == {(128, 4, 32)}
+    assert traffic.kernel("k").barriers_per_block == 1
+
+
+WIDE = """\
+extern "C" __global__ void k(float* out, int lanes) {
+  __shared__ TYPE tile[64];
+  const int t = threadIdx.x;
+  for (int i = t; i < 64; i += 32) tile[i].x = 0.0f;
+  __syncthreads();
+  if (t < lanes) out[t] = FIRST(tile[INDEX]);  // here
+}"""
+
+
+@pytest.mark.parametrize(
+    ("vector", "index", "wavefronts"),
+    [
+        # As an H200 counts them: neighbouring groups merge when every lane shares its address with lane^1 or lane^2.
+        ("float2", "t", 2),
+        ("float2", "0", 1),
+        ("float2", "t/2", 1),
+        ("float2", "t%2", 1),
+        ("float2", "t%4", 2),
+        ("float4", "t", 4),
+        ("float4", "0", 2),
+        ("float4", "t/2", 2),
+        ("float4", "t/4", 2),
+        ("float4", "t%4", 4),
+        ("float4", "t*2", 8),
+    ],
+)
+def test_wavefronts_of_wide_loads(tracer: Tracer, vector: str, index: str, wavefronts: int) -> None:
+    text = f"__device__ float first({vector} v) {{ return v.x; }}\n" + WIDE.replace("TYPE", vector).replace(
+        "FIRST", "first"
+    ).replace("INDEX", index)
+    text = text.replace("tile[i].x = 0.0f", f"tile[i] = {vector}{{}}")
+    traffic = tracer.clean(text, 1, 32, floats(32), 32).traffic
+    (load,) = traffic.select(space="shared", kind="load", line=tracer.line("here"))
+    assert (load.requests, load.wavefronts) == (1, wavefronts)
+
+
+def test_atomics_and_their_collisions(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(float* out, int spread) {
+  atomicAdd(&out[threadIdx.x % spread], 1.0f);
+}"""
+    out = floats(32)
+    for spread, collisions in ((32, 0), (8, 24), (1, 31)):
+        (add,) = tracer.clean(text, 1, 32, out, spread).traffic.lines
+        assert (add.kind, add.line, add.requests, add.lanes, add.collisions) == ("atomic", 2, 1, 32, collisions)
+        assert add.sectors == max(1, spread // 8)
+
+
+# ---- divergence
+
+PATTERNS = {
+    "a loop whose length depends on data": (
+        "int p = i, n = 0; while (in[p] != 0) { p = in[p] - 1; ++n; }\n out[i] = a[i] + n;  // x",
+        {"x": (1, 32)},
+    ),
+    "both sides of a branch, and after it": (
+        "float s = 0; if (i & 1) s += a[i];  // x\n else s += a[i + 64] * 2;  // y\n s += a[i + 128];  // z\n out[i] = s;",
+        {"x": (1, 16), "y": (1, 16), "z": (1, 32)},
+    ),
+    "continue and break": (
+        "float s = 0; for (int k = 0; k < 8; ++k) {\n if ((i + k) % 3 == 0) continue;\n s += a[k * 32 + i];  // x\n"
+        " if (s > 1e30f) break;\n s += a[k * 32 + i + 32];  // y\n }\n out[i] = a[i] + s;  // z",
+        {"x": (8, None), "y": (8, None), "z": (1, 32)},
+    ),
+    "switch": (
+        "float s; switch (i & 3) { case 0: s = a[i]; break;  // x\n case 1: s = a[i + 32]; break;\n"
+        " case 2: s = a[i + 64]; break;\n default: s = a[i + 96]; }\n s += a[i + 128];  // y\n out[i] = s;",
+        {"x": (1, 8), "y": (1, 32)},
+    ),
+    "a call from both sides of a branch": (
+        "float s; if (i < 16) { s = leaf(a, i); s = s * 2 + leaf(a, i + 32); }\n else s = leaf(a, i + 64);\n"
+        " out[i] = s + a[i];  // x",
+        {"leaf": (3, 16), "x": (1, 32)},
+    ),
+    "a loop that lanes leave early, in a loop": (
+        "float s = 0; for (int r = 0; r < 4; ++r) {\n for (int k = 0; k < 8; ++k) {\n s += a[r * 8 + k + i];  // x\n"
+        " if (k == ((i + r) & 7)) break;\n }\n s += a[100 + r * 32 + i];  // y\n }\n if (i == 5) return;\n"
+        " out[i] = s + a[i];  // z",
+        {"x": (32, None), "y": (4, 32), "z": (1, 31)},
+    ),
+    "short circuits and conditional expressions": (
+        "float s = (a[i] > 0 && a[i + 32] > 0) || a[i + 64] > 0 ? a[i + 96] : 0.0f;\n s += i < 7 ? a[i] : a[i + 32];\n"
+        " out[i] = s + a[i + 1];  // x",
+        {"x": (1, 32)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_lanes_that_part_meet_again(tracer: Tracer, name: str) -> None:
+    body, expected = PATTERNS[name]
+    text = (
+        "__device__ __noinline__ float leaf(const float* p, int i) {\n  return p[i];  // leaf\n}\n"
+        f'extern "C" __global__ void k(const int* in, const float* a, float* out) {{\n int i = threadIdx.x;\n {body}\n}}'
+    )
+    rng = np.random.default_rng(1)
+    parents = np.array([0, *(rng.integers(0, i + 1) for i in range(1, 64))], np.int32)
+    a = rng.standard_normal(512).astype(np.float32)
+    traffic = tracer.clean(text, 1, 32, parents, a, floats(64)).traffic
+    for mark, (requests, lanes) in expected.items():
+        (load,) = traffic.select(line=tracer.line(mark), space="global", kind="load")
+        assert load.requests == requests, mark
+        assert lanes is None or load.lanes == lanes * requests, mark
+        assert load.upper_requests >= load.requests
+
+
+def test_the_upper_bound_never_lets_parted_lanes_meet(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(const float* a, float* out) {
+  float s = 0.0f;
+  if (threadIdx.x & 1) s = a[threadIdx.x];
+  s += a[threadIdx.x + 32];  // parted
+  __syncwarp();
+  out[threadIdx.x] = s;  // met
+}"""
+    traffic = tracer.clean(text, 1, 32, floats(64), floats(32)).traffic
+    (load,) = traffic.select(line=tracer.line("parted"))
+    assert (load.requests, load.upper_requests, load.sectors, load.upper_sectors) == (1, 2, 4, 8)
+    (store,) = traffic.select(line=tracer.line("met"))
+    assert (store.requests, store.upper_requests) == (1, 1)
+
+
+# ---- blocks
+
+
+@pytest.mark.parametrize(("grid", "limit", "counted"), [(10, 3, 3), (10, 10, 10), (7, 2, 2), (5, 1, 1), (1, 4, 1)])
+def test_blocks_are_sampled_whole_and_all_are_checked(tracer: Tracer, grid: int, limit: int, counted: int) -> None:
+    out = floats(32 * grid)
+    options = TraceOptions(max_blocks=limit)
+    traffic = tracer.clean(STRIDED, grid, 32, floats(32 * grid), out, 32 * grid, 1, options=options).traffic
+    kernel = traffic.kernel("k")
+    assert (kernel.blocks, kernel.counted_blocks) == (grid, counted)
+    assert traffic.total("requests", kind="store") == counted
+    assert traffic.estimated().total("requests", kind="store") == grid
+    late = tracer.run(STRIDED, grid, 32, floats(32 * grid), floats(32 * grid - 1), 32 * grid, 1, options=options)
+    assert [f.kind for f in late.findings] == ["out_of_bounds"]
+
+
+def test_the_first_and_the_last_block_are_sampled(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(float* out) {
+  if (blockIdx.x == 0) out[0] = 1.0f;  // first
+  if (blockIdx.x == 40) out[40] = 1.0f;  // last
+}"""
+    traffic = tracer.clean(text, 41, 1, floats(41), options=TraceOptions(max_blocks=4)).traffic
+    assert [t.line for t in traffic.lines] == [tracer.line("first"), tracer.line("last")]
+
+
+# ---- the tree
+
+CATALOG = Catalog()
+CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
+
+
+def smallest(variant: Variant, backend: CpuBackend, count: int) -> list[Case]:
+    """The smallest examples that some config of the variant runs, with the first such config."""
+    examples = sorted(CATALOG.operator(variant.operator).examples(), key=lambda p: (p.bytes(), p.flops()))
+    for config in variant.configs:
+        cases = [Case(variant, config, problem) for problem in examples]
+        runs = [c for c in cases if c.unmet() is None and backend.unsupported(c.request()) is None]
+        if runs:
+            return runs[:count]
+    return []
+
+
+def traced(case: Case, backend: CpuBackend) -> Traffic:
+    problem, launches = case.problem, case.launches(backend.sm_count)
+    tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]
+    buffers = {t.name: backend.allocate(t.name, t.shape, t.dtype) for t in tensors}
+    for name, array in problem.make_inputs(1).items():
+        buffers[name].write(array)
+    trace = backend.trace(case.request(), launches, buffers)
+    backend.free(buffers)
+    assert trace.findings == ()
+    assert trace.completed
+    assert all(line.line and line.requests <= line.upper_requests for line in trace.traffic.lines)
+    return trace.traffic
+
+
+@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
+def test_no_variant_has_a_finding(variant: Variant, cache: Path) -> None:  # noqa: F811
+    backend = CpuBackend(cache)
+    cases = smallest(variant, backend, 2)
+    if not cases:
+        pytest.skip("beyond the cpu backend")
+    for case in cases:
+        assert traced(case, backend).total("requests", space="global") > 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="the ziglang package is not installed")
+@pytest.mark.parametrize("name", CATALOG.operator_names())
+def test_compilers_agree_on_the_tree(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    for variant in (v for v in CUDA if v.operator == name):
+        monkeypatch.setenv("OPBENCH_CXX", "g++")
+        gcc = CpuBackend(cache)
+        cases = smallest(variant, gcc, 1)
+        expected = [traced(case, gcc) for case in cases]
+        monkeypatch.setenv("OPBENCH_CXX", compilers()[1].values[0])
+        zig = CpuBackend(cache)
+        assert [traced(case, zig) for case in cases] == expected, variant.id
+
+
+def test_blocks_of_three_dimensions_have_the_warps_of_a_gpu(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(float* out) {
+  out[threadIdx.x + 4 * (threadIdx.y + 4 * threadIdx.z)] = 1.0f;
+}"""
+    block: Dim3 = (4, 4, 3)
+    (store,) = tracer.clean(text, 1, block, floats(48)).traffic.lines
+    assert (store.requests, store.lanes, store.sectors) == (2, 48, 6)
