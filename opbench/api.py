@@ -51,7 +51,7 @@ def run(
     suite, roots, backend = expand(target, backend, cases, variants)
     suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s)
     folder = Path(out) if out else default_out(suite, backend)
-    options = RunOptions(backend, folder, resume, True, seed, roots, tuple(command))
+    options = RunOptions(backend, folder, resume, True, seed, roots, tuple(command), gpu=gpu)
     # Whatever is refused is refused before anything runs.
     earlier_run(suite, options)
     if report and backend == "cpu":

@@ -42,7 +42,10 @@ class Result:
     measurement: dict[str, Any] | None = None
     """Samples and their summary; see `opbench.timing.Measurement`."""
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Per kernel: registers, shared_bytes, local_bytes, occupancy, limiter, grid, block …"""
+    """Per kernel: registers, shared_bytes, local_bytes, occupancy, limiter, grid, block …; `source` says where a cpu
+    run has them from, `sass` is the machine code's mix."""
+    resources_missing: str = ""
+    """Why a cpu run has no `resources`: no NVRTC, or what it said against the source."""
     flops: int = 0
     compulsory_bytes: int = 0
     builds_on: str = ""

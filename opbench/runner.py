@@ -37,6 +37,8 @@ class RunOptions:
     command: tuple[str, ...] = ()
     keep: bool = True
     """Whether `out` outlives the call, so that it can be resumed."""
+    gpu: str = ""
+    """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class _State:
     unsupported: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     """Compiler errors by case."""
+    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of a GPU that is not here: "kernels" and why they are "missing", by case."""
     done: int = 0
 
     def announce(self, phase: str, case: str) -> None:
@@ -101,6 +105,7 @@ def run_suite(
         todo = [case for case in suite.cases if (case.name, _source_sha256(case)) not in done]
         state.done = len(suite.cases) - len(todo)
         _build(state, todo)
+        _compile_for_gpu(state, todo)
         for group in iterate_problems(todo):
             _run_problem(state, group)
         writer.write("end", {"finished": _now()})
@@ -202,6 +207,23 @@ def _build(state: _State, cases: Sequence[Case]) -> None:
         state.announce("build", "stopped early; the rest is compiled case by case")
 
 
+def _compile_for_gpu(state: _State, cases: Sequence[Case]) -> None:
+    """On `cpu`: what each case's kernels take of the named GPU; whatever goes wrong here is no fault of the run."""
+    if not cases or not state.options.gpu or state.options.backend != "cpu":
+        return
+
+    def progress(message: dict[str, Any]) -> None:
+        state.resources[cases[message["index"]].name] = message
+        state.announce("build", f"{len(state.resources)} of {len(cases)} for {state.options.gpu}")
+
+    request = {"do": "resources", "gpu": state.options.gpu, "cases": [pack(c) for c in cases]}
+    try:
+        state.worker.ask(request, BUILD_LIMIT_S, progress)
+    except OpbenchError as error:
+        for case in cases:
+            state.resources.setdefault(case.name, {"kernels": {}, "missing": f"not compiled for a GPU: {error}"})
+
+
 def _run_problem(state: _State, cases: Sequence[Case]) -> None:
     """Check every case of one problem, then measure the right ones together."""
     right: list[tuple[Case, dict[str, Any]]] = []
@@ -299,6 +321,7 @@ def _result(
     measurement: dict[str, Any] | None = None,
 ) -> Result:
     answer = answer or {}
+    compiled = state.resources.get(case.name, {"kernels": {}, "missing": ""})
     return Result(
         case=case.name,
         operator=case.variant.operator,
@@ -312,7 +335,8 @@ def _result(
         reason=reason,
         verdict=answer.get("verdict"),
         measurement=measurement,
-        resources=answer.get("resources", {}),
+        resources=answer.get("resources") or compiled["kernels"],
+        resources_missing=compiled["missing"],
         flops=case.problem.flops(),
         compulsory_bytes=case.problem.bytes(),
         builds_on=case.variant.builds_on,

@@ -42,7 +42,7 @@ FAMILIES = {
     "IMAD": "IMAD",
     "IADD": "IADD IADD3 VIADD IADD32I IADD64",
     "other integer": "ISETP LEA LOP LOP3 LOP32I SHF SHL SHR IMNMX IMNMX3 VIMNMX VIMNMX3 IABS ISCADD IDP BMSK POPC FLO "
-    "BREV PRMT SGXT VABSDIFF VABSDIFF4 ISETP64 SZEXT",
+    "BREV PRMT VIADDMNMX SGXT VABSDIFF VABSDIFF4 ISETP64 SZEXT",
     "move": "MOV SEL CS2R S2R S2UR R2UR R2P P2R PLOP3 R2B B2R MOV32I PSETP",
     "convert": "F2I I2F F2F F2FP I2FP I2I FRND F2IP I2IP",
     "MUFU": "MUFU",
@@ -78,9 +78,9 @@ class Instruction:
         return self.opcode.partition(".")[0]
 
     @property
-    def never(self) -> bool:
-        """Whether its predicate is constantly false: the compiler's spacing between dependent instructions."""
-        return self.predicate in ("@!PT", "@!UPT")
+    def idle(self) -> bool:
+        """Whether it does nothing: the compiler's spacing between instructions that depend on each other."""
+        return self.base == "NOP" or self.predicate in ("@!PT", "@!UPT")
 
     @property
     def kind(self) -> str:
@@ -138,14 +138,14 @@ class KernelCode:
     @property
     def mix(self) -> Mix:
         """What it consists of."""
-        real = [one for one in self.instructions if not one.never]
+        real = [one for one in self.instructions if not one.idle]
         return Mix(len(real), _count(one.kind for one in real), _count(one.access for one in real))
 
     def lines(self) -> dict[int, dict[str, int]]:
         """Per source line, the accesses that the compiler made of it: {14: {"LDG.128": 1}}."""
         found = {one.line for one in self.instructions if one.line and one.access}
         return {
-            line: _count(one.access for one in self.instructions if one.line == line and not one.never)
+            line: _count(one.access for one in self.instructions if one.line == line and not one.idle)
             for line in sorted(found)
         }
 

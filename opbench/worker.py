@@ -217,8 +217,6 @@ class Server:
     def _compile(self, item: tuple[BuildRequest, list[int]]) -> tuple[list[int], str]:
         try:
             self.backend.compile(item[0])
-        except EnvironmentFault:
-            raise
         except OpbenchError as error:
             return item[1], str(error)
         except OSError as error:
