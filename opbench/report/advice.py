@@ -19,7 +19,8 @@ def advice(
         *_launch(resources, sm_count),
         *_spills(row),
         *_traffic(row, counters),
-        *_stalls(counters),
+        # A kernel at its roof stalls on that roof: no advice.
+        *(_stalls(counters) if (row.roof_share or 0.0) < 0.9 else ()),
         *_occupancy(row),
         *_at_the_roof(row),
     ]
