@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from opbench import __version__
+from opbench import __version__, resources
 from opbench.case import Case
 from opbench.errors import EnvironmentFault, OpbenchError, UsageError
 from opbench.results import FILE, FORMAT, Result, Run, RunWriter, read_run
@@ -95,6 +95,8 @@ def run_suite(
     state = _State(suite, options, worker, writer, tell, ceilings)
     try:
         environment = _open(worker)
+        if options.backend == "cpu" and options.gpu:
+            environment["resources"] = resources.describe(options.gpu)
         if earlier is None:
             writer.write("run", _header(suite, options, environment))
         else:

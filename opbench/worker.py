@@ -217,6 +217,8 @@ class Server:
     def _compile(self, item: tuple[BuildRequest, list[int]]) -> tuple[list[int], str]:
         try:
             self.backend.compile(item[0])
+        except EnvironmentFault:
+            raise
         except OpbenchError as error:
             return item[1], str(error)
         except OSError as error:
@@ -231,7 +233,7 @@ class Server:
         cases = [unpack(self.catalog, packed) for packed in request["cases"]]
         for index, found in resources.resources_of(cases, request["gpu"]):
             send({"index": index, "kernels": found.kernels, "missing": found.missing})
-        return {"source": resources.describe(request["gpu"])}
+        return {}
 
     def check(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Check one case."""
