@@ -18,6 +18,7 @@ from opbench.backends.cpu.ptx import (
     LINE_MARKER,
     SYSTEM_HEADER,
     UnsupportedInstruction,
+    relax_initialisation,
     replace_noinline,
     replace_ptx,
     replace_unroll,
@@ -70,6 +71,8 @@ class Builder:
             raise CompileError(str(problem)) from None
         if self.toolchain.family == "gcc":
             text = replace_unroll(text, dict(request.macros))
+        elif self.build.traced:
+            text = relax_initialisation(text)
         final = self.folder / f"{request.source.stem}-{self.build.name}-{self._key(text)}.so"
         if not final.exists():
             self._compile(request, text, final)
