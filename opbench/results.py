@@ -2,6 +2,7 @@
 
 Format history of results.jsonl (the first line's "format"):
     1   first line {"type": "run"}; then {"type": "result"}, {"type": "ceilings"}, {"type": "counters"}, {"type": "end"}
+        and, since the cpu backend counts, {"type": "traffic"}
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Run:
     """Measured limits: dram_bytes_per_s, l2_bytes_per_s, fp32_flops_per_s, launch_floor_s, gpu, source, cases."""
     counters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Hardware counters by case, from `opbench profile`."""
+    traffic: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the cpu backend counted, by case; see `opbench.traffic.Traffic.from_json`."""
     finished: bool = False
     warnings: list[str] = field(default_factory=list)
 
@@ -203,6 +206,8 @@ def read_run(folder: Path) -> Run:
             run.ceilings = value
         elif kind == "counters":
             run.counters[str(value.get("case"))] = value
+        elif kind == "traffic":
+            run.traffic[str(value.get("case"))] = value
         elif kind == "end":
             run.finished = True
     if header is None:

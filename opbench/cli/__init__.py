@@ -19,6 +19,8 @@ COMMANDS = {
     "report": ("reporting", "Write report.html and the PNGs of a run again."),
     "ceiling": ("reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
     "profile": ("profiling", "Run Nsight Compute or Nsight Systems on one case."),
+    "explain": ("explaining", "Annotate a variant's source with what each line does to memory."),
+    "agreement": ("explaining", "Compare the traffic of a cpu run with the counters of a GPU run."),
     "doctor": ("reporting", "What this machine has, what is missing and the command that mends it."),
     "ladder": ("reporting", "Write variants/<operator>/README.md from committed runs."),
     "profile-target": ("profiling", ""),

@@ -1,0 +1,296 @@
+"""`opbench explain` and `opbench agreement`."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opbench import units
+from opbench.agreement import Agreement, Comparison, Summary
+from opbench.backends.base import Finding
+from opbench.case import Case
+from opbench.cli.running import stdout_console
+from opbench.diagnosis import Problem
+from opbench.errors import EXIT_WRONG
+from opbench.explain import AnnotatedFile, Explanation, Figure
+from opbench.traffic import PREDICTED, LineTraffic, Traffic
+
+WORST = 8
+"""Problems that the summary tells."""
+LEGEND = (
+    "Lanes, sectors (of how many would hold the bytes) and conflicts are per request, collisions are in all.",
+    "A pass is 128 bytes through the L1 cache, a wavefront of shared memory or a warp's wait at a barrier.",
+    "Requests are those of the source: the device compiler may merge some. ≈: predicted from some of the blocks.",
+)
+
+
+@click.command("explain")
+@click.argument("case", metavar="CASE")
+@click.option("--gpu", default="h200", show_default=True, help="Whose ceilings the predicted time uses.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the annotated source.")
+@click.option(
+    "--variants",
+    "roots",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A further folder laid out as variants/; repeatable.",
+)
+@click.option(
+    "--run",
+    "run_folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="A cpu run's folder that keeps the traffic, for opbench agreement.",
+)
+@click.option(
+    "--sm-count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Multiprocessors that grids are sized by [default: the cpu backend's].",
+)
+def explain_command(
+    case: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None, sm_count: int | None
+) -> None:
+    """Annotate the source of one CASE with what each line does to memory, counted on the cpu backend.
+
+    CASE is a printed name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'; small sizes show the same per request.
+    """
+    from opbench.api import case_named
+    from opbench.ceiling import committed
+    from opbench.explain import explain
+    from opbench.trace import trace_case
+
+    ceilings = committed(gpu)
+    found = case_named(case, roots)
+    traffic, findings = trace_case(found, sm_count=sm_count)
+    if run_folder is not None:
+        _keep(found, traffic, run_folder)
+    explanation = explain(found, traffic, findings, _sources(found, traffic), _siblings(found, roots), ceilings)
+    if as_json:
+        click.echo(json.dumps(explanation.to_json(), indent=1))
+    else:
+        print_explanation(explanation, stdout_console())
+    if findings or not traffic.complete:
+        click.get_current_context().exit(EXIT_WRONG)
+
+
+def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
+    """The variant's own file, then every other file that the traffic names and that can be read."""
+    texts = {}
+    for path in dict.fromkeys([str(case.variant.path), *(entry.file for entry in traffic.lines)]):
+        try:
+            texts[path] = Path(path).read_text(encoding="utf-8", errors="replace") if path else ""
+        except OSError:
+            continue
+    return {path: text for path, text in texts.items() if text}
+
+
+def _siblings(case: Case, roots: Sequence[Path]) -> list[Any]:
+    from opbench.catalog import Catalog
+
+    return Catalog([root.resolve() for root in roots]).variants(case.variant.operator)
+
+
+def _keep(case: Case, traffic: Traffic, folder: Path) -> None:
+    from opbench.results import RunWriter
+
+    writer = RunWriter(folder)
+    try:
+        writer.write("traffic", {"case": case.name, **traffic.to_json()})
+    finally:
+        writer.close()
+
+
+# Explanation on a terminal ----------------------------------------------------------------------------------------
+
+
+def print_explanation(explanation: Explanation, console: Any) -> None:
+    """The summary, worst first, then each source file with its figures in the gutter."""
+    from rich.text import Text
+
+    def line(text: str = "", style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    line(explanation.case, "bold")
+    line(explanation.title, "dim")
+    line()
+    for figure in explanation.figures:
+        line(f"  {figure.name:32} {_value(figure):>12}  {figure.source}")
+    if not explanation.complete:
+        line("\n  a launch was abandoned: the figures are those until then", "red")
+    line()
+    _print_summary(explanation, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000)
+    for file in explanation.files:
+        _print_file(explanation, file, line)
+    for entry in explanation.elsewhere:
+        place = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
+        line(f"  {place}  {'  '.join(filter(None, _cells(explanation, entry)))}")
+    for words in LEGEND:
+        line(words, "dim")
+
+
+def _value(figure: Figure) -> str:
+    if figure.unit == "s":
+        return units.time(figure.value)
+    if figure.unit:
+        return units.si(figure.value, figure.unit)
+    return f"{figure.value:,.0f}" if figure.value >= 10 or figure.value == int(figure.value) else f"{figure.value:.1f}"
+
+
+def _print_summary(explanation: Explanation, line: Any, width: int) -> None:
+    for finding in explanation.findings:
+        line(f"  ✗ {_finding_words(finding)}", "red")
+    for problem in explanation.problems[:WORST]:
+        line(f"  ! {_problem_head(explanation, problem)}", "yellow")
+        for words in (f"{problem.evidence} ({problem.source})", problem.advice):
+            line(textwrap.fill(words, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
+    if (more := len(explanation.problems) - WORST) > 0:
+        line(f"    and {more} lesser ones, beside their lines")
+    if not explanation.findings and not explanation.problems:
+        line("  nothing is wrong with any line's accesses", "green")
+    if explanation.next_rungs:
+        line(f"  next on the ladder: {', '.join(explanation.next_rungs)}")
+    line()
+
+
+def _finding_words(finding: Finding) -> str:
+    place = f"line {finding.line}: " if finding.line else ""
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    return f"{place}{finding.kind.replace('_', ' ')}: {finding.message}{times}"
+
+
+def _problem_head(explanation: Explanation, problem: Problem) -> str:
+    several = len({entry.kernel for entry in explanation.problems}) > 1
+    place = f"line {problem.line}" if problem.line else problem.kernel
+    place += f" in {problem.kernel}" if several and problem.line else ""
+    return f"{place}: {problem.kind}, {units.percent(problem.share)} of all passes"
+
+
+def _print_file(explanation: Explanation, file: AnnotatedFile, line: Any) -> None:
+    rows = [(entry, [_cells(explanation, access) for access in entry.accesses]) for entry in file.lines]
+    cells = [cells for _, found in rows for cells in found]
+    if not cells and file is not explanation.files[0]:
+        return
+    # A column that says nothing about any line is left out.
+    shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
+    widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown}
+    line(_short(file.path), "bold")
+    line(f"{'line':>5}   {_joined(COLUMNS, widths)} │", "dim")
+    blank = _joined([""] * len(COLUMNS), widths)
+    for entry, found in rows:
+        mark = "✗" if entry.findings else "!" if entry.problems else " "
+        style = "red" if entry.findings else "yellow" if entry.problems else "" if found else "dim"
+        first, *rest = [_joined(row, widths) for row in found] or [blank]
+        line(f"{entry.number:>5} {mark} {first} │ {entry.text}".rstrip(), style)
+        for other in rest:
+            line(f"{'':5}   {other} │", style)
+    line()
+
+
+def _short(path: str) -> str:
+    """A path from here, where it lies below."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path
+
+
+def _joined(cells: Sequence[str], widths: dict[int, int], left: int = 1) -> str:
+    """Cells in columns, the first `left` of them words."""
+    padded = [f"{cells[i]:<{width}}" if i < left else f"{cells[i]:>{width}}" for i, width in widths.items()]
+    return "  ".join(padded)
+
+
+COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions")
+
+
+def _cells(explanation: Explanation, entry: LineTraffic) -> list[str]:
+    """What `COLUMNS` name; what was predicted is marked "≈"."""
+    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
+    return [
+        f"{entry.space} {entry.kind} {entry.width} B",
+        f"{about}{entry.requests}",
+        f"{entry.lanes_per_request:.1f}",
+        sectors if entry.space == "global" else "",
+        f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
+        str(entry.collisions) if entry.kind == "atomic" else "",
+    ]
+
+
+# Agreement --------------------------------------------------------------------------------------------------------
+
+
+@click.command("agreement")
+@click.argument("cpu_run", metavar="CPU_RUN", type=click.Path(path_type=Path))
+@click.argument("gpu_run", metavar="GPU_RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Write agreement.html and agreement.png there."
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the tables.")
+def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: bool) -> None:
+    """Compare what the cpu backend counted in CPU_RUN with what the counters measured in GPU_RUN, case by case."""
+    from opbench.agreement import compare_runs
+    from opbench.results import read_run
+
+    found = compare_runs(read_run(cpu_run), read_run(gpu_run))
+    if out is not None:
+        from opbench.report.agreement import write_agreement
+
+        for path in write_agreement(found, out, "Predicted against measured traffic"):
+            click.echo(f"wrote {path}", err=True)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        print_agreement(found, stdout_console())
+
+
+def print_agreement(agreement: Agreement, console: Any) -> None:
+    """How many counts agree, which do not, and which cases could not be compared."""
+    from rich.text import Text
+
+    from opbench.agreement import quantity_summaries, worst
+
+    def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
+        widths = {i: max(len(row[i]) for row in [head, *rows]) for i in range(len(head))}
+        for number, row in enumerate([head, *rows]):
+            text = _joined(row, widths, left).rstrip()
+            console.print(Text(text, style="" if number else "dim"), soft_wrap=True)
+        console.print()
+
+    head = ("counts", "compared", "equal", "within 5 %", "outside", "in bounds", "cases", "all equal")
+    table(head, [_summary_cells(s) for s in (*quantity_summaries(agreement.comparisons), *agreement.summaries())])
+    off = worst(agreement.comparisons)
+    if off:
+        table(
+            ("not equal", "quantity", "predicted", "at most", "measured", "off by", ""),
+            [_comparison_cells(c) for c in off],
+            left=2,
+        )
+    held = sorted({c.case for c in agreement.comparisons if c.held_out})
+    console.print(Text(f"held out, by a hash of the name ({len(held)} cases):"))
+    for case in held:
+        console.print(Text(f"  {case}"), soft_wrap=True)
+    for case, reason in agreement.left_out.items():
+        console.print(Text(f"not compared: {case}: {reason}", style="yellow"), soft_wrap=True)
+
+
+def _summary_cells(s: Summary) -> list[str]:
+    def share(count: int, total: int) -> str:
+        return f"{count} ({units.percent(count / total)})" if total else "–"
+
+    outside = s.total - s.equal - s.near
+    counts = [share(s.equal, s.total), share(s.equal + s.near, s.total), str(outside), share(s.bounded, s.total)]
+    return [s.name, str(s.total), *counts, str(s.cases), share(s.cases_equal, s.cases)]
+
+
+def _comparison_cells(c: Comparison) -> list[str]:
+    upper = "–" if c.upper is None else str(c.upper)
+    note = ", ".join(words for words, true in (("in bounds", c.bounded), ("held out", c.held_out)) if true)
+    return [c.case, c.quantity, str(c.predicted), upper, f"{c.measured:.0f}", units.percent(c.error), note]

@@ -1,0 +1,168 @@
+"""Agreement of fabricated runs whose differences are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli
+
+from opbench.agreement import QUANTITIES, Comparison, compare_case, compare_runs, held_out, summarise, worst
+from opbench.errors import UsageError
+from opbench.profile.metrics import COUNTS
+from opbench.report.agreement import write_agreement
+from opbench.results import RunWriter, read_run
+from opbench.traffic import KernelTraffic, LineTraffic, Traffic
+
+LOAD = LineTraffic("k", "k.cu", 3, "global", "load", 4, 100, 3200, 400, 400, upper_requests=150, upper_sectors=500)
+SHARED = LineTraffic("k", "k.cu", 4, "shared", "load", 4, 100, 3200, 0, 0, 3200, 100, upper_requests=100)
+ATOMIC = LineTraffic("k", "k.cu", 5, "global", "atomic", 4, 7, 7, 7, 7)
+TRAFFIC = Traffic((LOAD, SHARED, ATOMIC), (KernelTraffic("k", 1, 8, 8, 256, 8),))
+EQUAL: dict[str, Any] = {
+    "global_load_requests": 100.0,
+    "global_load_sectors": 400.0,
+    "global_store_requests": 0.0,
+    "global_store_sectors": 0.0,
+    "shared_load_wavefronts": 3200.0,
+    "bank_conflicts_load": 3100.0,
+    "kernels": [{"kernel": "k", "grid": "(8, 1, 1)", "block": "(256, 1, 1)"}],
+}
+
+
+def test_the_counters_are_those_that_the_profiler_collects() -> None:
+    assert {quantity.counter for quantity in QUANTITIES} <= set(COUNTS)
+
+
+def verdicts(counters: Mapping[str, Any], traffic: Traffic = TRAFFIC) -> dict[str, str]:
+    """By quantity."""
+    return {c.quantity: c.verdict for c in compare_case("op/v(n=1)", traffic, {**EQUAL, **counters})}
+
+
+def test_equal_counts_are_equal_and_what_a_case_has_not_proves_nothing() -> None:
+    assert verdicts({}) == dict.fromkeys(
+        ("global_load_requests", "global_load_sectors", "shared_load_wavefronts", "bank_conflicts_load"), "equal"
+    )
+
+
+def test_atomics_are_counted_apart_by_the_hardware() -> None:
+    (requests, *_) = compare_case("op/v(n=1)", TRAFFIC, EQUAL)
+    assert requests.predicted == 100
+
+
+def test_near_and_outside() -> None:
+    assert verdicts({"global_load_requests": 104.0})["global_load_requests"] == "within 5 %"
+    assert verdicts({"global_load_requests": 110.0})["global_load_requests"] == "outside"
+    assert verdicts({"global_store_requests": 3.0})["global_store_requests"] == "outside"
+    assert verdicts({"bank_conflicts_load": 0.0})["bank_conflicts_load"] == "outside"
+
+
+def test_a_counter_that_is_missing_is_not_compared() -> None:
+    assert "global_load_sectors" not in verdicts({"global_load_sectors": None})
+
+
+@pytest.mark.parametrize(("measured", "bounded"), [(99, False), (100, True), (150, True), (151, False)])
+def test_the_bounds(measured: float, bounded: bool) -> None:
+    found = compare_case("op/v(n=1)", TRAFFIC, {**EQUAL, "global_load_requests": measured})
+    assert found[0].bounded is bounded
+
+
+def test_sampled_kernels_are_scaled() -> None:
+    sampled = Traffic((LOAD,), (KernelTraffic("k", 1, 8, 4, 256, 8),))
+    assert verdicts({"global_load_requests": 200.0}, sampled)["global_load_requests"] == "equal"
+
+
+def test_a_third_is_held_out_by_name_alone() -> None:
+    names = [f"op/v(n={n})" for n in range(3000)]
+    share = sum(map(held_out, names)) / len(names)
+    assert 0.3 < share < 0.37
+    assert [n for n in names[:12] if held_out(n)] == ["op/v(n=0)", "op/v(n=2)", "op/v(n=4)"]
+
+
+def test_summaries_count_cases_whole() -> None:
+    def one(case: str, measured: float) -> Comparison:
+        return Comparison(case, "global_load_requests", "global", 100, 150, measured, False)
+
+    found = summarise("all", [one("a", 100), one("a", 104), one("b", 100), one("c", 151)])
+    assert (found.total, found.equal, found.near, found.bounded) == (4, 2, 1, 3)
+    assert (found.cases, found.cases_equal) == (3, 1)
+    assert [c.measured for c in worst([one("a", 100), one("a", 104), one("c", 151)])] == [151, 104]
+
+
+def run_with(folder: Path, kind: str, lines: Mapping[str, Mapping[str, Any]]) -> Path:
+    """A run's folder that holds such lines."""
+    writer = RunWriter(folder)
+    writer.write("run", {"format": 1})
+    for case, value in lines.items():
+        writer.write(kind, {"case": case, **value})
+    writer.close()
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """Two runs: four cases that pair, one launched differently, one on either side alone, one abandoned."""
+    cases = [f"op/v(n={n})" for n in range(4)]
+    abandoned = Traffic(TRAFFIC.lines, TRAFFIC.kernels, complete=False)
+    cpu = {name: TRAFFIC.to_json() for name in [*cases, "op/grid(n=1)", "op/cpu(n=1)"]}
+    cpu["op/dead(n=1)"] = abandoned.to_json()
+    other_grid = {**EQUAL, "kernels": [{"kernel": "k", "grid": "(132, 1, 1)"}]}
+    gpu = dict.fromkeys([*cases, "op/gpu(n=1)", "op/dead(n=1)"], EQUAL) | {"op/grid(n=1)": other_grid}
+    gpu[cases[2]] = {**EQUAL, "global_load_sectors": 390.0}
+    gpu[cases[3]] = {**EQUAL, "shared_load_wavefronts": 800.0}
+    return run_with(tmp_path / "cpu", "traffic", cpu), run_with(tmp_path / "gpu", "counters", gpu)
+
+
+def test_two_runs(runs: tuple[Path, Path]) -> None:
+    found = compare_runs(read_run(runs[0]), read_run(runs[1]))
+    assert len(found.comparisons) == 16
+    assert found.left_out == {
+        "op/grid(n=1)": "launched differently: 8 blocks on the cpu, 132 on the GPU (a grid sized by multiprocessors)",
+        "op/cpu(n=1)": "no counters in the GPU run",
+        "op/dead(n=1)": "a launch was abandoned on the cpu",
+        "op/gpu(n=1)": "no traffic in the cpu run",
+    }
+    by_name = {s.name: s for s in found.summaries()}
+    assert list(by_name) == ["global, seen", "global, held out", "shared, seen", "shared, held out"]
+    seen, held = by_name["global, seen"], by_name["global, held out"]
+    assert (seen.total, seen.equal, seen.cases, seen.cases_equal) == (4, 4, 2, 2)
+    assert (held.total, held.equal, held.near, held.cases_equal) == (4, 3, 1, 1)
+    assert (by_name["shared, seen"].equal, by_name["shared, seen"].total) == (3, 4)
+
+
+def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, runs: tuple[Path, Path]) -> None:
+    cpu, gpu = (read_run(folder) for folder in runs)
+    with pytest.raises(UsageError, match="holds no traffic; collect it with: opbench explain"):
+        compare_runs(gpu, gpu)
+    with pytest.raises(UsageError, match="holds no hardware counters"):
+        compare_runs(cpu, cpu)
+    other = read_run(run_with(tmp_path / "other", "counters", {"op/w(n=1)": EQUAL}))
+    with pytest.raises(UsageError, match="share no case"):
+        compare_runs(cpu, other)
+
+
+def test_the_page_holds_all_and_needs_nothing_else(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    found = compare_runs(read_run(runs[0]), read_run(runs[1]))
+    page, picture = write_agreement(found, tmp_path / "out", "Predicted & measured")
+    text = page.read_text()
+    assert "Predicted &amp; measured" in text and "launched differently" in text
+    assert "http://" not in text and "https://" not in text and "<svg" in text
+    assert text.count('class="point"') == len(found.comparisons)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [p.read_bytes() for p in write_agreement(found, tmp_path / "again", "Predicted & measured")] == [
+        page.read_bytes(),
+        picture.read_bytes(),
+    ]
+
+
+def test_the_command(cli: Cli, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    done = cli("agreement", *runs, "--out", tmp_path / "page")
+    assert done.returncode == 0, done.stderr
+    assert "global, held out" in done.stdout and "held out, by a hash of the name (2 cases):" in done.stdout
+    assert "op/v(n=2)  global_load_sectors" in done.stdout and "2.6 %" in done.stdout
+    assert (tmp_path / "page" / "agreement.html").exists()
+    value = json.loads(cli("agreement", *runs, "--json").stdout)
+    assert len(value["comparisons"]) == 16
+    assert cli("agreement", runs[0], tmp_path / "nowhere").returncode == 2
