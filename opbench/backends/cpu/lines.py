@@ -12,13 +12,26 @@ from opbench.backends.cpu.toolchain import INCLUDE
 
 Place = tuple[str, int]
 NOWHERE: Place = ("", 0)
+STEPS_BACK = (8, 16, 32, 64, 128)
+"""An instruction that stands for several lines has none; the one before it in the code tells as much."""
 ADDRESS = re.compile(r"^0x[0-9a-f]+$")
 FRAME = re.compile(r"(?:^|.* at )(/.*?):(\d+)(?: |$)")
 
 
 def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, Place]:
     """For each address the innermost line outside of the shim; ("", 0) where nothing is known."""
-    wanted = sorted(set(addresses))
+    known = _ask(module, set(addresses))
+    for back in STEPS_BACK:
+        lost = [address for address, place in known.items() if place == NOWHERE]
+        if not lost:
+            break
+        nearby = _ask(module, {address - back for address in lost})
+        known |= {address: nearby[address - back] for address in lost}
+    return known
+
+
+def _ask(module: Path, addresses: set[int]) -> dict[int, Place]:
+    wanted = sorted(addresses)
     known = dict.fromkeys(wanted, NOWHERE)
     tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
     if tool is None or not wanted:

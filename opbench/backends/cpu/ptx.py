@@ -1,4 +1,4 @@
-"""The text pass between preprocessor and compiler: `#pragma unroll`, `__noinline__`, inline PTX, and what clang minds."""
+"""The text pass between preprocessor and compiler: `#pragma unroll`, `__noinline__`, initialisers, inline PTX."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def replace_unroll(text: str, macros: Mapping[str, str]) -> str:
 
 
 def relax_initialisation(text: str) -> str:
-    """Demand constant initialisation of `extern` arrays only: the vectors of clang's traced builds have none in its eyes.
+    """Demand constant initialisation of `extern` arrays only, where it spares a wrapper at each use.
 
-    They do without a wrapper all the same where the definition is in sight.
+    The vectors of clang's traced builds copy themselves, hence have no constant initialiser in its eyes.
     """
     return CONSTANT_INITIALISATION.sub(lambda match: match.group() if match.group(1) else "", text)
 

@@ -60,6 +60,9 @@ TRACED = Build(
         "-fno-reorder-blocks",
         "-fno-reorder-blocks-and-partition",
         "-fno-crossjumping",
+        # A copy of a path is another position: lanes that go through different copies never meet there.
+        "-fno-thread-jumps",
+        "-fno-tree-ch",
     ),
     clang=(
         "-O1",
