@@ -244,6 +244,8 @@ def _run_problem(state: _State, cases: Sequence[Case]) -> None:
         except OpbenchError as error:
             state.record(_result(state, case, "failed", str(error)))
             continue
+        if answer.get("traffic"):
+            state.writer.write("traffic", {"case": case.name, **answer["traffic"]})
         if not answer["right"]:
             state.record(_result(state, case, "wrong", answer["reason"], answer))
         elif state.options.measure and state.options.backend == "cuda":

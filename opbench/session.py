@@ -21,6 +21,8 @@ from opbench.timing import Measurement, TimingOptions, measure
 from opbench.verdict import Comparison, Verdict
 
 SEED = 20260
+TRACED_WORK = 1e7
+"""FLOPs and elements moved; tracing looks at some 30 million accesses a second."""
 INTEGER_RUN_FLOPS = 4e9
 INTEGER_RUN_BYTES = 1 << 28
 """Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
@@ -110,17 +112,36 @@ class Session:
 
     # Check --------------------------------------------------------------------------------------------------------
 
-    def check(self, case: Case) -> tuple[Verdict, dict[str, dict[str, Any]]]:
-        """Run the case on normals, then on small integers; return the verdict and the kernels' resources."""
+    def check(self, case: Case) -> Checked:
+        """Trace the case where that is possible, run it on normals, then on small integers.
+
+        A case with findings is judged by them alone: run at full speed it might do anything.
+        """
         prepared = self.prepare(case.problem)
         bound = self._bind(case, prepared)
         try:
-            verdict = self._run_checked(case, prepared, bound, "normal")
+            trace = self._trace(case, prepared, bound) if self.traced(case) else None
+            if trace and trace.findings:
+                verdict = Verdict(False, judge.finding_sentence(trace.findings[0]), findings=trace.findings)
+                self.release()
+            else:
+                verdict = self._run_checked(case, prepared, bound, "normal")
             if verdict.right:
                 verdict = self._check_integers(case, prepared, bound, verdict)
-            return replace(verdict, launches=tuple(_launch_json(step) for step in bound.launches)), bound.resources
+            verdict = replace(verdict, launches=tuple(_launch_json(step) for step in bound.launches))
+            return Checked(verdict, bound.resources, trace.traffic.to_json() if trace else None)
         finally:
             self.backend.free(bound.workspace)
+
+    def traced(self, case: Case) -> bool:
+        """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""
+        work = case.problem.flops() + case.problem.bytes() / 4
+        return hasattr(self.backend, "trace") and not case.variant.is_library and work <= TRACED_WORK
+
+    def _trace(self, case: Case, prepared: Prepared, bound: _Bound) -> Any:
+        self._fill(case, prepared, bound, "normal")
+        buffers = {**prepared.buffers, **bound.workspace}
+        return self.backend.trace(case.request(), bound.launches, buffers)  # type: ignore[attr-defined]
 
     def _check_integers(self, case: Case, prepared: Prepared, bound: _Bound, verdict: Verdict) -> Verdict:
         problem = case.problem
@@ -150,16 +171,9 @@ class Session:
         return limits
 
     def _run_checked(self, case: Case, prepared: Prepared, bound: _Bound, kind: str) -> Verdict:
-        expected = prepared.expect(kind, case.variant.precision)
-        inputs, outputs = case.problem.input_tensors(), case.problem.output_tensors()
-        if prepared.loaded != kind:
-            for tensor in inputs:
-                prepared.buffers[tensor.name].write(expected.inputs[tensor.name])
-            prepared.loaded = kind
+        expected = self._fill(case, prepared, bound, kind)
+        outputs = case.problem.output_tensors()
         everything = {**prepared.buffers, **bound.workspace}
-        for name, buffer in everything.items():
-            if name not in expected.inputs:
-                buffer.poison()
         bound.launch()
         findings = tuple(self.backend.synchronize())
         damage = self._memory_damage(everything) or self._changed_inputs(prepared, expected)
@@ -167,6 +181,18 @@ class Session:
             self.release()
         comparisons = [] if damage else [self._compare(prepared.buffers[t.name], t, expected, kind) for t in outputs]
         return _verdict(expected.tolerance, comparisons, findings, damage)
+
+    def _fill(self, case: Case, prepared: Prepared, bound: _Bound, kind: str) -> Expected:
+        """Inputs of a kind of run in their buffers, poison in all others."""
+        expected = prepared.expect(kind, case.variant.precision)
+        if prepared.loaded != kind:
+            for name, array in expected.inputs.items():
+                prepared.buffers[name].write(array)
+            prepared.loaded = kind
+        for name, buffer in {**prepared.buffers, **bound.workspace}.items():
+            if name not in expected.inputs:
+                buffer.poison()
+        return expected
 
     def _memory_damage(self, buffers: Mapping[str, Buffer]) -> str:
         for name, buffer in buffers.items():
@@ -231,6 +257,16 @@ class Session:
         finally:
             for b in bound.values():
                 self.backend.free(b.workspace)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the check of one case found."""
+
+    verdict: Verdict
+    resources: dict[str, dict[str, Any]]
+    traffic: dict[str, Any] | None
+    """What was counted, as JSON; None where nothing was."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ messages and one final one. Kernels' own output goes to the worker's log, whose 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -199,6 +200,7 @@ class Server:
     def build(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Compile every module of some cases in parallel; each error belongs to its own cases."""
         wanted: dict[BuildRequest, list[int]] = {}
+        traced: set[BuildRequest] = set()
         for index, packed in enumerate(request["cases"]):
             case = unpack(self.catalog, packed)
             try:
@@ -207,12 +209,21 @@ class Server:
                     send({"index": index, "unsupported": reason})
                 elif not case.variant.is_library:
                     wanted.setdefault(case.request(), []).append(index)
+                    if self.session.traced(case):
+                        traced.add(case.request())
             except UsageError as refused:
                 send({"indices": [index], "compile_error": str(refused)})
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for indices, error in pool.map(self._compile, wanted.items()):
                 send({"indices": indices, "compile_error": error})
+            for _ in pool.map(self._compile_traced, traced):
+                send({"indices": [], "compile_error": ""})
         return {}
+
+    def _compile_traced(self, request: BuildRequest) -> None:
+        """Fill the cache; what does not compile has been told of already, or is told by the check."""
+        with contextlib.suppress(OpbenchError):
+            self.backend.compile(request, traced=True)  # type: ignore[call-arg]
 
     def _compile(self, item: tuple[BuildRequest, list[int]]) -> tuple[list[int], str]:
         try:
@@ -243,8 +254,15 @@ class Server:
         except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
             raise LaunchError(str(error)) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):
-            verdict, resources = self.session.check(case)
-        return {"verdict": verdict.to_json(), "right": verdict.right, "reason": verdict.reason, "resources": resources}
+            found = self.session.check(case)
+        verdict = found.verdict
+        return {
+            "verdict": verdict.to_json(),
+            "right": verdict.right,
+            "reason": verdict.reason,
+            "resources": found.resources,
+            "traffic": found.traffic,
+        }
 
     def measure(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Measure right cases of one problem, interleaved."""

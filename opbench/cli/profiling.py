@@ -93,7 +93,7 @@ def profile_target_command(case: str, roots: tuple[Path, ...]) -> None:
     reason = session.unsupported(found)
     if reason:
         raise UsageError(f"{found.name}: unsupported: {reason}")
-    verdict, _ = session.check(found)
+    verdict = session.check(found).verdict
     if not verdict.right:
         raise OpbenchError(f"{found.name}: wrong: {verdict.reason}")
     launch = session.bind(found)

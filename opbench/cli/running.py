@@ -178,8 +178,7 @@ def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
         counts = tally.setdefault(variant, {})
         counts[r.status] = counts.get(r.status, 0) + 1
         if r.status in ("wrong", "failed", "invalid"):
-            # A compiler's words are the same for every problem; a wrong element differs.
-            failures.setdefault((variant, r.reason if r.status == "failed" else r.case), []).append(r)
+            failures.setdefault((variant, _cause(r)), []).append(r)
     width = max((len(name) for name in tally), default=0)
     for name, counts in tally.items():
         click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()))
@@ -189,6 +188,14 @@ def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
         target = targets[0] if len(targets) == 1 and targets[0].endswith((".cu", ".py")) else variant
         rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case '{first.case}'"
         click.echo(f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: {rerun}")
+
+
+def _cause(result: Any) -> str:
+    """What failures have in common: a finding's line, a compiler's words; a wrong element is its case's own."""
+    findings = (result.verdict or {}).get("findings")
+    if findings:
+        return "{kind} {file}:{line}".format(**{"file": "", "line": 0, **findings[0]})
+    return str(result.reason if result.status == "failed" else result.case)
 
 
 def print_table(table: Any) -> None:
