@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli
+from common import Cli
 
 from opbench.agreement import QUANTITIES, Comparison, compare_case, compare_runs, held_out, summarise, worst
 from opbench.errors import UsageError

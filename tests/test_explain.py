@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from common import Cli
 from rich.console import Console
 
 from opbench.api import case_named
