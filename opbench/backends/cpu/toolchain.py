@@ -63,6 +63,8 @@ TRACED = Build(
         # A copy of a path is another position: lanes that go through different copies never meet there.
         "-fno-thread-jumps",
         "-fno-tree-ch",
+        # A store moved to where paths join would carry one path's line.
+        "-fno-tree-sink",
     ),
     clang=(
         "-O1",
