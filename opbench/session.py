@@ -69,8 +69,10 @@ class Prepared:
 class Session:
     """Runs cases on one backend, one problem at a time."""
 
-    def __init__(self, backend: Backend, seed: int = SEED) -> None:
+    def __init__(self, backend: Backend, seed: int = SEED, sm_count: int | None = None) -> None:
         self.backend = backend
+        self.sm_count = sm_count or backend.sm_count
+        """Multiprocessors that grids are sized by: the device's, or those of a GPU that the cpu backend stands in for."""
         self.seed = seed
         self._prepared: Prepared | None = None
 
@@ -157,12 +159,12 @@ class Session:
         return replace(verdict, integers="exact") if integers.right else integers
 
     def _bind(self, case: Case, prepared: Prepared) -> _Bound:
-        workspace = {t.name: self._allocate(t) for t in case.workspace(self.backend.sm_count)}
+        workspace = {t.name: self._allocate(t) for t in case.workspace(self.sm_count)}
         buffers = {**prepared.buffers, **workspace}
         if case.variant.is_library:
             return _Bound(bind_library(self.backend, case, buffers), [], workspace, {})
         program = self.backend.load(case.request())
-        launches = case.launches(self.backend.sm_count)
+        launches = case.launches(self.sm_count)
         launch = program.bind(launches, buffers)
         return _Bound(launch, launches, workspace, launch_resources(program.resources, launches, self._limits()))
 

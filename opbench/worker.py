@@ -61,8 +61,8 @@ class WorkerLost(OpbenchError):
 class Worker:
     """A handle to one worker process, started at need and again after a loss."""
 
-    def __init__(self, backend: str, roots: Sequence[Path], log: Path, seed: int) -> None:
-        self.backend, self.roots, self.log, self.seed = backend, list(roots), log, seed
+    def __init__(self, backend: str, roots: Sequence[Path], log: Path, seed: int, sm_count: int | None = None) -> None:
+        self.backend, self.roots, self.log, self.seed, self.sm_count = backend, list(roots), log, seed, sm_count
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self.environment: Message = {}
@@ -80,7 +80,13 @@ class Worker:
                 )
             theirs.close()
             self._pipe = ours
-            request = {"do": "open", "backend": self.backend, "roots": [str(r) for r in self.roots], "seed": self.seed}
+            request = {
+                "do": "open",
+                "backend": self.backend,
+                "roots": [str(r) for r in self.roots],
+                "seed": self.seed,
+                "sm_count": self.sm_count,
+            }
             self.environment = self._ask(request, OPEN_LIMIT_S)
         return self.environment
 
@@ -166,7 +172,7 @@ def main() -> None:
         try:
             if request["do"] == "open":
                 server = Server(request)
-                answer = {"environment": server.backend.environment(), "sm_count": server.backend.sm_count}
+                answer: Message = {"environment": {**server.backend.environment(), "sm_count": server.session.sm_count}}
             else:
                 assert server is not None
                 answer = getattr(server, request["do"])(request, pipe.send)
@@ -195,7 +201,7 @@ class Server:
     def __init__(self, request: Message) -> None:
         self.catalog = Catalog([Path(r) for r in request["roots"]])
         self.backend = open_backend(request["backend"])
-        self.session = sessions.Session(self.backend, request["seed"])
+        self.session = sessions.Session(self.backend, request["seed"], request["sm_count"])
 
     def build(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Compile every module of some cases in parallel; each error belongs to its own cases."""
