@@ -105,7 +105,7 @@ static void check_shared_canary(Worker* worker) {
   }
 }
 
-static void run_block(Worker* worker, uint64_t step, uint64_t index) {
+static void run_block(Worker* worker, uint64_t index) {
   const Launch* launch = worker->launch;
   uint64_t row = index / launch->grid.x;
   opb_current.block = {(uint32_t)(index % launch->grid.x), (uint32_t)(row % launch->grid.y),
@@ -115,7 +115,7 @@ static void run_block(Worker* worker, uint64_t step, uint64_t index) {
   worker->reduction[OPB_BARRIER_COUNT] = 0;
   worker->reduction[OPB_BARRIER_AND] = 1;
   worker->reduction[OPB_BARRIER_OR] = 0;
-  if (worker->trace) trace_block_start(worker, step, index);
+  if (worker->trace) trace_block_start(worker, index);
   context_make(&worker->first_context, worker->stacks, kStackBytes, direct_entry);
   context_switch(&worker->main_context, &worker->first_context);
   if (worker->trace) {
@@ -138,7 +138,7 @@ void run_blocks(Worker* worker, Launch* launch) {
     if (first >= launch->block_count) return;
     for (uint64_t step = first; step < first + chunk && step < launch->block_count; ++step) {
       if (__atomic_load_n(&launch->aborted, __ATOMIC_RELAXED)) return;
-      run_block(worker, step, (step * launch->order_multiplier + launch->order_offset) % launch->block_count);
+      run_block(worker, (step * launch->order_multiplier + launch->order_offset) % launch->block_count);
       if (worker->aborted) __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
     }
   }

@@ -1,4 +1,4 @@
-// The functions that -fsanitize=thread and -fsanitize-coverage=trace-pc make a traced module call, and the trace's life.
+// The functions that -fsanitize=thread and -fsanitize-coverage=trace-pc make a traced module call; a trace's life.
 //
 // They are ours, not libtsan's: what each access means is decided by where its address lies.
 #pragma once
@@ -88,7 +88,7 @@ static void next_interval(Worker* worker, Trace* trace) {
   }
 }
 
-void trace_block_start(Worker* worker, uint64_t, uint64_t index) {
+void trace_block_start(Worker* worker, uint64_t index) {
   Trace* trace = worker->trace;
   ++trace->block;
   trace->fences = 0;
@@ -115,7 +115,7 @@ void trace_barrier(Worker* worker) {
   next_interval(worker, trace);
 }
 
-void trace_warp_operation(Worker* worker, Site) {
+void trace_warp_operation(Worker* worker) {
   Trace* trace = worker->trace;
   if (trace->counting) log_event(worker, trace, kEventMeet);
 }
@@ -186,7 +186,7 @@ OPB_API void opb_trace_arrays(Trace* trace, const SharedArray* arrays, unsigned 
   trace->array_count = count;
 }
 
-// Moves the counts since the last call out; `out` has room for OPB's number of slots.
+// Moves the counts since the last call out; `out` has room for kCountSlots of them.
 OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
   unsigned found = 0;
   for (const Count& count : trace->counts) {
@@ -223,25 +223,24 @@ OPB_API void opb_trace_close(Trace* trace) {
 
 // ---- for the compiler
 
-#define OPB_ACCESSES(BYTES)                                                                                           \
-  OPB_API void __tsan_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); }                    \
-  OPB_API void __tsan_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE); }                  \
-  OPB_API void __tsan_unaligned_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, false); }          \
-  OPB_API void __tsan_unaligned_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, false); }        \
-  OPB_API void __tsan_volatile_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE); }           \
-  OPB_API void __tsan_volatile_write##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE); }         \
-  OPB_API void __tsan_unaligned_volatile_read##BYTES(void* p) { record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, false); } \
-  OPB_API void __tsan_unaligned_volatile_write##BYTES(void* p) {                                                      \
-    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, false);                                                              \
-  }                                                                                                                   \
-  OPB_API void __tsan_read_write##BYTES(void* p) {                                                                    \
-    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE);                                                               \
-    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE);                                                              \
-  }                                                                                                                   \
-  OPB_API void __tsan_unaligned_read_write##BYTES(void* p) {                                                          \
-    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, false);                                                               \
-    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, false);                                                              \
+#define OPB_ACCESS(NAME, BYTES, KIND, ALIGNED) \
+  OPB_API void __tsan_##NAME##BYTES(void* p) { record_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
+#define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                  \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                    \
+    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
+    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
   }
+#define OPB_ACCESSES(BYTES)                                               \
+  OPB_ACCESS(read, BYTES, OPB_ACCESS_LOAD, true)                          \
+  OPB_ACCESS(write, BYTES, OPB_ACCESS_STORE, true)                        \
+  OPB_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)                 \
+  OPB_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)               \
+  OPB_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)               \
+  OPB_ACCESS(unaligned_write, BYTES, OPB_ACCESS_STORE, false)             \
+  OPB_ACCESS(unaligned_volatile_read, BYTES, OPB_ACCESS_LOAD, false)      \
+  OPB_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false)    \
+  OPB_LOAD_AND_STORE(read_write, BYTES, true)                             \
+  OPB_LOAD_AND_STORE(unaligned_read_write, BYTES, false)
 OPB_ACCESSES(1)
 OPB_ACCESSES(2)
 OPB_ACCESSES(4)

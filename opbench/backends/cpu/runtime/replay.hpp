@@ -158,7 +158,9 @@ static void replay_together(Replay* replay, uint32_t lanes, uint32_t events) {
     if (is_access(control[step])) {
       replay_access(replay, control[step], lanes, accesses++);
     } else if (kind == kEventEnter || kind == kEventExit) {
-      for (uint32_t rest = lanes; rest; rest &= rest - 1) follow_call(&replay->calls[__builtin_ctz(rest)], control[step]);
+      for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+        follow_call(&replay->calls[__builtin_ctz(rest)], control[step]);
+      }
     } else if (kind == kEventMeet) {
       meet(replay->log);
     }

@@ -22,8 +22,8 @@ constexpr uint32_t kEventBits = 3;
 constexpr uint32_t kLastSite = (1u << (32 - kEventBits)) - 1;
 static inline uint32_t event_kind(uint32_t control) { return control & ((1u << kEventBits) - 1); }
 
-// The last accesses of one location of global memory, by number of block. Blocks are numbered in the order in which they
-// run, from 1 on and through all launches of a trace, so that whatever an earlier launch did is a smaller number.
+// The last accesses of one location of global memory, by number of block. Blocks are numbered as they run, from 1 on and
+// through all launches of a trace, so that whatever an earlier launch did is a smaller number.
 struct GlobalCell {
   uint32_t writer, write_site;
   uint32_t reader, read_site;  // the first reader of this launch
@@ -206,7 +206,9 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
 static bool add_region(Trace* trace, uintptr_t start, uintptr_t end, Space space, GlobalMemory* memory) {
   if (end <= start) return false;
   uint32_t place = trace->region_count++;
-  for (; place > 0 && trace->regions[place - 1].start > start; --place) trace->regions[place] = trace->regions[place - 1];
+  for (; place > 0 && trace->regions[place - 1].start > start; --place) {
+    trace->regions[place] = trace->regions[place - 1];
+  }
   trace->regions[place] = {start, end, space, memory};
   return true;
 }

@@ -133,7 +133,7 @@ static inline uint64_t warp_operation(Worker* worker, uint32_t mask, uint32_t ki
   }
   worker->lanes[self] = Lane{mask, kind, source_lane, value, 0, site};
   worker->waiting_site[self] = site;
-  if (worker->trace) trace_warp_operation(worker, site);
+  if (worker->trace) trace_warp_operation(worker);
   worker->at_warp[warp] |= bit;
   if (kind == OPB_WARP_ACTIVE) {
     worker->at_active[warp] |= bit;

@@ -112,10 +112,10 @@ void use_signal_stack();
 
 // What a traced launch wants to know of the scheduler's doings; trace.hpp has the bodies.
 void trace_launch(Worker* worker);
-void trace_block_start(Worker* worker, uint64_t step, uint64_t index);
+void trace_block_start(Worker* worker, uint64_t index);
 void trace_block_end(Worker* worker);
 void trace_barrier(Worker* worker);
-void trace_warp_operation(Worker* worker, Site site);
+void trace_warp_operation(Worker* worker);
 void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group);
 // Called when a lane of the warp has stopped: replays the warp's logs once none of its lanes can run on.
 void trace_lane_stopped(Worker* worker, uint32_t warp);
