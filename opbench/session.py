@@ -72,7 +72,7 @@ class Session:
     def __init__(self, backend: Backend, seed: int = SEED, sm_count: int | None = None) -> None:
         self.backend = backend
         self.sm_count = sm_count or backend.sm_count
-        """Multiprocessors that grids are sized by: the device's, or those of a GPU that the cpu backend stands in for."""
+        """Multiprocessors that grids are sized by: the device's, or those of the GPU that the CPU stands in for."""
         self.seed = seed
         self._prepared: Prepared | None = None
 
