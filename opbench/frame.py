@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbench.ceiling import Ceilings, best_time, committed
 from opbench.results import Result, Run
+from opbench.traffic import Traffic
 from opbench.variant import print_config
 
 if TYPE_CHECKING:
@@ -57,6 +58,28 @@ class Row:
     local_bytes: int | None = None
     occupancy: float | None = None
     limiter: str | None = None
+    spill_bytes: int | None = None
+    """Of local memory, what holds spilled registers."""
+    resources_source: str | None = None
+    """Where a cpu run has registers and occupancy from; None on a GPU, whose driver says them."""
+    sectors_per_request_load: float | None = None
+    """32-byte sectors that a global load of a warp touches; None without such loads or without traffic."""
+    sectors_per_request_store: float | None = None
+    ideal_sectors_per_request_load: float | None = None
+    """As many as the bytes asked for fill when they lie together."""
+    ideal_sectors_per_request_store: float | None = None
+    moved_bytes: int | None = None
+    """Sectors of global memory touched, in bytes."""
+    asked_bytes: int | None = None
+    """What the lanes ask of global memory."""
+    bank_conflict_share: float | None = None
+    """Of the wavefronts of shared memory, those that bank conflicts add; None without shared memory."""
+    atomic_collision_share: float | None = None
+    """Of the lanes of atomics, those whose address another lane of the warp has too; None without atomics."""
+    barriers_per_block: float | None = None
+    """Block-wide barriers of the kernel that has most."""
+    traffic_source: str | None = None
+    """"counted", or "predicted" when some blocks stand for all."""
     worst_error: float | None = None
     allowed_error: float | None = None
     predicted_best_s: float | None = None
@@ -83,6 +106,9 @@ def rows(run: Run, gpu: str = "h200") -> list[Row]:
     measured = Ceilings.from_json(run.ceilings) if run.ceilings else None
     predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
     found = [_row(result, predicting if result.backend == "cpu" else measured) for result in run.results]
+    for row in found:
+        if row.case in run.traffic:
+            _set_traffic(row, Traffic.from_json(run.traffic[row.case]))
     problems: dict[tuple[str, str], list[Row]] = {}
     for row in found:
         problems.setdefault((row.operator, row.problem), []).append(row)
@@ -178,7 +204,8 @@ def _set_resources(row: Row, resources: Mapping[str, Mapping[str, Any]]) -> None
         ]
         return max(sums, default=None)
 
-    row.registers, row.local_bytes = most("registers"), most("local_bytes")
+    row.registers, row.local_bytes, row.spill_bytes = most("registers"), most("local_bytes"), most("spill_bytes")
+    row.resources_source = next((str(k["source"]) for k in kernels if k.get("source")), None)
     row.shared_bytes = most("shared_bytes", "dynamic_shared_bytes")
     known = [
         (share, str(k.get("limiter") or "")) for k in kernels if (share := _number(k.get("occupancy"))) is not None
@@ -186,6 +213,27 @@ def _set_resources(row: Row, resources: Mapping[str, Mapping[str, Any]]) -> None
     if known:
         least = min(known)
         row.occupancy, row.limiter = least[0], least[1] or None
+
+
+def _set_traffic(row: Row, traffic: Traffic) -> None:
+    """Ratios over all kernels; a launch that was abandoned halfway tells nothing of the whole."""
+    if not traffic.complete:
+        return
+    whole = traffic.estimated()
+
+    def share(part: str, of: str, **selection: str) -> float | None:
+        total = whole.total(of, **selection)
+        return whole.total(part, **selection) / total if total else None
+
+    row.sectors_per_request_load = share("sectors", "requests", space="global", kind="load")
+    row.sectors_per_request_store = share("sectors", "requests", space="global", kind="store")
+    row.ideal_sectors_per_request_load = share("ideal_sectors", "requests", space="global", kind="load")
+    row.ideal_sectors_per_request_store = share("ideal_sectors", "requests", space="global", kind="store")
+    row.moved_bytes, row.asked_bytes = whole.total("moved_bytes", space="global"), whole.total("bytes", space="global")
+    row.bank_conflict_share = share("conflicts", "wavefronts", space="shared")
+    row.atomic_collision_share = share("collisions", "lanes", kind="atomic")
+    row.barriers_per_block = max((kernel.barriers_per_block for kernel in whole.kernels), default=None)
+    row.traffic_source = whole.source
 
 
 def _fastest(group: Iterable[Row]) -> Row | None:

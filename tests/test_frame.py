@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from report.fabricate import cpu_run, matmul_run, relu_run, result, run
+from report.fabricate import access, counted_run, cpu_run, matmul_run, relu_run, result, run, traffic
 
 from opbench.frame import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
 from opbench.results import Run
@@ -134,3 +134,43 @@ def test_first_rung_stops_at_what_the_run_holds_and_at_cycles() -> None:
     assert first_rung("c", {"c": "b", "b": "a", "a": ""}) == "a"
     assert first_rung("c", {"c": "b", "b": "absent"}) == "b"
     assert first_rung("a", {"a": "b", "b": "a"}) == "b"
+
+
+def test_counted_traffic_becomes_columns() -> None:
+    found = by_name(counted_run())
+    naive, shared, summing = (found[name] for name in ("naive", "shared", "summing"))
+    assert (naive.sectors_per_request_load, naive.ideal_sectors_per_request_load) == (4, 4)
+    assert (naive.sectors_per_request_store, naive.ideal_sectors_per_request_store) == (32, 4)
+    assert (naive.moved_bytes, naive.asked_bytes) == (36 * 100 * 32, 2 * 3200 * 4)
+    assert shared.bank_conflict_share == pytest.approx(31 / 32) and shared.barriers_per_block == 1
+    assert summing.atomic_collision_share == pytest.approx(3100 / 3200)
+    assert (naive.traffic_source, naive.resources_source) == ("counted", "compiled for sm_90 by NVRTC 13.5")
+    assert (found["spilling"].spill_bytes, naive.spill_bytes) == (64, 0)
+
+
+def test_what_a_kernel_has_none_of_has_no_ratio() -> None:
+    found = by_name(counted_run())
+    assert found["naive"].bank_conflict_share is None and found["naive"].atomic_collision_share is None
+    assert found["padded"].bank_conflict_share == 0, "counted, and there are none"
+    assert found["summing"].sectors_per_request_store is None
+    table = frame(counted_run()).set_index("variant")
+    for column in ("sectors_per_request_load", "moved_bytes", "asked_bytes", "barriers_per_block", "registers"):
+        assert math.isnan(table[column]["uncounted"]), column
+    assert table[["traffic_source", "resources_source"]].isna().loc["uncounted"].all()
+
+
+def test_counts_of_some_blocks_stand_for_all_and_are_called_predicted() -> None:
+    run_of_one = run([result("naive", backend="cpu")], backend="cpu")
+    case = run_of_one.results[0].case
+    run_of_one.traffic[case] = traffic(access("load"), counted_blocks=2, barriers=6)
+    row = rows(run_of_one)[0]
+    assert (row.traffic_source, row.asked_bytes, row.sectors_per_request_load) == ("predicted", 2 * 3200 * 4, 4)
+    assert row.barriers_per_block == 3
+    run_of_one.traffic[case] = traffic(access("load"), complete=False)
+    assert rows(run_of_one)[0].traffic_source is None, "an abandoned launch tells nothing of the whole"
+    run_of_one.traffic[case] = traffic()
+    assert (rows(run_of_one)[0].sectors_per_request_load, rows(run_of_one)[0].moved_bytes) == (None, 0)
+
+
+def test_the_rows_of_a_cpu_run_survive_the_frame() -> None:
+    assert rows_of_frame(frame(counted_run())) == rows(counted_run())

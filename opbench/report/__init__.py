@@ -31,6 +31,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
 
     Returns the files written, the page first.
     """
+    from opbench.report.listing import listings
     from opbench.report.page import Context, render
     from opbench.report.svg import STYLE, to_png
 
@@ -51,7 +52,8 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
 
             over = problems_chart(parts, predicting)
             charts |= {("", ""): over} if over is not None else {}
-        context = Context(run, measured, sheet, predicting, charts, undrawn, {r.case: r for r in run.results})
+        results = {r.case: r for r in run.results}
+        context = Context(run, measured, sheet, predicting, charts, undrawn, results, listings(run, parts))
         page = render(context, parts)
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts.values()}
     files = {"report.html": page.encode("utf-8"), **pictures}

@@ -16,10 +16,11 @@ from markupsafe import Markup, escape
 from opbench import units
 from opbench.ceiling import Ceilings
 from opbench.frame import Row
-from opbench.report import sentences
+from opbench.report import counted, sentences
 from opbench.report.advice import advice
 from opbench.report.chart import Chart
 from opbench.report.evidence import ceilings_table, counters_table
+from opbench.report.listing import Listing
 from opbench.report.overview import bar_width, overview, problem_facts
 from opbench.report.sections import Section, same_reason
 from opbench.report.svg import sparkline, to_svg
@@ -44,6 +45,8 @@ class Context:
     undrawn: frozenset[tuple[str, str]] = frozenset()
     """Sections without a chart because the report draws only so many."""
     results: dict[str, Result] = field(default_factory=dict)
+    listings: Mapping[tuple[str, str], list[Listing]] = field(default_factory=dict)
+    """Annotated sources by operator and problem."""
 
     @property
     def timed(self) -> bool:
@@ -139,13 +142,15 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
         "anchor": f"s{index}",
         "problem": part.problem,
         "operator": part.operator,
-        "verdict": sentences.verdict(part, context.measured, context.predicting),
+        "verdict": [*sentences.verdict(part, context.measured, context.predicting), *_traffic(part)],
         "next": _next(context, part),
         "next_of": part.best_own.variant if part.best_own else "",
         "facts": problem_facts(part, context.predicting),
         "findings": _findings(context, part),
         "groups": [_group(context, part, g.precision, g.rows, g.rest) for g in part.groups],
         "unmeasured": [_cells(context, row, "") for row in part.unmeasured],
+        "counted": _counted(context, part.unmeasured),
+        "listings": context.listings.get(key, []),
         "fallen": [
             {"status": rows[0].status, "names": _some([r.name for r in rows]), "title": rows[0].title, "reason": reason}
             for rows, reason in same_reason(part.fallen)
@@ -154,6 +159,23 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
         "undrawn": key in context.undrawn,
         "counters": counters_table(part, context.run.counters),
         "library": any(r.library and r.ranked for r in part.rows),
+    }
+
+
+def _traffic(part: Section) -> list[str]:
+    """What the counts tell of the right variants."""
+    told = counted.told([row for row in part.rows if row.status == "right"])
+    return [told] if told else []
+
+
+def _counted(context: Context, rows: Sequence[Row]) -> dict[str, Any]:
+    """The columns of rows without a time, their cells by case, and where they come from."""
+    shown = counted.columns(rows)
+    cells = {row.case: counted.figures(row) for row in rows}
+    return {
+        "heads": [counted.HEADS[name] for name in shown],
+        "cells": {case: [found[name] for name in shown] for case, found in cells.items()},
+        "origin": counted.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
     }
 
 

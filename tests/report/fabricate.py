@@ -8,6 +8,7 @@ from typing import Any
 
 from opbench.results import Result, Run
 from opbench.timing import Measurement, Warn
+from opbench.traffic import COUNTED, KernelTraffic, LineTraffic, Traffic
 
 CEILINGS: dict[str, Any] = {
     "gpu": "NVIDIA H200",
@@ -235,3 +236,46 @@ def cpu_run() -> Run:
         )
     )
     return run(results, backend="cpu")
+
+
+COMPILER_NAME = "compiled for sm_90 by NVRTC 13.5"
+
+
+def access(kind: str, sectors: float = 4, ideal: float = 4, space: str = "global", **more: Any) -> LineTraffic:
+    """100 requests of full warps, 4 bytes a lane; sectors, or wavefronts of shared memory, are per request."""
+    counts = {"requests": 100, "lanes": 3200, "width": 4, "line": 7, "file": "elsewhere/k.cu", "kernel": "k"} | more
+    names = ("wavefronts", "ideal_wavefronts") if space == "shared" else ("sectors", "ideal_sectors")
+    found = dict(zip(names, (round(100 * sectors), round(100 * ideal)), strict=True))
+    return LineTraffic(space=space, kind=kind, **(counts | found))
+
+
+def traffic(*lines: LineTraffic, barriers: int = 0, counted_blocks: int = 4, complete: bool = True) -> dict[str, Any]:
+    """Traffic of one kernel of four blocks, as the results file holds it."""
+    kernel = KernelTraffic("k", 1, 4, counted_blocks, 128, barriers)
+    return Traffic(lines, (kernel,), COUNTED, complete).to_json()
+
+
+def compiled(registers: int = 12, spill_bytes: int = 0, local_bytes: int = 0) -> dict[str, Any]:
+    """Resources as a cpu run has them."""
+    found = {"registers": registers, "spill_bytes": spill_bytes, "local_bytes": local_bytes, "source": COMPILER_NAME}
+    return {"k": found | {"occupancy": 0.5, "limiter": "registers and warps"}}
+
+
+def counted_run() -> Run:
+    """A cpu run with a variant for each fault, one without any and one of which nothing is known."""
+    work: dict[str, Any] = {"backend": "cpu", "operator": "transpose", "problem": "(n=320)", "nbytes": 25600}
+    fine = (access("load"), access("store"))
+    conflicts = access("load", 32, 1, "shared", line=9)
+    collisions = access("atomic", 1, 1, collisions=3100, line=9)
+    known = {
+        "naive": (compiled(), traffic(access("load"), access("store", 32))),
+        "shared": (compiled(), traffic(*fine, conflicts, barriers=4)),
+        "padded": (compiled(), traffic(*fine, access("load", 1, 1, "shared", line=9), barriers=4)),
+        "summing": (compiled(), traffic(access("load"), collisions)),
+        "spilling": (compiled(255, 64, 64), traffic(*fine)),
+    }
+    results = [result(name, resources=resources, **work) for name, (resources, _) in known.items()]
+    results.append(result("uncounted", resources={}, resources_missing="no NVRTC here", **work))
+    found = run(results, backend="cpu")
+    found.traffic = {r.case: {"case": r.case, **known[r.variant][1]} for r in results if r.variant in known}
+    return found

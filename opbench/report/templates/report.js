@@ -59,6 +59,7 @@ if (filter) {
         const own = [...table.querySelectorAll("tr[data-name]")];
         table.hidden = own.length > 0 && own.every((row) => row.hidden);
       }
+      for (const listing of article.querySelectorAll("details[data-name]")) listing.hidden = !matches(article.dataset.name + " " + listing.dataset.name);
       article.hidden = words.length > 0 && !rows.some((row) => !row.hidden);
       cases += left;
       for (const row of document.querySelectorAll(`tr[data-anchor="${article.id}"]`)) row.hidden = article.hidden;

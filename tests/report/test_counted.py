@@ -1,0 +1,121 @@
+"""What the page of a cpu run says of compiled resources and counted traffic."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from common import ROOT
+from report.fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_run, result, run, traffic
+from report.test_report import Tags, page, words
+
+from opbench.frame import rows
+from opbench.report import counted
+from opbench.results import Run
+
+
+def told(found: Run) -> str:
+    return counted.told(rows(found))
+
+
+def one(*lines: object, variant: str = "naive", **more: object) -> Run:
+    found = run([result(variant, backend="cpu", resources={})], backend="cpu")
+    found.traffic[found.results[0].case] = traffic(*lines, **more)  # type: ignore[arg-type]
+    return found
+
+
+def cells(html: str, variant: str) -> list[str]:
+    """The text of a row's cells."""
+    row = re.search(rf'<tr data-name="{variant}">(.*?)</tr>', html, flags=re.S)
+    assert row
+    return [words(cell).strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row[1], flags=re.S)]
+
+
+def test_one_sentence_says_who_wastes_and_who_does_not() -> None:
+    assert told(counted_run()) == (
+        "Counted: uncoalesced accesses move more sectors than their bytes fill, 8.00× in `naive` (stores); bank "
+        "conflicts in `shared` (97 % of wavefronts); atomics collide in `summing` (97 % of lanes); `padded` and "
+        "`spilling` have none of this."
+    )
+
+
+def test_the_sentence_of_clean_or_unknown_traffic() -> None:
+    assert told(one(access("load"), access("store"))) == "Counted: `naive`'s loads and stores are coalesced."
+    assert told(one(access("load"), access("load", 1, 1, "shared"))).endswith("coalesced and nothing conflicts.")
+    assert told(one(access("load"), counted_blocks=2)).startswith("Predicted: ")
+    assert told(cpu_run()) == ""
+
+
+def test_mere_alignment_and_broadcasts_are_no_fault() -> None:
+    for fine in (access("load", 5, 4), access("load", 1, 4), access("store", 2, 1)):
+        assert "are coalesced" in told(one(fine)), fine
+
+
+def test_many_faulty_variants_are_counted_not_listed() -> None:
+    found = run([result(f"v{i}", backend="cpu") for i in range(9)], backend="cpu")
+    for i, r in enumerate(found.results):
+        found.traffic[r.case] = traffic(access("load", 10 + i))
+    assert told(found).endswith("4.50× in `v8` (loads), 4.25× in `v7` (loads), 4.00× in `v6` (loads) and 6 more.")
+
+
+def test_bad_figures_have_a_sign_and_a_colour(tmp_path: Path) -> None:
+    html = page(counted_run(), tmp_path)
+    assert cells(html, "naive")[2:-2] == [
+        "12no spills", "50 %registers, warps", "4.0of 4.0", "! 32.0of 4.0", "! 4.50×115 kB ÷ 25.6 kB",
+        "–", "–", "0",
+    ]  # fmt: skip
+    assert "! 97 %" in cells(html, "shared") and "0" in cells(html, "padded") and "! 97 %" in cells(html, "summing")
+    assert cells(html, "spilling")[2] == "! 25564 B spilled"
+    assert html.count('<strong class="flag" title="') == 5
+    assert 'title="stores touch 8.00× the ideal sectors"' in html
+    assert f"registers and occupancy: {COMPILER_NAME}; traffic: counted on the cpu backend" in html
+    assert not Tags(html).open
+
+
+def test_what_is_not_known_is_a_dash(tmp_path: Path) -> None:
+    html = page(counted_run(), tmp_path)
+    assert cells(html, "uncounted")[2:-2] == ["–"] * 8
+
+
+def test_a_run_without_resources_or_traffic_has_no_such_columns(tmp_path: Path) -> None:
+    html = page(cpu_run(), tmp_path)
+    assert "moved ÷ asked" not in html and "registers" not in words(html)
+    bare = run([result("a", backend="cpu", resources={}, resources_missing="no NVRTC here")], backend="cpu")
+    assert "registers unknown: no NVRTC here" in page(bare, tmp_path / "bare")
+
+
+def test_local_memory_that_is_no_spill_is_called_so() -> None:
+    row = rows(run([result("a", backend="cpu", resources=compiled(40, 0, 32))], backend="cpu"))[0]
+    assert counted.figures(row)["registers"] == counted.Figure("40", "32 B local", "an array lies in local memory", 40)
+
+
+SOURCE = ROOT / "variants" / "transpose" / "naive_write_strided.cu"
+
+
+def shipped_run(sha256: str) -> Run:
+    """A run of a shipped variant on another machine, whose stores are uncoalesced."""
+    text = SOURCE.read_text().splitlines()
+    line = next(number for number, words in enumerate(text, start=1) if "out[" in words)
+    axes: dict[str, int | str] = {"rows": 320, "cols": 320}
+    case = {"operator": "transpose", "problem": "(rows=320,cols=320)", "axes": axes, "config": {"ROWS": 4}}
+    found = run([result(SOURCE.stem, backend="cpu", source_sha256=sha256, **case)], backend="cpu")
+    path = f"/elsewhere/{SOURCE.name}"
+    lines = [access(kind, n, file=path, line=line) for kind, n in (("load", 4), ("store", 32))]
+    found.traffic[found.results[0].case] = traffic(*lines)
+    return found
+
+
+def test_the_worst_lines_are_shown_in_their_source(tmp_path: Path) -> None:
+    html = page(shipped_run(hashlib.sha256(SOURCE.read_bytes()).hexdigest()), tmp_path)
+    assert re.search(r'<details class="listing" data-name="naive_write_strided\[ROWS=4\]"><summary><code>', html)
+    assert "uncoalesced at line" in words(html) and "32.0 of 4.0" in html and "transpose/shared" in html
+    assert "/elsewhere" not in html
+    assert html.count("<caption>") == html.count("<table") and not Tags(html).open
+
+
+@pytest.mark.parametrize("sha256", ["", "0" * 64])
+def test_another_source_than_the_one_that_ran_is_not_shown(sha256: str, tmp_path: Path) -> None:
+    html = page(shipped_run(sha256), tmp_path)
+    assert "<details class" not in html and "8.00× in" in words(html)
