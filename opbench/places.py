@@ -15,6 +15,12 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / folder
 
 
+def portable(path: str) -> str:
+    """A path as results name it: within what ships with opbench the same on every machine, else as it is."""
+    root = shipped("variants")
+    return f"variants/{path.removeprefix(f'{root}/')}" if path.startswith(f"{root}/") else path
+
+
 def cache_folder(name: str) -> Path:
     """A writable folder of the cache: $OPBENCH_CACHE, else ~/.cache/opbench, else this user's in the temp folder."""
     for root in _roots():

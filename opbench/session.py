@@ -17,7 +17,9 @@ from opbench.catalog import load_module
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.occupancy import DeviceLimits, occupancy
 from opbench.operator import Arrays, Operator, Tensor, Tolerance
+from opbench.places import portable
 from opbench.timing import Measurement, TimingOptions, measure
+from opbench.traffic import Traffic
 from opbench.verdict import Comparison, Verdict
 
 SEED = 20260
@@ -131,7 +133,7 @@ class Session:
             if verdict.right:
                 verdict = self._check_integers(case, prepared, bound, verdict)
             verdict = replace(verdict, launches=tuple(_launch_json(step) for step in bound.launches))
-            return Checked(verdict, bound.resources, trace.traffic.to_json() if trace else None)
+            return Checked(verdict, bound.resources, _portable(trace.traffic) if trace else None)
         finally:
             self.backend.free(bound.workspace)
 
@@ -279,6 +281,11 @@ class _Bound:
     launches: list[KernelLaunch]
     workspace: dict[str, Buffer]
     resources: dict[str, dict[str, Any]]
+
+
+def _portable(traffic: Traffic) -> dict[str, Any]:
+    """A trace's counts as JSON, with files named alike on every machine."""
+    return replace(traffic, lines=tuple(replace(e, file=portable(e.file)) for e in traffic.lines)).to_json()
 
 
 def _launch_json(step: KernelLaunch) -> dict[str, Any]:
