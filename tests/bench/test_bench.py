@@ -76,7 +76,7 @@ def test_launch_on_the_cpu(benchmark: Benchmark, session: Session, name: str) ->
 def test_check_on_the_cpu(benchmark: Benchmark, session: Session) -> None:
     """A whole verdict: inputs on the device, poisoned outputs, two launches, two comparisons."""
     case = api.case_named("matmul/shared_tile[TILE=16](m=64,n=64,k=64)")
-    verdict, _ = benchmark(session.check, case)
+    verdict = benchmark(session.check, case).verdict
     assert verdict.right
 
 
