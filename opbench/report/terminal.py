@@ -11,6 +11,7 @@ from rich.text import Text
 
 from opbench import units
 from opbench.frame import Row, rows_of_frame
+from opbench.report import counted
 from opbench.report.sections import STATUSES, Section, same_reason, sections
 from opbench.timing import Warn
 
@@ -54,7 +55,7 @@ def _print_section(section: Section, console: Console) -> None:
     if section.groups:
         _print_columns(console, _ranking(section))
     if section.unmeasured:
-        _print_columns(console, _untimed(section))
+        _print_columns(console, _with_traffic(_untimed(section), console))
     for rows, reason in same_reason(section.fallen):
         names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
         status = rows[0].status
@@ -91,10 +92,39 @@ def _untimed(section: Section) -> list[Line]:
     return lines
 
 
+NARROW, WIDE = 80, 100
+"""Columns of a terminal: traffic that does not fit the first is shown from the second on."""
+
+
+def _with_traffic(lines: list[Line], console: Console) -> list[Line]:
+    """The lines with sectors per request and the share of bank conflicts at their end, if counted and if they fit."""
+    if not any(row is not None and row.traffic_source for _, row in lines):
+        return lines
+    wider = [
+        (cells + (_traffic(row) if row is not None else ["sect/req ld", "st", "confl"]), row) for cells, row in lines
+    ]
+    fits = _width(wider) <= min(console.width, NARROW) or console.width >= max(WIDE, _width(wider))
+    return wider if fits or not console.is_terminal else lines
+
+
+def _traffic(row: Row) -> list[str]:
+    """Sectors per load and store and the share of bank conflicts; "!" before what is bad."""
+    found = counted.figures(row)
+    return [f"{counted.FLAG if found[key].bad else ''}{found[key].text}" for key in ("load", "store", "conflicts")]
+
+
+def _width(lines: Sequence[Line]) -> int:
+    """Of the columns without the configs."""
+    return len(_joined([" " * width for width in _widths(lines)]))
+
+
+def _widths(lines: Sequence[Line]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*(cells for cells, _ in lines if len(cells) > 2), strict=True)]
+
+
 def _print_columns(console: Console, lines: Sequence[Line]) -> None:
     """Aligned columns; the config at the end of its line, or below it when the terminal is too narrow."""
-    full = [cells for cells, _ in lines if len(cells) > 2]
-    widths = [max(map(len, column)) for column in zip(*full, strict=True)]
+    widths = _widths(lines)
     configs = [config_words(row) for _, row in lines if row is not None]
     beside = not console.is_terminal or sum(widths) + 2 * len(widths) + max(map(len, configs)) <= console.width
     for cells, row in lines:
@@ -105,6 +135,7 @@ def _print_columns(console: Console, lines: Sequence[Line]) -> None:
             text.stylize("dim")
         elif config and beside:
             text.stylize("dim", len(text) - len(config))
+        text.highlight_regex(r"!\d\S*( %)?", "red")
         text.rstrip()
         _line(console, text)
         if config and not beside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from common import ROOT
 from report.fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_run, result, run, traffic
 from report.test_report import Tags, page, words
+from rich.console import Console
 
-from opbench.frame import rows
-from opbench.report import counted
-from opbench.results import Run
+from opbench.frame import frame, rows
+from opbench.report import counted, print_table
+from opbench.results import Result, Run
 
 
 def told(found: Run) -> str:
@@ -119,3 +121,29 @@ def test_the_worst_lines_are_shown_in_their_source(tmp_path: Path) -> None:
 def test_another_source_than_the_one_that_ran_is_not_shown(sha256: str, tmp_path: Path) -> None:
     html = page(shipped_run(sha256), tmp_path)
     assert "<details class" not in html and "8.00× in" in words(html)
+
+
+def printed(found: Run, width: int, terminal: bool = True) -> str:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=terminal, no_color=True, highlight=False)
+    print_table(frame(found), console)
+    return re.sub("\x1b[^m]*m", "", stream.getvalue())
+
+
+def test_the_terminal_shows_traffic_where_it_fits() -> None:
+    assert "sect/req ld" in printed(counted_run(), 80)
+    long = counted_run()
+    for i, r in enumerate(long.results):
+        values = vars(r) | {"variant": r.variant + "_" * 20, "case": f"long{i}"}
+        long.traffic[f"long{i}"] = long.traffic.get(r.case, traffic())
+        long.results[i] = Result(**values)
+    assert [width for width in (60, 80, 99, 100, 140) if "sect/req" in printed(long, width)] == [100, 140]
+    assert "sect/req" in printed(long, 80, terminal=False), "a pipe wraps nothing"
+    assert "sect/req" not in printed(cpu_run(), 140)
+
+
+def test_the_terminal_marks_what_is_bad_and_what_is_missing() -> None:
+    lines = {line.split()[0]: line.split() for line in printed(counted_run(), 80).splitlines() if line.strip()}
+    assert lines["naive"][-3:] == ["4.0", "!32.0", "–"]
+    assert lines["shared"][-4:] == ["4.0", "4.0", "!97", "%"]
+    assert lines["padded"][-1] == "0" and lines["uncounted"][-3:] == ["–"] * 3
