@@ -25,7 +25,7 @@ def test_printed_names_select_exactly_themselves() -> None:
 def test_globs_and_variant_names_select() -> None:
     assert {c.variant.operator for c in select(CASES, ["relu/*"])} == {"relu"}
     assert {c.variant.id for c in select(CASES, ["relu/scalar"])} == {"relu/scalar"}
-    assert all(c.config["TILE"] == 8 for c in select(CASES, ["matmul/shared_tile[TILE=8]*"]))
+    assert all(c.config["TILE"] == 32 for c in select(CASES, ["matmul/shared_tile[TILE=32]*"]))
 
 
 def test_a_pattern_without_a_case_is_an_error() -> None:
