@@ -1,32 +1,91 @@
-"""Kernels that are wrong, hang, crash or lie: each must be caught, and cost only its own cases."""
+"""Kernels that are wrong, hang, crash, lie or crawl: each must be caught, and cost only its own cases."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from common import CHEATS
 
 from opbench import api
+from opbench.case import Case
+from opbench.catalog import Catalog
+from opbench.diagnosis import diagnose
+from opbench.results import Result
+from opbench.trace import trace_case
 
 FILES = sorted(CHEATS.glob("*.cu"))
+SLOW = sorted((CHEATS / "slow").glob("*.cu"))
+CATALOG = Catalog()
 
 
-def expected(path: Path) -> list[str]:
-    """What the file itself says must be reported: "status: words" or alternatives."""
-    line = re.search(r"^// expect: (.*)$", path.read_text(), re.MULTILINE)
-    assert line, f"{path.name} says not what to expect"
-    return line[1].split("|")
+def said(path: Path, key: str) -> str:
+    """What the file itself says behind a key, such as `// expect: …`."""
+    line = re.search(rf"^// {key}: (.*)$", path.read_text(), re.MULTILINE)
+    assert line, f"{path.name} has no line '// {key}: …'"
+    return line[1]
+
+
+def reports(result: Result) -> Iterator[str]:
+    """The reason of a result, as the table shows it, and every finding as "file:line: kind: message"."""
+    yield f"{result.status}: {result.reason}"
+    for found in (result.verdict or {}).get("findings", []):
+        place = f"{Path(found.get('file', '')).name}:{found.get('line', 0)}"
+        yield f"{place}: {found['kind'].replace('_', ' ')}: {found['message']}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_a_cheat_is_caught(path: Path) -> None:
     results = api.check([path], backend="cpu", random_shapes=1, time_limit_s=5.0)
-    reports = [f"{r.status}: {r.reason}" for r in results]
-    caught = [r for r in reports if not r.startswith("right")]
-    assert caught, reports
-    assert any(words in r for r in caught for words in expected(path)), caught[0]
+    caught = [report for r in results if r.status != "right" for report in reports(r)]
+    assert caught, [r.case for r in results]
+    assert any(words in report for report in caught for words in said(path, "expect").split("|")), caught
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("folds_an_odd_count_onto_itself", "(n=2048)", "(n=31)"),
+        ("leaves_the_tail_of_the_tree_unset", "(n=1021)", "(n=127)"),
+        ("adds_block_sums_without_atomics", "(n=127)", "(n=1021)"),
+        ("repeats_the_tail_in_every_block", "(n=2048)", "(n=4099)"),
+        ("rounds_the_vectors_up", "(n=4096)", "(n=4099)"),
+        ("reads_float4_from_odd_rows", "(rows=67,cols=64)", "(rows=257,cols=131)"),
+        ("reads_float2_from_odd_rows", "(n=2,c=3,h=16,w=24)", "(n=1,c=3,h=17,w=31)"),
+        ("shuffles_from_lanes_that_left", "(n=2048)", "(n=33)"),
+        ("barrier_inside_the_guard", "(n=4096)", "(n=4099)"),
+        ("divides_by_an_overflowing_product", "(rows=31,cols=33)", "(rows=257,cols=131)"),
+    ],
+)
+def test_some_mistakes_show_at_some_sizes_only(name: str, right: str, wrong: str) -> None:
+    """Odd sizes, several blocks, large indices: elsewhere nothing is wrong, and nothing is found."""
+    results = api.check([CHEATS / f"{name}.cu"], backend="cpu", random_shapes=0, cases=[f"*{right}", f"*{wrong}"])
+    assert {r.problem: r.status for r in results} == {right: "right", wrong: "wrong"}
+
+
+@pytest.mark.parametrize("path", SLOW, ids=lambda p: p.stem)
+def test_what_is_right_and_slow_is_told_where(path: Path) -> None:
+    """Counts, not time: what `opbench explain` says of a traced run at the size that the file names."""
+    results = api.check([path], backend="cpu", random_shapes=1)
+    assert [f"{r.case}: {r.reason}" for r in results if r.status != "right"] == []
+    variant = api.own_variant(path, CATALOG)
+    case = Case(variant, variant.configs[0], CATALOG.operator(variant.operator).parse(said(path, "at")))
+    traffic, findings = trace_case(case)
+    assert findings == []
+    found = diagnose(case, traffic, {str(path): path.read_text()}, CATALOG.variants(variant.operator))
+    problems = [f"{Path(p.file).name}:{p.line}: {p.kind}: {p.evidence}" for p in found]
+    assert any(problem.startswith(said(path, "expect")) for problem in problems), problems
+
+
+def test_every_line_that_a_cheat_names_is_its_own() -> None:
+    """A line that moved must move in the expectation too: it is code, in the file of that name."""
+    for path in [*FILES, *SLOW]:
+        lines = path.read_text().splitlines()
+        for name, number in re.findall(r"(\w+\.cu):(\d+)", said(path, "expect")):
+            assert name == path.name
+            assert not lines[int(number) - 1].startswith(("//", "}")), f"{name}:{number} is no code"
 
 
 def test_a_crash_costs_only_its_own_cases(relu_file: Path) -> None:

@@ -1,6 +1,7 @@
 // /// opbench
 // operator = "relu"
 // title    = "waits for a flag that nobody sets"
+// requires = ["n <= 2"]
 // launch   = [{ kernel = "loops_forever", grid = ["cdiv(n, 256)"], block = ["256"] }]
 // ///
 //

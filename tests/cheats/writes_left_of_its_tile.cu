@@ -1,0 +1,16 @@
+// /// opbench
+// operator = "transpose"
+// title    = "shifts the tile by a column to make room for nothing"
+// launch   = [{ kernel = "writes_left_of_its_tile", grid = ["cdiv(cols, 16)", "cdiv(rows, 16)"], block = ["16", "16"] }]
+// ///
+//
+// Column -1 of a row is column 15 of the row above; of the first row it lies before the tile.
+// expect: writes_left_of_its_tile.cu:12: out of bounds: writes 4 bytes
+extern "C" __global__ void writes_left_of_its_tile(const float* x, float* out, int rows, int cols) {
+    __shared__ float tile[16][16];
+    const int col0 = blockIdx.x * 16, row0 = blockIdx.y * 16, row = row0 + threadIdx.y, col = col0 + threadIdx.x;
+    if (row < rows && col < cols) tile[threadIdx.y][(int)threadIdx.x - 1] = x[row * cols + col];
+    __syncthreads();
+    const int r = row0 + threadIdx.x, c = col0 + threadIdx.y;
+    if (r < rows && c < cols) out[c * rows + r] = tile[threadIdx.x][(int)threadIdx.y - 1];
+}
