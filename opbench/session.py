@@ -142,10 +142,21 @@ class Session:
         work = case.problem.flops() + case.problem.bytes() / 4
         return hasattr(self.backend, "trace") and not case.variant.is_library and work <= TRACED_WORK
 
-    def _trace(self, case: Case, prepared: Prepared, bound: _Bound) -> Any:
+    def trace(self, case: Case, max_blocks: int | None = None) -> Any:
+        """Run the case once with every memory access looked at; of each launch at most `max_blocks` are counted."""
+        prepared = self.prepare(case.problem)
+        bound = self._bind(case, prepared)
+        try:
+            return self._trace(case, prepared, bound, max_blocks)
+        finally:
+            self.backend.free(bound.workspace)
+
+    def _trace(self, case: Case, prepared: Prepared, bound: _Bound, max_blocks: int | None = None) -> Any:
+        from opbench.backends.cpu.tracing import TraceOptions
+
         self._fill(case, prepared, bound, "normal")
-        buffers = {**prepared.buffers, **bound.workspace}
-        return self.backend.trace(case.request(), bound.launches, buffers)  # type: ignore[attr-defined]
+        buffers, options = {**prepared.buffers, **bound.workspace}, TraceOptions(max_blocks=max_blocks)
+        return self.backend.trace(case.request(), bound.launches, buffers, options)  # type: ignore[attr-defined]
 
     def _check_integers(self, case: Case, prepared: Prepared, bound: _Bound, verdict: Verdict) -> Verdict:
         problem = case.problem

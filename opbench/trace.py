@@ -18,22 +18,9 @@ def trace_case(
     `sm_count` stands in for a GPU's number of multiprocessors, which some variants size their grid by; of each launch
     at most `max_blocks` blocks are counted. Raises UsageError when the case cannot run here.
     """
-    from opbench.backends.cpu.tracing import TraceOptions
-
-    backend = open_backend("cpu")
-    reason = Session(backend).unsupported(case)
+    session = Session(open_backend("cpu"), seed, sm_count)
+    reason = session.unsupported(case)
     if reason:
         raise UsageError(f"{case.name}: unsupported on the cpu backend: {reason}")
-    count = sm_count or backend.sm_count
-    tensors = [*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(count)]
-    buffers = {}
-    try:
-        for tensor in tensors:
-            buffers[tensor.name] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
-        for name, array in case.problem.make_inputs(seed).items():
-            buffers[name].write(array)
-        options = TraceOptions(max_blocks=max_blocks)
-        trace = backend.trace(case.request(), case.launches(count), buffers, options)  # type: ignore[attr-defined]
-    finally:
-        backend.free(buffers)
+    trace = session.trace(case, max_blocks)
     return trace.traffic, list(trace.findings)
