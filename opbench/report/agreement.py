@@ -69,9 +69,13 @@ def scatter(comparisons: Sequence[Comparison]) -> Chart:
 
 def _frame(axes: Axes, comparisons: Sequence[Comparison]) -> None:
     """Axes, the diagonal with its 5 %, and the legend."""
+    from matplotlib.ticker import FuncFormatter
+
     ends = [NOTHING, max([2.0, *(max(c.measured, c.predicted, c.upper or 0) for c in comparisons)]) * 2]
     axes.set_xscale("log")
     axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: units.si(value, "", 1).strip() if value >= 1 else ""))
     axes.plot(ends, ends, color=COLOURS[0], linewidth=0.8, zorder=0)
     axes.fill_between(ends, [e * (1 - NEAR) for e in ends], [e * (1 + NEAR) for e in ends], alpha=0.15, zorder=0)
     axes.set_xlim(NOTHING / 2, ends[1])
