@@ -19,7 +19,7 @@ CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) i
 @pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
 def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
     """The seed differs by variant, so that together they see many shapes, yet a failure repeats."""
-    results = api.check([variant.id], backend="cpu", random_shapes=4, seed=zlib.crc32(variant.id.encode()) % 1000)
+    results = api.check([variant.id], backend="cpu", random_shapes=2, seed=zlib.crc32(variant.id.encode()) % 1000)
     assert [f"{r.case}: {r.reason}" for r in results if r.status != "right"] == []
     assert len(results) >= len(variant.configs), "each config must be run at least once"
 
