@@ -71,10 +71,12 @@ class Prepared:
 class Session:
     """Runs cases on one backend, one problem at a time."""
 
-    def __init__(self, backend: Backend, seed: int = SEED, sm_count: int | None = None) -> None:
+    def __init__(self, backend: Backend, seed: int = SEED, stands_for: DeviceLimits | None = None) -> None:
         self.backend = backend
-        self.sm_count = sm_count or backend.sm_count
-        """Multiprocessors that grids are sized by: the device's, or those of the GPU that the CPU stands in for."""
+        self.stands_for = stands_for
+        """The GPU whose grids and caches a run without one has."""
+        self.sm_count = stands_for.sm_count if stands_for else backend.sm_count
+        """Multiprocessors that grids are sized by."""
         self.seed = seed
         self._prepared: Prepared | None = None
 
@@ -155,7 +157,10 @@ class Session:
         from opbench.backends.cpu.tracing import TraceOptions
 
         self._fill(case, prepared, bound, "normal")
-        buffers, options = {**prepared.buffers, **bound.workspace}, TraceOptions(max_blocks=max_blocks)
+        buffers, options = (
+            {**prepared.buffers, **bound.workspace},
+            TraceOptions(max_blocks=max_blocks, limits=self.stands_for),
+        )
         return self.backend.trace(case.request(), bound.launches, buffers, options)  # type: ignore[attr-defined]
 
     def _check_integers(self, case: Case, prepared: Prepared, bound: _Bound, verdict: Verdict) -> Verdict:

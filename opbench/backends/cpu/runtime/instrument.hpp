@@ -23,6 +23,8 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
     if (!region) return;
   }
   if (region->space == kLocal) return;
+  bool around_l1 = trace->around_l1;
+  trace->around_l1 = false;
   ++trace->totals.accesses;
   if (__builtin_expect(aligned && address & (bytes - 1), 0)) {
     trace_report(worker, kReportMisaligned, site, address, bytes, access, nullptr);
@@ -38,7 +40,7 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
     }
   }
   if (trace->counting) {
-    log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space));
+    log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space, around_l1));
   }
 }
 
@@ -97,6 +99,7 @@ void trace_block_start(Worker* worker, uint64_t index) {
   trace->block_interval = trace->interval;
   trace->counting = trace->counting_wanted && is_sampled(trace, index, worker->launch->block_count);
   if (trace->counting) ++trace->totals.counted_blocks;
+  if (trace->caches) begin_cached_block(trace->caches, index, worker->warps);
   for (uint32_t thread = 0; thread < worker->threads; ++thread) trace->calls[thread].depth = 0;
 }
 
@@ -151,6 +154,11 @@ void opb_trace_fence(void) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+void opb_trace_around_l1(void) {
+  Worker* worker = opb_worker;
+  if (worker && worker->trace) worker->trace->around_l1 = true;
+}
+
 unsigned opb_coordinate(unsigned which, unsigned axis) {
   const uint3* values[] = {&opb_current.thread, &opb_current.block, &opb_current.block_size, &opb_current.grid_size};
   return (&values[which]->x)[axis];
@@ -179,6 +187,37 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
 
 OPB_API void opb_trace_initialised(Trace* trace, unsigned buffer) { trace->memories[buffer].initialised = true; }
 
+// Model these caches from the next launch on; one launch may leave less of a multiprocessor's memory to its L1 than
+// another. Returns whether there was memory for it.
+OPB_API int opb_trace_caches(Trace* trace, unsigned multiprocessors, unsigned resident_blocks, uint64_t l1_bytes,
+                             uint64_t l2_bytes) {
+  if (!trace->caches) {
+    trace->caches = (Caches*)calloc(1, sizeof(Caches));
+    if (!trace->caches) return 0;
+    trace->caches->l1 = (Cache*)calloc(multiprocessors, sizeof(Cache));
+    trace->caches->l1_count = trace->caches->l1 ? multiprocessors : 0;
+  }
+  Caches* caches = trace->caches;
+  ++caches->launch;
+  caches->wave_blocks = multiprocessors * resident_blocks;
+  caches->blocks = caches->stream_count = 0;
+  bool sized = caches->l1_count && size_cache(&caches->l2, l2_bytes);
+  for (uint32_t index = 0; sized && index < caches->l1_count; ++index) sized = size_cache(&caches->l1[index], l1_bytes);
+  if (sized) return 1;
+  free_caches(caches);
+  trace->caches = nullptr;
+  return 0;
+}
+
+// Moves what the caches did since the last call out.
+OPB_API void opb_trace_take_caches(Trace* trace, CacheTotals* totals) {
+  *totals = {};
+  if (!trace->caches) return;
+  finish_wave(trace->caches);
+  *totals = trace->caches->totals;
+  trace->caches->totals = {};
+}
+
 OPB_API void opb_trace_arrays(Trace* trace, const SharedArray* arrays, unsigned count) {
   free(trace->arrays);
   trace->arrays = (SharedArray*)calloc(count + 1, sizeof(SharedArray));
@@ -201,6 +240,7 @@ OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
 
 OPB_API void opb_trace_close(Trace* trace) {
   forget_synchronisation(trace);
+  free_caches(trace->caches);
   for (uint32_t index = 0; index < trace->memory_count; ++index) {
     GlobalMemory* memory = &trace->memories[index];
     size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
