@@ -47,13 +47,16 @@ static inline char* stack_of(Worker* worker, uint32_t thread) {
   return worker->stacks + (size_t)thread * kStackBytes;
 }
 
+// Staggered tops, a switch's five cache lines apart: stacks of equal alignment would all compete for the same sets of
+// the caches and of the table of pages.
+static inline size_t stagger_of(uint32_t thread) { return thread * 5 * 64 % (kStackBytes / 4); }
+
 static inline void resume(Worker* worker, Context* from, uint32_t thread) {
   uint32_t warp = thread / kLanes, bit = bit_of(thread);
   set_current(worker, thread);
   if (!(worker->started[warp] & bit)) {
     worker->started[warp] |= bit;
-    // Staggered tops: stacks of equal alignment would all compete for the same cache sets.
-    context_make(&worker->contexts[thread], stack_of(worker, thread), kStackBytes - (thread % 64) * 64, fiber_entry);
+    context_make(&worker->contexts[thread], stack_of(worker, thread), kStackBytes - stagger_of(thread), fiber_entry);
   }
   context_switch(from, &worker->contexts[thread]);
 }
