@@ -58,6 +58,10 @@ static inline void resume(Worker* worker, Context* from, uint32_t thread) {
     worker->started[warp] |= bit;
     context_make(&worker->contexts[thread], stack_of(worker, thread), kStackBytes - stagger_of(thread), fiber_entry);
   }
+#ifndef OPB_UCONTEXT
+  const char* top = (const char*)worker->contexts[(thread + 1) % kMaxThreads].stack_pointer;
+  for (int line = 0; line < 5; ++line) __builtin_prefetch(top + 64 * line, 1);
+#endif
   context_switch(from, &worker->contexts[thread]);
 }
 
