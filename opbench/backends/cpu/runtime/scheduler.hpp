@@ -25,20 +25,23 @@ void abandon_launch(Worker* worker) {
 
 static bool release_active_lanes(Worker* worker, uint32_t warp);
 
-// The next runnable thread: first in the current warp, so that a warp's lanes stay close together, then in the others.
-static uint32_t next_runnable(Worker* worker) {
-  uint32_t warp = worker->current / kLanes, lane = worker->current % kLanes;
-  uint32_t ready = runnable(worker, warp);
-  uint32_t later = lane == kLanes - 1 ? 0 : ready & ~((2u << lane) - 1);
-  if (later) return warp * kLanes + __builtin_ctz(later);
-  if (ready) return warp * kLanes + __builtin_ctz(ready);
+static __attribute__((noinline)) uint32_t next_in_other_warps(Worker* worker) {
+  uint32_t warp = worker->current / kLanes;
   for (uint32_t step = 0; step < worker->warps; ++step) {
-    uint32_t other = (warp + step) % worker->warps;
-    ready = runnable(worker, other);
+    uint32_t other = (warp + step) % worker->warps, ready = runnable(worker, other);
     if (!ready && worker->at_active[other] && release_active_lanes(worker, other)) ready = runnable(worker, other);
     if (ready) return other * kLanes + __builtin_ctz(ready);
   }
   return kNobody;
+}
+
+// The next runnable thread: first in the current warp, so that a warp's lanes stay close together, then in the others.
+static inline uint32_t next_runnable(Worker* worker) {
+  uint32_t warp = worker->current / kLanes, lane = worker->current % kLanes;
+  uint32_t ready = runnable(worker, warp), later = ready & ~(1u << lane | ((1u << lane) - 1));
+  if (later) return warp * kLanes + __builtin_ctz(later);
+  if (ready) return warp * kLanes + __builtin_ctz(ready);
+  return next_in_other_warps(worker);
 }
 
 static void fiber_entry();
