@@ -29,7 +29,7 @@ LAYERS = (
     ("variant", "results"),
     ("operator", "backends.base", "occupancy"),
     ("expression", "stats", "ranges", "cubin"),
-    ("errors", "units", "places"),
+    ("errors", "units", "places", "precision"),
 )
 """From the top; a module may import from the layers below its own, and from its own package."""
 

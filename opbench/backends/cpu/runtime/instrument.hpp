@@ -44,13 +44,19 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
   }
 }
 
+// One copy for all that need not be quick: a copy in each of sixty functions triples the runtime's compile time.
+static __attribute__((noinline)) void record_rare_access(const void* pointer, uint32_t bytes, uint32_t access,
+                                                         const void* program_counter, bool aligned) {
+  record_access(pointer, bytes, access, program_counter, aligned);
+}
+
 // Ranges (copies of structures) reach memory in pieces of at most 16 bytes.
 static void record_range(const void* pointer, size_t bytes, uint32_t access, const void* program_counter) {
   const char* first = (const char*)pointer;
   for (size_t offset = 0; offset < bytes;) {
     size_t piece = 16;
     while (piece > bytes - offset || ((uintptr_t)first + offset) % piece) piece /= 2;
-    record_access(first + offset, (uint32_t)piece, access, program_counter);
+    record_rare_access(first + offset, (uint32_t)piece, access, program_counter, true);
     offset += piece;
   }
 }
@@ -263,23 +269,25 @@ OPB_API void opb_trace_close(Trace* trace) {
 
 // ---- for the compiler
 
-#define OPB_ACCESS(NAME, BYTES, KIND, ALIGNED) \
-  OPB_API void __tsan_##NAME##BYTES(void* p) { record_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
-#define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                  \
-  OPB_API void __tsan_##NAME##BYTES(void* p) {                    \
-    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
-    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
+#define OPB_ACCESS(NAME, BYTES, KIND) \
+  OPB_API void __tsan_##NAME##BYTES(void* p) { record_access(p, BYTES, KIND, OPB_HERE); }
+#define OPB_RARE_ACCESS(NAME, BYTES, KIND, ALIGNED) \
+  OPB_API void __tsan_##NAME##BYTES(void* p) { record_rare_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
+#define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                       \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                         \
+    record_rare_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
+    record_rare_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
   }
-#define OPB_ACCESSES(BYTES)                                               \
-  OPB_ACCESS(read, BYTES, OPB_ACCESS_LOAD, true)                          \
-  OPB_ACCESS(write, BYTES, OPB_ACCESS_STORE, true)                        \
-  OPB_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)                 \
-  OPB_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)               \
-  OPB_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)               \
-  OPB_ACCESS(unaligned_write, BYTES, OPB_ACCESS_STORE, false)             \
-  OPB_ACCESS(unaligned_volatile_read, BYTES, OPB_ACCESS_LOAD, false)      \
-  OPB_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false)    \
-  OPB_LOAD_AND_STORE(read_write, BYTES, true)                             \
+#define OPB_ACCESSES(BYTES)                                                 \
+  OPB_ACCESS(read, BYTES, OPB_ACCESS_LOAD)                                  \
+  OPB_ACCESS(write, BYTES, OPB_ACCESS_STORE)                                \
+  OPB_RARE_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)              \
+  OPB_RARE_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)            \
+  OPB_RARE_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)            \
+  OPB_RARE_ACCESS(unaligned_write, BYTES, OPB_ACCESS_STORE, false)          \
+  OPB_RARE_ACCESS(unaligned_volatile_read, BYTES, OPB_ACCESS_LOAD, false)   \
+  OPB_RARE_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false) \
+  OPB_LOAD_AND_STORE(read_write, BYTES, true)                               \
   OPB_LOAD_AND_STORE(unaligned_read_write, BYTES, false)
 OPB_ACCESSES(1)
 OPB_ACCESSES(2)
