@@ -27,7 +27,6 @@ from opbench.backends.base import BuildRequest
 from opbench.case import Case
 from opbench.catalog import Catalog
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
-from opbench.occupancy import DeviceLimits
 from opbench.ranges import case_range, phase_range
 from opbench.timing import TimingOptions
 
@@ -62,10 +61,10 @@ class WorkerLost(OpbenchError):
 class Worker:
     """A handle to one worker process, started at need and again after a loss."""
 
-    def __init__(
-        self, backend: str, roots: Sequence[Path], log: Path, seed: int, stands_for: DeviceLimits | None = None
-    ) -> None:
-        self.backend, self.roots, self.log, self.seed, self.stands_for = backend, list(roots), log, seed, stands_for
+    def __init__(self, backend: str, roots: Sequence[Path], log: Path, seed: int, **session: Any) -> None:
+        self.backend, self.roots, self.log, self.seed = backend, list(roots), log, seed
+        self.session = session
+        """What else `Session` takes."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self.environment: Message = {}
@@ -88,7 +87,7 @@ class Worker:
                 "backend": self.backend,
                 "roots": [str(r) for r in self.roots],
                 "seed": self.seed,
-                "stands_for": self.stands_for,
+                "session": self.session,
             }
             self.environment = self._ask(request, OPEN_LIMIT_S)
         return self.environment
@@ -204,7 +203,7 @@ class Server:
     def __init__(self, request: Message) -> None:
         self.catalog = Catalog([Path(r) for r in request["roots"]])
         self.backend = open_backend(request["backend"])
-        self.session = sessions.Session(self.backend, request["seed"], request["stands_for"])
+        self.session = sessions.Session(self.backend, request["seed"], **request["session"])
 
     def build(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Compile every module of some cases in parallel; each error belongs to its own cases."""

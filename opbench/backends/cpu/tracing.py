@@ -148,7 +148,7 @@ class Tracing:
         self._library.opb_trace_take_caches(self.address, ctypes.byref(native))
         if self._limits is None or not self._limits.l2_bytes or sampled:
             return None
-        return CacheTraffic(**{name: getattr(native, name) for name, _ in NativeCaches._fields_})
+        return CacheTraffic(*(getattr(native, field.name) for field in fields(CacheTraffic)))
 
     def gather(self, launch: KernelLaunch, module: Path) -> None:
         """Take what the launch that just ended was counted to do."""
