@@ -30,7 +30,9 @@ DYNAMIC_SHARED_BYTES = (232 + 1) << 10
 """What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
 MESSAGE_LINES = 40
 DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|note)?")
-PREAMBLE = re.compile(r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated)")
+PREAMBLE = re.compile(
+    r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
+)
 KERNEL = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\(")
 
 

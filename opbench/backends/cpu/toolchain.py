@@ -65,6 +65,10 @@ TRACED = Build(
         "-fno-tree-ch",
         # A store moved to where paths join would carry one path's line.
         "-fno-tree-sink",
+        # Copies of a loop's body are not laid out in the order of execution: lanes that part in one meet too late.
+        "-fdisable-tree-cunrolli",
+        "-fdisable-tree-cunroll",
+        "-fdisable-rtl-loop2_unroll",
     ),
     clang=(
         "-O1",
