@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from test_cpu_kernels import cache  # noqa: F401 (a fixture)
+from test_cpu_kernels import cache, compilers  # noqa: F401 (a fixture)
 from test_cpu_trace import Tracer, floats
 
 from opbench.backends.base import Dim3
@@ -18,14 +15,6 @@ from opbench.case import Case
 from opbench.catalog import Catalog
 from opbench.traffic import LineTraffic, Traffic
 from opbench.variant import Variant
-
-
-def compilers() -> Sequence[Any]:
-    """g++, and zig where the package is there."""
-    found = importlib.util.find_spec("ziglang")
-    folder = next(iter(found.submodule_search_locations or [""]), "") if found else ""
-    missing = pytest.mark.skipif(not folder, reason="the ziglang package is not installed")
-    return [pytest.param("g++", id="gcc"), pytest.param(f"{folder}/zig c++", id="zig", marks=missing)]
 
 
 @pytest.fixture(params=compilers())
@@ -330,17 +319,22 @@ def test_no_variant_has_a_finding(variant: Variant, cache: Path) -> None:  # noq
         assert all(line.line for line in traffic.lines)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="the ziglang package is not installed")
 @pytest.mark.parametrize("name", CATALOG.operator_names())
-def test_compilers_agree_on_the_tree(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+@pytest.mark.parametrize("compiler", compilers()[1:])
+def test_compilers_agree_on_the_tree(
+    name: str,
+    compiler: str,
+    cache: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for variant in (v for v in CUDA if v.operator == name):
         monkeypatch.setenv("OPBENCH_CXX", "g++")
         gcc = CpuBackend(cache)
         cases = smallest(variant, gcc, 1)
         expected = [traced(case, gcc) for case in cases]
-        monkeypatch.setenv("OPBENCH_CXX", compilers()[1].values[0])
-        zig = CpuBackend(cache)
-        assert [written(traced(case, zig)) for case in cases] == [written(traffic) for traffic in expected], variant.id
+        monkeypatch.setenv("OPBENCH_CXX", compiler)
+        other = CpuBackend(cache)
+        assert [written(traced(case, other)) for case in cases] == [written(t) for t in expected], variant.id
 
 
 def test_blocks_of_three_dimensions_have_the_warps_of_a_gpu(tracer: Tracer) -> None:

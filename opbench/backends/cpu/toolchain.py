@@ -36,8 +36,8 @@ class Build:
     """Whether the compiler inserts calls at every access, basic block and function, which our runtime answers."""
 
 
-LINES = ("-gdwarf-4", "-g1")
-"""Line tables only; addr2line 2.40 confuses the first two files of version 5."""
+LINES = ("-g1",)
+"""Line tables and inlined calls only."""
 FAST = Build("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
 # What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
 # code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
