@@ -10,7 +10,7 @@ from opbench.backends.base import Dim3, Finding
 from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.elf import DYNAMIC, SharedArray, shared_arrays
 from opbench.backends.cpu.library import Report
-from opbench.backends.cpu.lines import Place, source_lines
+from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
 
 OUT_OF_BOUNDS = "out_of_bounds"
 UNINITIALISED_GLOBAL = "uninitialised_global"
@@ -119,8 +119,8 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
     kernel, module = log.kernels[report.tag]
     file, line = report.file.decode(errors="replace"), report.line
     if not line and report.program_counter:
-        file, line = lines.get((module, _call_site(report)), ("", 0))
-    _, other_line = lines.get((module, report.other_program_counter - 1), ("", 0))
+        file, line, _ = lines.get((module, _call_site(report)), NOWHERE)
+    other_line = lines.get((module, report.other_program_counter - 1), NOWHERE).line
     spot = _spot(report, log, module)
     return Finding(
         kind=KINDS[report.kind],

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opbench.backends.cpu.toolchain import INCLUDE
 
@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from elftools.dwarf.die import DIE
     from elftools.dwarf.dwarfinfo import DWARFInfo
 
-Place = tuple[str, int]
-NOWHERE: Place = ("", 0)
 CACHED_MODULES = 64
+
+
+class Place(NamedTuple):
+    """A position in a source; the column, from 1 on, tells accesses of one line apart, and is 0 where it is not known."""
+
+    file: str
+    line: int
+    column: int = 0
+
+
+NOWHERE = Place("", 0)
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ class _Table:
 
 
 def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, Place]:
-    """For each address the innermost line outside of the shim; ("", 0) where nothing is known."""
+    """For each address the innermost position outside of the shim; `NOWHERE` where nothing is known."""
     table = _table(module)
     return {address: _place(table, address) for address in addresses}
 
@@ -51,9 +60,9 @@ def _place(table: _Table, address: int) -> Place:
     row = bisect_right(table.starts, address) - 1
     while row >= 0 and table.places[row] != NOWHERE:
         callers = (call.caller for call in table.calls if call.start <= address < call.end)
-        for file, line in (table.places[row], *callers):
-            if file and line and not file.startswith(str(INCLUDE)):
-                return file, line
+        for place in (table.places[row], *callers):
+            if place.file and place.line and not place.file.startswith(str(INCLUDE)):
+                return place
         row -= 1  # the instruction before tells as much
         address = table.starts[row]
     return NOWHERE
@@ -78,7 +87,7 @@ def _table(module: Path) -> _Table:
                 if state is not None and state.end_sequence:
                     rows.setdefault(state.address, NOWHERE)  # where another function may begin
                 elif state is not None and state.line:  # instructions that stand for several lines have none
-                    rows[state.address] = (files.get(state.file, ""), state.line)
+                    rows[state.address] = Place(files.get(state.file, ""), state.line, state.column)
     starts = sorted(rows)
     calls.sort(key=lambda call: call.depth, reverse=True)
     return _Table(starts, [rows[start] for start in starts], calls)
@@ -102,7 +111,8 @@ def _inlined(dwarf: DWARFInfo, unit: CompileUnit, files: dict[int, str]) -> Iter
         if entry.tag != "DW_TAG_inlined_subroutine" or "DW_AT_call_line" not in entry.attributes:
             continue
         called = entry.attributes
-        caller = files.get(called["DW_AT_call_file"].value, ""), called["DW_AT_call_line"].value
+        column = called["DW_AT_call_column"].value if "DW_AT_call_column" in called else 0
+        caller = Place(files.get(called["DW_AT_call_file"].value, ""), called["DW_AT_call_line"].value, column)
         for start, end in _ranges(dwarf, unit, entry):
             yield _Inlined(start, end, depth, caller)
 
