@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -36,6 +37,11 @@ class AnnotatedLine:
     accesses: tuple[LineTraffic, ...] = ()
     problems: tuple[Problem, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    def label(self, entry: LineTraffic) -> str:
+        """Such as "shared load 4 B", with the array's name where the line has several such accesses."""
+        alike = sum(access.words == entry.words for access in self.accesses)
+        return f"{entry.words} {operand(self.text, entry.column)}".rstrip() if alike > 1 else entry.words
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,25 @@ class Explanation:
             "conflicts_per_request": entry.conflicts_per_request,
             "source": self.mark(entry.kernel),
         }
+
+
+def operand(text: str, column: int) -> str:
+    """What a compiler means by a column of a line: GCC names a subscript's end, Clang its beginning."""
+    if not 0 < column <= len(text):
+        return ""
+    end = column
+    while end and text[end - 1] == "]":
+        depth = 0
+        while end:
+            end -= 1
+            depth += {"]": 1, "[": -1}.get(text[end], 0)
+            if not depth:
+                break
+    if end < column:
+        name = re.search(r"[\w.]*$", text[:end])
+    else:
+        name = re.match(r"\w+(?=\[)", text[column - 1 :])
+    return f"{name[0]}[…]" if name and name[0] else f"at column {column}"
 
 
 def explain(

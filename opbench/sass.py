@@ -32,6 +32,8 @@ MEMORY = {
 }
 """Instructions that touch memory, by the class that they are counted in."""
 
+LOADS = ("LDG", "LDS")
+
 FAMILIES = {
     "FFMA": "FFMA FFMA2",
     "FADD/FMUL": "FADD FMUL FADD2 FMUL2",
@@ -149,10 +151,24 @@ class KernelCode:
             for line in sorted(found)
         }
 
+    def sunk(self) -> dict[int, int]:
+        """Lines all of whose loads come right after the branch of one later line: they happen under its condition."""
+        branches: dict[int, set[int]] = {}
+        guard = 0
+        for one in self.instructions:
+            if one.kind == "branch":
+                guard = one.line if one.predicate else 0
+            elif one.kind == "BAR":
+                guard = 0
+            elif one.kind in LOADS and one.line:
+                branches.setdefault(one.line, set()).add(guard if guard > one.line else 0)
+        return {line: min(found) for line, found in branches.items() if len(found) == 1 and 0 not in found}
+
     def to_json(self) -> dict[str, Any]:
         """The mix, the lines and the hash as plain data."""
         lines = {str(line): accesses for line, accesses in self.lines().items()}
-        return {**self.mix.to_json(), "lines": lines, "sha256": self.sha256}
+        sunk = {str(line): under for line, under in self.sunk().items()}
+        return {**self.mix.to_json(), "lines": lines, "sunk": sunk, "sha256": self.sha256}
 
 
 def _count(words: Iterable[str]) -> dict[str, int]:

@@ -58,6 +58,11 @@ class LineTraffic:
     ideal_wavefronts_saved_16: int = 0
 
     @property
+    def words(self) -> str:
+        """Such as "shared load 4 B"."""
+        return f"{self.space} {self.kind} {self.width} B"
+
+    @property
     def bytes(self) -> int:
         """What the lanes ask for."""
         return self.lanes * self.width
