@@ -304,8 +304,8 @@ def test_a_cure_is_no_rung_below_and_fits_the_problem() -> None:
     [
         (SHARED, "bank conflicts", "transpose/padded"),
         ("transpose/naive_write_strided(rows=64,cols=64)", "uncoalesced", "transpose/shared"),
-        ("matmul/naive_row_x(m=32,n=32,k=32)", "uncoalesced", "matmul/coalesced"),
-        ("conv2d/naive_channel_x(n=1,c=4,h=8,w=8,k=32,r=3,s=3)", "uncoalesced", "conv2d/naive_grid3d"),
+        ("matmul/naive_row_x(m=32,n=32,k=32)", "wrong innermost index", "matmul/coalesced"),
+        ("conv2d/naive_channel_x(n=1,c=4,h=8,w=8,k=32,r=3,s=3)", "wrong innermost index", "conv2d/naive_grid3d"),
         ("sum/interleaved(n=1000)", "divergence", "sum/sequential"),
     ],
 )
