@@ -65,6 +65,10 @@ TRACED = Build(
         "-fno-tree-ch",
         # A store moved to where paths join would carry one path's line.
         "-fno-tree-sink",
+        # A load before the loop that it stands in would happen even where the loop does not run.
+        "-fno-tree-loop-im",
+        "-fno-tree-pre",
+        "-fno-code-hoisting",
     ),
     clang=(
         "-O1",
@@ -79,7 +83,18 @@ TRACED = Build(
                 "-tsan-instrument-atomics=0",
                 "-tsan-instrument-read-before-write=1",
                 "-disable-loop-idiom-memcpy",
-                "-disable-block-placement",
+                # Accesses that move under a condition, out of a loop, or from both sides of a branch to where they join.
+                "-instcombine-code-sinking=0",
+                "-disable-licm-promotion",
+                "-simplifycfg-hoist-common=0",
+                "-simplifycfg-sink-common=0",
+                # Blocks in the order of paths: a loop's body before what follows it, no block twice, and no loop turned
+                # so that its header comes last, to which end jumps cost nothing.
+                "-rotation-max-header-size=0",
+                "-tail-dup-placement=0",
+                "-force-precise-rotation-cost",
+                "-misfetch-cost=0",
+                "-jump-inst-cost=0",
             )
             for part in ("-mllvm", option)
         ),

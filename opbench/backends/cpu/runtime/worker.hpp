@@ -47,7 +47,7 @@ struct Report {
   uint3 other_block, other_thread;
   uint32_t bytes, access, other_access;
   uint32_t warp, other_warp;
-  uint32_t tag;
+  uint32_t tag, shared_bytes;  // of the launch: its kernel and module, and the dynamic array's size
   char file[240];
   char text[124];
 };
@@ -91,6 +91,8 @@ struct Worker {
   uint32_t live[kMaxWarps], started[kMaxWarps], at_barrier[kMaxWarps], at_warp[kMaxWarps], at_active[kMaxWarps];
   uint32_t paused[kMaxWarps];  // lanes whose log of a traced launch is full
   Site barrier_site[kMaxWarps];
+  Site block_site;  // of the first thread at the barrier
+  uint32_t barrier_kind;
   Site waiting_site[kMaxThreads];
   int reduction[3], reduction_result[3];
   void* shared_owner;
