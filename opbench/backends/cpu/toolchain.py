@@ -83,7 +83,7 @@ TRACED = Build(
                 "-tsan-instrument-atomics=0",
                 "-tsan-instrument-read-before-write=1",
                 "-disable-loop-idiom-memcpy",
-                # Accesses that move under a condition, out of a loop, or from both sides of a branch to where they join.
+                # Accesses that move under a condition, out of a loop, or from both sides of a branch to their join.
                 "-instcombine-code-sinking=0",
                 "-disable-licm-promotion",
                 "-simplifycfg-hoist-common=0",
