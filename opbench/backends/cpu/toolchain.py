@@ -13,6 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbench.backends.cpu.cache import cache_folder
 from opbench.errors import EnvironmentFault
 
 INCLUDE = Path(__file__).parent / "include"
@@ -169,6 +170,12 @@ def machine_flags(family: str) -> tuple[str, ...]:
     return ("-mcpu=x86_64", *extensions) if family == "zig" else extensions
 
 
+def compiler_environment(folder: Path) -> dict[str, str]:
+    """English messages, and a place for what zig caches even to tell its version: there may be no home folder."""
+    kept = str(folder / "zig")
+    return {"ZIG_LOCAL_CACHE_DIR": kept, **os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": kept}
+
+
 def find_toolchain() -> Toolchain:
     """The first usable compiler: $OPBENCH_CXX, g++, clang++, zig."""
     chosen = os.environ.get("OPBENCH_CXX")
@@ -197,8 +204,11 @@ def _candidates() -> list[tuple[str, ...]]:
 
 @functools.cache
 def _probe(command: tuple[str, ...]) -> Toolchain | None:
+    environment = compiler_environment(cache_folder(None))
     try:
-        answer = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=60, env=environment, check=False
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     if answer.returncode != 0 or not answer.stdout:
