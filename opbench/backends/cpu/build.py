@@ -134,8 +134,7 @@ class Builder:
             shared, made = folder / "shared.s", folder / final.name
             shared.write_text(_dynamic_shared(elf.undefined_thread_locals(compiled)))
             link = self.toolchain.link_flags(self.build)
-            # The stub first: its arrays come before the module's own.
-            self._run([*link, "-o", str(made), str(shared), str(compiled)], request)
+            self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
             publish(made, final)
 
     def _run(self, arguments: Sequence[str], request: BuildRequest) -> None:
@@ -166,11 +165,8 @@ def _wrapper(request: BuildRequest) -> str:
 
 
 def _dynamic_shared(names: Sequence[str]) -> str:
-    """Assembly that makes every `extern __shared__` array of the module one and the same thread-local array.
-
-    A gap before it: an index below 0 must not reach into the heap, where thread-local memory comes from.
-    """
-    lines = ['.section .tbss,"awT",@nobits', ".balign 1024", ".zero 1024"]
+    """Assembly that makes every `extern __shared__` array of the module one and the same thread-local array."""
+    lines = ['.section .tbss,"awT",@nobits', ".balign 1024"]
     for name in sorted({*names, "opb_dynamic"}):
         lines += [f".globl {name}", f".hidden {name}", f".type {name},@object", f"{name}:"]
     lines += [f".zero {DYNAMIC_SHARED_BYTES}", '.section .note.GNU-stack,"",@progbits']

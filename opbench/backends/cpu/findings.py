@@ -18,6 +18,7 @@ UNINITIALISED_SHARED = "uninitialised_shared"
 SHARED_RACE = "shared_race"
 BLOCK_RACE = "block_race"
 MISALIGNED = "misaligned"
+UNFINISHED_COPY = "unfinished_copy"
 DIVERGENT_BARRIER = "divergent_barrier"
 WARP_MASK = "warp_mask"
 DEADLOCK = "deadlock"
@@ -27,7 +28,7 @@ TRAP = "trap"
 # `ReportKind` of runtime/worker.hpp, in its order from 1 on.
 (_FAULT, _STACK_OVERFLOW, _SHARED_OVERRUN, _DIVERGENT_BARRIER, _WARP_MASK, _DEADLOCK, _TRAP, _ARITHMETIC,
  _GLOBAL_BOUNDS, _SHARED_BOUNDS, _UNINITIALISED_SHARED, _UNINITIALISED_GLOBAL, _SHARED_RACE, _GLOBAL_RACE,
- _MISALIGNED) = range(1, 16)  # fmt: skip
+ _MISALIGNED, _UNFINISHED_COPY) = range(1, 17)  # fmt: skip
 KINDS = {
     _FAULT: OUT_OF_BOUNDS,
     _STACK_OVERFLOW: STACK_OVERFLOW,
@@ -44,6 +45,7 @@ KINDS = {
     _SHARED_RACE: SHARED_RACE,
     _GLOBAL_RACE: BLOCK_RACE,
     _MISALIGNED: MISALIGNED,
+    _UNFINISHED_COPY: UNFINISHED_COPY,
 }
 VERBS = ("reads", "writes", "updates atomically")
 NEAR = 1 << 30
@@ -190,6 +192,9 @@ def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
             return f"{access}, an address that is no multiple of {report.bytes}"
         case k if k == _SHARED_RACE:
             return _shared_race(report, access, line, other_line)
+        case k if k == _UNFINISHED_COPY:
+            copy = f"the cp.async of thread {_dim3(report.other_thread)} at line {other_line} may still be filling"
+            return f"{access} at line {line}, which {copy}; that thread has not waited for it"
         case k if k == _GLOBAL_RACE:
             other = f"block {_dim3(report.other_block)} {VERBS[report.other_access]} at line {other_line}"
             return f"{access} at line {line}, which {other}; nothing orders the two blocks"

@@ -143,7 +143,7 @@ class Toolchain:
         """How a shared object is linked: clang needs no library, and zig would build its C++ library first (66 s)."""
         # A sanitizer's flag would link its runtime in; ours answers instead.
         flags = tuple(flag for flag in self.flags(build) if not flag.startswith("-fsanitize"))
-        return (*flags, "-shared") if self.family == "gcc" else (*flags, "-shared", "-nostdlib")
+        return (*flags, "-shared") if self.family == "gcc" else (*flags, "-shared", "-nostdlib", "-Wl,--no-gc-sections")
 
     def preprocessed_language(self) -> tuple[str, ...]:
         """Preprocessed text is plain C++ to zig, which knows no `c++-cpp-output`."""

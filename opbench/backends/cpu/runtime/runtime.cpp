@@ -12,6 +12,7 @@
 #include "blocks.hpp"
 #include "faults.hpp"
 #include "instrument.hpp"
+#include "copies.hpp"
 #include "pool.hpp"
 #include "scheduler.hpp"
 #include "warp.hpp"

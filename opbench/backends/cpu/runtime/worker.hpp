@@ -29,6 +29,7 @@ enum ReportKind : uint32_t {
   kReportSharedRace,
   kReportGlobalRace,
   kReportMisaligned,
+  kReportUnfinishedCopy,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -75,6 +76,14 @@ struct Lane {
   Site site;
 };
 
+struct AsyncCopy;
+
+// A thread's asynchronous copies that have not landed, and the number of the group that collects them now.
+struct CopyQueue {
+  AsyncCopy *oldest, *newest;
+  uint32_t group;
+};
+
 struct Worker {
   Launch* launch;
   Trace* trace;
@@ -95,6 +104,9 @@ struct Worker {
   uint32_t barrier_kind;
   Site waiting_site[kMaxThreads];
   int reduction[3], reduction_result[3];
+  CopyQueue copies[kMaxThreads];
+  AsyncCopy* free_copies;
+  uint32_t copies_in_flight;
   void* shared_owner;
   char* shared_base;
   size_t shared_bytes;
@@ -111,6 +123,7 @@ void report_fault(Worker* worker, ReportKind kind, uint64_t program_counter, uin
 void run_blocks(Worker* worker, Launch* launch);
 [[noreturn]] void abandon_launch(Worker* worker);
 void use_signal_stack();
+void forget_copies(Worker* worker);
 
 // What a traced launch wants to know of the scheduler's doings; trace.hpp has the bodies.
 void trace_launch(Worker* worker);
