@@ -297,15 +297,6 @@ def traced(case: Case, backend: CpuBackend) -> Traffic:
     return trace.traffic
 
 
-def written(traffic: Traffic) -> list[tuple[str, int, int, int, int]]:
-    """What reaches global memory. Loads may differ: optimisers merge, sink and hoist them, as the device's does."""
-    found: dict[tuple[str, int], list[int]] = {}
-    for line in traffic.select(space="global", kind="store"):
-        sums = found.setdefault((line.kernel, line.width), [0, 0, 0])
-        sums[:] = [sums[0] + line.requests, sums[1] + line.lanes, sums[2] + line.sectors]
-    return sorted((*key, *sums) for key, sums in found.items())
-
-
 @pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
 def test_no_variant_has_a_finding(variant: Variant, cache: Path) -> None:  # noqa: F811
     """Nor an access without a line."""
@@ -317,24 +308,6 @@ def test_no_variant_has_a_finding(variant: Variant, cache: Path) -> None:  # noq
         traffic = traced(case, backend)
         assert traffic.total("requests", space="global") > 0
         assert all(line.line for line in traffic.lines)
-
-
-@pytest.mark.parametrize("name", CATALOG.operator_names())
-@pytest.mark.parametrize("compiler", compilers()[1:])
-def test_compilers_agree_on_the_tree(
-    name: str,
-    compiler: str,
-    cache: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for variant in (v for v in CUDA if v.operator == name):
-        monkeypatch.setenv("OPBENCH_CXX", "g++")
-        gcc = CpuBackend(cache)
-        cases = smallest(variant, gcc, 1)
-        expected = [traced(case, gcc) for case in cases]
-        monkeypatch.setenv("OPBENCH_CXX", compiler)
-        other = CpuBackend(cache)
-        assert [written(traced(case, other)) for case in cases] == [written(t) for t in expected], variant.id
 
 
 def test_blocks_of_three_dimensions_have_the_warps_of_a_gpu(tracer: Tracer) -> None:

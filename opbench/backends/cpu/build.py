@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from opbench.backends.cpu.ptx import (
     replace_ptx,
     replace_unroll,
 )
-from opbench.backends.cpu.toolchain import INCLUDE, RUNTIME, Build, Toolchain
+from opbench.backends.cpu.toolchain import INCLUDE, RUNTIME, Build, Toolchain, compiler_environment
 from opbench.errors import CompileError, EnvironmentFault
 
 DYNAMIC_SHARED_BYTES = (232 + 1) << 10
@@ -146,9 +145,7 @@ class Builder:
             raise CompileError(_diagnosis(answer.stderr, request))
 
     def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        # zig caches what it compiles; beside our own cache it needs no home folder.
-        environment = {**os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": str(self.folder / "zig")}
-        environment.setdefault("ZIG_LOCAL_CACHE_DIR", str(self.folder / "zig"))
+        environment = compiler_environment(self.folder)
         command = [*self.toolchain.command, *arguments]
         try:
             return subprocess.run(
