@@ -124,7 +124,7 @@ def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
     def place(report: Report, counter: int) -> tuple[object, ...]:
         module = log.kernels[report.tag][1]
-        return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), NOWHERE)
+        return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), NOWHERE)[:2]
 
     races = [report for report in reports if report.kind == _SHARED_RACE]
     raced = {place(race, counter) for race in races for counter in (race.program_counter, race.other_program_counter)}

@@ -90,6 +90,7 @@ TRACED = Build(
                 "-disable-loop-idiom-memcpy",
                 # Accesses that move under a condition, out of a loop, or from both sides of a branch to their join.
                 "-instcombine-code-sinking=0",
+                "-jump-threading-threshold=0",
                 "-disable-licm-promotion",
                 "-simplifycfg-hoist-common=0",
                 "-simplifycfg-sink-common=0",
