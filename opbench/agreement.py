@@ -1,4 +1,4 @@
-"""Traffic of the cpu backend, as counted and as corrected by the machine code, against what a GPU's counters measured."""
+"""Traffic of the cpu backend, as counted and as corrected by machine code, against what a GPU's counters measured."""
 
 from __future__ import annotations
 

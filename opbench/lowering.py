@@ -129,9 +129,7 @@ def widened(entry: LineTraffic, width: int) -> LineTraffic:
 # Loads moved to where they are used -------------------------------------------------------------------------------
 
 
-def _sink(
-    traffic: Traffic, group: tuple[LineTraffic, ...], under: int
-) -> tuple[tuple[LineTraffic, ...], Note | None]:
+def _sink(traffic: Traffic, group: tuple[LineTraffic, ...], under: int) -> tuple[tuple[LineTraffic, ...], Note | None]:
     """Loads that happen only under the condition of a later line, scaled to what that line's accesses ask for.
 
     Sound where the condition holds for all lanes of a request or for none: then both have as many lanes.

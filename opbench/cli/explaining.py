@@ -173,7 +173,9 @@ def _problem_head(explanation: Explanation, problem: Problem) -> str:
 
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Any) -> None:
-    rows = [(entry, [_cells(explanation, entry.label(access), access) for access in entry.accesses]) for entry in file.lines]
+    rows = [
+        (entry, [_cells(explanation, entry.label(access), access) for access in entry.accesses]) for entry in file.lines
+    ]
     cells = [cells for _, found in rows for cells in found]
     if not cells and file is not explanation.files[0]:
         return
@@ -289,10 +291,27 @@ def _summary_cells(s: Summary) -> list[str]:
 
     outside = s.total - s.equal - s.near
     agreeing = [share(count, s.total) for count in (s.counted, s.equal, s.equal + s.near)]
-    return [s.name, str(s.total), *agreeing, str(outside), share(s.bounded, s.total), str(s.cases), share(s.cases_equal, s.cases)]
+    return [
+        s.name,
+        str(s.total),
+        *agreeing,
+        str(outside),
+        share(s.bounded, s.total),
+        str(s.cases),
+        share(s.cases_equal, s.cases),
+    ]
 
 
 def _comparison_cells(c: Comparison) -> list[str]:
     upper = "–" if c.upper is None else str(c.upper)
     note = ", ".join(words for words, true in (("in bounds", c.bounded), ("held out", c.held_out)) if true)
-    return [c.case, c.quantity, str(c.counted), str(c.predicted), upper, f"{c.measured:.0f}", units.percent(c.error), note]
+    return [
+        c.case,
+        c.quantity,
+        str(c.counted),
+        str(c.predicted),
+        upper,
+        f"{c.measured:.0f}",
+        units.percent(c.error),
+        note,
+    ]

@@ -35,7 +35,9 @@ def _file(explanation: Explanation, file: AnnotatedFile) -> str:
 def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
     style = ' class="bad"' if entry.findings else ' class="warn"' if entry.problems else ""
     code = f'<td class="left"><code style="white-space:pre">{escape(entry.text)}</code></td>'
-    first, *rest = [_cells(explanation, entry.label(access), access) for access in entry.accesses] or ["<td></td>" * (len(HEAD) - 2)]
+    first, *rest = [_cells(explanation, entry.label(access), access) for access in entry.accesses] or [
+        "<td></td>" * (len(HEAD) - 2)
+    ]
     others = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in rest)
     return f"<tr{style}><td>{entry.number}</td>{first}{code}</tr>{others}"
 

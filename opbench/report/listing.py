@@ -95,7 +95,11 @@ def _listing(
 def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
     """A variant from a folder of the user's, which the run has by its path; its operator is a shipped one."""
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
-        if path.is_absolute() and (path.parent.name, path.name) == (row.operator, f"{row.variant}.cu") and path.is_file():
+        if (
+            path.is_absolute()
+            and (path.parent.name, path.name) == (row.operator, f"{row.variant}.cu")
+            and path.is_file()
+        ):
             return catalog.variant_file(path, row.operator)
     return None
 

@@ -20,7 +20,7 @@ CACHED_MODULES = 64
 
 
 class Place(NamedTuple):
-    """A position in a source; the column, from 1 on, tells accesses of one line apart, and is 0 where it is not known."""
+    """A position in a source; the column, from 1 on, tells accesses of one line apart; 0 where it is not known."""
 
     file: str
     line: int
