@@ -142,19 +142,22 @@ class Scene:
 def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Problem]:
     """All problems, the costliest first."""
     scene = Scene(case, traffic, sources, variants)
-    found = [problem for entry in traffic.lines if entry.requests for rule in RULES for problem in rule(scene, entry)]
+    alike: dict[tuple[str, str, int, str], list[Problem]] = {}
+    for entry in traffic.lines:
+        place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.words), [])
+        place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
+    found = [problem for several in alike.values() for problem in _joined(several)]
     found += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
-    found = [problem for problem in _joined(found) if problem.share >= LEAST]
+    found = [problem for problem in found if problem.share >= LEAST]
     return sorted(found, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
 
 
 def _joined(problems: Sequence[Problem]) -> list[Problem]:
-    """One problem where several accesses of a line have the same: the costliest one's words, the cost of all."""
-    found: dict[tuple[str, str, int, str], Problem] = {}
+    """One problem where several like accesses of a line have the same: the costliest one's words, the cost of all."""
+    found: dict[str, Problem] = {}
     for new in sorted(problems, key=lambda problem: -problem.cost):
-        key = (new.kernel, new.file, new.line, new.kind)
-        first = found.get(key)
-        found[key] = replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
+        first = found.get(new.kind)
+        found[new.kind] = replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
     return list(found.values())
 
 

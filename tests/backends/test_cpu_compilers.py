@@ -21,13 +21,9 @@ pytestmark = [pytest.mark.slow, *compilers()[0].marks]  # g++ is what the others
 Counts = dict[tuple[str, str, str, int], tuple[int, ...]]
 
 OWN_STRUCTURE = "LLVM copies the members of a structure of the variant's own one by one"
-UNROLLED = "GCC puts copies of an unrolled body behind what follows the loop, so that lanes meet later than they could"
-CONDITIONS = "GCC joins chains of conditional loads later than it could"
 OTHERWISE = {
     "conv2d/multi_channel_out": OWN_STRUCTURE,
     "maxpool2d/multi_output": OWN_STRUCTURE,
-    "matmul/split_k": UNROLLED,
-    "matmul/vectorised": CONDITIONS,
 }
 """Variants whose requests differ, and why; the bytes that lanes ask for are equal there too."""
 ONE_LOAD = {"prefetches_past_the_end"}
