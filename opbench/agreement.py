@@ -1,4 +1,4 @@
-"""Traffic counted on the cpu backend against what a GPU's counters measured, case by case."""
+"""Traffic of the cpu backend, as counted and as corrected by machine code, against what a GPU's counters measured."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from opbench.errors import UsageError
 from opbench.levels import Levels, levels
+from opbench.lowering import Code, Note, lower
 from opbench.results import Run
 from opbench.traffic import Traffic
 
@@ -18,8 +19,6 @@ CLOSE = 0.15
 """What a model of caches may be off by."""
 VERDICTS = ("equal", "within 5 %", "within 15 %", "outside")
 GROUPS = ("global", "shared", "caches")
-CACHES = {"l2_bytes": "l2_bytes", "dram_bytes": "profiled_dram_bytes"}
-"""Counter and prediction: nobody counts these, a model of the caches predicts them."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,20 @@ class Comparison:
     quantity: str
     group: str
     """One of `GROUPS`."""
+    counted: int
+    """What the source asks for; of bytes at L2 and DRAM, which nobody counts, the prediction."""
     predicted: int
+    """The count corrected by the machine code; the count itself where that tells nothing."""
     upper: int | None
-    """What the count is at most, where reconvergence is the device compiler's choice."""
+    """What it is at most, where reconvergence is the device compiler's choice."""
     measured: float
     held_out: bool
+    reasons: tuple[str, ...] = ()
+    """What the data tell about a difference between the count and the measurement."""
 
     @property
     def error(self) -> float:
-        """Relative to what was measured; infinite where that is nothing."""
+        """Of the prediction relative to what was measured; infinite where that is nothing."""
         if self.predicted == self.measured:
             return 0.0
         return abs(self.predicted - self.measured) / self.measured if self.measured else float("inf")
@@ -73,6 +77,11 @@ class Comparison:
     def verdict(self) -> str:
         """One of `VERDICTS`."""
         return VERDICTS[0 if self.error == 0 else 1 if self.error <= NEAR else 2 if self.error <= CLOSE else 3]
+
+    @property
+    def equal_as_counted(self) -> bool:
+        """Whether the count needs no correction."""
+        return self.counted == self.measured
 
     @property
     def bounded(self) -> bool:
@@ -86,7 +95,10 @@ class Summary:
 
     name: str
     total: int
+    counted: int
+    """Equal as counted."""
     equal: int
+    """Equal after the correction by the machine code."""
     near: int
     """Within 5 %, but not equal."""
     close: int
@@ -118,7 +130,10 @@ class Agreement:
         """Everything, for pipes."""
         return {
             "summaries": [vars(summary) for summary in self.summaries()],
-            "comparisons": [{**vars(c), "verdict": c.verdict, "bounded": c.bounded} for c in self.comparisons],
+            "comparisons": [
+                {**vars(c), "verdict": c.verdict, "bounded": c.bounded, "equal_as_counted": c.equal_as_counted}
+                for c in self.comparisons
+            ],
             "left_out": dict(self.left_out),
         }
 
@@ -142,6 +157,7 @@ def summarise(name: str, comparisons: Sequence[Comparison]) -> Summary:
     return Summary(
         name=name,
         total=len(comparisons),
+        counted=sum(c.equal_as_counted for c in comparisons),
         equal=sum(c.verdict == "equal" for c in comparisons),
         near=sum(c.verdict == VERDICTS[1] for c in comparisons),
         close=sum(c.verdict == VERDICTS[2] for c in comparisons),
@@ -163,16 +179,20 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
         raise UsageError(f"{gpu.folder}: holds no hardware counters; collect them with: {collect}")
     comparisons: list[Comparison] = []
     left_out: dict[str, str] = {}
-    compiled = {result.case: result.resources for result in cpu.results}
+    resources = {result.case: result.resources for result in cpu.results}
     names = dict.fromkeys([*cpu.traffic, *gpu.counters])
     for case in names:
         reason = _reason_to_leave_out(cpu.traffic.get(case), gpu.counters.get(case))
         if reason:
             left_out[case] = reason
         else:
-            traffic, counters = Traffic.from_json(cpu.traffic[case]), gpu.counters[case]
-            comparisons += compare_case(case, traffic, counters)
-            comparisons += compare_caches(case, levels(traffic, compiled.get(case, {})), counters)
+            traffic, counters, compiled = (
+                Traffic.from_json(cpu.traffic[case]),
+                gpu.counters[case],
+                resources.get(case, {}),
+            )
+            comparisons += compare_case(case, traffic, counters, _code(compiled))
+            comparisons += compare_caches(case, levels(traffic, compiled), counters)
     if len(left_out) == len(names) and not cpu.traffic.keys() & gpu.counters.keys():
         raise UsageError(f"{cpu.folder} and {gpu.folder} share no case; run the same suite on both backends")
     return Agreement(tuple(comparisons), left_out)
@@ -207,9 +227,17 @@ def _blocks(counters: Mapping[str, Any]) -> int | None:
     return total or None
 
 
-def compare_case(case: str, traffic: Traffic, counters: Mapping[str, Any]) -> list[Comparison]:
+def _code(resources: Mapping[str, Mapping[str, Any]]) -> Code:
+    """The machine code of a case's kernels, as far as the run has it."""
+    return {kernel: entry["sass"] for kernel, entry in resources.items() if entry.get("sass")}
+
+
+def compare_case(
+    case: str, traffic: Traffic, counters: Mapping[str, Any], code: Code | None = None
+) -> list[Comparison]:
     """Every quantity that both sides know and that the case has; nothing against nothing proves nothing."""
     estimated = traffic.estimated()
+    lowered = lower(estimated, code or {})
     found = []
     for quantity in QUANTITIES:
         measured = counters.get(quantity.counter)
@@ -218,18 +246,24 @@ def compare_case(case: str, traffic: Traffic, counters: Mapping[str, Any]) -> li
         where = {"space": quantity.space, "kind": quantity.kind}
         if not measured and not estimated.total(quantity.present, **where):
             continue
-        predicted = estimated.total(quantity.count, **where)
-        upper = estimated.total(quantity.upper, **where) if quantity.upper else None
+        counted = estimated.total(quantity.count, **where)
+        predicted = lowered.traffic.total(quantity.count, **where)
+        upper = lowered.traffic.total(quantity.upper, **where) if quantity.upper else None
+        reasons = _reasons(quantity, lowered.notes) if counted != measured else ()
+        if predicted != measured:
+            reasons += _unexplained(quantity, predicted, measured, lowered.traffic, counters)
         found.append(
             Comparison(
                 case=case,
                 quantity=quantity.counter,
                 group=quantity.space,
+                counted=counted,
                 predicted=predicted,
                 # Bounds that a trace did not give are 0; the count itself is then the only bound.
                 upper=max(predicted, upper) if upper is not None else None,
                 measured=float(measured),
                 held_out=held_out(case),
+                reasons=reasons,
             )
         )
     return found
@@ -240,13 +274,49 @@ def compare_caches(case: str, found: Levels | None, counters: Mapping[str, Any])
     if found is None or counters.get("cache") != "cold":
         return []
     return [
-        Comparison(case, counter, "caches", getattr(found, prediction), None, float(measured), held_out(case))
-        for counter, prediction in CACHES.items()
+        Comparison(case, counter, "caches", expected, expected, None, float(measured), held_out(case))
+        for counter, expected in (("l2_bytes", found.l2_bytes), ("dram_bytes", found.profiled_dram_bytes))
         if isinstance(measured := counters.get(counter), (int, float)) and measured
     ]
 
 
+def _reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
+    """What the machine code does with such accesses; what the prediction does not hold is said to be so."""
+    found = [note for note in notes if (note.space, note.kind) == (quantity.space, quantity.kind)]
+    return tuple(note.words if note.applied else f"{note.words} (not predicted)" for note in found)
+
+
+def _unexplained(
+    quantity: Quantity, predicted: int, measured: float, traffic: Traffic, counters: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Wavefronts that the counter has beyond those that the addresses need, which it books as conflicts."""
+    if quantity.space != "shared":
+        return ()
+    wavefronts = traffic.total("wavefronts", space="shared", kind=quantity.kind)
+    conflicts = traffic.total("conflicts", space="shared", kind=quantity.kind)
+    more = (counters.get(f"shared_{quantity.kind}_wavefronts") or 0) - wavefronts
+    booked = (counters.get(f"bank_conflicts_{quantity.kind}") or 0) - conflicts
+    if more <= 0 or more != booked:
+        return ()
+    return (f"{more:.0f} wavefronts are conflicts to the counter, though no two lanes' addresses conflict",)
+
+
+def corrected(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """Those that the machine code changed, by case."""
+    return sorted((c for c in comparisons if c.counted != c.predicted), key=lambda c: (c.case, c.quantity))
+
+
 def worst(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """Those that are not equal, the farthest off first."""
+    """Those whose prediction is not what was measured, the farthest off first."""
     key: Callable[[Comparison], tuple[float, str, str]] = lambda c: (-c.error, c.case, c.quantity)  # noqa: E731
     return sorted((c for c in comparisons if c.verdict != "equal"), key=key)
+
+
+def reasons(comparisons: Iterable[Comparison]) -> dict[str, list[str]]:
+    """Each reason for a difference with the cases that have it."""
+    found: dict[str, list[str]] = {}
+    for c in comparisons:
+        for words in c.reasons:
+            cases = found.setdefault(f"{c.quantity}: {words}", [])
+            cases += [c.case]
+    return found

@@ -128,6 +128,7 @@ DATASHEET = {
     "h200": _sheet("H200", "NVIDIA H200 Tensor Core GPU datasheet", (67, 494.5, 989.5), 4800, 50, 132, 1980),
     "l4": _sheet("L4", "NVIDIA L4 Tensor Core GPU datasheet", (30.3, 60, 121), 300, 48, 58, 2040),
     "rtx3080": _sheet("GeForce RTX 3080", GA102, (29.8, 29.8, 59.5), 760, 5, 68, 1710),
+    "rtx3090": _sheet("GeForce RTX 3090", GA102, (35.6, 35.6, 71.2), 936, 6, 82, 1695),
     "rtx4090": _sheet("GeForce RTX 4090", ADA, (82.6, 82.6, 165.2), 1008, 72, 128, 2520),
 }
 """Dense vendor figures at boost clock; nothing reaches them, which is why ceilings are measured."""

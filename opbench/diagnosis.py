@@ -26,6 +26,7 @@ from opbench.families import (
     Family,
     cures,
 )
+from opbench.places import portable
 from opbench.traffic import KernelTraffic, LineTraffic, Traffic
 from opbench.variant import Variant
 
@@ -99,7 +100,9 @@ class Scene:
     def passes(self) -> float:
         """All passes of the case."""
         accesses = sum(entry.sectors / SECTORS_PER_PASS + entry.wavefronts for entry in self.traffic.lines)
-        return accesses + sum(waits(kernel) for kernel in self.traffic.kernels)
+        # Lanes of an atomic request that share an address take turns.
+        turns = sum(entry.collisions for entry in self.traffic.lines)
+        return accesses + turns + sum(waits(kernel) for kernel in self.traffic.kernels)
 
     @property
     def once(self) -> int:
@@ -139,10 +142,23 @@ class Scene:
 def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Problem]:
     """All problems, the costliest first."""
     scene = Scene(case, traffic, sources, variants)
-    found = [problem for entry in traffic.lines if entry.requests for rule in RULES for problem in rule(scene, entry)]
+    alike: dict[tuple[str, str, int, str], list[Problem]] = {}
+    for entry in traffic.lines:
+        place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.words), [])
+        place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
+    found = [problem for several in alike.values() for problem in _joined(several)]
     found += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
     found = [problem for problem in found if problem.share >= LEAST]
     return sorted(found, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
+
+
+def _joined(problems: Sequence[Problem]) -> list[Problem]:
+    """One problem where several like accesses of a line have the same: the costliest one's words, the cost of all."""
+    found: dict[str, Problem] = {}
+    for new in sorted(problems, key=lambda problem: -problem.cost):
+        first = found.get(new.kind)
+        found[new.kind] = replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
+    return list(found.values())
 
 
 def _who(found: Sequence[str], operator: str) -> str:
@@ -301,7 +317,8 @@ def _divergence(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     if entry.lanes_per_request >= 0.75 * usual:
         return
     evidence = f"{entry.lanes_per_request:.1f} of {WARP} lanes take part in a {access_words(entry)} of this line"
-    cost = entry.requests * (1 - entry.lanes_per_request / WARP)
+    passes = min(float(entry.requests), entry.sectors / SECTORS_PER_PASS + entry.wavefronts)
+    cost = passes * (1 - entry.lanes_per_request / WARP)
     yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
 
 
@@ -321,14 +338,25 @@ def _barrier_line(scene: Scene, kernel: str) -> LineTraffic:
     accesses = scene.traffic.select(kernel=kernel)
     for path in dict.fromkeys(entry.file for entry in accesses):
         lines = [entry.line for entry in accesses if entry.file == path]
+        text = scene.sources.get(path) or _own_text(scene.case.variant, path)
         found = [
             (len(text) - len(text.lstrip()), -number)
-            for number, text in enumerate(scene.sources.get(path, "").splitlines(), start=1)
+            for number, text in enumerate(text.splitlines(), start=1)
             if min(lines) <= number <= max(lines) and re.search(r"\b__syncthreads\s*\(|\.sync\(\)", text)
         ]
         if found:
             return LineTraffic(kernel, path, -max(found)[1], "shared", "load", 0)
     return LineTraffic(kernel, "", 0, "shared", "load", 0)
+
+
+def _own_text(variant: Variant, path: str) -> str:
+    """A variant's file, for a caller that gives no sources; empty for another file, or where it is gone."""
+    if portable(str(variant.path)) not in (path, portable(path)):
+        return ""
+    try:
+        return variant.path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 Rule = Callable[[Scene, LineTraffic], Iterator[Problem]]

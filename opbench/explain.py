@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from opbench.traffic import COUNTED, PREDICTED, LineTraffic, Traffic
 from opbench.variant import Variant
 
 COMPUTED = "computed"
+NAME_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,20 @@ class AnnotatedLine:
     accesses: tuple[LineTraffic, ...] = ()
     problems: tuple[Problem, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    def label(self, entry: LineTraffic) -> str:
+        """Such as "shared load 4 B", and of which element where the line has several such accesses."""
+        alike = [one for one in self.accesses if (one.kernel, one.words) == (entry.kernel, entry.words)]
+        columns = sorted(one.column for one in alike)
+        if len(columns) < 2:
+            return entry.words
+        # Columns are those of the preprocessed text: they give the order, not the place.
+        place = columns.index(entry.column)
+        names = operands(self.text, entry.kind)
+        if len(names) != len(columns):
+            return f"{entry.words} ({place + 1} of {len(columns)})"
+        name = names[place]
+        return f"{entry.words} {name if len(name) <= NAME_LENGTH else name[: name.index('[')] + '[…]'}"
 
 
 @dataclass(frozen=True)
@@ -106,6 +122,33 @@ class Explanation:
             "conflicts_per_request": entry.conflicts_per_request,
             "source": self.mark(entry.kernel),
         }
+
+
+def operands(text: str, kind: str) -> list[str]:
+    """The elements of arrays that a line loads or stores, in its order; none where one is another's index."""
+    found = []
+    end = 0
+    for name in re.finditer(r"[A-Za-z_]\w*(?=\[)", text):
+        if name.start() < end:
+            return []
+        end = name.end()
+        while text[end : end + 1] == "[":
+            end = _closing(text, end)
+        after = re.match(r"\s*([-+*/%&|^]|<<|>>)?=(?!=)", text[end:])
+        wanted = after is not None if kind == "store" else after is None or after[1]
+        if wanted:
+            found.append(text[name.start() : end])
+    return found
+
+
+def _closing(text: str, start: int) -> int:
+    """Behind the bracket that closes the one at `start`, or the end."""
+    depth = 0
+    for index in range(start, len(text)):
+        depth += {"[": 1, "]": -1}.get(text[index], 0)
+        if not depth:
+            return index + 1
+    return len(text)
 
 
 def explain(

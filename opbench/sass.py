@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ MEMORY = {
     "UREDGR": "RED",
 }
 """Instructions that touch memory, by the class that they are counted in."""
+
+LOADS = ("LDG", "LDS")
 
 FAMILIES = {
     "FFMA": "FFMA FFMA2",
@@ -134,6 +136,8 @@ class KernelCode:
     instructions: tuple[Instruction, ...]
     sha256: str
     """Of the instructions and constants, whatever the file, the kernel and the labels are called."""
+    sunk: Mapping[int, int] = field(default_factory=dict)
+    """Lines all of whose loads come right behind the branch of one later line, which is their condition."""
 
     @property
     def mix(self) -> Mix:
@@ -152,7 +156,8 @@ class KernelCode:
     def to_json(self) -> dict[str, Any]:
         """The mix, the lines and the hash as plain data."""
         lines = {str(line): accesses for line, accesses in self.lines().items()}
-        return {**self.mix.to_json(), "lines": lines, "sha256": self.sha256}
+        sunk = {str(line): under for line, under in self.sunk.items()}
+        return {**self.mix.to_json(), "lines": lines, "sunk": sunk, "sha256": self.sha256}
 
 
 def _count(words: Iterable[str]) -> dict[str, int]:
@@ -257,7 +262,21 @@ class _Listing:
         digest = hashlib.sha256(constants)
         for text in self._plain(code):
             digest.update(text.encode() + b"\n")
-        return KernelCode(self.name, tuple(code), digest.hexdigest())
+        return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk(code))
+
+    def _sunk(self, code: list[Instruction]) -> dict[int, int]:
+        """Lines of loads to the line whose branch alone leads there: none where paths join before a load."""
+        joins = set(self.labels.values())
+        under: dict[int, set[int]] = {}
+        guard = 0
+        for index, one in enumerate(code):
+            if index in joins or one.kind == "BAR":
+                guard = 0
+            if one.kind == "branch":
+                guard = one.line if one.predicate else 0
+            elif one.kind in LOADS and one.line and not one.idle:
+                under.setdefault(one.line, set()).add(guard if guard > one.line else 0)
+        return {line: min(found) for line, found in under.items() if len(found) == 1 and 0 not in found}
 
     def _is_loop(self, index: int) -> bool:
         """Whether an instruction jumps to itself."""

@@ -17,7 +17,7 @@ PREDICTED = "predicted"
 
 @dataclass(frozen=True)
 class LineTraffic:
-    """The accesses of one source line that are of one space, kind and width."""
+    """The accesses of one place in a source that are of one space, kind and width."""
 
     kernel: str
     file: str
@@ -26,6 +26,8 @@ class LineTraffic:
     kind: str
     width: int
     """Bytes that one lane asks for."""
+    column: int = field(default=0, kw_only=True)
+    """Where in the line, from 1 on: it tells two accesses of a line apart; 0 where that is not known."""
     requests: int = 0
     """Warp instructions, with lanes that part at a branch together again where the paths join."""
     lanes: int = 0
@@ -44,6 +46,21 @@ class LineTraffic:
     """Requests if lanes that part never met again before the next barrier or warp operation."""
     upper_sectors: int = 0
     upper_wavefronts: int = 0
+    requests_saved_8: int = 0
+    """How many fewer requests there would be if neighbouring accesses were merged to 8 bytes a lane."""
+    sectors_saved_8: int = 0
+    wavefronts_saved_8: int = 0
+    ideal_wavefronts_saved_8: int = 0
+    requests_saved_16: int = 0
+    """The same for 16 bytes."""
+    sectors_saved_16: int = 0
+    wavefronts_saved_16: int = 0
+    ideal_wavefronts_saved_16: int = 0
+
+    @property
+    def words(self) -> str:
+        """Such as "shared load 4 B"."""
+        return f"{self.space} {self.kind} {self.width} B"
 
     @property
     def bytes(self) -> int:
@@ -89,8 +106,10 @@ class LineTraffic:
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in COUNTS})
 
 
-COUNTS = tuple(f.name for f in fields(LineTraffic) if f.default == 0)
+COUNTS = tuple(f.name for f in fields(LineTraffic) if f.default == 0 and f.name != "column")
 """The fields of a line's traffic that add up."""
+SAVED = tuple(name for name in COUNTS if "_saved_" in name)
+"""Those that tell what wider accesses would save."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +179,7 @@ class Traffic:
     """Everything that was counted in one run of a case."""
 
     lines: tuple[LineTraffic, ...] = ()
-    """Sorted by kernel, file and line."""
+    """Sorted by kernel, file, line and column."""
     kernels: tuple[KernelTraffic, ...] = ()
     source: str = COUNTED
     """"counted" on the cpu backend from the source's own accesses, "measured" by hardware, or "predicted"."""
@@ -223,10 +242,10 @@ class Traffic:
 def gather(
     lines: Iterable[LineTraffic], kernels: Iterable[KernelTraffic], source: str = COUNTED, complete: bool = True
 ) -> Traffic:
-    """Traffic of many counts: those of one place, space, kind and width become one."""
+    """Traffic of many counts: those of one place, space, kind and width become one, as copies of an access do."""
     merged: dict[tuple[Any, ...], LineTraffic] = {}
     for entry in lines:
-        key = (entry.kernel, entry.file, entry.line, entry.space, entry.kind, entry.width)
+        key = (entry.kernel, entry.file, entry.line, entry.column, entry.space, entry.kind, entry.width)
         merged[key] = merged[key] + entry if key in merged else entry
     launched: dict[str, KernelTraffic] = {}
     for launch in kernels:

@@ -94,10 +94,10 @@ def test_a_third_is_held_out_by_name_alone() -> None:
 
 def test_summaries_count_cases_whole() -> None:
     def one(case: str, measured: float) -> Comparison:
-        return Comparison(case, "global_load_requests", "global", 100, 150, measured, False)
+        return Comparison(case, "global_load_requests", "global", 104, 100, 150, measured, False)
 
     found = summarise("all", [one("a", 100), one("a", 104), one("b", 100), one("c", 151)])
-    assert (found.total, found.equal, found.near, found.bounded) == (4, 2, 1, 3)
+    assert (found.total, found.counted, found.equal, found.near, found.bounded) == (4, 1, 2, 1, 3)
     assert (found.cases, found.cases_equal) == (3, 1)
     assert [c.measured for c in worst([one("a", 100), one("a", 104), one("c", 151)])] == [151, 104]
 

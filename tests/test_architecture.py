@@ -24,7 +24,7 @@ LAYERS = (
     ("session", "sass"),
     ("backends",),
     ("suite", "frame", "explain", "agreement"),
-    ("diagnosis",),
+    ("diagnosis", "lowering"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families"),
     ("variant", "results"),
     ("operator", "backends.base", "occupancy"),

@@ -9,8 +9,18 @@ import pytest
 from report.fabricate import result
 
 from opbench import ceiling
-from opbench.ceiling import DATASHEET, Ceilings, attainable, best_time, committed, datasheet, from_probes
+from opbench.ceiling import (
+    DATASHEET,
+    Ceilings,
+    attainable,
+    best_time,
+    committed,
+    datasheet,
+    from_probes,
+    known_gpus,
+)
 from opbench.errors import UsageError
+from opbench.resources import TARGETS
 
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
 
@@ -62,6 +72,10 @@ def test_no_probe_gives_no_ceiling() -> None:
     assert from_probes([result("vec4", operator="copy"), result("naive", status="failed", reason="no")]).to_json() == {
         "source": "measured"
     }
+
+
+def test_every_gpu_that_is_compiled_for_has_ceilings() -> None:
+    assert set(TARGETS) <= set(known_gpus())
 
 
 def test_every_datasheet_names_its_source_and_is_plausible() -> None:

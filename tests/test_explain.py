@@ -18,7 +18,7 @@ from opbench.catalog import Catalog
 from opbench.ceiling import Ceilings
 from opbench.cli.explaining import print_explanation
 from opbench.diagnosis import Problem, diagnose
-from opbench.explain import Explanation, explain
+from opbench.explain import AnnotatedLine, Explanation, explain, operands
 from opbench.families import COALESCED, FAMILIES, PADDED, VECTOR, cures
 from opbench.report.annotated import to_html
 from opbench.results import RunWriter, read_run
@@ -273,6 +273,50 @@ def test_many_barriers_with_little_between_them() -> None:
     assert "sum/shuffle" in found.cures
 
 
+def test_barriers_have_a_line_without_any_source_given() -> None:
+    case = case_named("sum/sequential(n=1000)")
+    path = str(case.variant.path)
+    lines = tuple(replace(line, file=path, line=at) for line, at in zip(TURN, (39, 39, 44, 44), strict=True))
+    (found,) = (p for p in diagnose(case, traffic(*lines, barriers=36), {}, []) if p.kind == "barriers")
+    assert "__syncthreads" in case.variant.path.read_text().splitlines()[found.line - 1]
+
+
+def test_no_problem_is_more_than_all_passes() -> None:
+    hot = entry(5, "global", "atomic", requests=64, sectors=64, ideal_sectors=256, collisions=64 * 31)
+    lone = entry(3, "global", "load", lanes=256, sectors=128, ideal_sectors=128)
+    found = problems("sum/interleaved(n=65536)", hot, lone, entry(2, "global", "load", requests=200))
+    assert {"atomic collisions", "divergence"} <= {p.kind for p in found}
+    assert sum(p.share for p in found) <= 1
+
+
+def test_accesses_of_a_line_are_one_problem_of_a_kind() -> None:
+    left, right = (entry(5, "shared", "load", column=c, wavefronts=w) for c, w in ((9, 4096), (30, 2048)))
+    (found,) = (p for p in problems(SHARED, left, right) if p.kind == "bank conflicts")
+    assert found.cost == 4096 + 2048 - 2 * 128 and "32.0 wavefronts" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("text", "loads", "stores"),
+    [
+        ("sum += a[i * k + j] * b[j];", ["a[i * k + j]", "b[j]"], []),
+        ("tile[y][x] = in[i] == 0 ? 1 : in[j];", ["in[i]", "in[j]"], ["tile[y][x]"]),
+        ("tree[t] += tree[t + d];", ["tree[t]", "tree[t + d]"], ["tree[t]"]),
+        ("x = a[b[i]];", [], []),
+        ("x = *p + a[i", ["a[i"], []),
+    ],
+)
+def test_elements_of_a_line(text: str, loads: list[str], stores: list[str]) -> None:
+    assert (operands(text, "load"), operands(text, "store")) == (loads, stores)
+
+
+def test_two_accesses_of_a_line_are_told_apart() -> None:
+    left, right = (entry(5, "shared", "load", column=column) for column in (9, 30))
+    line = AnnotatedLine(5, "sum += a[i] * b[a_rather_long_index + i];", (left, right))
+    assert [line.label(e) for e in (left, right)] == ["shared load 4 B a[i]", "shared load 4 B b[…]"]
+    assert replace(line, text="f(p, q);").label(right) == "shared load 4 B (2 of 2)"
+    assert replace(line, accesses=(left,)).label(left) == "shared load 4 B"
+
+
 # Families ---------------------------------------------------------------------------------------------------------
 
 
@@ -304,8 +348,8 @@ def test_a_cure_is_no_rung_below_and_fits_the_problem() -> None:
     [
         (SHARED, "bank conflicts", "transpose/padded"),
         ("transpose/naive_write_strided(rows=64,cols=64)", "uncoalesced", "transpose/shared"),
-        ("matmul/naive_row_x(m=32,n=32,k=32)", "uncoalesced", "matmul/coalesced"),
-        ("conv2d/naive_channel_x(n=1,c=4,h=8,w=8,k=32,r=3,s=3)", "uncoalesced", "conv2d/naive_grid3d"),
+        ("matmul/naive_row_x(m=32,n=32,k=32)", "wrong innermost index", "matmul/coalesced"),
+        ("conv2d/naive_channel_x(n=1,c=4,h=8,w=8,k=32,r=3,s=3)", "wrong innermost index", "conv2d/naive_grid3d"),
         ("sum/interleaved(n=1000)", "divergence", "sum/sequential"),
     ],
 )

@@ -70,6 +70,31 @@ def test_a_listing_is_read() -> None:
     assert one.to_json()["lines"] == {"5": {"LDG.128": 1}}
 
 
+def sunk(middle: str) -> dict[int, int]:
+    """Of a load of line 3 with something between it and a branch of line 5."""
+    text = f"""\
+//--------------------- .text.one                  --------------------------
+\t//## File "a.cu", line 5
+        /*0000*/               @P0 BRA `(.L_x_7) ;
+{middle}
+\t//## File "a.cu", line 3
+        /*0020*/                   LDS.128 R4, [R0] ;
+\t//## File "a.cu", line 5
+        /*0030*/                   STG.E.128 desc[UR6][R8.64], R4 ;
+.L_x_7:
+        /*0040*/                   EXIT ;
+"""
+    return dict(sass.parse(text)["one"].sunk)
+
+
+def test_loads_under_the_condition_of_a_later_line() -> None:
+    assert sunk("") == {3: 5}
+    assert sunk("        /*0010*/                   BAR.SYNC 0x0 ;") == {}
+    assert sunk("        /*0010*/                   BRA `(.L_x_7) ;") == {}
+    assert sunk(".L_x_3:") == {}, "another path leads here"
+    assert sunk('\t//## File "a.cu", line 2\n        /*0010*/               @P1 BRA `(.L_x_7) ;') == {}
+
+
 def test_labels_names_and_lines_do_not_change_the_hash_but_constants_do() -> None:
     first = sass.parse(LISTING)["one"].sha256
     renamed = (

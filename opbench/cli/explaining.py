@@ -128,7 +128,7 @@ def print_explanation(explanation: Explanation, console: Any) -> None:
         _print_file(explanation, file, line)
     for entry in explanation.elsewhere:
         place = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
-        line(f"  {place}  {'  '.join(filter(None, _cells(explanation, entry)))}")
+        line(f"  {place}  {'  '.join(filter(None, _cells(explanation, entry.words, entry)))}")
     for words in LEGEND:
         line(words, "dim")
 
@@ -188,7 +188,9 @@ def _problem_head(explanation: Explanation, problem: Problem) -> str:
 
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Any) -> None:
-    rows = [(entry, [_cells(explanation, access) for access in entry.accesses]) for entry in file.lines]
+    rows = [
+        (entry, [_cells(explanation, entry.label(access), access) for access in entry.accesses]) for entry in file.lines
+    ]
     cells = [cells for _, found in rows for cells in found]
     if not cells and file is not explanation.files[0]:
         return
@@ -225,12 +227,12 @@ def _joined(cells: Sequence[str], widths: dict[int, int], left: int = 1) -> str:
 COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions")
 
 
-def _cells(explanation: Explanation, entry: LineTraffic) -> list[str]:
+def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
     """What `COLUMNS` name; what was predicted is marked "≈"."""
     about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
     sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
     return [
-        f"{entry.space} {entry.kind} {entry.width} B",
+        label,
         f"{about}{entry.requests}",
         f"{entry.lanes_per_request:.1f}",
         sectors if entry.space == "global" else "",
@@ -270,7 +272,7 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
     """How many counts agree, which do not, and which cases could not be compared."""
     from rich.text import Text
 
-    from opbench.agreement import quantity_summaries, worst
+    from opbench.agreement import corrected, quantity_summaries, reasons, worst
 
     def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
         widths = {i: max(len(row[i]) for row in [head, *rows]) for i in range(len(head))}
@@ -279,15 +281,18 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
             console.print(Text(text, style="" if number else "dim"), soft_wrap=True)
         console.print()
 
-    head = ("counts", "compared", "equal", "within 5 %", "within 15 %", "outside", "in bounds", "cases", "all equal")
+    head = ("counts", "compared", "as counted", "corrected", "within 5 %", "15 %", "outside", "in bounds", "cases",
+            "all equal")  # fmt: skip
     table(head, [_summary_cells(s) for s in (*quantity_summaries(agreement.comparisons), *agreement.summaries())])
-    off = worst(agreement.comparisons)
-    if off:
-        table(
-            ("not equal", "quantity", "predicted", "at most", "measured", "off by", ""),
-            [_comparison_cells(c) for c in off],
-            left=2,
-        )
+    explained = "as counted: the source's accesses; corrected: predicted from them and the machine code"
+    console.print(Text(explained + "\n", style="dim"), soft_wrap=True)
+    columns = ("quantity", "counted", "predicted", "at most", "measured", "off by", "")
+    shown = {"not equal": worst(agreement.comparisons), "corrected": corrected(agreement.comparisons)}
+    for name, found in shown.items():
+        if found:
+            table((name, *columns), [_comparison_cells(c) for c in found], left=2)
+    for words, cases in reasons(agreement.comparisons).items():
+        console.print(Text(f"{words}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True)
     held = sorted({c.case for c in agreement.comparisons if c.held_out})
     console.print(Text(f"held out, by a hash of the name ({len(held)} cases):"))
     for case in held:
@@ -300,12 +305,13 @@ def _summary_cells(s: Summary) -> list[str]:
     def share(count: int, total: int) -> str:
         return f"{count} ({units.percent(count / total)})" if total else "–"
 
-    shares = [share(count, s.total) for count in (s.equal, s.equal + s.near, s.equal + s.near + s.close)]
     outside = s.total - s.equal - s.near - s.close
+    near = s.equal + s.near
+    agreeing = [share(count, s.total) for count in (s.counted, s.equal, near, near + s.close)]
     return [
         s.name,
         str(s.total),
-        *shares,
+        *agreeing,
         str(outside),
         share(s.bounded, s.total),
         str(s.cases),
@@ -316,4 +322,13 @@ def _summary_cells(s: Summary) -> list[str]:
 def _comparison_cells(c: Comparison) -> list[str]:
     upper = "–" if c.upper is None else str(c.upper)
     note = ", ".join(words for words, true in (("in bounds", c.bounded), ("held out", c.held_out)) if true)
-    return [c.case, c.quantity, str(c.predicted), upper, f"{c.measured:.0f}", units.percent(c.error), note]
+    return [
+        c.case,
+        c.quantity,
+        str(c.counted),
+        str(c.predicted),
+        upper,
+        f"{c.measured:.0f}",
+        units.percent(c.error),
+        note,
+    ]

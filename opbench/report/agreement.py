@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import units
-from opbench.agreement import NEAR, Agreement, Comparison, worst
+from opbench.agreement import NEAR, Agreement, Comparison, corrected, worst
 from opbench.places import write_atomically
 from opbench.report.chart import COLOURS, SHAPES, Chart
 from opbench.report.svg import STYLE, to_png, to_svg
@@ -35,7 +35,9 @@ def write_agreement(agreement: Agreement, folder: Path, title: str) -> list[Path
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.get_template("agreement.html.j2")
-    page = template.render(title=title, svg=svg, agreement=agreement, worst=worst(agreement.comparisons), units=units)
+    off = worst(agreement.comparisons)
+    listed = [*off, *(c for c in corrected(agreement.comparisons) if c not in off)]
+    page = template.render(title=title, svg=svg, agreement=agreement, worst=listed, units=units)
     folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}
     for name, content in files.items():
@@ -60,7 +62,10 @@ def scatter(comparisons: Sequence[Comparison]) -> Chart:
             if c.upper is not None and c.upper > c.predicted:
                 axes.plot([x, x], [y, c.upper], color=colour, linewidth=1, alpha=0.6)
             axes.plot([x], [y], shape, color=colour, markerfacecolor=face, markersize=5, label=label, gid=gid)
-            points[gid] = f"{c.case}, {c.quantity}: predicted {c.predicted}, measured {c.measured:.0f}, {c.verdict}"
+            points[gid] = (
+                f"{c.case}, {c.quantity}: counted {c.counted}, predicted {c.predicted}, measured {c.measured:.0f}, "
+                f"{c.verdict}"
+            )
             label = None
     _frame(axes, comparisons)
     description = "Predicted counts of every case against those that the GPU's counters measured, both logarithmic."

@@ -35,16 +35,18 @@ def _file(explanation: Explanation, file: AnnotatedFile) -> str:
 def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
     style = ' class="bad"' if entry.findings else ' class="warn"' if entry.problems else ""
     code = f'<td class="left"><code style="white-space:pre">{escape(entry.text)}</code></td>'
-    first, *rest = [_cells(explanation, access) for access in entry.accesses] or ["<td></td>" * (len(HEAD) - 2)]
+    first, *rest = [_cells(explanation, entry.label(access), access) for access in entry.accesses] or [
+        "<td></td>" * (len(HEAD) - 2)
+    ]
     others = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in rest)
     return f"<tr{style}><td>{entry.number}</td>{first}{code}</tr>{others}"
 
 
-def _cells(explanation: Explanation, entry: LineTraffic) -> str:
+def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
     about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
     is_global = entry.space == "global"
     cells = (
-        f"{entry.space} {entry.kind} {entry.width} B",
+        escape(label),
         f"{about}{entry.requests}",
         f"{entry.lanes_per_request:.1f}",
         f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}" if is_global else "",

@@ -1,7 +1,7 @@
 """Annotated sources of a cpu run's variants, cut to the lines that count.
 
-The results file holds no source: the shipped one is shown, and only where its checksum is the one that the run
-recorded.
+The results file holds no source: the one that the traffic names, or the shipped one, is shown, and only where its
+checksum is the one that the run recorded.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -70,7 +71,7 @@ def _listing(
     try:
         if row.operator not in known:
             known[row.operator] = catalog.variants(row.operator)
-        variant = next((v for v in known[row.operator] if v.name == row.variant), None)
+        variant = _own(catalog, row, traffic) or next((v for v in known[row.operator] if v.name == row.variant), None)
         if variant is None or hashlib.sha256(variant.path.read_bytes()).hexdigest() != result.source_sha256:
             return None
         case = Case(variant, result.config, catalog.operator(row.operator).from_axes(result.axes))
@@ -89,6 +90,18 @@ def _listing(
     place = f"line {worst.line}" if worst.line else worst.kernel
     summary = f"`{row.variant}`: {worst.kind} at {place}, {units.percent(worst.share)} of all passes"
     return Listing(row.name, summary, Markup(to_html(_cut(explanation))))
+
+
+def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
+    """A variant from a folder of the user's, which the run has by its path; its operator is a shipped one."""
+    for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
+        if (
+            path.is_absolute()
+            and (path.parent.name, path.name) == (row.operator, f"{row.variant}.cu")
+            and path.is_file()
+        ):
+            return catalog.variant_file(path, row.operator)
+    return None
 
 
 def _cut(explanation: Explanation) -> Explanation:

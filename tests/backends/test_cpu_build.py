@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cpu_kernels import Bench, cache  # noqa: F401 (a fixture)
+from common import CHEATS, Cli
+from test_cpu_kernels import Bench, cache, zig  # noqa: F401 (a fixture)
 
 from opbench.backends.base import BuildRequest, KernelLaunch
 from opbench.backends.cpu import CpuBackend, build, toolchain
@@ -120,7 +121,7 @@ def test_no_compiler_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="the ziglang package is not installed")
+@pytest.mark.skipif(not zig(), reason="no zig")
 def test_zig_as_the_only_compiler(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("OPBENCH_CXX", raising=False)
@@ -142,6 +143,17 @@ def test_zig_as_the_only_compiler(bench: Bench, monkeypatch: pytest.MonkeyPatch,
     assert out.tolist() == [float(i ^ 1) + 1 for i in range(63, -1, -1)]
     with pytest.raises(CompileError, match=r"kernel\.cu:1:"):
         bench.backend.compile(bench.request("__global__ void broken() { nothing; }", "broken"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not zig(), reason="no zig")
+def test_with_zig_alone_a_finding_has_its_line(cli: Cli, tmp_path: Path) -> None:
+    """No tool on PATH, no home folder and an empty cache: what a container with the wheels and nothing else is."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPBENCH_")}
+    environment = {**kept, "PATH": "", "HOME": "/dev/null", "OPBENCH_CACHE": str(tmp_path / "cache")}
+    answer = cli("check", CHEATS / "forgets_the_guard.cu", "--case", "*(n=31)", env=environment)
+    assert answer.returncode == 1, answer.stderr
+    assert "forgets_the_guard.cu:11: out of bounds: " in answer.stdout
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")

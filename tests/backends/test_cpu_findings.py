@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +38,7 @@ extern "C" __global__ void far(float* a, float* out, int n) {
     assert found.offset == 4 * 50_005
     assert (found.block, found.thread) == ((1, 0, 0), (5, 0, 0))
     assert "byte 200020 of buffer 'arg1'" in found.message
-    if shutil.which("addr2line"):
-        assert (Path(found.file).name, found.line) == ("kernel.cu", 4)
+    assert (Path(found.file).name, found.line) == ("kernel.cu", 4)
     bench.check(text, "far", (1, 1, 1), (32, 1, 1), a, out, 0)
 
 
@@ -94,6 +92,38 @@ def test_warps_may_wait_at_different_barriers(bench: Bench) -> None:
     out = np.zeros(64, np.float32)
     bench.check(text, "roles", (1, 1, 1), (64, 1, 1), out)
     assert out.tolist() == [1.0] * 32 + [2.0] * 32
+
+
+def test_a_barrier_does_not_wait_for_threads_that_left(bench: Bench) -> None:
+    """Lanes of waiting warps, and whole warps; before the others arrive, and after."""
+    text = """
+    extern "C" __global__ void leave(float* out, int n) {
+      __shared__ float kept[96];
+      const int t = threadIdx.x;
+      if (t >= n && t % 2) return;
+      kept[t] = t;
+      if (t < n) { __syncthreads(); out[t] = kept[n - 1 - t]; }
+    }"""
+    for n in (20, 32, 50, 96):
+        out = np.zeros(96, np.float32)
+        bench.check(text, "leave", (1, 1, 1), (96, 1, 1), out, n)
+        assert out[:n].tolist() == list(range(n - 1, -1, -1))
+
+
+def test_barriers_with_and_without_a_result_do_not_meet(bench: Bench) -> None:
+    text = """\
+extern "C" __global__ void kinds(int* out) {
+  if (threadIdx.x < 32)
+    out[threadIdx.x] = FIRST(1);
+  else
+    out[threadIdx.x] = __syncthreads_or(1);
+}"""
+    out = np.zeros(64, np.int32)
+    bench.check(text, "kinds", (1, 1, 1), (64, 1, 1), out, FIRST="__syncthreads_or")
+    bench.run(text, "kinds", (1, 1, 1), (64, 1, 1), out, FIRST="__syncthreads_count")
+    found = only(bench.findings)
+    assert (found.kind, found.line, found.count) == ("divergent_barrier", 5, 32)
+    assert found.message == "threads wait for different results at barriers of lines 3 and 5"
 
 
 @pytest.mark.parametrize(

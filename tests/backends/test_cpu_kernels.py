@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,20 @@ class Bench:
         self.run(*args, **kwargs)
         assert self.findings == []
         assert set(self.damage.values()) <= {None}
+
+
+def zig() -> str:
+    """The compiler of the ziglang package, else an empty string."""
+    found = importlib.util.find_spec("ziglang")
+    folder = next(iter(found.submodule_search_locations or [""]), "") if found else ""
+    return f"{folder}/zig c++" if folder else ""
+
+
+def compilers() -> list[Any]:
+    """Every kind of compiler that the cpu backend knows, those that are not here to be skipped."""
+    commands = {"gcc": shutil.which("g++"), "clang": shutil.which("clang++"), "zig": zig()}
+    absent = {name: pytest.mark.skipif(not command, reason=f"no {name}") for name, command in commands.items()}
+    return [pytest.param(command or "", id=name, marks=absent[name]) for name, command in commands.items()]
 
 
 @pytest.fixture(scope="session")

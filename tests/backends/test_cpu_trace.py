@@ -162,6 +162,41 @@ extern "C" __global__ void k(float* out, int over) { work<32>(out, over); }"""
     assert f"writes 4 bytes at byte 128 of shared array '{array}', which has 128" in found.message
 
 
+@pytest.mark.parametrize(("index", "offset"), [(-1, -4), (-40, -160), (64, 256), (100, 400)])
+@pytest.mark.parametrize("array", ["kept", "tile"])
+def test_outside_of_a_shared_array_at_both_ends(tracer: Tracer, array: str, index: int, offset: int) -> None:
+    text = """\
+extern "C" __global__ void k(float* out, int i) {
+  extern __shared__ float kept[];
+  __shared__ float tile[64];
+  tile[threadIdx.x] = kept[threadIdx.x] = 1.0f;
+  ARRAY[i] = 2.0f;  // here
+  out[threadIdx.x] = tile[threadIdx.x] + kept[threadIdx.x];
+}"""
+    found = tracer.only(text, 1, 1, floats(64), index, shared=256, ARRAY=array)
+    where = "shared array 'tile'" if array == "tile" else "the dynamic shared array 'extern __shared__'"
+    assert found.message == f"writes 4 bytes at byte {offset} of {where}, which has 256"
+    assert (found.kind, found.line, found.offset) == ("out_of_bounds", tracer.line("here"), offset)
+
+
+def test_a_race_explains_what_nobody_wrote_yet(tracer: Tracer) -> None:
+    """The first thread reads before the others have written: one mistake, named by its cause."""
+    text = """\
+extern "C" __global__ void k(float* out) {
+  __shared__ float tile[64], alone[64];
+  tile[threadIdx.x] = 1.0f;
+  if (threadIdx.x < 8) alone[threadIdx.x] = 1.0f;
+  BARRIER
+  out[threadIdx.x] = tile[63 - threadIdx.x];
+  out[threadIdx.x] += alone[threadIdx.x];
+}"""
+    alone = [("uninitialised_shared", 7)]
+    found = [(f.kind, f.line) for f in tracer.run(text, 1, 64, floats(64), BARRIER="").findings]
+    assert found[-1:] == alone and set(found[:-1]) == {("shared_race", 3), ("shared_race", 6)}
+    found = [(f.kind, f.line) for f in tracer.run(text, 1, 64, floats(64), BARRIER="__syncthreads();").findings]
+    assert found == alone
+
+
 # ---- never written
 
 UNINITIALISED = """\
@@ -335,6 +370,50 @@ extern "C" __global__ void k(unsigned char* out) {
     out = np.zeros(64, np.uint8)
     tracer.clean(text, 1, 64, out, unwritten=(0,))
     assert out.tolist() == list(range(63, -1, -1))
+
+
+# ---- asynchronous copies
+
+COPY = """\
+extern "C" __global__ void k(const float4* in, float4* out) {
+  __shared__ float4 tile[2][64];
+  const int t = threadIdx.x;
+  for (int step = 0; step < 2; ++step) {
+    const unsigned target = (unsigned)__cvta_generic_to_shared(&tile[step][t]);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(target), "l"(in + 64 * step + t));  // copy
+    asm volatile("cp.async.commit_group;");
+  }
+  for (int step = 0; step < 2; ++step) {
+    WAIT
+    BARRIER
+    out[64 * step + t] = tile[step][63 - t];  // read
+  }
+}"""
+
+
+def test_copies_land_at_the_wait(tracer: Tracer) -> None:
+    values, out = np.arange(512, dtype=np.float32), floats(512)
+    waits = 'if (step == 0) asm volatile("cp.async.wait_group 1;"); else asm volatile("cp.async.wait_group 0;");'
+    tracer.clean(COPY, 1, 64, values, out, WAIT=waits, BARRIER="__syncthreads();")
+    assert (out.reshape(2, 64, 4) == values.reshape(2, 64, 4)[:, ::-1]).all()
+    every = 'asm volatile("cp.async.wait_all;");'
+    tracer.clean(COPY, 1, 64, values, out, WAIT=every, BARRIER="__syncthreads();")
+    race = tracer.run(COPY, 1, 64, values, out, WAIT=every, BARRIER="").findings
+    assert {(f.kind, f.line) for f in race} >= {("shared_race", tracer.line("read"))}
+
+
+@pytest.mark.parametrize("wait", ["", 'asm volatile("cp.async.wait_group 1;");'])
+def test_reading_what_a_copy_may_still_fill(tracer: Tracer, wait: str) -> None:
+    """With one group allowed to be in flight the second step reads too early."""
+    found = tracer.only(COPY, 1, 64, floats(512), floats(512), WAIT=wait, BARRIER="__syncthreads();")
+    assert (found.kind, found.line, found.buffer) == ("unfinished_copy", tracer.line("read"), "tile")
+    assert f"0, 0) at line {tracer.line('copy')} may still be filling; that thread has not waited" in found.message
+
+
+def test_copies_of_one_block_are_none_of_the_next(tracer: Tracer) -> None:
+    found = tracer.run(COPY, 3, 64, floats(512), floats(512), WAIT="", BARRIER="__syncthreads();").findings
+    kinds = {f.kind for f in found}
+    assert kinds == {"unfinished_copy", "block_race"}
 
 
 # ---- races between blocks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,21 @@ def test_the_worst_lines_are_shown_in_their_source(tmp_path: Path) -> None:
     assert "uncoalesced at line" in words(html) and "32.0 of 4.0" in html and "transpose/shared" in html
     assert "/elsewhere" not in html
     assert html.count("<caption>") == html.count("<table") and not Tags(html).open
+
+
+def test_a_variant_of_the_users_own_folder_is_found_where_the_run_had_it(tmp_path: Path) -> None:
+    own = tmp_path / "mine" / "transpose" / "my_store.cu"
+    own.parent.mkdir(parents=True)
+    own.write_text(SOURCE.read_text())
+    found = shipped_run(hashlib.sha256(own.read_bytes()).hexdigest())
+    old = found.results[0]
+    found.results[0] = replace(old, variant=own.stem, case=old.case.replace(old.variant, own.stem))
+    (counts,) = found.traffic.values()
+    for line in counts["lines"]:
+        line["file"] = str(own)
+    found.traffic = {found.results[0].case: counts}
+    html = page(found, tmp_path / "page")
+    assert 'data-name="my_store[ROWS=4]"' in html and str(tmp_path) not in html
 
 
 @pytest.mark.parametrize("sha256", ["", "0" * 64])

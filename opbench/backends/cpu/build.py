@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -23,14 +22,16 @@ from opbench.backends.cpu.ptx import (
     replace_ptx,
     replace_unroll,
 )
-from opbench.backends.cpu.toolchain import INCLUDE, RUNTIME, SHIM, Build, Toolchain
+from opbench.backends.cpu.toolchain import INCLUDE, RUNTIME, SHIM, Build, Toolchain, compiler_environment
 from opbench.errors import CompileError, EnvironmentFault
 
 DYNAMIC_SHARED_BYTES = (232 + 1) << 10
 """What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
 MESSAGE_LINES = 40
 DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|note)?")
-PREAMBLE = re.compile(r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated)")
+PREAMBLE = re.compile(
+    r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
+)
 KERNEL = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\(")
 
 
@@ -168,9 +169,7 @@ class Builder:
             raise CompileError(_diagnosis(answer.stderr, request))
 
     def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        # zig caches what it compiles; beside our own cache it needs no home folder.
-        environment = {**os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": str(self.folder / "zig")}
-        environment.setdefault("ZIG_LOCAL_CACHE_DIR", str(self.folder / "zig"))
+        environment = compiler_environment(self.folder)
         command = [*self.toolchain.command, *arguments]
         try:
             return subprocess.run(

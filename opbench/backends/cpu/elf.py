@@ -17,7 +17,7 @@ OTHERS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
 """Undefined as well, but the runtime's own, respectively the linker's."""
 PROBE = "opb_probe"
 DYNAMIC = "opb_dynamic"
-GAP = 256
+GAP = 1024
 """Bytes that a traced build leaves after each array, so that an index past its end does not land in the next one."""
 
 
@@ -41,6 +41,10 @@ class SharedArray:
     offset: int
     bytes: int
 
+    def distance(self, address: int) -> int:
+        """How far an address of shared memory lies outside of the array; 0 inside."""
+        return max(self.offset - address, address - (self.offset + self.bytes - 1), 0)
+
 
 def undefined_thread_locals(object_file: Path) -> list[str]:
     """Names of the `extern __shared__` arrays that a 64-bit little-endian ELF object refers to."""
@@ -48,7 +52,7 @@ def undefined_thread_locals(object_file: Path) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in OTHERS]
 
 
-@functools.cache
+@functools.lru_cache(64)
 def shared_arrays(module: Path) -> list[SharedArray]:
     """The arrays that a linked module defines; the dynamic one has no size of its own."""
     found = {

@@ -10,7 +10,7 @@ from opbench.backends.base import Dim3, Finding
 from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.elf import DYNAMIC, SharedArray, shared_arrays
 from opbench.backends.cpu.library import Report
-from opbench.backends.cpu.lines import Place, source_lines
+from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
 
 OUT_OF_BOUNDS = "out_of_bounds"
 UNINITIALISED_GLOBAL = "uninitialised_global"
@@ -18,6 +18,7 @@ UNINITIALISED_SHARED = "uninitialised_shared"
 SHARED_RACE = "shared_race"
 BLOCK_RACE = "block_race"
 MISALIGNED = "misaligned"
+UNFINISHED_COPY = "unfinished_copy"
 DIVERGENT_BARRIER = "divergent_barrier"
 WARP_MASK = "warp_mask"
 DEADLOCK = "deadlock"
@@ -27,7 +28,7 @@ TRAP = "trap"
 # `ReportKind` of runtime/worker.hpp, in its order from 1 on.
 (_FAULT, _STACK_OVERFLOW, _SHARED_OVERRUN, _DIVERGENT_BARRIER, _WARP_MASK, _DEADLOCK, _TRAP, _ARITHMETIC,
  _GLOBAL_BOUNDS, _SHARED_BOUNDS, _UNINITIALISED_SHARED, _UNINITIALISED_GLOBAL, _SHARED_RACE, _GLOBAL_RACE,
- _MISALIGNED) = range(1, 16)  # fmt: skip
+ _MISALIGNED, _UNFINISHED_COPY) = range(1, 17)  # fmt: skip
 KINDS = {
     _FAULT: OUT_OF_BOUNDS,
     _STACK_OVERFLOW: STACK_OVERFLOW,
@@ -44,6 +45,7 @@ KINDS = {
     _SHARED_RACE: SHARED_RACE,
     _GLOBAL_RACE: BLOCK_RACE,
     _MISALIGNED: MISALIGNED,
+    _UNFINISHED_COPY: UNFINISHED_COPY,
 }
 VERBS = ("reads", "writes", "updates atomically")
 NEAR = 1 << 30
@@ -86,6 +88,7 @@ def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
     """Name each report's buffer and line; reports of one kind at one line become one finding."""
     reports = list(reports)
     lines = _all_lines(reports, log)
+    reports = _causes_first(reports, log, lines)
     merged: dict[tuple[object, ...], Finding] = {}
     for report in reports:
         finding = _finding(report, log, lines)
@@ -117,12 +120,29 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
     }
 
 
+def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
+    """Without what a race explains: a thread that reads a shared array before another has written it, for want of a
+    barrier, reads what nobody has written. The races of an array come before its other reads of that kind."""
+
+    def place(report: Report, counter: int) -> tuple[object, ...]:
+        module = log.launched(report.tag)[1]
+        return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), NOWHERE)[:2]
+
+    races = [report for report in reports if report.kind == _SHARED_RACE]
+    raced = {place(race, counter) for race in races for counter in (race.program_counter, race.other_program_counter)}
+    early = [report for report in reports if report.kind == _UNINITIALISED_SHARED]
+    unexplained = [report for report in early if place(report, report.program_counter) not in raced]
+    return (
+        [report for report in reports if report.kind != _UNINITIALISED_SHARED] + unexplained if races else list(reports)
+    )
+
+
 def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
     kernel, module = log.launched(report.tag)
     file, line = report.file.decode(errors="replace"), report.line
     if not line and report.program_counter:
-        file, line = lines.get((module, _call_site(report)), ("", 0))
-    _, other_line = lines.get((module, report.other_program_counter - 1), ("", 0))
+        file, line, _ = lines.get((module, _call_site(report)), NOWHERE)
+    other_line = lines.get((module, report.other_program_counter - 1), NOWHERE).line
     spot = _spot(report, log, module)
     return Finding(
         kind=KINDS[report.kind],
@@ -140,7 +160,7 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
 
 def _spot(report: Report, log: LaunchLog, module: Path) -> _Spot:
     if report.text == IN_SHARED:
-        return _shared_spot(report.address, shared_arrays(module))
+        return _shared_spot(report, shared_arrays(module))
     if report.kind == _FAULT or report.kind >= _GLOBAL_BOUNDS:
         nearest = min(log.buffers, key=lambda buffer: buffer.distance(report.address), default=None)
         if nearest is not None and nearest.distance(report.address) <= NEAR:
@@ -148,15 +168,16 @@ def _spot(report: Report, log: LaunchLog, module: Path) -> _Spot:
     return _Spot()
 
 
-def _shared_spot(address: int, arrays: Sequence[SharedArray]) -> _Spot:
-    """The last array that begins before an address: what lies past its end is an index too large."""
-    before = [array for array in arrays if array.offset <= address and (array.bytes or array.name == DYNAMIC)]
-    if not before:
+def _shared_spot(report: Report, arrays: Sequence[SharedArray]) -> _Spot:
+    """The array nearest to an address: its index was too large or below 0."""
+    sized = [replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC else array for array in arrays]
+    array = min((a for a in sized if a.bytes), key=lambda a: a.distance(report.address), default=None)
+    if array is None:
         return _Spot()
-    array = before[-1]
+    offset = int(report.address) - array.offset
     if array.name == DYNAMIC:
-        return _Spot("the dynamic shared array", "extern __shared__", address - array.offset)
-    return _Spot("shared array", array.name, address - array.offset, array.bytes)
+        return _Spot("the dynamic shared array", "extern __shared__", offset, array.bytes)
+    return _Spot("shared array", array.name, offset, array.bytes)
 
 
 def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
@@ -173,6 +194,9 @@ def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
             return f"{access}, an address that is no multiple of {report.bytes}"
         case k if k == _SHARED_RACE:
             return _shared_race(report, access, line, other_line)
+        case k if k == _UNFINISHED_COPY:
+            copy = f"the cp.async of thread {_dim3(report.other_thread)} at line {other_line} may still be filling"
+            return f"{access} at line {line}, which {copy}; that thread has not waited for it"
         case k if k == _GLOBAL_RACE:
             other = f"block {_dim3(report.other_block)} {VERBS[report.other_access]} at line {other_line}"
             return f"{access} at line {line}, which {other}; nothing orders the two blocks"
@@ -181,7 +205,7 @@ def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
     messages = {
         _STACK_OVERFLOW: "a thread's local arrays and calls need more than its 256 KiB of stack",
         _SHARED_OVERRUN: f"shared memory written at byte {report.address}, behind the dynamic array's end",
-        _DIVERGENT_BARRIER: f"lanes of a warp wait at barriers of lines {report.other_line} and {report.line}",
+        _DIVERGENT_BARRIER: f"{text} at barriers of lines {report.other_line} and {report.line}",
         _ARITHMETIC: "integer division by zero, or of the least integer by -1; a GPU yields an unspecified value",
     }
     return messages.get(report.kind, text)

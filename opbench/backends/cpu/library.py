@@ -38,6 +38,7 @@ class Report(ctypes.Structure):
         ("warp", ctypes.c_uint32),
         ("other_warp", ctypes.c_uint32),
         ("tag", ctypes.c_uint32),
+        ("shared_bytes", ctypes.c_uint32),
         ("file", ctypes.c_char * 240),
         ("text", ctypes.c_char * 124),
     )

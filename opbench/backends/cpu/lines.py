@@ -1,59 +1,134 @@
-"""Which line of which file an instruction of a compiled module belongs to."""
+"""Which line of which file an instruction of a compiled module belongs to, from the module's own DWARF tables."""
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-from collections.abc import Iterable
+import functools
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opbench.backends.cpu.toolchain import INCLUDE
 
-Place = tuple[str, int]
-NOWHERE: Place = ("", 0)
-STEPS_BACK = (8, 16, 32, 64, 128)
-"""An instruction that stands for several lines has none; the one before it in the code tells as much."""
-ADDRESS = re.compile(r"^0x[0-9a-f]+$")
-FRAME = re.compile(r"(?:^|.* at )(/.*?):(\d+)(?: |$)")
+if TYPE_CHECKING:
+    from elftools.dwarf.compileunit import CompileUnit
+    from elftools.dwarf.die import DIE
+    from elftools.dwarf.dwarfinfo import DWARFInfo
+
+CACHED_MODULES = 64
+
+
+class Place(NamedTuple):
+    """A position in a source; the column, from 1 on, tells accesses of one line apart; 0 where it is not known."""
+
+    file: str
+    line: int
+    column: int = 0
+
+
+NOWHERE = Place("", 0)
+
+
+@dataclass(frozen=True)
+class _Inlined:
+    """A call that the compiler replaced by the callee's instructions."""
+
+    start: int
+    end: int
+    depth: int
+    caller: Place
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Where each run of instructions begins and its line, the shim's included; NOWHERE ends a function's last run."""
+
+    starts: list[int]
+    places: list[Place]
+    calls: list[_Inlined]
+    """The innermost first."""
 
 
 def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, Place]:
-    """For each address the innermost line outside of the shim; ("", 0) where nothing is known."""
-    known = _ask(module, set(addresses))
-    for back in STEPS_BACK:
-        lost = [address for address, place in known.items() if place == NOWHERE]
-        if not lost:
-            break
-        nearby = _ask(module, {address - back for address in lost})
-        known |= {address: nearby[address - back] for address in lost}
-    return known
+    """For each address the innermost position outside of the shim; `NOWHERE` where nothing is known."""
+    table = _table(module)
+    return {address: _place(table, address) for address in addresses}
 
 
-def _ask(module: Path, addresses: set[int]) -> dict[int, Place]:
-    wanted = sorted(addresses)
-    known = dict.fromkeys(wanted, NOWHERE)
-    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
-    if tool is None or not wanted:
-        return known
-    command = [tool, "-a", "-i", "-e", str(module)]
-    asked = "\n".join(map(hex, wanted)) + "\n"
-    try:
-        answer = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return known
-    address = -1
-    for text in answer.stdout.splitlines():
-        line = text.strip()
-        if ADDRESS.match(line):
-            address = int(line, 16)
-        elif known.get(address) == NOWHERE:
-            known[address] = _place(line)
-    return known
-
-
-def _place(frame: str) -> Place:
-    match = FRAME.match(frame)
-    if match and not match.group(1).startswith(str(INCLUDE)) and int(match.group(2)):
-        return match.group(1), int(match.group(2))
+def _place(table: _Table, address: int) -> Place:
+    row = bisect_right(table.starts, address) - 1
+    while row >= 0 and table.places[row] != NOWHERE:
+        callers = (call.caller for call in table.calls if call.start <= address < call.end)
+        for place in (table.places[row], *callers):
+            if place.file and place.line and not place.file.startswith(str(INCLUDE)):
+                return place
+        row -= 1  # the instruction before tells as much
+        address = table.starts[row]
     return NOWHERE
+
+
+@functools.lru_cache(CACHED_MODULES)
+def _table(module: Path) -> _Table:
+    """A module's name holds the digest of its content, so that one is read once."""
+    from elftools.elf.elffile import ELFFile  # a tenth of a second, which nobody spends before there is a need
+
+    rows: dict[int, Place] = {}
+    calls: list[_Inlined] = []
+    with module.open("rb") as stream:
+        dwarf = ELFFile(stream).get_dwarf_info(relocate_dwarf_sections=False)
+        for unit in dwarf.iter_CUs():
+            program = dwarf.line_program_for_CU(unit)
+            if program is None:
+                continue
+            files = _files(program.header, unit)
+            calls += _inlined(dwarf, unit, files)
+            for state in (entry.state for entry in program.get_entries()):
+                if state is not None and state.end_sequence:
+                    rows.setdefault(state.address, NOWHERE)  # where another function may begin
+                elif state is not None and state.line:  # instructions that stand for several lines have none
+                    rows[state.address] = Place(files.get(state.file, ""), state.line, state.column)
+    starts = sorted(rows)
+    calls.sort(key=lambda call: call.depth, reverse=True)
+    return _Table(starts, [rows[start] for start in starts], calls)
+
+
+def _files(header: Any, unit: CompileUnit) -> dict[int, str]:
+    """The paths that the numbers of a line table's files stand for: from 1 on up to DWARF 4, from 0 on after it."""
+    base = 0 if header.version >= 5 else 1
+    built_in = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
+    home = Path(built_in.value.decode() if built_in else "")
+    folders = [home] * base + [home / folder.decode() for folder in header.include_directory]
+    entries = enumerate(header.file_entry, base)
+    return {number: str(folders[entry.dir_index or 0] / entry.name.decode()) for number, entry in entries}
+
+
+def _inlined(dwarf: DWARFInfo, unit: CompileUnit, files: dict[int, str]) -> Iterator[_Inlined]:
+    waiting = [(unit.get_top_DIE(), 0)]
+    while waiting:
+        entry, depth = waiting.pop()
+        waiting += [(child, depth + 1) for child in entry.iter_children()]
+        if entry.tag != "DW_TAG_inlined_subroutine" or "DW_AT_call_line" not in entry.attributes:
+            continue
+        called = entry.attributes
+        column = called["DW_AT_call_column"].value if "DW_AT_call_column" in called else 0
+        caller = Place(files.get(called["DW_AT_call_file"].value, ""), called["DW_AT_call_line"].value, column)
+        for start, end in _ranges(dwarf, unit, entry):
+            yield _Inlined(start, end, depth, caller)
+
+
+def _ranges(dwarf: DWARFInfo, unit: CompileUnit, entry: DIE) -> Iterator[tuple[int, int]]:
+    """The instructions of a debugging entry: one run of them, or a list whose pairs count from a base address."""
+    attributes = entry.attributes
+    if "DW_AT_ranges" in attributes:
+        base = unit.get_top_DIE().attributes["DW_AT_low_pc"].value
+        lists: Any = dwarf.range_lists()
+        for piece in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
+            if hasattr(piece, "base_address"):
+                base = piece.base_address
+            else:
+                shift = 0 if piece.is_absolute else base
+                yield piece.begin_offset + shift, piece.end_offset + shift
+    elif "DW_AT_low_pc" in attributes:
+        start, end = attributes["DW_AT_low_pc"].value, attributes["DW_AT_high_pc"]
+        yield start, end.value + (0 if end.form == "DW_FORM_addr" else start)

@@ -13,6 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbench.backends.cpu.cache import cache_folder
 from opbench.errors import EnvironmentFault
 
 INCLUDE = Path(__file__).parent / "include"
@@ -37,8 +38,8 @@ class Build:
     """Whether the compiler inserts calls at every access, basic block and function, which our runtime answers."""
 
 
-LINES = ("-gdwarf-4", "-g1")
-"""Line tables only; addr2line 2.40 confuses the first two files of version 5."""
+LINES = ("-g1",)
+"""Line tables and inlined calls only."""
 FAST = Build("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
 # What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
 # code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
@@ -69,6 +70,14 @@ TRACED = Build(
         # These come after the calls are in place, gain nothing between them and take a third of the compiler's time.
         "-fno-ivopts",
         "-fno-schedule-insns2",
+        # Copies of a loop's body are not laid out in the order of execution: lanes that part in one meet too late.
+        "-fdisable-tree-cunrolli",
+        "-fdisable-tree-cunroll",
+        "-fdisable-rtl-loop2_unroll",
+        # A load before the loop that it stands in would happen even where the loop does not run.
+        "-fno-tree-loop-im",
+        "-fno-tree-pre",
+        "-fno-code-hoisting",
     ),
     clang=(
         "-O1",
@@ -83,7 +92,19 @@ TRACED = Build(
                 "-tsan-instrument-atomics=0",
                 "-tsan-instrument-read-before-write=1",
                 "-disable-loop-idiom-memcpy",
-                "-disable-block-placement",
+                # Accesses that move under a condition, out of a loop, or from both sides of a branch to their join.
+                "-instcombine-code-sinking=0",
+                "-jump-threading-threshold=0",
+                "-disable-licm-promotion",
+                "-simplifycfg-hoist-common=0",
+                "-simplifycfg-sink-common=0",
+                # Blocks in the order of paths: a loop's body before what follows it, no block twice, and no loop turned
+                # so that its header comes last, to which end jumps cost nothing.
+                "-rotation-max-header-size=0",
+                "-tail-dup-placement=0",
+                "-force-precise-rotation-cost",
+                "-misfetch-cost=0",
+                "-jump-inst-cost=0",
             )
             for part in ("-mllvm", option)
         ),
@@ -131,7 +152,7 @@ class Toolchain:
         """How a shared object is linked: clang needs no library, and zig would build its C++ library first (66 s)."""
         # A sanitizer's flag would link its runtime in; ours answers instead.
         flags = tuple(flag for flag in self.flags(build) if not flag.startswith("-fsanitize"))
-        return (*flags, "-shared") if self.family == "gcc" else (*flags, "-shared", "-nostdlib")
+        return (*flags, "-shared") if self.family == "gcc" else (*flags, "-shared", "-nostdlib", "-Wl,--no-gc-sections")
 
     def preprocessed_language(self) -> tuple[str, ...]:
         """Preprocessed text is plain C++ to zig, which knows no `c++-cpp-output`."""
@@ -156,6 +177,12 @@ def machine_flags(family: str) -> tuple[str, ...]:
     extensions = tuple(flag for name, flag in X86_EXTENSIONS.items() if name in known)
     # zig targets the machine that it runs on unless told otherwise; the cache may be shared between machines.
     return ("-mcpu=x86_64", *extensions) if family == "zig" else extensions
+
+
+def compiler_environment(folder: Path) -> dict[str, str]:
+    """English messages, and a place for what zig caches even to tell its version: there may be no home folder."""
+    kept = str(folder / "zig")
+    return {"ZIG_LOCAL_CACHE_DIR": kept, **os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": kept}
 
 
 def find_toolchain() -> Toolchain:
@@ -186,8 +213,11 @@ def _candidates() -> list[tuple[str, ...]]:
 
 @functools.cache
 def _probe(command: tuple[str, ...]) -> Toolchain | None:
+    environment = compiler_environment(cache_folder(None))
     try:
-        answer = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=60, env=environment, check=False
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     if answer.returncode != 0 or not answer.stdout:

@@ -15,7 +15,7 @@ from opbench.backends.cpu.library import Runtime
 from opbench.backends.cpu.lines import source_lines
 from opbench.errors import EnvironmentFault
 from opbench.occupancy import DeviceLimits, l1_size, occupancy
-from opbench.traffic import KINDS, SPACES, CacheTraffic, KernelTraffic, LineTraffic, Traffic, gather
+from opbench.traffic import KINDS, SAVED, SPACES, CacheTraffic, KernelTraffic, LineTraffic, Traffic, gather
 
 COUNT_SLOTS = 1 << 12
 """The runtime's constant of this name."""
@@ -85,6 +85,7 @@ class NativeCount(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("requests", "lanes", "sectors", "ideal_sectors", "wavefronts")),
         *((name, ctypes.c_uint64) for name in ("ideal_wavefronts", "collisions", "upper_requests")),
         *((name, ctypes.c_uint64) for name in ("upper_sectors", "upper_wavefronts")),
+        *((name, ctypes.c_int64) for name in SAVED),
     )
 
 
@@ -157,11 +158,11 @@ class Tracing:
         found = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
         places = source_lines(module, {count.site - 1 for count in found})
         for count in found:
-            file, line = places[count.site - 1]
+            place = places[count.site - 1]
             numbers = {name: getattr(count, name) for name in COUNTED_FIELDS}
             kind = KINDS[count.event - FIRST_ACCESS_EVENT]
-            entry = LineTraffic(launch.kernel, file, line, SPACES[count.space], kind, count.bytes, **numbers)
-            self._lines.append(entry)
+            where = (launch.kernel, place.file, place.line, SPACES[count.space], kind, count.bytes)
+            self._lines.append(LineTraffic(*where, column=place.column, **numbers))
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         counted = totals.counted_blocks

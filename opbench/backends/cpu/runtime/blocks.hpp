@@ -123,6 +123,7 @@ static void run_block(Worker* worker, uint64_t index) {
   } else {
     check_shared_canary(worker);
   }
+  if (worker->copies_in_flight) forget_copies(worker);
 }
 
 void run_blocks(Worker* worker, Launch* launch) {

@@ -25,10 +25,6 @@ struct Request {
 // Which of the two ways of lanes that part a request counts for: meeting again where paths join, or never.
 enum Bounds : uint32_t { kLowerBound = 1, kUpperBound = 2, kBothBounds = 3 };
 
-struct Cost {
-  uint32_t sectors, wavefronts, ideal_wavefronts;
-};
-
 static uint32_t distinct_sectors_sorted(uint64_t* sectors, uint32_t count) {
   for (uint32_t next = 1; next < count; ++next) {
     uint64_t value = sectors[next];
@@ -163,13 +159,67 @@ static Count* count_of(Trace* trace, uint32_t control, uint32_t form) {
   return nullptr;
 }
 
-static void count_request(Trace* trace, uint32_t control, Request* request, Bounds bounds) {
+static Cost cost_of(const Request* request, uint32_t kind) {
+  if (form_space(request->form) == kGlobal) return Cost{count_sectors(request), 0, 0};
+  return count_wavefronts(request, kind == kEventLoad);
+}
+
+// Whether a request is what follows a window's last one: the same lanes, each at the next address.
+static bool follows(const Window* window, const Request* request, uint32_t kind, uint32_t epoch, uint32_t lanes) {
+  bool alike = window->epoch == epoch && window->kind == kind && window->form == request->form &&
+               window->lanes == lanes;
+  for (uint32_t index = 0; alike && index < request->count; ++index) {
+    alike = request->addresses[index] - window->addresses[index] == request->bytes;
+  }
+  return alike;
+}
+
+static bool aligned_alike(const Request* request, uint64_t width) {
+  uint64_t varying = 0;
+  for (uint32_t index = 1; index < request->count; ++index) {
+    varying |= request->addresses[index] ^ request->addresses[0];
+  }
+  return !(varying & (width - 1));
+}
+
+// Counts what accesses of `width` bytes would save. A device compiler merges neighbours of one aligned piece, whichever
+// iterations of a loop they come from, but not over a barrier, at which a warp takes a fresh log.
+static void follow_window(WarpLog* log, Count* count, uint32_t kind, const Request* request, Cost cost, uint32_t size) {
+  uint64_t width = 8ull << size, first = request->addresses[0];
+  if (request->bytes >= width) return;
+  uint32_t lanes = 0, hash = (uint32_t)(first / width) * 0x9e3779b1u >> 20;
+  for (uint32_t index = 0; index < request->count; ++index) lanes |= 1u << request->lanes[index];
+  Window* window = &log->windows[size][hash % kWindows];
+  if (first % width && follows(window, request, kind, log->epoch, lanes)) {
+    auto* saved = &count->saved[size];
+    if (!window->merged) {
+      Request wide = *request;
+      wide.bytes = (uint32_t)width;
+      for (uint32_t index = 0; index < wide.count; ++index) wide.addresses[index] &= ~(width - 1);
+      Cost whole = cost_of(&wide, kind);
+      saved->sectors += window->cost.sectors - whole.sectors;
+      saved->wavefronts += window->cost.wavefronts - whole.wavefronts;
+      saved->ideal_wavefronts += window->cost.ideal_wavefronts - whole.ideal_wavefronts;
+    }
+    window->merged = true;
+    ++saved->requests;
+    saved->sectors += cost.sectors;
+    saved->wavefronts += cost.wavefronts;
+    saved->ideal_wavefronts += cost.ideal_wavefronts;
+  } else if (aligned_alike(request, width)) {
+    *window = {log->epoch, kind, request->form, request->count, lanes, false, cost, {}};
+  } else {
+    return;
+  }
+  memcpy(window->addresses, request->addresses, request->count * sizeof *request->addresses);
+}
+
+static void count_request(Trace* trace, WarpLog* log, uint32_t control, Request* request, Bounds bounds) {
   Count* count = count_of(trace, control, request->form);
   if (!count) return;
   request->bytes = form_bytes(request->form);
   bool global = form_space(request->form) == kGlobal;
-  Cost cost = global ? Cost{count_sectors(request), 0, 0}
-                     : count_wavefronts(request, event_kind(control) == kEventLoad);
+  Cost cost = cost_of(request, event_kind(control));
   if (bounds & kUpperBound) {
     ++count->upper_requests;
     count->upper_sectors += cost.sectors;
@@ -182,8 +232,13 @@ static void count_request(Trace* trace, uint32_t control, Request* request, Boun
   count->wavefronts += cost.wavefronts;
   count->ideal_wavefronts += cost.ideal_wavefronts;
   if (global) count->ideal_sectors += (request->count * request->bytes + 31) / 32;
-  if (event_kind(control) == kEventAtomic) count->collisions += count_collisions(request);
-  if (!global || !trace->caches) return;
-  cache_request(trace->caches, request->addresses, request->count, request->bytes, event_kind(control),
-                form_around_l1(request->form));
+  if (global && trace->caches) {
+    cache_request(trace->caches, request->addresses, request->count, request->bytes, event_kind(control),
+                  form_around_l1(request->form));
+  }
+  if (event_kind(control) == kEventAtomic) {
+    count->collisions += count_collisions(request);
+    return;
+  }
+  for (uint32_t size = 0; size < 2; ++size) follow_window(log, count, event_kind(control), request, cost, size);
 }

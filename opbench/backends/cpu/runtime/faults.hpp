@@ -39,6 +39,7 @@ static Report blank_report(const Worker* worker, ReportKind kind, const char* te
   fresh.kind = kind;
   fresh.count = 1;
   fresh.tag = worker->launch->tag;
+  fresh.shared_bytes = worker->launch->shared_bytes;
   fresh.block = opb_current.block;
   fresh.thread = opb_current.thread;
   snprintf(fresh.text, sizeof fresh.text, "%s", text);

@@ -13,12 +13,13 @@ static WarpLog* take_log(Trace* trace, uint32_t warp) {
   if (log) {
     trace->free_logs = log->next_free;
   } else {
-    log = (WarpLog*)malloc(sizeof(WarpLog));
+    log = (WarpLog*)calloc(1, sizeof(WarpLog));
     if (!log) abort();
   }
   for (LaneLog& lane : log->lanes) lane.events = lane.events_read = lane.addresses = lane.addresses_read = 0;
   log->class_count = 1;
   log->classes[0] = ~0u;
+  log->epoch = ++trace->epoch;
   return trace->logs[warp] = log;
 }
 
@@ -118,7 +119,7 @@ static void count_accesses(Replay* replay, uint32_t control, uint32_t lanes, uin
       request.lanes[request.count] = lane;
       request.addresses[request.count++] = packed & kAddressMask;
     }
-    count_request(replay->trace, control, &request, bounds);
+    count_request(replay->trace, replay->log, control, &request, bounds);
     lanes = left_over;
   }
 }

@@ -12,6 +12,7 @@
 #include "blocks.hpp"
 #include "faults.hpp"
 #include "instrument.hpp"
+#include "copies.hpp"
 #include "pool.hpp"
 #include "scheduler.hpp"
 #include "warp.hpp"
@@ -30,7 +31,7 @@ int opb_syncthreads_reduce(unsigned kind, int predicate, const char* file, unsig
   worker->reduction[OPB_BARRIER_COUNT] += truth;
   worker->reduction[OPB_BARRIER_AND] &= truth;
   worker->reduction[OPB_BARRIER_OR] |= truth;
-  wait_at_barrier(worker, Site{file, line});
+  wait_at_barrier(worker, Site{file, line}, kind);
   return worker->reduction_result[kind];
 }
 

@@ -152,7 +152,16 @@ static void become_fibers(Worker* worker) {
   worker->started[finished / kLanes] |= bit_of(finished);
 }
 
-static inline void wait_at_barrier(Worker* worker, Site site) {
+constexpr uint32_t kPlainBarrier = OPB_BARRIER_OR + 1;
+
+// What is undefined at a barrier, and what is not. CUDA C++ Programming Guide: __syncthreads() in conditional code must be
+// reached by the whole block or by none of it. PTX ISA, barrier.sync (which it becomes, on barrier 0): the threads of one
+// warp must execute the same instruction, and .red must not meet .sync at one barrier; different warps may arrive by
+// different instructions. Since Volta a barrier waits for all threads that have not exited (Volta Tuning Guide,
+// "Independent Thread Scheduling"). So lanes of a warp at different barriers are a finding, and so are kinds that mix;
+// threads that have left, and whole warps at barriers of their own, are none: hardware defines both, and kernels whose
+// warps have roles rely on it. (compute-sanitizer's synccheck reports those too, as "divergent threads in block".)
+static inline void wait_at_barrier(Worker* worker, Site site, uint32_t kind = kPlainBarrier) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes;
   worker->waiting_site[self] = site;
@@ -161,7 +170,13 @@ static inline void wait_at_barrier(Worker* worker, Site site) {
   if (first->line == 0) {
     *first = site;
   } else if (first->line != site.line) {
-    report(worker, kReportDivergentBarrier, site, first->line, "");
+    report(worker, kReportDivergentBarrier, site, first->line, "lanes of a warp wait");
+  }
+  if (worker->barrier_count == 0) {
+    worker->block_site = site;
+    worker->barrier_kind = kind;
+  } else if (worker->barrier_kind != kind && first->line == site.line) {
+    report(worker, kReportDivergentBarrier, site, worker->block_site.line, "threads wait for different results");
   }
   if (worker->trace) trace_lane_stopped(worker, warp);
   if (++worker->barrier_count == worker->live_count) {

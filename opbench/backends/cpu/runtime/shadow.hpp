@@ -6,6 +6,7 @@
 
 constexpr uint16_t kThreadMask = 0x3ff, kAtomicFlag = 0x8000, kSeveralLanes = 0x8000, kSeveralWarps = 0x4000;
 constexpr uint16_t kClockLimit = 0xffff;
+constexpr uint32_t kCopyInFlight = ~0u;  // an interval that is later than all: copies.hpp
 
 static inline uint16_t own_clock(const Trace* trace, uint32_t thread) {
   return trace->clocks[thread / kLanes][thread % kLanes][thread % kLanes];
@@ -19,10 +20,11 @@ static inline bool ordered_in_warp(const Trace* trace, uint32_t earlier, uint16_
 
 static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_t site, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t other_site,
-                                                         uint32_t other_thread, uint32_t other_access) {
+                                                         uint32_t other_thread, uint32_t other_access,
+                                                         ReportKind kind = kReportSharedRace) {
   Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_thread / kLanes,
                  other_access};
-  trace_report(worker, kReportSharedRace, site, address, bytes, access, &other);
+  trace_report(worker, kind, site, address, bytes, access, &other);
 }
 
 static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32_t self, uint32_t site) {
@@ -82,6 +84,10 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
     }
   } else if (access != OPB_ACCESS_STORE && cell->write_interval < trace->block_interval) {
     trace_report(worker, kReportUninitialisedShared, site, address, bytes, access, nullptr);
+  } else if (__builtin_expect(cell->write_interval == kCopyInFlight, 0)) {
+    uint32_t writer = cell->writer & kThreadMask;
+    report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, OPB_ACCESS_STORE,
+                       kReportUnfinishedCopy);
   }
   if (access == OPB_ACCESS_LOAD) {
     note_shared_read(trace, cell, self, site);

@@ -13,6 +13,7 @@ constexpr uint32_t kMaxDepth = 24;     // calls deeper than this are told apart 
 constexpr uint32_t kRecentRegions = 256;
 constexpr uint32_t kCountSlots = 1 << 12;
 constexpr uint32_t kSeenReports = 256;
+constexpr uint32_t kWindows = 64;
 
 enum Space : uint32_t { kGlobal, kShared, kLocal, kModule };
 
@@ -71,8 +72,23 @@ struct alignas(64) LaneLog {
   uint64_t address[kLogLength];
 };
 
+// What one request of a warp costs.
+struct Cost {
+  int64_t sectors, wavefronts, ideal_wavefronts;
+};
+
+// The last of some requests that one wider instruction could make: neighbours within one aligned piece of memory.
+struct Window {
+  uint32_t epoch, kind, form, count, lanes;
+  bool merged;
+  Cost cost;
+  uint64_t addresses[kLanes];
+};
+
 struct WarpLog {
   LaneLog lanes[kLanes];
+  Window windows[2][kWindows];  // of 8 and of 16 bytes
+  uint32_t epoch;
   // Lanes that have gone together ever since all last met at a barrier or warp operation.
   uint32_t classes[kLanes];
   uint32_t class_count;
@@ -91,6 +107,9 @@ struct Count {
   uint32_t site, event, space, bytes;
   uint64_t requests, lanes, sectors, ideal_sectors, wavefronts, ideal_wavefronts, collisions;
   uint64_t upper_requests, upper_sectors, upper_wavefronts;
+  struct {
+    int64_t requests, sectors, wavefronts, ideal_wavefronts;
+  } saved[2];  // if a compiler merged neighbouring accesses to 8 and to 16 bytes
 };
 
 struct Release {
@@ -144,6 +163,7 @@ struct Trace {
 
   WarpLog* logs[kMaxWarps];
   WarpLog* free_logs;
+  uint32_t epoch;
   CallStack calls[kMaxThreads];
 
   Count counts[kCountSlots];

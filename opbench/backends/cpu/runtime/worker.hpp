@@ -29,6 +29,7 @@ enum ReportKind : uint32_t {
   kReportSharedRace,
   kReportGlobalRace,
   kReportMisaligned,
+  kReportUnfinishedCopy,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -47,7 +48,7 @@ struct Report {
   uint3 other_block, other_thread;
   uint32_t bytes, access, other_access;
   uint32_t warp, other_warp;
-  uint32_t tag;
+  uint32_t tag, shared_bytes;  // of the launch: its kernel and module, and the dynamic array's size
   char file[240];
   char text[124];
 };
@@ -75,6 +76,14 @@ struct Lane {
   Site site;
 };
 
+struct AsyncCopy;
+
+// A thread's asynchronous copies that have not landed, and the number of the group that collects them now.
+struct CopyQueue {
+  AsyncCopy *oldest, *newest;
+  uint32_t group;
+};
+
 struct Worker {
   Launch* launch;
   Trace* trace;
@@ -91,8 +100,13 @@ struct Worker {
   uint32_t live[kMaxWarps], started[kMaxWarps], at_barrier[kMaxWarps], at_warp[kMaxWarps], at_active[kMaxWarps];
   uint32_t paused[kMaxWarps];  // lanes whose log of a traced launch is full
   Site barrier_site[kMaxWarps];
+  Site block_site;  // of the first thread at the barrier
+  uint32_t barrier_kind;
   Site waiting_site[kMaxThreads];
   int reduction[3], reduction_result[3];
+  CopyQueue copies[kMaxThreads];
+  AsyncCopy* free_copies;
+  uint32_t copies_in_flight;
   void* shared_owner;
   char* shared_base;
   size_t shared_bytes;
@@ -109,6 +123,7 @@ void report_fault(Worker* worker, ReportKind kind, uint64_t program_counter, uin
 void run_blocks(Worker* worker, Launch* launch);
 [[noreturn]] void abandon_launch(Worker* worker);
 void use_signal_stack();
+void forget_copies(Worker* worker);
 
 // What a traced launch wants to know of the scheduler's doings; trace.hpp has the bodies.
 void trace_launch(Worker* worker);

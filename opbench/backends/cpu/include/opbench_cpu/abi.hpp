@@ -49,6 +49,10 @@ OPB_API OPB_CONVERGENT unsigned long long opb_warp(unsigned mask, unsigned kind,
 // Every lane of the mask posts a pointer; the result is the warp's table of 32, valid until the next warp operation.
 OPB_API OPB_CONVERGENT void* const* opb_share_pointers(unsigned mask, void* pointer, const char* file, unsigned line);
 OPB_API char* opb_shared_base(void);
+// Asynchronous copies into shared memory: they land at the wait of the thread that started them.
+OPB_API void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter);
+OPB_API void opb_commit_copies(void);
+OPB_API void opb_wait_for_copies(unsigned pending);
 // Traced builds only. An access or fence that the compiler's instrumentation does not see; a coordinate of the current
 // thread: const, as it never changes under a thread's feet, so that reading it is no access and happens once.
 OPB_API void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter);

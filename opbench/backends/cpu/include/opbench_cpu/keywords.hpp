@@ -23,6 +23,8 @@
 #define OPB_CONSTINIT __constinit
 #endif
 #define __shared__ OPB_CONSTINIT thread_local
+// A gap before the first array: an index below 0 must not reach the heap, where thread-local memory comes from.
+asm(".pushsection .tbss,\"awT\",@nobits\n.zero 1024\n.popsection");
 
 // In a traced build the compiler's instrumentation calls the runtime at every access of code that it may see. These
 // functions do their accesses unseen, and say themselves what a GPU would do at the place that called them.

@@ -123,7 +123,7 @@ OPB_INSTRUCTION void cvta_to_shared_u64(T& offset, const void* pointer) {
 OPB_INSTRUCTION void prefetch_global_L1(unsigned long long) {}
 OPB_INSTRUCTION void prefetch_global_L2(unsigned long long) {}
 
-// ---- asynchronous copies: done at once, so a missing wait goes unseen
+// ---- asynchronous copies
 template <unsigned Largest>
 OPB_UNSEEN_INLINE void copy_async(unsigned long long to, unsigned long long from, unsigned bytes, unsigned valid) {
   char* target = (char*)shared_pointer(to);
@@ -131,9 +131,7 @@ OPB_UNSEEN_INLINE void copy_async(unsigned long long to, unsigned long long from
     opb_trap("cp.async of a misaligned address or an illegal size", "", 0);
   }
   if (valid) OPB_SEE(from, valid, LOAD);
-  OPB_SEE(target, bytes, STORE);
-  __builtin_memcpy(target, (const void*)from, valid);
-  __builtin_memset(target + valid, 0, bytes - valid);
+  opb_copy_async(target, (const void*)from, bytes, valid, __builtin_return_address(0));
 }
 #define OPB_COPY_ASYNC(NAME)                                                                               \
   OPB_INSTRUCTION void NAME(unsigned long long to, unsigned long long from, unsigned bytes) {              \
@@ -144,9 +142,12 @@ OPB_UNSEEN_INLINE void copy_async(unsigned long long to, unsigned long long from
   }
 OPB_COPY_ASYNC(cp_async_ca_shared_global)
 OPB_COPY_ASYNC(cp_async_cg_shared_global)
-OPB_INSTRUCTION void cp_async_commit_group() {}
-OPB_INSTRUCTION void cp_async_wait_group(int) {}
-OPB_INSTRUCTION void cp_async_wait_all() {}
+OPB_INSTRUCTION void cp_async_commit_group() { opb_commit_copies(); }
+OPB_INSTRUCTION void cp_async_wait_group(int pending) { opb_wait_for_copies((unsigned)pending); }
+OPB_INSTRUCTION void cp_async_wait_all() {
+  opb_commit_copies();
+  opb_wait_for_copies(0);
+}
 
 // ---- barriers and fences
 #define OPB_PTX_SITE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()

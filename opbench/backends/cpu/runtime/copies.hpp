@@ -1,0 +1,90 @@
+// cp.async: what a thread copies lands in shared memory when that thread waits for it, no sooner.
+//
+// A GPU may be quicker, so a kernel without its wait is right at times; here it never is. Until the wait the target's
+// cells say that a copy is in flight: whoever looks at them before is reported.
+#pragma once
+#include <stdlib.h>
+
+#include "shadow.hpp"
+
+struct AsyncCopy {
+  AsyncCopy* next;
+  char* to;
+  uint32_t bytes, group, site;
+  alignas(16) char data[16];
+};
+
+static void each_target_cell(Worker* worker, const AsyncCopy* copy, void (*visit)(const Trace*, SharedCell*, uint32_t)) {
+  Trace* trace = worker->trace;
+  size_t offset = copy->to - worker->shared_base;
+  if (!trace || !trace->races || offset + copy->bytes > worker->shared_bytes) return;
+  SharedCell* last = trace->shared_cells + ((offset + copy->bytes - 1) >> trace->shared_shift);
+  for (SharedCell* cell = trace->shared_cells + (offset >> trace->shared_shift); cell <= last; ++cell) {
+    if (cell->write_site == copy->site) visit(trace, cell, worker->current);
+  }
+}
+
+static void start_cell(const Trace*, SharedCell* cell, uint32_t) { cell->write_interval = kCopyInFlight; }
+
+static void land_in_cell(const Trace* trace, SharedCell* cell, uint32_t self) {
+  if (cell->write_interval != kCopyInFlight || (cell->writer & kThreadMask) != self) return;
+  cell->write_interval = trace->interval;
+  cell->write_clock = own_clock(trace, self);
+}
+
+static void forget_cell(const Trace*, SharedCell* cell, uint32_t) {
+  if (cell->write_interval == kCopyInFlight) cell->write_interval = 0;
+}
+
+static AsyncCopy* unlink_oldest(Worker* worker, CopyQueue* queue) {
+  AsyncCopy* copy = queue->oldest;
+  queue->oldest = copy->next;
+  copy->next = worker->free_copies;
+  worker->free_copies = copy;
+  --worker->copies_in_flight;
+  return copy;
+}
+
+void forget_copies(Worker* worker) {
+  for (uint32_t thread = 0; thread < worker->threads; ++thread) {
+    CopyQueue* queue = &worker->copies[thread];
+    while (queue->oldest) each_target_cell(worker, unlink_oldest(worker, queue), forget_cell);
+  }
+}
+
+extern "C" {
+
+// Starts a copy of `valid` bytes, and zeros up to `bytes` of them; the caller has looked at the source.
+void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter) {
+  Worker* worker = opb_worker;
+  AsyncCopy* copy = worker->free_copies;
+  if (copy) {
+    worker->free_copies = copy->next;
+  } else {
+    copy = (AsyncCopy*)aligned_alloc(alignof(AsyncCopy), sizeof(AsyncCopy));
+    if (!copy) abort();
+  }
+  CopyQueue* queue = &worker->copies[worker->current];
+  *copy = {nullptr, (char*)to, bytes, queue->group, site_of(worker, program_counter), {}};
+  memcpy(copy->data, from, valid);
+  (queue->oldest ? queue->newest->next : queue->oldest) = copy;
+  queue->newest = copy;
+  ++worker->copies_in_flight;
+  if (!worker->trace) return;
+  record_access(to, bytes, OPB_ACCESS_STORE, program_counter);
+  each_target_cell(worker, copy, start_cell);
+}
+
+void opb_commit_copies(void) { ++opb_worker->copies[opb_worker->current].group; }
+
+// Lets all copies of the calling thread land but those of the newest `pending` groups.
+void opb_wait_for_copies(unsigned pending) {
+  Worker* worker = opb_worker;
+  CopyQueue* queue = &worker->copies[worker->current];
+  while (queue->oldest && queue->oldest->group + pending < queue->group) {
+    AsyncCopy* copy = unlink_oldest(worker, queue);
+    memcpy(copy->to, copy->data, copy->bytes);
+    each_target_cell(worker, copy, land_in_cell);
+  }
+}
+}

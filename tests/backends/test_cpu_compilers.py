@@ -1,0 +1,102 @@
+"""Every compiler sees the same of a kernel: what is wrong with it, on which lines, and what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from common import CHEATS
+from test_cpu_kernels import cache, compilers  # noqa: F401 (a fixture)
+from test_cpu_trace_traffic import CATALOG, CUDA, smallest
+
+from opbench import api
+from opbench.backends.cpu import CpuBackend, Trace
+from opbench.case import Case
+from opbench.errors import CompileError, LaunchError
+from opbench.traffic import Traffic
+
+pytestmark = [pytest.mark.slow, *compilers()[0].marks]  # g++ is what the others are compared with
+
+Counts = dict[tuple[str, str, str, int], tuple[int, ...]]
+
+OWN_STRUCTURE = "LLVM copies the members of a structure of the variant's own one by one"
+OTHERWISE = {
+    "conv2d/multi_channel_out": OWN_STRUCTURE,
+    "maxpool2d/multi_output": OWN_STRUCTURE,
+}
+"""Variants whose requests differ, and why; the bytes that lanes ask for are equal there too."""
+ONE_LOAD = {"prefetches_past_the_end"}
+"""LLVM makes one instruction of the load before a loop and the one in it, which then has the loop's line."""
+ENDLESS = {"loops_forever"}
+
+
+@pytest.fixture(params=compilers()[1:])
+def both(
+    request: pytest.FixtureRequest,
+    cache: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Case], list[Trace]]:
+    """The traces of a case by g++ and by another compiler."""
+
+    def trace(case: Case) -> list[Trace]:
+        traces = []
+        for command in ("g++", request.param):
+            monkeypatch.setenv("OPBENCH_CXX", command)
+            traces.append(traced(case, CpuBackend(cache)))
+        return traces
+
+    return trace
+
+
+def traced(case: Case, backend: CpuBackend) -> Trace:
+    problem = case.problem
+    tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]
+    buffers = {t.name: backend.allocate(t.name, t.shape, t.dtype) for t in tensors}
+    for name, array in problem.make_inputs(1).items():
+        buffers[name].write(array)
+    try:
+        return backend.trace(case.request(), case.launches(backend.sm_count), buffers)
+    finally:
+        backend.free(buffers)
+
+
+def counted(traffic: Traffic) -> Counts:
+    """By kernel, space, kind and width; compilers name different lines of a statement that has several."""
+    found: Counts = {}
+    for line in traffic.lines:
+        key = (line.kernel, line.space, line.kind, line.width)
+        counts = (line.requests, line.lanes, line.sectors, line.wavefronts, line.collisions)
+        found[key] = tuple(map(sum, zip(found.get(key, (0,) * 5), counts, strict=True)))
+    return found
+
+
+def asked_for(traffic: Traffic) -> dict[tuple[str, str], int]:
+    keys = {(line.space, line.kind) for line in traffic.lines}
+    return {(space, kind): traffic.total("bytes", space=space, kind=kind) for space, kind in keys}
+
+
+@pytest.mark.parametrize("name", CATALOG.operator_names())
+def test_compilers_agree_on_the_tree(name: str, both: Callable[[Case], list[Trace]], cache: Path) -> None:  # noqa: F811
+    for variant in (v for v in CUDA if v.operator == name):
+        for case in smallest(variant, CpuBackend(cache), 2):
+            gcc, other = both(case)
+            assert (gcc.findings, other.findings) == ((), ()), case.name
+            assert asked_for(other.traffic) == asked_for(gcc.traffic), case.name
+            if variant.id not in OTHERWISE:
+                assert counted(other.traffic) == counted(gcc.traffic), case.name
+
+
+@pytest.mark.parametrize("path", sorted(CHEATS.glob("*.cu")), ids=lambda p: p.stem)
+def test_compilers_find_the_same(path: Path, both: Callable[[Case], list[Trace]], cache: Path) -> None:  # noqa: F811
+    if path.stem in ENDLESS:
+        pytest.skip("never ends")
+    for case in smallest(api.own_variant(path, CATALOG), CpuBackend(cache), 2):
+        try:
+            gcc, other = both(case)
+        except (CompileError, LaunchError):
+            pytest.skip("does not run")
+        line = 0 if path.stem in ONE_LOAD else 1
+        expected, found = ({(f.kind, f.line * line, f.kernel) for f in t.findings} for t in (gcc, other))
+        assert found == expected, case.name
+        assert gcc.completed == other.completed, case.name
