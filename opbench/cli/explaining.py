@@ -14,6 +14,7 @@ from opbench import units
 from opbench.agreement import Agreement, Comparison, Summary
 from opbench.backends.base import Finding
 from opbench.case import Case
+from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.cli.running import stdout_console
 from opbench.diagnosis import Problem
 from opbench.errors import EXIT_WRONG
@@ -31,16 +32,9 @@ LEGEND = (
 
 @click.command("explain")
 @click.argument("case", metavar="CASE")
-@click.option("--gpu", default="h200", show_default=True, help="Whose ceilings the predicted time uses.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the annotated source.")
-@click.option(
-    "--variants",
-    "roots",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A further folder laid out as variants/; repeatable.",
-)
+@gpu_option
+@json_option
+@variants_option
 @click.option(
     "--run",
     "run_folder",
@@ -233,7 +227,7 @@ def _cells(explanation: Explanation, entry: LineTraffic) -> list[str]:
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Write agreement.html and agreement.png there."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the tables.")
+@json_option
 def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: bool) -> None:
     """Compare what the cpu backend counted in CPU_RUN with what the counters measured in GPU_RUN, case by case."""
     from opbench.agreement import compare_runs
