@@ -23,7 +23,7 @@ LAYERS = (
     ("resources",),
     ("session", "sass"),
     ("backends",),
-    ("suite", "frame", "explain", "agreement"),
+    ("suite", "frame", "explain", "agreement", "comparison"),
     ("diagnosis",),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families"),
     ("variant", "results"),
