@@ -25,6 +25,9 @@ THRESHOLD = 0.01
 """Two runs of one build on one H200 a minute apart: 22 of 23 medians within 0.4 %, the last 0.8 % apart."""
 THRESHOLD_OTHER_GPU = 0.03
 """The same code on two H200: medians up to 2.9 % apart."""
+TARGETS = 3
+"""Medians that are each known within ± the stop rule's target cannot be called equal within less than 1.4 targets; a
+run-to-run drift of 0.8 % comes on top."""
 TICKS = 2
 """A median moves by whole ticks of the timer: 32 ns on an H200."""
 CONTROLS, CONTROL_SHARE = 10, 0.9
@@ -141,7 +144,7 @@ def compare_runs(base: Run, new: Run, threshold: float | None = None, force: boo
         else:
             pairs.append((before[case], after[case]))
     noise = None if unlike else _noise(pairs)
-    thresholds = _Thresholds(threshold, _floor(found, noise), max(tick(base), tick(new)))
+    thresholds = _Thresholds(threshold, _floor(base, new, found, noise), max(tick(base), tick(new)))
     cases = [_compare(one, other, thresholds, alike=not unlike) for one, other in pairs]
     cases.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
     return RunComparison(str(base.folder), str(new.folder), tuple(cases), left_out, tuple(found), noise)
@@ -314,10 +317,11 @@ class _Thresholds:
         return self.chosen if self.chosen is not None else max(self.floor, TICKS * self.tick_s / median_s)
 
 
-def _floor(found: Iterable[Difference], noise: float | None) -> float:
-    """The least threshold of all cases: larger on another GPU of the same kind, and where identical code differs."""
+def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
+    """The least threshold of all cases: what these two runs can tell apart at best."""
+    targets = [float((run.header.get("timing") or {}).get("target") or 0.0) for run in (base, new)]
     other_gpu = any(difference.key == "uuid" for difference in found)
-    return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, noise or 0.0)
+    return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, TARGETS * max(targets), noise or 0.0)
 
 
 def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:

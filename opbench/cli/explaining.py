@@ -195,9 +195,9 @@ def _short(path: str) -> str:
         return path
 
 
-def _joined(cells: Sequence[str], widths: dict[int, int], left: int = 1) -> str:
-    """Cells in columns, the first `left` of them words."""
-    padded = [f"{cells[i]:<{width}}" if i < left else f"{cells[i]:>{width}}" for i, width in widths.items()]
+def _joined(cells: Sequence[str], widths: dict[int, int]) -> str:
+    """Cells in columns, the first of them words."""
+    padded = [f"{cells[i]:>{width}}" if i else f"{cells[i]:<{width}}" for i, width in widths.items()]
     return "  ".join(padded)
 
 
@@ -250,12 +250,11 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
     from rich.text import Text
 
     from opbench.agreement import quantity_summaries, worst
+    from opbench.report.columns import aligned
 
-    def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
-        widths = {i: max(len(row[i]) for row in [head, *rows]) for i in range(len(head))}
-        for number, row in enumerate([head, *rows]):
-            text = _joined(row, widths, left).rstrip()
-            console.print(Text(text, style="" if number else "dim"), soft_wrap=True)
+    def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
+        for number, line in enumerate(aligned(head, rows, left)):
+            console.print(Text(line, style="" if number else "dim"), soft_wrap=True)
         console.print()
 
     head = ("counts", "compared", "equal", "within 5 %", "outside", "in bounds", "cases", "all equal")
@@ -265,7 +264,7 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
         table(
             ("not equal", "quantity", "predicted", "at most", "measured", "off by", ""),
             [_comparison_cells(c) for c in off],
-            left=2,
+            left=(0, 1),
         )
     held = sorted({c.case for c in agreement.comparisons if c.held_out})
     console.print(Text(f"held out, by a hash of the name ({len(held)} cases):"))
