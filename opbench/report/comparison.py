@@ -14,8 +14,10 @@ from opbench.report.template import render_template
 
 QUIET = (Change.SAME, Change.RIGHT)
 """Changes that need nobody's eye."""
-WIDEST = 0.5
+WIDEST = 0.2
 """Where the axis of the intervals ends at most: ± this share."""
+LONGEST = 60_000
+"""Characters of Markdown: a comment on a pull request takes 65,536."""
 HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
 
 
@@ -64,11 +66,20 @@ def to_markdown(found: RunComparison) -> str:
     quiet = [case for case in found.cases if case.change in QUIET]
     parts = [f"**opbench compare**: {summary(found)}", method(found)]
     parts += [_markdown_table(loud)] if loud else []
-    parts += [_folded(f"{len(quiet)} without a change", _markdown_table(quiet))] if quiet else []
     left_out = "\n".join(f"- {_code(case)}: {_plain(reason)}" for case, reason in found.left_out.items())
-    parts += [_folded(f"{len(found.left_out)} not compared", left_out)] if left_out else []
     differing = "\n".join(f"- {_plain(str(difference))}" for difference in found.differences)
-    parts += [_folded("What the environments do not share", differing)] if differing else []
+    folded = (
+        ("What the environments do not share", differing),
+        (f"{len(found.left_out)} not compared", left_out),
+        (f"{len(quiet)} without a change", _markdown_table(quiet) if quiet else ""),
+    )
+    room = LONGEST - sum(map(len, parts))
+    for title, content in folded:
+        if content and len(content) <= room:
+            room -= len(content)
+            parts.append(_folded(title, content))
+        elif content:
+            parts.append(f"{title}: too many for a comment; see --out FILE.html")
     return "\n\n".join(parts) + "\n"
 
 
