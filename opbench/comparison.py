@@ -18,6 +18,7 @@ from typing import Any
 from opbench import stats, units
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
 from opbench.results import Result, Run
+from opbench.samples import cycles_of, seconds_of
 from opbench.timing import Warn
 
 CONFIDENCE = 0.95
@@ -208,31 +209,17 @@ def machine_code(base: Result, new: Result) -> str:
     return "identical" if same else "changed"
 
 
-def _samples(result: Result) -> list[float]:
-    return [float(seconds) for seconds in (result.measurement or {}).get("samples_s") or ()]
-
-
-def _cycles(result: Result) -> list[float]:
-    """Samples in cycles of the multiprocessors' clock, which moves evenly from its first reading to its last."""
-    measurement, samples = result.measurement or {}, _samples(result)
-    first, last = ((measurement.get(side) or {}).get("sm_clock_hz") for side in ("before", "after"))
-    if not first or not last:
-        return []
-    step = (last - first) / max(1, len(samples) - 1)
-    return [seconds * (first + number * step) for number, seconds in enumerate(samples)]
-
-
 def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) -> CaseComparison:
     code = machine_code(base, new)
     if new.status != "right":
         return CaseComparison(new.case, Change.BROKEN, _status(new), machine_code=code)
     if base.status != "right":
         return CaseComparison(new.case, Change.FIXED, f"was {_status(base)}", machine_code=code)
-    before, after = _samples(base), _samples(new)
+    before, after = seconds_of(base), seconds_of(new)
     if not before or not after:
         return CaseComparison(new.case, Change.RIGHT, "no times", machine_code=code)
     time = stats.median_ratio(after, before, CONFIDENCE)
-    cycles_before, cycles_after = _cycles(base), _cycles(new)
+    cycles_before, cycles_after = cycles_of(base), cycles_of(new)
     known = bool(cycles_before and cycles_after)
     cycles = stats.median_ratio(cycles_after, cycles_before, CONFIDENCE) if known else None
     threshold = thresholds.of(stats.median(before))
@@ -326,7 +313,7 @@ def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None
 
 def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:
     """What most of the pairs of identical machine code differ by: the same build measured twice."""
-    controls = [(_samples(one), _samples(other)) for one, other in pairs if machine_code(one, other) == "identical"]
+    controls = [(seconds_of(one), seconds_of(other)) for one, other in pairs if machine_code(one, other) == "identical"]
     off = [abs(math.log(stats.median(a) / stats.median(b))) for a, b in controls if a and b]
     return math.expm1(stats.quantile(off, CONTROL_SHARE)) if len(off) >= CONTROLS else None
 
@@ -335,7 +322,7 @@ def tick(run: Run) -> float:
     """The least step between two samples of any case, in seconds; 0 where none is seen."""
     steps = []
     for result in run.results:
-        ordered = sorted(set(_samples(result)))
+        ordered = sorted(set(seconds_of(result)))
         # Events are read as float32 milliseconds: what differs by less than 1 ns is one reading.
         steps += [b - a for a, b in itertools.pairwise(ordered) if b - a > 1e-9]
     return min(steps, default=0.0)
