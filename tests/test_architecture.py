@@ -23,6 +23,7 @@ LAYERS = (
     ("resources",),
     ("session", "sass"),
     ("backends",),
+    ("history",),
     ("suite", "frame", "explain", "agreement", "comparison"),
     ("diagnosis",),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples"),

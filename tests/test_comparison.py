@@ -32,7 +32,9 @@ def measured(name: str, seconds: list[float], clock_hz: tuple[float, float] = (1
     made = result(name, 1e-3, verdict=LAUNCHES, **more)
     assert made.measurement
     sides = {side: {"sm_clock_hz": hz} for side, hz in zip(("before", "after"), clock_hz, strict=True)}
-    return replace(made, measurement={**made.measurement, "samples_s": tuple(seconds), **sides})
+    interval = stats.median_interval(seconds)
+    summary = {"median_s": stats.median(seconds), "low_s": interval.low, "high_s": interval.high}
+    return replace(made, measurement={**made.measurement, "samples_s": tuple(seconds), **summary, **sides})
 
 
 def noisy(seed: int, median_s: float = 1e-3, spread: float = 0.002, count: int = 20) -> list[float]:

@@ -19,6 +19,7 @@ COMMANDS = {
     "report": ("reporting", "Write report.html and the PNGs of a run again."),
     "ceiling": ("reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
     "compare": ("comparing", "Say which cases of a second run broke, became slower, or cannot be told."),
+    "history": ("recalling", "Show many runs over time, with the steps in each case's trend, or query them with SQL."),
     "export": ("exporting", "Write a run as NVBench's or pytest-benchmark's JSON, as CSV or as Parquet."),
     "profile": ("profiling", "Run Nsight Compute or Nsight Systems on one case."),
     "explain": ("explaining", "Annotate a variant's source with what each line does to memory."),
