@@ -15,6 +15,7 @@ PACKAGE = ROOT / "opbench"
 LAYERS = (
     ("__main__",),
     ("cli",),
+    ("pytest_plugin",),
     ("api",),
     ("doctor",),
     ("nets", "report", "profile", "probes", "export"),
