@@ -379,5 +379,23 @@ def test_the_command(cli: Cli, tmp_path: Path) -> None:
     assert cli("compare", base, base).returncode in (0, 4)
     refused = cli("compare", base, ROOT / "reports" / "h200" / "quick")
     assert refused.returncode == 2 and "timing" not in refused.stdout and "driver: 580.0 against" in refused.stderr
+    assert "new: this run is not finished" in done.stderr
     assert cli("compare", base, "nowhere").returncode == 2
     assert cli("compare", base, new, "--threshold", "0").returncode == 2
+
+
+def test_real_runs_on_the_cpu(cli: Cli, relu_file: Path, tmp_path: Path) -> None:
+    source = relu_file.read_text()
+    longer = source.replace("// Why.", "// Why, told at length.")
+    texts = {"a": source, "b": longer, "c": source.replace(": 0.0f", ": 1.0f")}
+    for name, text in texts.items():
+        relu_file.write_text(text)
+        cli("run", "mine.cu", "--backend", "cpu", "--out", name, "--case", "relu/mine*", cwd=tmp_path)
+    alike = cli("compare", "a", "b", "--json")
+    found = json.loads(alike.stdout)
+    assert alike.returncode == 0 and set(found["counts"]) == {"RIGHT"} and "not finished" not in alike.stderr
+    if all(r.machine_code_sha256 for r in read_run(tmp_path / "a").results):
+        assert {case["machine_code"] for case in found["cases"]} == {"identical"}
+    broken = cli("compare", "a", "c")
+    assert broken.returncode == 5 and broken.stdout.splitlines()[1].startswith("BROKEN")
+    assert cli("compare", "c", "a").returncode == 0, "what was wrong and is right is no regression"

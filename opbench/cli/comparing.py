@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opbench.cli.options import json_option
+from opbench.cli.options import json_option, page_option
 from opbench.cli.running import stdout_console
 
 STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "FASTER": "green", "FIXED": "green"}
@@ -33,7 +33,7 @@ STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "FASTER"
     show_default=True,
     help="What stdout gets; markdown is for a comment on a pull request.",
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Write a page, too.")
+@page_option
 @json_option
 def compare_command(
     base: Path,
@@ -56,7 +56,12 @@ def compare_command(
     from opbench.results import read_run
 
     threshold = threshold_percent / 100 if threshold_percent is not None else None
-    found = compare_runs(read_run(base), read_run(new), threshold, force)
+    before, after = read_run(base), read_run(new)
+    for run in (before, after):
+        unfinished = [] if run.finished else [f"{run.folder}: this run is not finished; complete it with --resume"]
+        for warning in [*run.warnings, *unfinished]:
+            click.echo(f"warning: {warning}", err=True)
+    found = compare_runs(before, after, threshold, force)
     if out is not None:
         from opbench.report.template import write_page
 

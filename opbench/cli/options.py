@@ -20,4 +20,7 @@ cases_option = click.option(
 gpu_option = click.option(
     "--gpu", default="h200", show_default=True, help="Whose ceilings predictions without a GPU use."
 )
+page_option = click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Write a page, too."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the table.")

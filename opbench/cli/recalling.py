@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import click
 
-from opbench.cli.options import cases_option, json_option
+from opbench.cli.options import cases_option, json_option, page_option
 from opbench.cli.running import stdout_console
+from opbench.history import TABLES
+
+EPILOG = "\b\nTables of --sql:\n" + "\n".join(
+    textwrap.fill(f"{table}({', '.join(columns)})", 78, subsequent_indent="    ") for table, columns in TABLES.items()
+)
 
 
-@click.command("history")
+@click.command("history", epilog=EPILOG)
 @click.argument("places", nargs=-1, metavar="[DIR]...", type=click.Path(path_type=Path))
 @click.option(
     "--database",
@@ -32,7 +38,7 @@ from opbench.cli.running import stdout_console
     metavar="PERCENT",
     help="A change below this is no step.",
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Write a page, too.")
+@page_option
 @json_option
 def history_command(
     places: tuple[Path, ...],
