@@ -218,6 +218,8 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) ->
     before, after = seconds_of(base), seconds_of(new)
     if not before or not after:
         return CaseComparison(new.case, Change.RIGHT, "no times", machine_code=code)
+    if min(*before, *after) <= 0:
+        return CaseComparison(new.case, Change.UNDECIDED, "a sample is no time: it is not above 0", machine_code=code)
     time = stats.median_ratio(after, before, CONFIDENCE)
     cycles_before, cycles_after = cycles_of(base), cycles_of(new)
     known = bool(cycles_before and cycles_after)

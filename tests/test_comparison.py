@@ -125,6 +125,12 @@ def test_too_few_samples_decide_nothing() -> None:
     assert found.change == "UNDECIDED" and "3 samples are too few" in found.reason
 
 
+def test_a_sample_that_is_no_time_decides_nothing() -> None:
+    zero = measured("v", noisy(1))
+    zero = replace(zero, measurement={**(zero.measurement or {}), "samples_s": (0.0, *noisy(1))})
+    assert one(measured("v", noisy(0)), zero).change == "UNDECIDED"
+
+
 def test_a_clock_that_fell_is_no_regression() -> None:
     slow = measured("v", noisy(1, 1e-3 * 1.98 / 1.5), (1.5e9, 1.5e9))
     found = one(measured("v", noisy(0)), slow)

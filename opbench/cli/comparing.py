@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from opbench.cli.options import json_option, page_option
-from opbench.cli.running import stdout_console
+from opbench.cli.running import leave, stdout_console
+from opbench.comparison import RunComparison, compare_runs
 
 STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "FASTER": "green", "FIXED": "green"}
 
@@ -51,8 +52,6 @@ def compare_command(
     Exit codes: 0 no regression · 1 a confirmed regression · 2 usage (unlike environments among it) ·
     4 undecided · 5 a verdict turned wrong · 6 nothing to compare. The first that holds of 5, 1, 4, 0.
     """
-    from opbench.comparison import compare_runs
-    from opbench.report import comparison as words
     from opbench.results import read_run
 
     threshold = threshold_percent / 100 if threshold_percent is not None else None
@@ -63,11 +62,18 @@ def compare_command(
             click.echo(f"warning: {warning}", err=True)
     found = compare_runs(before, after, threshold, force)
     if out is not None:
+        from opbench.report.comparison import to_page
         from opbench.report.template import write_page
 
-        write_page(out, words.to_page(found))
+        write_page(out, to_page(found))
         click.echo(f"wrote {out}", err=True)
-    if as_json:
+    leave(found.exit_code, lambda: _print(found, "json" if as_json else layout, everything))
+
+
+def _print(found: RunComparison, layout: str, everything: bool) -> None:
+    from opbench.report import comparison as words
+
+    if layout == "json":
         click.echo(json.dumps(found.to_json(), indent=1))
     elif layout == "markdown":
         click.echo(words.to_markdown(found), nl=False)
@@ -77,4 +83,3 @@ def compare_command(
         console = stdout_console()
         for line, change in words.lines(found, everything):
             console.print(Text(line, style=STYLES.get(str(change), "")), soft_wrap=True)
-    click.get_current_context().exit(found.exit_code)

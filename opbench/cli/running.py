@@ -131,16 +131,18 @@ def check_command(
 
 
 def finish(results: list[Any], as_json: bool, show: Callable[[], None]) -> None:
-    """Print the outcome and leave with its exit code, even when nobody reads the output to its end."""
+    """Print the outcome and leave with its exit code."""
+    leave(exit_code(results), (lambda: click.echo(json.dumps([asdict(r) for r in results]))) if as_json else show)
+
+
+def leave(code: int, show: Callable[[], None]) -> None:
+    """Print and leave with an exit code, even when nobody reads the output to its end."""
     try:
-        if as_json:
-            click.echo(json.dumps([asdict(r) for r in results]))
-        else:
-            show()
+        show()
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
-    click.get_current_context().exit(exit_code(results))
+    click.get_current_context().exit(code)
 
 
 REPEATED = ("--backend", "--variants", "--random", "--time-limit", "--seed")

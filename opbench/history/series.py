@@ -62,7 +62,7 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
     """Every case that matches one of the globs, by operator and name; runs are ordered by their start."""
     rows = connection.execute(
         "SELECT case_name, operator, coalesce(gpu, ''), dense_rank() OVER (ORDER BY started, runs.run) - 1, started,"
-        " folder, status, reason, alike, CASE WHEN status = 'right' THEN median_s END, low_s, high_s,"
+        " folder, status, reason, alike, CASE WHEN status = 'right' AND median_s > 0 THEN median_s END, low_s, high_s,"
         " machine_code_sha256, uuid FROM results JOIN runs USING (run)"
         " ORDER BY operator, case_name, gpu, started, runs.run"
     )
