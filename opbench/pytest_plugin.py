@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from opbench.case import Case
-    from opbench.session import Session
+    from opbench.session import Checked, Session
     from opbench.timing import Measurement, TimingOptions
 
 
@@ -68,18 +68,18 @@ def opbench_benchmark(
     def measure(
         case: str, *, variants: Sequence[str | Path] = (), timing: TimingOptions | None = None
     ) -> Measurement | None:
-        found = _right_case(opbench_session, case, variants, benchmark)
+        found, checked = _right_case(opbench_session, case, variants, benchmark)
         if not benchmark.enabled:
             return benchmark.pedantic(lambda: None)  # type: ignore[no-any-return]
         measurement = _measure(opbench_session, found, timing)
-        _feed(benchmark, opbench_timer, found, measurement)
+        _feed(benchmark, opbench_timer, found, measurement, checked.machine_code_sha256)
         return measurement
 
     return measure
 
 
-def _right_case(session: Session, name: str, variants: Sequence[str | Path], benchmark: Any) -> Case:
-    """The case, found to be right; otherwise the test ends here, with opbench's words."""
+def _right_case(session: Session, name: str, variants: Sequence[str | Path], benchmark: Any) -> tuple[Case, Checked]:
+    """The case and its check, found to be right; otherwise the test ends here, with opbench's words."""
     from opbench.api import case_named
     from opbench.errors import OpbenchError
 
@@ -88,8 +88,8 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
         case = case_named(name, variants)
         unsupported = session.unsupported(case)
         if not unsupported:
-            verdict = session.check(case).verdict
-            reason = "" if verdict.right else f"{case.name}: wrong: {verdict.reason}"
+            checked = session.check(case)
+            reason = "" if checked.verdict.right else f"{case.name}: wrong: {checked.verdict.reason}"
     except OpbenchError as error:
         reason = f"{name}: {error}"
     if reason:
@@ -98,7 +98,7 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
         benchmark.pedantic(pytest.fail, args=(reason,), kwargs={"pytrace": False})
     if unsupported:
         pytest.skip(f"{case.name}: unsupported: {unsupported}")
-    return case
+    return case, checked
 
 
 def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Measurement:
@@ -109,8 +109,10 @@ def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Meas
     return session.measure([case], options, clock, lambda key: None, lambda key, seconds: None)[case.name]
 
 
-def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement) -> None:
+def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str) -> None:
     """Hand the samples to pytest-benchmark, one a round, through its own interface."""
+    from opbench.export.pytest_benchmark import extra_info
+
     samples = iter(measurement.samples_s)
 
     def reset() -> None:
@@ -119,12 +121,5 @@ def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measureme
     def next_sample() -> None:
         timer.now_s = next(samples)
 
-    benchmark.extra_info |= {
-        "case": case.name,
-        "timer": measurement.timer,
-        "median_low_s": measurement.low_s,
-        "median_high_s": measurement.high_s,
-        "stop_reason": measurement.stop_reason,
-        "warnings": [str(warning) for warning in measurement.warnings],
-    }
+    benchmark.extra_info |= extra_info(case.name, measurement.to_json(), machine_code_sha256)
     benchmark.pedantic(next_sample, setup=reset, rounds=len(measurement.samples_s), iterations=1)

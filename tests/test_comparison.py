@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +13,16 @@ import pytest
 from common import ROOT, Cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.fabricate import result, run
+from report.fabricate import LAUNCHES, measured, noisy, result, run, written
 
 from opbench import comparison, stats
 from opbench.comparison import Change, compare_runs, decide, judge
 from opbench.errors import UsageError
 from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
-from opbench.results import Result, Run, RunWriter, read_run
+from opbench.results import Result, Run, read_run
 from opbench.samples import cycles_of
 
 CODE = {"machine_code_sha256": "a" * 64}
-LAUNCHES = {"right": True, "launches": [{"kernel": "k", "grid": [1, 1, 1], "block": [256, 1, 1], "shared_bytes": 0}]}
-
-
-def measured(name: str, seconds: list[float], clock_hz: tuple[float, float] = (1.98e9, 1.98e9), **more: Any) -> Result:
-    """A right result with these very samples."""
-    made = result(name, 1e-3, verdict=LAUNCHES, **more)
-    assert made.measurement
-    sides = {side: {"sm_clock_hz": hz} for side, hz in zip(("before", "after"), clock_hz, strict=True)}
-    interval = stats.median_interval(seconds)
-    summary = {"median_s": stats.median(seconds), "low_s": interval.low, "high_s": interval.high}
-    return replace(made, measurement={**made.measurement, "samples_s": tuple(seconds), **summary, **sides})
-
-
-def noisy(seed: int, median_s: float = 1e-3, spread: float = 0.002, count: int = 20) -> list[float]:
-    """Samples around a median."""
-    draw = random.Random(seed)
-    return [median_s * (1 + draw.gauss(0, spread)) for _ in range(count)]
 
 
 def one(base: Result, new: Result, **options: Any) -> comparison.CaseComparison:
@@ -360,16 +342,6 @@ def test_a_mark_stays_on_its_picture(value: float) -> None:
 
 
 # The command ------------------------------------------------------------------------------------------------------
-
-
-def written(folder: Path, found: Run) -> Path:
-    """A run on disk."""
-    writer = RunWriter(folder)
-    writer.write("run", found.header)
-    for entry in found.results:
-        writer.write("result", asdict(entry))
-    writer.close()
-    return folder
 
 
 def test_the_command(cli: Cli, tmp_path: Path) -> None:

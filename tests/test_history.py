@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from common import ROOT, Cli
-from report.fabricate import result, run
-from test_comparison import measured, noisy, written
+from report.fabricate import measured, noisy, result, run, written
 
 from opbench import history, stats
 from opbench.errors import UsageError
