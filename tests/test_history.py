@@ -164,7 +164,9 @@ def test_the_database_reads_what_is_new_and_keeps_what_is_gone(runs: Path, tmp_p
     assert len(series(connection)["resumed"].points) == 1
     shutil.rmtree(runs)
     assert len(series(connection)["steps"].points) == 20
-    (orphans,) = connection.execute("SELECT count(*) FROM samples WHERE run NOT IN (SELECT run FROM runs)").fetchone()
+    (orphans,) = connection.execute(
+        "SELECT count(*) FROM samples WHERE result NOT IN (SELECT result FROM results)"
+    ).fetchone()
     assert orphans == 0
     connection.close()
 
@@ -175,7 +177,7 @@ def test_queries_change_nothing_and_mistakes_name_the_tables(runs: Path) -> None
     names, rows = history.query(connection, "SELECT count(*) AS n, max(seconds) > 0 AS some FROM samples")
     assert (names, rows) == (["n", "some"], [(20 * 59 + 20 * 1 + 0, 1)])
     for sql, words in (("DELETE FROM runs", "readonly"), ("SELECT x FROM runs", "no such column"), ("SELEC", "syntax")):
-        with pytest.raises(UsageError, match=rf"{words}.*results\(run, case_name, operator"):
+        with pytest.raises(UsageError, match=rf"{words}.*results\(result, run, case_name, operator"):
             history.query(connection, sql)
     assert history.query(connection, "SELECT count(*) FROM runs")[1] == [(20,)]
     for table, columns in TABLES.items():

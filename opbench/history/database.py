@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from opbench.comparison import MACHINE
 from opbench.errors import UsageError
 from opbench.results import FILE, Result, Run, read_run
 from opbench.samples import clocks_of, seconds_of
+from opbench.variant import print_config
 
 VERSION = 1
 """Of the tables; kept in the file's user_version."""
@@ -44,6 +45,7 @@ TABLES: dict[str, dict[str, str]] = {
         "modified_ns": "INTEGER",
     },
     "results": {
+        "result": "INTEGER PRIMARY KEY",
         "run": "INTEGER REFERENCES runs ON DELETE CASCADE",
         "case_name": "TEXT",
         "operator": "TEXT",
@@ -65,8 +67,7 @@ TABLES: dict[str, dict[str, str]] = {
         "machine_code_sha256": "TEXT",
     },
     "samples": {
-        "run": "INTEGER REFERENCES runs ON DELETE CASCADE",
-        "case_name": "TEXT",
+        "result": "INTEGER REFERENCES results ON DELETE CASCADE",
         "number": "INTEGER",
         "seconds": "REAL",
     },
@@ -101,9 +102,8 @@ def _create(connection: sqlite3.Connection) -> None:
         for table, columns in TABLES.items():
             listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
             connection.execute(f"CREATE TABLE {table} ({listed})")
-        for table in ("results", "samples"):
-            connection.execute(f"CREATE INDEX {table}_by_case ON {table} (case_name, run)")
-            connection.execute(f"CREATE INDEX {table}_by_run ON {table} (run)")
+        for table, column in (("results", "run"), ("results", "case_name"), ("samples", "result")):
+            connection.execute(f"CREATE INDEX {table}_by_{column} ON {table} ({column})")
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -160,33 +160,20 @@ def _insert(connection: sqlite3.Connection, run: Run, header: str, stamp: tuple[
         **{key: run.header.get(key) for key in ("suite", "backend", "opbench", "command")},
         **{key: environment.get(key) for key in ("gpu", "uuid", "driver", "nvrtc")},
     }
-    number = _write(connection, "runs", [row])
-    _write(connection, "results", [{"run": number, **_result(result)} for result in run.results])
-    samples = [
-        {"run": number, "case_name": result.case, "number": place, "seconds": seconds}
-        for result in run.results
-        for place, seconds in enumerate(seconds_of(result))
-    ]
-    _write(connection, "samples", samples)
+    number = _write(connection, "runs", row)
+    for result in run.results:
+        key = _write(connection, "results", {"run": number, **_result(result)})
+        samples = ((key, place, seconds) for place, seconds in enumerate(seconds_of(result)))
+        connection.executemany("INSERT INTO samples (result, number, seconds) VALUES (?, ?, ?)", samples)
 
 
-def _write(connection: sqlite3.Connection, table: str, rows: Sequence[dict[str, Any]]) -> int | None:
-    """Insert rows of one shape; returns the number of the last."""
-    if not rows:
-        return None
-    names = list(rows[0])
-    marks = ", ".join("?" * len(names))
-    cursor = connection.cursor()
-    statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"
-    if len(rows) == 1:
-        return cursor.execute(statement, [rows[0][name] for name in names]).lastrowid
-    cursor.executemany(statement, ([row[name] for name in names] for row in rows))
-    return cursor.lastrowid
+def _write(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int | None:
+    """Insert a row; returns its key."""
+    marks = ", ".join("?" * len(row))
+    return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values())).lastrowid
 
 
 def _result(result: Result) -> dict[str, Any]:
-    from opbench.variant import print_config
-
     measurement, clocks = result.measurement or {}, clocks_of(result)
     return {
         "case_name": result.case,

@@ -166,6 +166,6 @@ def _mark(point: Point, x: str, y: Any) -> str:
     ends = (point.low_s or point.median_s, point.high_s or point.median_s)
     said = escape(f"{point.started}: {units.time(point.median_s)} [{units.time(ends[0])}, {units.time(ends[1])}]")
     return (
-        f'<g><title>{said}, {escape(point.folder)}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
+        f'<g><title>{said}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
         f'y2="{y(ends[1])}"/><circle cx="{x}" cy="{y(point.median_s)}" r="2.6"/></g>'
     )
