@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from opbench import stats, units
+from opbench.environments import Difference, differences
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
 from opbench.results import Result, Run
 from opbench.samples import cycles_of, seconds_of
@@ -34,12 +35,6 @@ TICKS = 2
 CONTROLS, CONTROL_SHARE = 10, 0.9
 """With so many cases of identical machine code, what this share of them differs by is these runs' own noise."""
 
-MACHINE = (
-    "gpu", "compute_capability", "sm_count", "memory_bytes", "driver", "driver_cuda", "nvrtc", "nvrtc_options",
-    "ecc", "mig", "power_limit_w", "max_sm_clock_hz", "max_memory_clock_hz", "application_sm_clock_hz",
-)  # fmt: skip
-"""Keys of a run's environment that decide its times."""
-TIMING = ("mode", "warmup_runs", "warmup_s", "min_samples", "max_samples", "budget_s", "target")
 BROKEN_STATUSES = ("wrong", "failed", "invalid")
 
 
@@ -57,20 +52,6 @@ class Change(enum.StrEnum):
 
 
 CHANGES = tuple(Change)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One entry of the environment or the settings that the runs do not share."""
-
-    key: str
-    base: Any
-    new: Any
-    matters: bool
-    """Whether times cannot be compared across it."""
-
-    def __str__(self) -> str:
-        return f"{self.key}: {_shown(self.base)} against {_shown(self.new)}"
 
 
 @dataclass(frozen=True)
@@ -149,36 +130,6 @@ def compare_runs(base: Run, new: Run, threshold: float | None = None, force: boo
     cases = [_compare(one, other, thresholds, alike=not unlike) for one, other in pairs]
     cases.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
     return RunComparison(str(base.folder), str(new.folder), tuple(cases), left_out, tuple(found), noise)
-
-
-# Environments -----------------------------------------------------------------------------------------------------
-
-
-def differences(base: Run, new: Run) -> list[Difference]:
-    """What the runs' environments and settings do not share, those that matter first.
-
-    An entry that only one of them knows cannot be told to differ. Runs without times are alike on one backend.
-    """
-    timed = all(any(result.measurement for result in run.results) for run in (base, new))
-    environments = [_settings(run) for run in (base, new)]
-    ours = {f"timing.{key}" for key in TIMING} | set(MACHINE)
-    found = []
-    for key in dict.fromkeys([*environments[0], *environments[1]]):
-        one, other = (settings.get(key) for settings in environments)
-        if one != other and one is not None and other is not None:
-            found.append(Difference(key, one, other, key == "backend" or (timed and key in ours)))
-    return sorted(found, key=lambda difference: not difference.matters)
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    header = run.header
-    timing = {f"timing.{key}": value for key, value in (header.get("timing") or {}).items() if key in TIMING}
-    named = {key: header[key] for key in ("backend", "opbench", "seed") if key in header}
-    return {**named, **(header.get("environment") or {}), **timing}
-
-
-def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 # Pairs ------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ LAYERS = (
     ("history",),
     ("suite", "frame", "explain", "agreement", "comparison"),
     ("diagnosis",),
-    ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples"),
+    ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
     ("variant", "results"),
     ("operator", "backends.base", "occupancy"),
     ("expression", "stats", "ranges", "cubin"),

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from opbench.comparison import MACHINE
+from opbench.environments import alike
 from opbench.errors import UsageError
 from opbench.results import FILE, Result, Run, read_run
 from opbench.samples import clocks_of, seconds_of
@@ -204,14 +204,6 @@ def _utc(text: str) -> str:
     except ValueError:
         return text
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="seconds")
-
-
-def alike(run: Run) -> str:
-    """What decides a run's times beside its kernels, as text: runs of one such text can be compared."""
-    environment = run.header.get("environment") or {}
-    known = {key: environment[key] for key in MACHINE if environment.get(key) is not None}
-    known["timing.mode"] = (run.header.get("timing") or {}).get("mode")
-    return json.dumps(known, sort_keys=True)
 
 
 # Queries ----------------------------------------------------------------------------------------------------------
