@@ -7,12 +7,14 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opbench.errors import UsageError, unknown
-from opbench.operator import Operator
 from opbench.places import shipped
 from opbench.variant import Variant, docstring, read_variant
+
+if TYPE_CHECKING:  # it imports NumPy, which a list of names can do without
+    from opbench.operator import Operator
 
 LAYOUT = "holds one folder per operator with .cu and .py files"
 
@@ -143,6 +145,8 @@ def _last_line(error: BaseException, path: Path) -> int:
 @functools.cache
 def load_operator(path: Path, name: str) -> type[Operator]:
     """The one Operator subclass that a file defines."""
+    from opbench.operator import Operator
+
     module = load_module(path, f"opbench_operator_{name}")
     classes = [
         c

@@ -29,6 +29,8 @@ class Ceilings:
     """The datasheet, or the run that measured it, by name."""
     dram_bytes_per_s: float | None = None
     l2_bytes_per_s: float | None = None
+    l1_bytes_per_s: float | None = None
+    """L1 caches and shared memory of all multiprocessors together."""
     fp32_flops_per_s: float | None = None
     matrix_flops_per_s: dict[str, float] = field(default_factory=dict)
     """Dense rate of the matrix units by precision class: tf32, bf16, f16."""
@@ -97,7 +99,13 @@ def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
     return max(rates, default=None)
 
 
-def _sheet(gpu: str, origin: str, tflops: tuple[float, float, float], dram_gb: float, l2_mib: int) -> Ceilings:
+L1_BYTES_PER_CYCLE = 128
+"""Of one multiprocessor, L1 cache and shared memory together: NVIDIA's tuning guides, from Volta on."""
+
+
+def _sheet(
+    gpu: str, origin: str, tflops: tuple[float, float, float], dram_gb: float, l2_mib: int, sms: int, boost_mhz: int
+) -> Ceilings:
     """A datasheet's figures; `tflops` are fp32, tf32, and bf16 or f16."""
     fp32, tf32, half = (rate * 1e12 for rate in tflops)
     return Ceilings(
@@ -106,6 +114,7 @@ def _sheet(gpu: str, origin: str, tflops: tuple[float, float, float], dram_gb: f
         origin=origin,
         fp32_flops_per_s=fp32,
         dram_bytes_per_s=dram_gb * 1e9,
+        l1_bytes_per_s=L1_BYTES_PER_CYCLE * sms * boost_mhz * 1e6,
         matrix_flops_per_s={"tf32": tf32, "bf16": half, "f16": half},
         l2_bytes=l2_mib << 20,
     )
@@ -114,12 +123,12 @@ def _sheet(gpu: str, origin: str, tflops: tuple[float, float, float], dram_gb: f
 GA102, ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
 
 DATASHEET = {
-    "a100": _sheet("A100 80GB SXM", "NVIDIA A100 Tensor Core GPU datasheet", (19.5, 156, 312), 2039, 40),
-    "h100": _sheet("H100 SXM", "NVIDIA H100 Tensor Core GPU datasheet", (67, 494.5, 989.5), 3350, 50),
-    "h200": _sheet("H200", "NVIDIA H200 Tensor Core GPU datasheet", (67, 494.5, 989.5), 4800, 50),
-    "l4": _sheet("L4", "NVIDIA L4 Tensor Core GPU datasheet", (30.3, 60, 121), 300, 48),
-    "rtx3080": _sheet("GeForce RTX 3080", GA102, (29.8, 29.8, 59.5), 760, 5),
-    "rtx4090": _sheet("GeForce RTX 4090", ADA, (82.6, 82.6, 165.2), 1008, 72),
+    "a100": _sheet("A100 80GB SXM", "NVIDIA A100 Tensor Core GPU datasheet", (19.5, 156, 312), 2039, 40, 108, 1410),
+    "h100": _sheet("H100 SXM", "NVIDIA H100 Tensor Core GPU datasheet", (67, 494.5, 989.5), 3350, 50, 132, 1980),
+    "h200": _sheet("H200", "NVIDIA H200 Tensor Core GPU datasheet", (67, 494.5, 989.5), 4800, 50, 132, 1980),
+    "l4": _sheet("L4", "NVIDIA L4 Tensor Core GPU datasheet", (30.3, 60, 121), 300, 48, 58, 2040),
+    "rtx3080": _sheet("GeForce RTX 3080", GA102, (29.8, 29.8, 59.5), 760, 5, 68, 1710),
+    "rtx4090": _sheet("GeForce RTX 4090", ADA, (82.6, 82.6, 165.2), 1008, 72, 128, 2520),
 }
 """Dense vendor figures at boost clock; nothing reaches them, which is why ceilings are measured."""
 

@@ -35,6 +35,7 @@ class CubinKernel:
     """Stack frame of a thread: spilled registers and arrays that are indexed at run time."""
     bound_threads: int
     """The most threads that `__launch_bounds__` allows; 0 where nothing was said."""
+    code_bytes: int
     constants: bytes
     """What the compiler and `__constant__` put beside the code, which SASS only refers to."""
 
@@ -141,6 +142,7 @@ def _kernel(symbol: _Symbol, sections: list[_Section], symbols: list[_Symbol]) -
         max(0, shared.size - reserved) if shared else 0,
         max(mine.get(FRAME_SIZE, 0), mine.get(MIN_STACK_SIZE, 0)),
         bounds[0] * bounds[1] * bounds[2] if len(bounds) == 3 else 0,
+        code.size,
         b"".join(section.content for section in constants if section),
     )
 

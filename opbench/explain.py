@@ -10,6 +10,7 @@ from opbench.backends.base import Finding
 from opbench.case import Case
 from opbench.ceiling import Ceilings, best_time
 from opbench.diagnosis import Problem, diagnose
+from opbench.levels import Bound, bounds, levels
 from opbench.traffic import COUNTED, PREDICTED, LineTraffic, Traffic
 from opbench.variant import Variant
 
@@ -60,6 +61,10 @@ class Explanation:
     """The worst first."""
     findings: tuple[Finding, ...]
     files: tuple[AnnotatedFile, ...]
+    bounds: tuple[Bound, ...] = ()
+    """What each limit of `gpu` demands of this variant by what it moves there, the tightest first. Bytes at "l1" are
+    counted, those below predicted by a model of the caches."""
+    gpu: str = ""
     elsewhere: tuple[LineTraffic, ...] = ()
     """Accesses whose line is not known or lies in no source that was given."""
     predicted_kernels: tuple[str, ...] = ()
@@ -77,6 +82,8 @@ class Explanation:
             **{key: getattr(self, key) for key in ("case", "title", "source", "complete")},
             "figures": [asdict(figure) for figure in self.figures],
             "problems": [asdict(problem) for problem in self.problems],
+            "gpu": self.gpu,
+            "bounds": [asdict(bound) for bound in self.bounds],
             "findings": [finding.to_json() for finding in self.findings],
             "files": [
                 {"path": file.path, "lines": [self._line_json(line) for line in file.lines if line.accesses]}
@@ -108,11 +115,13 @@ def explain(
     sources: Mapping[str, str],
     variants: Sequence[Variant] = (),
     ceilings: Ceilings | None = None,
+    resources: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Explanation:
     """Explain a case from its traffic.
 
     `sources` are the texts of the files to annotate by the names that the traffic gives them; `variants` are all of
-    the operator, among which cures are looked for; `ceilings` are the limits for the predicted time.
+    the operator, among which cures are looked for; `ceilings` are the limits for the predicted time,
+    and `resources` tell the size of the code, as in `Result.resources`.
     """
     estimated = traffic.estimated()
     sampled = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)
@@ -125,6 +134,8 @@ def explain(
         source=traffic.source,
         complete=traffic.complete,
         figures=(*_totals(case, estimated), *_prediction(case, ceilings)),
+        bounds=_bounds(case, traffic, ceilings, resources or {}),
+        gpu=ceilings.gpu.removeprefix("NVIDIA ") if ceilings else "",
         problems=tuple(problems),
         findings=tuple(findings),
         files=files,
@@ -187,6 +198,15 @@ def _totals(case: Case, traffic: Traffic) -> list[Figure]:
     return figures
 
 
+def _bounds(
+    case: Case, traffic: Traffic, ceilings: Ceilings | None, resources: Mapping[str, Mapping[str, Any]]
+) -> tuple[Bound, ...]:
+    found = levels(traffic, resources)
+    if found is None or ceilings is None:
+        return ()
+    return tuple(bounds(found, case.problem.flops(), case.variant.precision, ceilings))
+
+
 def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
     """The least time that a GPU's limits allow the problem, whatever the variant."""
     if ceilings is None:
@@ -196,4 +216,6 @@ def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
     if best is None:
         return []
     least = max(best[0], ceilings.launch_floor_s or 0.0)
-    return [Figure("time at best", least, "s", f"{PREDICTED} ({ceilings.gpu}, {ceilings.source} ceilings)")]
+    return [
+        Figure("time at best, any variant", least, "s", f"{PREDICTED} ({ceilings.gpu}, {ceilings.source} ceilings)")
+    ]

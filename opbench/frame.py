@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from opbench.ceiling import Ceilings, best_time, committed
+from opbench.levels import Levels, bounds, levels
 from opbench.results import Result, Run
 from opbench.traffic import Traffic
 from opbench.variant import print_config
@@ -80,6 +81,14 @@ class Row:
     """Block-wide barriers of the kernel that has most."""
     traffic_source: str | None = None
     """"counted", or "predicted" when some blocks stand for all."""
+    l2_bytes: int | None = None
+    """Predicted traffic between the L1 caches and L2 of a named GPU."""
+    dram_bytes: int | None = None
+    """Predicted from cold caches."""
+    least_s: float | None = None
+    """No time: what the case's own traffic and the named GPU's ceilings demand at least."""
+    least_limit: str | None = None
+    """Which limit that is: "dram", "l2", "l1", "compute" or "launch"."""
     worst_error: float | None = None
     allowed_error: float | None = None
     predicted_best_s: float | None = None
@@ -106,9 +115,11 @@ def rows(run: Run, gpu: str = "h200") -> list[Row]:
     measured = Ceilings.from_json(run.ceilings) if run.ceilings else None
     predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
     found = [_row(result, predicting if result.backend == "cpu" else measured) for result in run.results]
-    for row in found:
+    for row, result in zip(found, run.results, strict=True):
         if row.case in run.traffic:
-            _set_traffic(row, Traffic.from_json(run.traffic[row.case]))
+            traffic = Traffic.from_json(run.traffic[row.case])
+            _set_traffic(row, traffic)
+            _set_levels(row, levels(traffic, result.resources), predicting)
     problems: dict[tuple[str, str], list[Row]] = {}
     for row in found:
         problems.setdefault((row.operator, row.problem), []).append(row)
@@ -234,6 +245,16 @@ def _set_traffic(row: Row, traffic: Traffic) -> None:
     row.atomic_collision_share = share("collisions", "lanes", kind="atomic")
     row.barriers_per_block = max((kernel.barriers_per_block for kernel in whole.kernels), default=None)
     row.traffic_source = whole.source
+
+
+def _set_levels(row: Row, found: Levels | None, ceilings: Ceilings | None) -> None:
+    """Predicted bytes at L2 and DRAM, and what they or the arithmetic cost at least."""
+    if found is None or ceilings is None:
+        return
+    row.l2_bytes, row.dram_bytes = found.l2_bytes, found.dram_bytes
+    tightest = bounds(found, row.flops or 0, row.precision, ceilings)
+    if tightest:
+        row.least_s, row.least_limit = tightest[0].time_s, tightest[0].limit
 
 
 def _fastest(group: Iterable[Row]) -> Row | None:

@@ -26,18 +26,27 @@ class DeviceLimits:
     """Static and dynamic together, with permission asked for."""
     reserved_shared_per_block: int = 1024
     threads_per_block: int = 1024
+    l1_bytes: int = 0
+    """What a multiprocessor's L1 cache and shared memory have together; 0 where that is not known."""
+    l2_bytes: int = 0
+    """0 where that is not known."""
 
 
 KIB = 1024
+MIB = 1024 * KIB
 
 KNOWN = {
-    "sm_80": DeviceLimits("A100", 108, 2048, 32, 65536, 164 * KIB, 163 * KIB),
-    "sm_86": DeviceLimits("RTX 3090", 82, 1536, 16, 65536, 100 * KIB, 99 * KIB),
-    "sm_89": DeviceLimits("RTX 4090", 128, 1536, 24, 65536, 100 * KIB, 99 * KIB),
-    "sm_90": DeviceLimits("H200", 132, 2048, 32, 65536, 228 * KIB, 227 * KIB),
+    "sm_80": DeviceLimits("A100", 108, 2048, 32, 65536, 164 * KIB, 163 * KIB, l1_bytes=192 * KIB, l2_bytes=40 * MIB),
+    "sm_86": DeviceLimits("RTX 3090", 82, 1536, 16, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB, l2_bytes=6 * MIB),
+    "sm_89": DeviceLimits("RTX 4090", 128, 1536, 24, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB, l2_bytes=72 * MIB),
+    "sm_90": DeviceLimits("H200", 132, 2048, 32, 65536, 228 * KIB, 227 * KIB, l1_bytes=256 * KIB, l2_bytes=50 * MIB),
 }
 """For machines without a GPU: CUDA C++ Programming Guide, technical specifications per compute capability; the number
-of multiprocessors is that of the product named."""
+of multiprocessors and the L2 cache are those of the product named, by its datasheet. (An H200's driver says 60 MiB of
+L2; a copy leaves 24 MiB of dirty lines there, as 50 MiB of which half is written would.)"""
+
+SHARED_SIZES = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
+"""KiB that the driver can give to shared memory, as far as a multiprocessor has them; the rest is L1 cache."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,13 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
         waves=waves,
         tail=1 / (whole + 1) if waves > whole else 0.0,
     )
+
+
+def l1_size(limits: DeviceLimits, shared_bytes: int, resident: int) -> int:
+    """Bytes that `resident` blocks with their shared memory leave to a multiprocessor's L1 cache."""
+    wanted = resident * (shared_bytes + limits.reserved_shared_per_block) if shared_bytes else 0
+    sizes = [size * KIB for size in SHARED_SIZES if size * KIB <= limits.shared_per_sm]
+    return limits.l1_bytes - next((size for size in sizes if size >= wanted), limits.shared_per_sm)
 
 
 def _by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:

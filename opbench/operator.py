@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from opbench.errors import UsageError, unknown
+from opbench.precision import UNIT_ROUNDOFF
 
 Arrays = dict[str, np.ndarray]
 
@@ -22,9 +23,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "i32": np.dtype(np.int32),
 }
 """Storage of each dtype on the host; bf16 travels as its 16 bits."""
-
-UNIT_ROUNDOFF = {"f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}
-"""Half a unit in the last place of 1, per precision class."""
 
 
 @dataclass(frozen=True)

@@ -27,22 +27,23 @@ class Target:
     limits: DeviceLimits
 
 
-def _target(arch: str, name: str, sm_count: int) -> Target:
+def _target(arch: str, name: str, sm_count: int, l2_mib: int) -> Target:
     """A product of an architecture whose limits are known."""
     digits = arch.removeprefix("sm_")
-    return Target((int(digits[:-1]), int(digits[-1])), replace(KNOWN[arch], name=name, sm_count=sm_count))
+    limits = replace(KNOWN[arch], name=name, sm_count=sm_count, l2_bytes=l2_mib << 20)
+    return Target((int(digits[:-1]), int(digits[-1])), limits)
 
 
 TARGETS = {
-    "h200": _target("sm_90", "H200", 132),
-    "h100": _target("sm_90", "H100 SXM", 132),
-    "a100": _target("sm_80", "A100", 108),
-    "rtx3080": _target("sm_86", "RTX 3080", 68),
-    "rtx3090": _target("sm_86", "RTX 3090", 82),
-    "l4": _target("sm_89", "L4", 58),
-    "rtx4090": _target("sm_89", "RTX 4090", 128),
+    "h200": _target("sm_90", "H200", 132, 50),
+    "h100": _target("sm_90", "H100 SXM", 132, 50),
+    "a100": _target("sm_80", "A100", 108, 40),
+    "rtx3080": _target("sm_86", "RTX 3080", 68, 5),
+    "rtx3090": _target("sm_86", "RTX 3090", 82, 6),
+    "l4": _target("sm_89", "L4", 58, 48),
+    "rtx4090": _target("sm_89", "RTX 4090", 128, 72),
 }
-"""By the name that --gpu takes; multiprocessors from NVIDIA's datasheets and architecture whitepapers."""
+"""By the name that --gpu takes; multiprocessors and MiB of L2 from NVIDIA's datasheets and architecture whitepapers."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Compiled:
 
     arch: str
     kernels: Mapping[str, KernelResources]
+    code_bytes: Mapping[str, int]
     spill_bytes: Mapping[str, int]
     """Only for kernels of which the compiler's log tells."""
     code: Mapping[str, sass.KernelCode]
@@ -137,6 +139,7 @@ def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
     arch = nvrtc.architecture(wanted.capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
     cubin = compiled.cubin.read_bytes()
+    read = read_cubin(cubin)
     kernels = {
         name: KernelResources(
             found.registers,
@@ -144,13 +147,14 @@ def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
             found.local_bytes,
             min(found.bound_threads or 1024, nvrtc.max_threads(found.registers)),
         )
-        for name, found in read_cubin(cubin).items()
+        for name, found in read.items()
     }
     try:
         code = sass.disassemble(cubin)
     except EnvironmentFault:
         code = {}
-    return Compiled(arch, kernels, compiled.spill_bytes, code, machine_code_sha256(cubin))
+    code_bytes = {name: found.code_bytes for name, found in read.items()}
+    return Compiled(arch, kernels, code_bytes, compiled.spill_bytes, code, machine_code_sha256(cubin))
 
 
 def _resources(case: Case, wanted: Target, outcome: Compiled | str) -> Resources:
@@ -165,6 +169,7 @@ def _resources(case: Case, wanted: Target, outcome: Compiled | str) -> Resources
     source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library().version)
     for name, entry in entries.items():
         entry["source"] = source
+        entry["code_bytes"] = outcome.code_bytes[name]
         if name in outcome.spill_bytes:
             entry["spill_bytes"] = outcome.spill_bytes[name]
         if name in outcome.code:

@@ -91,10 +91,17 @@ def run_suite(
     """
     earlier = earlier_run(suite, options)
     writer = RunWriter(options.out)
-    # Grids on the cpu are those that the named GPU would get, so that what is counted is what it would do.
+    # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
     stands_for = resources.target(options.gpu) if options.backend == "cpu" and options.gpu else None
-    sm_count = stands_for.limits.sm_count if stands_for else None
-    worker = Worker(options.backend, options.roots, options.out / "worker.log", options.seed, sm_count)
+    limits = stands_for.limits if stands_for else None
+    worker = Worker(
+        options.backend,
+        options.roots,
+        options.out / "worker.log",
+        options.seed,
+        stands_for=limits,
+        traced_work=suite.traced_work,
+    )
     state = _State(suite, options, worker, writer, tell, ceilings)
     try:
         environment = _open(worker)

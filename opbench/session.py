@@ -18,13 +18,12 @@ from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.occupancy import DeviceLimits, occupancy
 from opbench.operator import Arrays, Operator, Tensor, Tolerance
 from opbench.places import portable
+from opbench.suite import Suite
 from opbench.timing import Measurement, TimingOptions, measure
 from opbench.traffic import Traffic
 from opbench.verdict import Comparison, Verdict
 
 SEED = 20260
-TRACED_WORK = 1e7
-"""FLOPs and elements moved; tracing looks at some 30 million accesses a second."""
 INTEGER_RUN_FLOPS = 4e9
 INTEGER_RUN_BYTES = 1 << 28
 """Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
@@ -71,10 +70,19 @@ class Prepared:
 class Session:
     """Runs cases on one backend, one problem at a time."""
 
-    def __init__(self, backend: Backend, seed: int = SEED, sm_count: int | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        seed: int = SEED,
+        stands_for: DeviceLimits | None = None,
+        traced_work: float = Suite.traced_work,
+    ) -> None:
         self.backend = backend
-        self.sm_count = sm_count or backend.sm_count
-        """Multiprocessors that grids are sized by: the device's, or those of the GPU that the CPU stands in for."""
+        self.traced_work = traced_work
+        self.stands_for = stands_for
+        """The GPU whose grids and caches a run without one has."""
+        self.sm_count = stands_for.sm_count if stands_for else backend.sm_count
+        """Multiprocessors that grids are sized by."""
         self.seed = seed
         self._prepared: Prepared | None = None
 
@@ -141,7 +149,7 @@ class Session:
     def traced(self, case: Case) -> bool:
         """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""
         work = case.problem.flops() + case.problem.bytes() / 4
-        return hasattr(self.backend, "trace") and not case.variant.is_library and work <= TRACED_WORK
+        return hasattr(self.backend, "trace") and not case.variant.is_library and work <= self.traced_work
 
     def trace(self, case: Case, max_blocks: int | None = None) -> Any:
         """Run the case once with every memory access looked at; of each launch at most `max_blocks` are counted."""
@@ -156,7 +164,10 @@ class Session:
         from opbench.backends.cpu.tracing import TraceOptions
 
         self._fill(case, prepared, bound, "normal")
-        buffers, options = {**prepared.buffers, **bound.workspace}, TraceOptions(max_blocks=max_blocks)
+        buffers, options = (
+            {**prepared.buffers, **bound.workspace},
+            TraceOptions(max_blocks=max_blocks, limits=self.stands_for),
+        )
         return self.backend.trace(case.request(), bound.launches, buffers, options)  # type: ignore[attr-defined]
 
     def _check_integers(self, case: Case, prepared: Prepared, bound: _Bound, verdict: Verdict) -> Verdict:

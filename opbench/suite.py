@@ -18,7 +18,9 @@ from opbench.places import shipped
 from opbench.timing import TimingOptions
 from opbench.variant import Config, Variant
 
-SUITE_KEYS: Mapping[str, Any] = {"title": str, "time_limit_s": (int, float), "timing": dict, "run": list}
+SUITE_KEYS: Mapping[str, Any] = {
+    "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
+}  # fmt: skip
 RUN_KEYS: Mapping[str, Any] = {
     "operator": str,
     "variants": list,
@@ -43,6 +45,9 @@ class Suite:
     cases: tuple[Case, ...]
     timing: TimingOptions
     time_limit_s: float = 60.0
+    traced_work: float = 1e7
+    """FLOPs and elements moved up to which a case's accesses are looked at on the cpu backend, some 30 million a
+    second."""
 
 
 def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
@@ -68,10 +73,11 @@ def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
         timing = _timing(table.get("timing", {}))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    limit = float(table.get("time_limit_s", Suite.time_limit_s))
-    if not 0 < limit < float("inf"):
-        raise UsageError(f"{path}: time_limit_s = {limit:g} is not allowed; it must be a number > 0")
-    return Suite(path.stem, table.get("title", path.stem), tuple(cases.values()), timing, limit)
+    limits = {name: float(table.get(name, getattr(Suite, name))) for name in ("time_limit_s", "traced_work")}
+    for name, limit in limits.items():
+        if not 0 < limit < float("inf"):
+            raise UsageError(f"{path}: {name} = {limit:g} is not allowed; it must be a number > 0")
+    return Suite(path.stem, table.get("title", path.stem), tuple(cases.values()), timing, **limits)
 
 
 def find_suite(path: Path) -> Path:

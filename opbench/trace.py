@@ -6,19 +6,20 @@ from opbench.backends import open_backend
 from opbench.backends.base import Finding
 from opbench.case import Case
 from opbench.errors import UsageError
+from opbench.occupancy import DeviceLimits
 from opbench.session import SEED, Session
 from opbench.traffic import Traffic
 
 
 def trace_case(
-    case: Case, *, sm_count: int | None = None, max_blocks: int | None = None, seed: int = SEED
+    case: Case, *, stands_for: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = SEED
 ) -> tuple[Traffic, list[Finding]]:
     """Run a case once on seeded inputs with every memory access looked at.
 
-    `sm_count` stands in for a GPU's number of multiprocessors, which some variants size their grid by; of each launch
-    at most `max_blocks` blocks are counted. Raises UsageError when the case cannot run here.
+    `stands_for` is the GPU that some variants size their grid by and whose caches are modelled; of each launch at most
+    `max_blocks` blocks are counted. Raises UsageError when the case cannot run here.
     """
-    session = Session(open_backend("cpu"), seed, sm_count)
+    session = Session(open_backend("cpu"), seed, stands_for)
     reason = session.unsupported(case)
     if reason:
         raise UsageError(f"{case.name}: unsupported on the cpu backend: {reason}")

@@ -94,6 +94,26 @@ COUNTS = tuple(f.name for f in fields(LineTraffic) if f.default == 0)
 
 
 @dataclass(frozen=True)
+class CacheTraffic:
+    """What a GPU's caches would let through of the counted requests, in sectors; cold when the first launch begins."""
+
+    l2_loads: int = 0
+    """Missed in the L1 cache of their multiprocessor, or went around it."""
+    l2_stores: int = 0
+    l2_atomics: int = 0
+    dram_loads: int = 0
+    """Missed in L2, atomic updates among them."""
+    dram_stores: int = 0
+    """Written back because their place was needed; what lies in L2 at the end is not."""
+    carried: int = 0
+    """Reads that found in L2 what an earlier launch of the case had brought there."""
+
+    def __add__(self, other: CacheTraffic) -> CacheTraffic:
+        """Both together."""
+        return CacheTraffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(CacheTraffic)))
+
+
+@dataclass(frozen=True)
 class KernelTraffic:
     """One kernel's launches and how much of them was counted."""
 
@@ -105,6 +125,8 @@ class KernelTraffic:
     """Per block."""
     barriers: int
     """Block-wide barriers passed by the counted blocks."""
+    caches: CacheTraffic | None = None
+    """Predicted; None where some blocks were not counted or no GPU's caches were modelled."""
 
     @property
     def barriers_per_block(self) -> float:
@@ -129,6 +151,7 @@ class KernelTraffic:
             blocks=self.blocks + other.blocks,
             counted_blocks=self.counted_blocks + other.counted_blocks,
             barriers=self.barriers + other.barriers,
+            caches=self.caches + other.caches if self.caches and other.caches else None,
         )
 
 
@@ -191,7 +214,7 @@ class Traffic:
         """What `to_json` wrote."""
         return Traffic(
             lines=tuple(LineTraffic(**{"line": 0, **entry}) for entry in data["lines"]),
-            kernels=tuple(KernelTraffic(**entry) for entry in data["kernels"]),
+            kernels=tuple(_kernel(entry) for entry in data["kernels"]),
             source=data["source"],
             complete=data["complete"],
         )
@@ -209,6 +232,11 @@ def gather(
     for launch in kernels:
         launched[launch.kernel] = launched[launch.kernel] + launch if launch.kernel in launched else launch
     return Traffic(tuple(merged[key] for key in sorted(merged)), tuple(launched.values()), source, complete)
+
+
+def _kernel(entry: Mapping[str, Any]) -> KernelTraffic:
+    caches = entry.get("caches")
+    return KernelTraffic(**{**entry, "caches": CacheTraffic(**caches) if caches else None})
 
 
 def _ratio(part: float, whole: float) -> float:

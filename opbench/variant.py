@@ -9,11 +9,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opbench import expression
 from opbench.errors import UsageError, unknown
-from opbench.operator import UNIT_ROUNDOFF, Operator
+from opbench.precision import UNIT_ROUNDOFF
+
+if TYPE_CHECKING:
+    from opbench.operator import Operator
 
 Config = dict[str, int]
 

@@ -62,8 +62,10 @@ class WorkerLost(OpbenchError):
 class Worker:
     """A handle to one worker process, started at need and again after a loss."""
 
-    def __init__(self, backend: str, roots: Sequence[Path], log: Path, seed: int, sm_count: int | None = None) -> None:
-        self.backend, self.roots, self.log, self.seed, self.sm_count = backend, list(roots), log, seed, sm_count
+    def __init__(self, backend: str, roots: Sequence[Path], log: Path, seed: int, **session: Any) -> None:
+        self.backend, self.roots, self.log, self.seed = backend, list(roots), log, seed
+        self.session = session
+        """What else `Session` takes."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self.environment: Message = {}
@@ -86,7 +88,7 @@ class Worker:
                 "backend": self.backend,
                 "roots": [str(r) for r in self.roots],
                 "seed": self.seed,
-                "sm_count": self.sm_count,
+                "session": self.session,
             }
             self.environment = self._ask(request, OPEN_LIMIT_S)
         return self.environment
@@ -202,7 +204,7 @@ class Server:
     def __init__(self, request: Message) -> None:
         self.catalog = Catalog([Path(r) for r in request["roots"]])
         self.backend = open_backend(request["backend"])
-        self.session = sessions.Session(self.backend, request["seed"], request["sm_count"])
+        self.session = sessions.Session(self.backend, request["seed"], **request["session"])
 
     def build(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Compile every module of some cases in parallel; each error belongs to its own cases."""

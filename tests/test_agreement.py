@@ -10,8 +10,18 @@ from typing import Any
 import pytest
 from common import Cli
 
-from opbench.agreement import QUANTITIES, Comparison, compare_case, compare_runs, held_out, summarise, worst
+from opbench.agreement import (
+    QUANTITIES,
+    Comparison,
+    compare_caches,
+    compare_case,
+    compare_runs,
+    held_out,
+    summarise,
+    worst,
+)
 from opbench.errors import UsageError
+from opbench.levels import Levels
 from opbench.profile.metrics import COUNTS
 from opbench.report.agreement import write_agreement
 from opbench.results import RunWriter, read_run
@@ -54,7 +64,8 @@ def test_atomics_are_counted_apart_by_the_hardware() -> None:
 
 def test_near_and_outside() -> None:
     assert verdicts({"global_load_requests": 104.0})["global_load_requests"] == "within 5 %"
-    assert verdicts({"global_load_requests": 110.0})["global_load_requests"] == "outside"
+    assert verdicts({"global_load_requests": 110.0})["global_load_requests"] == "within 15 %"
+    assert verdicts({"global_load_requests": 120.0})["global_load_requests"] == "outside"
     assert verdicts({"global_store_requests": 3.0})["global_store_requests"] == "outside"
     assert verdicts({"bank_conflicts_load": 0.0})["bank_conflicts_load"] == "outside"
 
@@ -125,7 +136,14 @@ def test_two_runs(runs: tuple[Path, Path]) -> None:
         "op/gpu(n=1)": "no traffic in the cpu run",
     }
     by_name = {s.name: s for s in found.summaries()}
-    assert list(by_name) == ["global, seen", "global, held out", "shared, seen", "shared, held out"]
+    assert list(by_name) == [
+        "global, seen",
+        "global, held out",
+        "shared, seen",
+        "shared, held out",
+        "caches, seen",
+        "caches, held out",
+    ]
     seen, held = by_name["global, seen"], by_name["global, held out"]
     assert (seen.total, seen.equal, seen.cases, seen.cases_equal) == (4, 4, 2, 2)
     assert (held.total, held.equal, held.near, held.cases_equal) == (4, 3, 1, 1)
@@ -166,3 +184,14 @@ def test_the_command(cli: Cli, runs: tuple[Path, Path], tmp_path: Path) -> None:
     value = json.loads(cli("agreement", *runs, "--json").stdout)
     assert len(value["comparisons"]) == 16
     assert cli("agreement", runs[0], tmp_path / "nowhere").returncode == 2
+
+
+def test_bytes_at_l2_and_dram_are_compared_with_cold_counters_only() -> None:
+    found = Levels(l1_bytes=1, l2_bytes=100, dram_bytes=50, profiled_dram_bytes=112)
+    counters = {"cache": "cold", "l2_bytes": 100.0, "dram_bytes": 100.0}
+    l2, dram = compare_caches("op/v(n=1)", found, counters)
+    assert (l2.quantity, l2.verdict) == ("l2_bytes", "equal")
+    assert (dram.predicted, dram.verdict, dram.group) == (112, "within 15 %", "caches")
+    assert compare_caches("op/v(n=1)", found, {**counters, "cache": "warm"}) == []
+    assert compare_caches("op/v(n=1)", None, counters) == []
+    assert [c.quantity for c in compare_caches("op/v(n=1)", found, {**counters, "l2_bytes": None})] == ["dram_bytes"]

@@ -26,12 +26,12 @@ LAYERS = (
     ("backends",),
     ("history",),
     ("suite", "frame", "explain", "agreement", "comparison"),
-    ("diagnosis",),
+    ("diagnosis", "levels"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
     ("variant", "results"),
     ("operator", "backends.base", "occupancy"),
     ("expression", "stats", "ranges", "cubin"),
-    ("errors", "units", "places"),
+    ("errors", "units", "places", "precision"),
 )
 """From the top; a module may import from the layers below its own, and from its own package."""
 

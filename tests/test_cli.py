@@ -351,7 +351,7 @@ def test_list_as_json_has_the_same_names(cli: Cli, what: str) -> None:
 def test_list_imports_nothing_heavy(tmp_path: Path, what: str) -> None:
     code = (
         f"import sys; sys.argv = ['opbench', 'list', {what!r}]; from opbench.cli import main; main(); "
-        "heavy = {'cupy', 'matplotlib', 'pandas', 'torch', 'rich', 'jinja2', 'nvtx'}; "
+        "heavy = {'numpy', 'cupy', 'matplotlib', 'pandas', 'torch', 'rich', 'jinja2', 'nvtx'}; "
         "print(*sorted(heavy & {m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -42,15 +42,7 @@ LEGEND = (
     metavar="DIR",
     help="A cpu run's folder that keeps the traffic, for opbench agreement.",
 )
-@click.option(
-    "--sm-count",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Multiprocessors that grids are sized by [default: the cpu backend's].",
-)
-def explain_command(
-    case: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None, sm_count: int | None
-) -> None:
+def explain_command(case: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None) -> None:
     """Annotate the source of one CASE with what each line does to memory, counted on the cpu backend.
 
     CASE is a printed name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'; small sizes show the same per request.
@@ -58,14 +50,19 @@ def explain_command(
     from opbench.api import case_named
     from opbench.ceiling import committed
     from opbench.explain import explain
+    from opbench.resources import Resources, resources_of, target
     from opbench.trace import trace_case
 
     ceilings = committed(gpu)
     found = case_named(case, roots)
-    traffic, findings = trace_case(found, sm_count=sm_count)
+    stands_for = target(gpu)
+    traffic, findings = trace_case(found, stands_for=stands_for.limits if stands_for else None)
     if run_folder is not None:
         _keep(found, traffic, run_folder)
-    explanation = explain(found, traffic, findings, _sources(found, traffic), _siblings(found, roots), ceilings)
+    _, compiled = next(resources_of([found], gpu), (0, Resources()))
+    explanation = explain(
+        found, traffic, findings, _sources(found, traffic), _siblings(found, roots), ceilings, compiled.kernels
+    )
     if as_json:
         click.echo(json.dumps(explanation.to_json(), indent=1))
     else:
@@ -116,6 +113,7 @@ def print_explanation(explanation: Explanation, console: Any) -> None:
     line()
     for figure in explanation.figures:
         line(f"  {figure.name:32} {_value(figure):>12}  {figure.source}")
+    _print_bounds(explanation, line)
     if not explanation.complete:
         line("\n  a launch was abandoned: the figures are those until then", "red")
     line()
@@ -127,6 +125,23 @@ def print_explanation(explanation: Explanation, console: Any) -> None:
         line(f"  {place}  {'  '.join(filter(None, _cells(explanation, entry)))}")
     for words in LEGEND:
         line(words, "dim")
+
+
+def _print_bounds(explanation: Explanation, line: Any) -> None:
+    """What each limit of the GPU demands of the variant, the tightest first."""
+    from opbench.levels import LIMITS
+
+    if not explanation.bounds:
+        return
+    origins = {"measured": "measured", "datasheet": "by the datasheet"}
+    sources = {"l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, caches cold"}
+    line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
+    for bound in explanation.bounds:
+        moved = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
+        intensity = f"{bound.intensity:.3g}" if bound.intensity is not None else ""
+        source = "; ".join(filter(None, (sources.get(bound.limit), f"limit {origins[bound.source]}")))
+        name = LIMITS[bound.limit]
+        line(f"  {name:16} {moved:>9}  {intensity:>7}  {units.time(bound.time_s):>9}  {source}")
 
 
 def _value(figure: Figure) -> str:
@@ -257,7 +272,7 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
             console.print(Text(line, style="" if number else "dim"), soft_wrap=True)
         console.print()
 
-    head = ("counts", "compared", "equal", "within 5 %", "outside", "in bounds", "cases", "all equal")
+    head = ("counts", "compared", "equal", "within 5 %", "within 15 %", "outside", "in bounds", "cases", "all equal")
     table(head, [_summary_cells(s) for s in (*quantity_summaries(agreement.comparisons), *agreement.summaries())])
     off = worst(agreement.comparisons)
     if off:
@@ -278,9 +293,17 @@ def _summary_cells(s: Summary) -> list[str]:
     def share(count: int, total: int) -> str:
         return f"{count} ({units.percent(count / total)})" if total else "–"
 
-    outside = s.total - s.equal - s.near
-    counts = [share(s.equal, s.total), share(s.equal + s.near, s.total), str(outside), share(s.bounded, s.total)]
-    return [s.name, str(s.total), *counts, str(s.cases), share(s.cases_equal, s.cases)]
+    shares = [share(count, s.total) for count in (s.equal, s.equal + s.near, s.equal + s.near + s.close)]
+    outside = s.total - s.equal - s.near - s.close
+    return [
+        s.name,
+        str(s.total),
+        *shares,
+        str(outside),
+        share(s.bounded, s.total),
+        str(s.cases),
+        share(s.cases_equal, s.cases),
+    ]
 
 
 def _comparison_cells(c: Comparison) -> list[str]:

@@ -25,7 +25,15 @@ OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 INSTRUCTIONS = "smsp__inst_executed.sum"
 
-TRAFFIC = {"dram_bytes": "dram__bytes.sum", "l2_bytes": "lts__t_bytes.sum", "l1_bytes": "l1tex__t_bytes.sum"}
+TRAFFIC = {
+    "dram_bytes": ("dram__bytes.sum", 1),
+    "dram_write_bytes": ("dram__bytes_write.sum", 1),
+    "l2_bytes": ("lts__t_sectors_srcunit_tex.sum", 32),
+    "l1_bytes": ("l1tex__t_bytes.sum", 1),
+}
+"""Counter of each level and the bytes that one of its counts stands for. Of L2 what the multiprocessors' L1 caches ask:
+`lts__t_bytes` also has code and, on GH100, every sector that the cache's two halves hand each other, so that a copy
+that moves 8.4 MB reads 13.4 MB there."""
 
 _OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 FP32 = {_OPS.format("fadd"): 1, _OPS.format("fmul"): 1, _OPS.format("ffma"): 2}
@@ -97,7 +105,7 @@ def chip_of(compute_capability: str) -> str:
 def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]:
     """Metric names by the question that they answer, as this chip spells them."""
     packed = tuple(PACKED_FP32) if chip == "GB100" else ()
-    traffic = tuple(name for field, name in TRAFFIC.items() if field != "dram_bytes" or chip not in INTEGRATED)
+    traffic = tuple(name for name, _ in TRAFFIC.values() if not name.startswith("dram") or chip not in INTEGRATED)
     return {
         "how long, at which clock": (TIME, CLOCK),
         "how many bytes at each level": traffic,
@@ -137,7 +145,7 @@ def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[st
     """The figures of a whole range: sums over its kernels, and means weighted by what each ratio is over."""
     chip = chip_of(kernels[0].compute_capability) if kernels else ""
     figures: dict[str, Any] = {"time_s": total(kernels, TIME)}
-    figures |= {field: total(kernels, name) for field, name in TRAFFIC.items()}
+    figures |= {field: _times(total(kernels, name), factor) for field, (name, factor) in TRAFFIC.items()}
     figures |= _flops(kernels, chip, precision)
     figures |= {field: total(kernels, name) for field, name in COUNTS.items()}
     for op in ("load", "store"):
@@ -198,6 +206,10 @@ def weighted(kernels: Sequence[KernelCounters], metric: str, weight: str) -> flo
 def _add(parts: Sequence[float | None]) -> float | None:
     present = [part for part in parts if part is not None]
     return float(sum(present)) if len(present) == len(parts) else None
+
+
+def _times(value: float | None, factor: int) -> float | None:
+    return value * factor if value is not None else None
 
 
 def _divide(over: float | None, under: float | None) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from opbench import units
 from opbench.diagnosis import CONFLICTS, UNCOALESCED
 from opbench.frame import Row
+from opbench.levels import LIMITS
 from opbench.report.sections import best_configs
 
 COLLISIONS = 0.25
@@ -77,12 +78,19 @@ def figures(row: Row) -> dict[str, Figure]:
         "moved": _moved(row),
         "conflicts": _share(row.bank_conflict_share, conflicting(row), "bank conflicts", "of wavefronts"),
         "atomics": _share(row.atomic_collision_share, colliding(row), "lanes of a warp update one address", "of lanes"),
+        "l2": _level(row.l2_bytes, row),
+        "dram": _level(row.dram_bytes, row),
+        "least": Figure(
+            units.time(row.least_s) if row.least_s is not None else "–",
+            LIMITS.get(row.least_limit or "", ""),
+            value=row.least_s,
+        ),
         "barriers": Figure(_one_decimal(row.barriers_per_block), value=row.barriers_per_block),
     }
 
 
 COMPILED = ("registers", "occupancy")
-TRAFFIC = ("load", "store", "moved", "conflicts", "atomics", "barriers")
+TRAFFIC = ("load", "store", "moved", "conflicts", "atomics", "barriers", "l2", "dram", "least")
 HEADS = {
     "registers": ("registers", "a thread, compiled"),
     "occupancy": ("occupancy", "compiled, limited by"),
@@ -92,6 +100,9 @@ HEADS = {
     "conflicts": ("bank conflicts", "of wavefronts"),
     "atomics": ("collisions", "of atomics’ lanes"),
     "barriers": ("barriers", "a block"),
+    "l2": ("L2 bytes", "predicted, FLOP/B"),
+    "dram": ("DRAM bytes", "predicted, FLOP/B"),
+    "least": ("at least", "by which limit"),
 }
 
 
@@ -103,6 +114,7 @@ def columns(rows: Sequence[Row]) -> list[str]:
     absent = {
         "conflicts": all(row.bank_conflict_share is None for row in rows),
         "atomics": all(row.atomic_collision_share is None for row in rows),
+        **dict.fromkeys(("l2", "dram", "least"), all(row.l2_bytes is None for row in rows)),
     }
     return [name for name in found if not absent.get(name, False)]
 
@@ -147,6 +159,14 @@ def _share(share: float | None, bad: bool, why: str, of: str) -> Figure:
     return Figure(text, "", f"{text} {of}: {why}" if bad else "", share)
 
 
+def _level(moved: int | None, row: Row) -> Figure:
+    """Bytes at a level and the arithmetic intensity there."""
+    if moved is None:
+        return Figure()
+    below = f"{row.flops / moved:.3g}" if row.flops and moved else ""
+    return Figure(units.si(moved, "B").replace(" ", "\N{NO-BREAK SPACE}"), below, value=moved)
+
+
 def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
     """Where the columns come from, for the table's caption; `missing` says why resources are not known."""
     parts = []
@@ -157,6 +177,8 @@ def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
         parts.append(f"registers unknown: {why}")
     if counted := listed_once(row.traffic_source for row in rows):
         parts.append(f"traffic: {counted} on the cpu backend, per request of a warp")
+    if any(row.l2_bytes is not None for row in rows):
+        parts.append("bytes at L2 and DRAM: predicted, from cold caches; at least: what they or the arithmetic cost")
     if any(figure.bad for row in rows for figure in figures(row).values()):
         parts.append(f"{FLAG} marks what is bad")
     return "; ".join(parts)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_cpu_kernels import Bench, cache  # noqa: F401 (a fixture)
 
-from opbench.backends.base import BuildRequest
+from opbench.backends.base import BuildRequest, KernelLaunch
 from opbench.backends.cpu import CpuBackend, build, toolchain
 from opbench.backends.cpu.ptx import function_name, known_instructions, replace_noinline, replace_ptx, replace_unroll
 from opbench.errors import CompileError, EnvironmentFault
@@ -79,6 +79,30 @@ def test_threads_may_compile_the_same_module(bench: Bench, tmp_path: Path) -> No
         paths = list(pool.map(backend.compile, [request] * 3))
     assert len(set(paths)) == 1
     assert [path for path in (tmp_path / "cache").iterdir() if path.name.startswith(".build")] == []
+
+
+def test_the_shim_is_parsed_once(bench: Bench, tmp_path: Path) -> None:
+    backend = CpuBackend(tmp_path / "cache")
+    if backend._toolchain.family != "gcc":
+        pytest.skip("only GCC keeps what it parsed")
+    backend.compile(bench.request(RELU, "relu", LEAST="0.0f"))
+    (parsed,) = (tmp_path / "cache").glob("shim-fast-*/*.gch")
+    made = parsed.stat().st_mtime_ns
+    request = bench.request(RELU, "relu", LEAST="1.0f")
+    again = CpuBackend(tmp_path / "cache")
+    assert "fmaxf(float" not in again._builder.preprocess(request).text.replace(" ", "")
+    again.compile(request)
+    assert parsed.stat().st_mtime_ns == made
+
+
+def test_a_macro_that_the_shim_uses_is_no_obstacle(bench: Bench) -> None:
+    """The parsed shim does not fit then; the compiler reads it anew."""
+    text = 'extern "C" __global__ void which(int* x) { x[0] = __CUDA_ARCH__; }'
+    request = bench.request(text, "which", __CUDA_ARCH__="800")
+    program = bench.backend.load(request)
+    x = bench.backend.allocate("x", (1,), "i32")
+    program.bind([KernelLaunch("which", (1, 1, 1), (1, 1, 1), 0, ("x",))], {"x": x})()
+    assert x.read().tolist() == [800]
 
 
 def test_importing_the_backend_compiles_nothing() -> None:

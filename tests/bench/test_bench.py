@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from report.fabricate import run as fabricated
 
 from opbench import api
 from opbench.backends import open_backend
-from opbench.case import select
+from opbench.backends.cpu import CpuBackend
+from opbench.case import Case, select
 from opbench.catalog import Catalog
 from opbench.comparison import compare_runs
 from opbench.frame import frame
@@ -72,6 +75,82 @@ def test_launch_on_the_cpu(benchmark: Benchmark, session: Session, name: str) ->
     launch()
     benchmark(launch)
     assert session.backend.synchronize() == []
+
+
+TILED = "matmul/shared_tile[TILE={tile}](m={n},n={n},k={n})"
+
+
+@pytest.fixture(scope="module")
+def one_core() -> Session:
+    """A session on one core, which is what targets speak of."""
+    return Session(CpuBackend(workers=1))
+
+
+@pytest.mark.parametrize(
+    "name", [TILED.format(tile=32, n=512), "matmul/register_tile_2d(m=512,n=512,k=512)"], ids=["shared", "register"]
+)
+def test_untraced_tiled_matmul(benchmark: Any, one_core: Session, name: str) -> None:
+    """A product of 512³ on one core. Target: 1 GFLOP/s."""
+    case = api.case_named(name)
+    launch = one_core.bind(case)
+    launch()
+    benchmark.pedantic(launch, rounds=3)
+    assert one_core.backend.synchronize() == []
+    _note_rate(benchmark, "flops_per_s", case.problem.flops())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        TILED.format(tile=16, n=128),
+        "matmul/register_tile_2d(m=128,n=128,k=128)",
+        "relu/scalar[BLOCK=256](n=1000003)",
+        "transpose/padded(rows=512,cols=512)",
+        "sum/shuffle(n=1000003)",
+    ],
+)
+def test_traced_accesses(benchmark: Any, one_core: Session, name: str) -> None:
+    """Races, bounds, uninitialised reads and counts at every access, on one core. Target: 30 M accesses/s."""
+    case = api.case_named(name)
+    one_core.trace(case)  # compiles
+    trace = benchmark.pedantic(one_core.trace, args=(case,), rounds=3)
+    assert trace.completed and trace.accesses > case.problem.bytes() / 16
+    _note_rate(benchmark, "accesses_per_s", trace.accesses)
+
+
+COMPILED = ["relu/scalar", "matmul/shared_tile", "matmul/column_major_b", "conv2d/pointwise_gemm"]
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["untraced", "traced"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_compile_one_file(benchmark: Any, tmp_path: Path, name: str, traced: bool) -> None:
+    """One module that no cache holds, the shim having been parsed. Target: 0.6 s, traced or not."""
+    backend = CpuBackend(tmp_path)
+    variant = Catalog().variant(*name.split("/"))
+    text = variant.path.read_text()
+    problem = next(
+        p for p in Catalog().operator(variant.operator).examples() if not variant.unmet(p, variant.configs[0])
+    )
+    request = Case(variant, variant.configs[0], problem).request()
+    backend.compile(replace(request, source=_copy(tmp_path / "first.cu", text)), traced=traced)
+    numbers = itertools.count()
+
+    def another() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        source = _copy(tmp_path / f"another_{next(numbers)}.cu", text)
+        return (replace(request, source=source),), {"traced": traced}
+
+    assert benchmark.pedantic(backend.compile, setup=another, rounds=3).suffix == ".so"
+
+
+def _copy(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def _note_rate(benchmark: Any, name: str, amount: float) -> None:
+    """Amount per second of the best round; there is no time where benchmarks only run as tests."""
+    if benchmark.stats is not None:
+        benchmark.extra_info[name] = amount / benchmark.stats.stats.min
 
 
 def test_check_on_the_cpu(benchmark: Benchmark, session: Session) -> None:

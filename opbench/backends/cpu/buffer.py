@@ -17,6 +17,8 @@ FENCE = 1 << 30
 """Addresses cost nothing: a wide fence keeps a far access from reaching someone else's memory."""
 PATTERN = 0xFFFE
 """A NaN in every float format, yet not the poison of 0xFF bytes: a stray copy of poison shows as well."""
+GUARD = np.full((BAND + mmap.PAGESIZE) // 2 + 1, PATTERN, np.uint16).view(np.uint8)
+"""The longest band that can follow a content, and a byte more, as a content may end at an odd one."""
 DTYPES: dict[str, Any] = {
     "f64": np.float64,
     "f32": np.float32,
@@ -93,10 +95,8 @@ class CpuBuffer:
     def damage(self) -> int | None:
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
         before = np.flatnonzero(self._all[:BAND].view(np.uint16) != PATTERN)
-        end = BAND + self.bytes
-        expected = np.array([PATTERN], dtype=np.uint16).view(np.uint8)[(end + np.arange(2)) % 2]
-        tail = self._all[end:]
-        after = np.flatnonzero(tail != np.resize(expected, tail.size))
+        tail = self._all[BAND + self.bytes :]
+        after = np.flatnonzero(tail != GUARD[self.bytes % 2 :][: tail.size])
         found: list[tuple[int, int]] = []
         if before.size:
             index = int(before[-1]) * 2

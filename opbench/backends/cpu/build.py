@@ -23,7 +23,7 @@ from opbench.backends.cpu.ptx import (
     replace_ptx,
     replace_unroll,
 )
-from opbench.backends.cpu.toolchain import INCLUDE, RUNTIME, Build, Toolchain
+from opbench.backends.cpu.toolchain import INCLUDE, RUNTIME, SHIM, Build, Toolchain
 from opbench.errors import CompileError, EnvironmentFault
 
 DYNAMIC_SHARED_BYTES = (232 + 1) << 10
@@ -73,7 +73,9 @@ class Builder:
             text = replace_unroll(text, dict(request.macros))
         elif self.build.traced:
             text = relax_initialisation(text)
-        final = self.folder / f"{request.source.stem}-{self.build.name}-{self._key(text)}.so"
+        # Where the cache lies must not decide the key.
+        key = self._key(text.replace(str(self.folder), ""))
+        final = self.folder / f"{request.source.stem}-{self.build.name}-{key}.so"
         if not final.exists():
             self._compile(request, text, final)
         files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
@@ -87,11 +89,33 @@ class Builder:
             wrapper.write_text(_wrapper(request))
             macros = [f"-D{name}={value}" for name, value in request.macros]
             include = ["-isystem", str(INCLUDE), "-I", str(request.source.absolute().parent)]
+            include = [*self._parsed_shim, *include]
             command = ["-E", *self.toolchain.flags(self.build), *macros, *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
             # The scratch folder's random name must not decide the key.
             text = output.read_text().replace(str(wrapper), wrapper.name)
             return Preprocessed(text, tuple(_user_files(text)))
+
+    @functools.cached_property
+    def _parsed_shim(self) -> tuple[str, ...]:
+        """Flags that let the compiler load the shim as it was parsed once, which halves the time of most builds.
+
+        The preprocessed text then names the parsed file in place of the shim's lines. Where the file does not fit, as
+        with a macro that the shim uses too, the compiler reads the shim itself.
+        """
+        if self.toolchain.family != "gcc":
+            return ()
+        folder = self.folder / f"shim-{self.build.name}-{self._key('')}"
+        parsed = folder / f"{SHIM.name}.gch"
+        if not parsed.exists():
+            with scratch(self.folder) as made:
+                flags = [*self.toolchain.flags(self.build), "-isystem", str(INCLUDE), "-x", "c++-header"]
+                answer = self._call([*flags, "-o", str(made / parsed.name), str(SHIM)])
+                if answer.returncode != 0:
+                    return ()
+                folder.mkdir(exist_ok=True)
+                publish(made / parsed.name, parsed)
+        return ("-fpch-preprocess", "-isystem", str(folder))
 
     def runtime(self) -> Path:
         """The runtime library, compiled once per machine and compiler."""
@@ -129,7 +153,7 @@ class Builder:
                 unit = folder / "unit.cpp"
             unit.write_text(text)
             language = self.toolchain.preprocessed_language()
-            self._run([*flags, *language, "-c", "-o", str(compiled), str(unit)], request)
+            self._run([*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(compiled), str(unit)], request)
             if self.build.traced:
                 elf.widen_thread_locals(compiled)
             shared, made = folder / "shared.s", folder / final.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ def undefined_thread_locals(object_file: Path) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in OTHERS]
 
 
+@functools.cache
 def shared_arrays(module: Path) -> list[SharedArray]:
     """The arrays that a linked module defines; the dynamic one has no size of its own."""
     found = {

@@ -56,14 +56,16 @@ IN_SHARED = b"shared"
 class LaunchLog:
     """What findings need to know of the launches: each tag's kernel and module, and the buffers in use."""
 
-    kernels: list[tuple[str, Path]] = field(default_factory=list)
+    tags: dict[tuple[str, Path], int] = field(default_factory=dict)
     buffers: list[CpuBuffer] = field(default_factory=list)
 
     def register(self, kernel: str, module: Path) -> int:
         """A number under which the runtime's reports name this kernel."""
-        if (kernel, module) not in self.kernels:
-            self.kernels.append((kernel, module))
-        return self.kernels.index((kernel, module))
+        return self.tags.setdefault((kernel, module), len(self.tags))
+
+    def launched(self, tag: int) -> tuple[str, Path]:
+        """The kernel and module of a number."""
+        return list(self.tags)[tag]
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def _call_site(report: Report) -> int:
 def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, int], Place]:
     wanted: dict[Path, set[int]] = {}
     for report in reports:
-        addresses = wanted.setdefault(log.kernels[report.tag][1], set())
+        addresses = wanted.setdefault(log.launched(report.tag)[1], set())
         if not report.line and report.program_counter:
             addresses.add(_call_site(report))
         if report.other_program_counter:
@@ -116,7 +118,7 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
 
 
 def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
-    kernel, module = log.kernels[report.tag]
+    kernel, module = log.launched(report.tag)
     file, line = report.file.decode(errors="replace"), report.line
     if not line and report.program_counter:
         file, line = lines.get((module, _call_site(report)), ("", 0))

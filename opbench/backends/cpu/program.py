@@ -82,6 +82,7 @@ class CpuProgram:
             native = bound.fresh()
             # One worker: what is seen, and in which order, must not depend on the machine's load.
             native.workers, native.trace = 1, tracing.address
+            tracing.use_caches(launch)
             completed = self._runtime.launch(native)
             tracing.gather(launch, self._path)
             if not completed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 
@@ -14,7 +14,8 @@ from opbench.backends.cpu.elf import SharedArray
 from opbench.backends.cpu.library import Runtime
 from opbench.backends.cpu.lines import source_lines
 from opbench.errors import EnvironmentFault
-from opbench.traffic import KINDS, SPACES, KernelTraffic, LineTraffic, Traffic, gather
+from opbench.occupancy import DeviceLimits, l1_size, occupancy
+from opbench.traffic import KINDS, SPACES, CacheTraffic, KernelTraffic, LineTraffic, Traffic, gather
 
 COUNT_SLOTS = 1 << 12
 """The runtime's constant of this name."""
@@ -31,6 +32,8 @@ class TraceOptions:
     """Look for races and for reads of what was never written."""
     max_blocks: int | None = None
     """Count at most so many blocks of a launch, spread evenly; all blocks run and are checked."""
+    limits: DeviceLimits | None = None
+    """The GPU whose caches are modelled; none are where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,12 @@ class NativeTotals(ctypes.Structure):
     _fields_ = (("counted_blocks", ctypes.c_uint64), ("barriers", ctypes.c_uint64), ("accesses", ctypes.c_uint64))
 
 
+class NativeCaches(ctypes.Structure):
+    """`CacheTotals` of runtime/cache.hpp."""
+
+    _fields_ = tuple((field.name, ctypes.c_uint64) for field in fields(CacheTraffic))
+
+
 class NativeCount(ctypes.Structure):
     """`Count` of runtime/trace.hpp."""
 
@@ -91,6 +100,8 @@ class Tracing:
         self._names = list(memory)
         self._lines: list[LineTraffic] = []
         self._kernels: list[KernelTraffic] = []
+        self._limits = options.limits if options.count else None
+        self._static_shared = 0
         self.accesses = 0
         native = (NativeBuffer * max(1, len(memory)))(*(_describe(buffer) for buffer in memory.values()))
         _declare(self._library)
@@ -112,11 +123,32 @@ class Tracing:
     def use_arrays(self, arrays: Sequence[SharedArray]) -> None:
         """Tell where a module's `__shared__` arrays lie."""
         sized = [NativeArray(array.offset, array.bytes) for array in arrays if array.bytes]
+        self._static_shared = sum(array.bytes for array in sized)
         self._library.opb_trace_arrays(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
 
     def initialised(self, name: str) -> None:
         """A buffer was filled between two launches."""
         self._library.opb_trace_initialised(self.address, self._names.index(name))
+
+    def use_caches(self, launch: KernelLaunch) -> None:
+        """Tell which caches the next launch finds, if a GPU's are modelled."""
+        if self._limits is None or not self._limits.l2_bytes:
+            return
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        limits, shared_bytes = self._limits, self._static_shared + launch.shared_bytes
+        # Registers are not known here; they would at most make the waves smaller.
+        resident = max(1, occupancy(limits, 1, shared_bytes, threads, 1).blocks_per_sm)
+        sizes = (limits.sm_count, resident, l1_size(limits, shared_bytes, resident), limits.l2_bytes)
+        if not self._library.opb_trace_caches(self.address, *sizes):
+            self._limits = None
+
+    def _caches(self, sampled: bool) -> CacheTraffic | None:
+        """What went on in the caches in the launch that just ended; nothing is known when blocks were left out."""
+        native = NativeCaches()
+        self._library.opb_trace_take_caches(self.address, ctypes.byref(native))
+        if self._limits is None or not self._limits.l2_bytes or sampled:
+            return None
+        return CacheTraffic(*(getattr(native, field.name) for field in fields(CacheTraffic)))
 
     def gather(self, launch: KernelLaunch, module: Path) -> None:
         """Take what the launch that just ended was counted to do."""
@@ -132,7 +164,9 @@ class Tracing:
             self._lines.append(entry)
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
-        self._kernels.append(KernelTraffic(launch.kernel, 1, blocks, totals.counted_blocks, threads, totals.barriers))
+        counted = totals.counted_blocks
+        caches = self._caches(counted < blocks)
+        self._kernels.append(KernelTraffic(launch.kernel, 1, blocks, counted, threads, totals.barriers, caches))
         self.accesses += totals.accesses
 
     def traffic(self, completed: bool) -> Traffic:
@@ -151,4 +185,8 @@ def _declare(library: ctypes.CDLL) -> None:
     library.opb_trace_arrays.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
     library.opb_trace_take.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     library.opb_trace_take.restype = ctypes.c_uint
+    counts, sizes = [ctypes.c_uint] * 2, [ctypes.c_uint64] * 2
+    library.opb_trace_caches.argtypes = [ctypes.c_void_p, *counts, *sizes]
+    library.opb_trace_caches.restype = ctypes.c_int
+    library.opb_trace_take_caches.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.opb_trace_close.argtypes = [ctypes.c_void_p]

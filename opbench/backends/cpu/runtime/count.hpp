@@ -1,16 +1,19 @@
 // What one request of a warp costs: 32-byte sectors in global memory, wavefronts over the 32 banks in shared memory.
 #pragma once
+#include "cache.hpp"
 #include "trace.hpp"
 
 constexpr uint64_t kAddressMask = (1ull << 48) - 1;
 
-// An address with the access's size and space above it: the logs hold one word per access.
-static inline uint64_t pack_address(uintptr_t address, uint32_t bytes, Space space) {
-  return (uint64_t)address | (uint64_t)bytes << 48 | (uint64_t)space << 56;
+// An address with the access's size, its space and whether it passes the L1 cache by above it: the logs hold one word
+// per access.
+static inline uint64_t pack_address(uintptr_t address, uint32_t bytes, Space space, bool around_l1) {
+  return (uint64_t)address | (uint64_t)bytes << 48 | (uint64_t)space << 56 | (uint64_t)around_l1 << 60;
 }
 static inline uint32_t packed_form(uint64_t word) { return (uint32_t)(word >> 48); }
 static inline uint32_t form_bytes(uint32_t form) { return form & 0xff; }
-static inline Space form_space(uint32_t form) { return (Space)(form >> 8); }
+static inline Space form_space(uint32_t form) { return (Space)(form >> 8 & 15); }
+static inline bool form_around_l1(uint32_t form) { return form >> 12; }
 
 // The addresses of one request, by active lane in ascending order.
 struct Request {
@@ -180,4 +183,7 @@ static void count_request(Trace* trace, uint32_t control, Request* request, Boun
   count->ideal_wavefronts += cost.ideal_wavefronts;
   if (global) count->ideal_sectors += (request->count * request->bytes + 31) / 32;
   if (event_kind(control) == kEventAtomic) count->collisions += count_collisions(request);
+  if (!global || !trace->caches) return;
+  cache_request(trace->caches, request->addresses, request->count, request->bytes, event_kind(control),
+                form_around_l1(request->form));
 }

@@ -23,6 +23,8 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
     if (!region) return;
   }
   if (region->space == kLocal) return;
+  bool around_l1 = trace->around_l1;
+  trace->around_l1 = false;
   ++trace->totals.accesses;
   if (__builtin_expect(aligned && address & (bytes - 1), 0)) {
     trace_report(worker, kReportMisaligned, site, address, bytes, access, nullptr);
@@ -38,8 +40,14 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
     }
   }
   if (trace->counting) {
-    log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space));
+    log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space, around_l1));
   }
+}
+
+// One copy for all that need not be quick: a copy in each of sixty functions triples the runtime's compile time.
+static __attribute__((noinline)) void record_rare_access(const void* pointer, uint32_t bytes, uint32_t access,
+                                                         const void* program_counter, bool aligned) {
+  record_access(pointer, bytes, access, program_counter, aligned);
 }
 
 // Ranges (copies of structures) reach memory in pieces of at most 16 bytes.
@@ -48,7 +56,7 @@ static void record_range(const void* pointer, size_t bytes, uint32_t access, con
   for (size_t offset = 0; offset < bytes;) {
     size_t piece = 16;
     while (piece > bytes - offset || ((uintptr_t)first + offset) % piece) piece /= 2;
-    record_access(first + offset, (uint32_t)piece, access, program_counter);
+    record_rare_access(first + offset, (uint32_t)piece, access, program_counter, true);
     offset += piece;
   }
 }
@@ -97,6 +105,7 @@ void trace_block_start(Worker* worker, uint64_t index) {
   trace->block_interval = trace->interval;
   trace->counting = trace->counting_wanted && is_sampled(trace, index, worker->launch->block_count);
   if (trace->counting) ++trace->totals.counted_blocks;
+  if (trace->caches) begin_cached_block(trace->caches, index, worker->warps);
   for (uint32_t thread = 0; thread < worker->threads; ++thread) trace->calls[thread].depth = 0;
 }
 
@@ -151,6 +160,11 @@ void opb_trace_fence(void) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+void opb_trace_around_l1(void) {
+  Worker* worker = opb_worker;
+  if (worker && worker->trace) worker->trace->around_l1 = true;
+}
+
 unsigned opb_coordinate(unsigned which, unsigned axis) {
   const uint3* values[] = {&opb_current.thread, &opb_current.block, &opb_current.block_size, &opb_current.grid_size};
   return (&values[which]->x)[axis];
@@ -179,6 +193,37 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
 
 OPB_API void opb_trace_initialised(Trace* trace, unsigned buffer) { trace->memories[buffer].initialised = true; }
 
+// Model these caches from the next launch on; one launch may leave less of a multiprocessor's memory to its L1 than
+// another. Returns whether there was memory for it.
+OPB_API int opb_trace_caches(Trace* trace, unsigned multiprocessors, unsigned resident_blocks, uint64_t l1_bytes,
+                             uint64_t l2_bytes) {
+  if (!trace->caches) {
+    trace->caches = (Caches*)calloc(1, sizeof(Caches));
+    if (!trace->caches) return 0;
+    trace->caches->l1 = (Cache*)calloc(multiprocessors, sizeof(Cache));
+    trace->caches->l1_count = trace->caches->l1 ? multiprocessors : 0;
+  }
+  Caches* caches = trace->caches;
+  ++caches->launch;
+  caches->wave_blocks = multiprocessors * resident_blocks;
+  caches->blocks = caches->stream_count = 0;
+  bool sized = caches->l1_count && size_cache(&caches->l2, l2_bytes);
+  for (uint32_t index = 0; sized && index < caches->l1_count; ++index) sized = size_cache(&caches->l1[index], l1_bytes);
+  if (sized) return 1;
+  free_caches(caches);
+  trace->caches = nullptr;
+  return 0;
+}
+
+// Moves what the caches did since the last call out.
+OPB_API void opb_trace_take_caches(Trace* trace, CacheTotals* totals) {
+  *totals = {};
+  if (!trace->caches) return;
+  finish_wave(trace->caches);
+  *totals = trace->caches->totals;
+  trace->caches->totals = {};
+}
+
 OPB_API void opb_trace_arrays(Trace* trace, const SharedArray* arrays, unsigned count) {
   free(trace->arrays);
   trace->arrays = (SharedArray*)calloc(count + 1, sizeof(SharedArray));
@@ -201,6 +246,7 @@ OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
 
 OPB_API void opb_trace_close(Trace* trace) {
   forget_synchronisation(trace);
+  free_caches(trace->caches);
   for (uint32_t index = 0; index < trace->memory_count; ++index) {
     GlobalMemory* memory = &trace->memories[index];
     size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
@@ -223,23 +269,25 @@ OPB_API void opb_trace_close(Trace* trace) {
 
 // ---- for the compiler
 
-#define OPB_ACCESS(NAME, BYTES, KIND, ALIGNED) \
-  OPB_API void __tsan_##NAME##BYTES(void* p) { record_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
-#define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                  \
-  OPB_API void __tsan_##NAME##BYTES(void* p) {                    \
-    record_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
-    record_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
+#define OPB_ACCESS(NAME, BYTES, KIND) \
+  OPB_API void __tsan_##NAME##BYTES(void* p) { record_access(p, BYTES, KIND, OPB_HERE); }
+#define OPB_RARE_ACCESS(NAME, BYTES, KIND, ALIGNED) \
+  OPB_API void __tsan_##NAME##BYTES(void* p) { record_rare_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
+#define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                       \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                         \
+    record_rare_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
+    record_rare_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
   }
-#define OPB_ACCESSES(BYTES)                                               \
-  OPB_ACCESS(read, BYTES, OPB_ACCESS_LOAD, true)                          \
-  OPB_ACCESS(write, BYTES, OPB_ACCESS_STORE, true)                        \
-  OPB_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)                 \
-  OPB_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)               \
-  OPB_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)               \
-  OPB_ACCESS(unaligned_write, BYTES, OPB_ACCESS_STORE, false)             \
-  OPB_ACCESS(unaligned_volatile_read, BYTES, OPB_ACCESS_LOAD, false)      \
-  OPB_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false)    \
-  OPB_LOAD_AND_STORE(read_write, BYTES, true)                             \
+#define OPB_ACCESSES(BYTES)                                                 \
+  OPB_ACCESS(read, BYTES, OPB_ACCESS_LOAD)                                  \
+  OPB_ACCESS(write, BYTES, OPB_ACCESS_STORE)                                \
+  OPB_RARE_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)              \
+  OPB_RARE_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)            \
+  OPB_RARE_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)            \
+  OPB_RARE_ACCESS(unaligned_write, BYTES, OPB_ACCESS_STORE, false)          \
+  OPB_RARE_ACCESS(unaligned_volatile_read, BYTES, OPB_ACCESS_LOAD, false)   \
+  OPB_RARE_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false) \
+  OPB_LOAD_AND_STORE(read_write, BYTES, true)                               \
   OPB_LOAD_AND_STORE(unaligned_read_write, BYTES, false)
 OPB_ACCESSES(1)
 OPB_ACCESSES(2)

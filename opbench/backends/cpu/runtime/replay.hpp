@@ -236,6 +236,7 @@ static void replay_least(Replay* replay, uint32_t alive) {
 static void replay_warp(Worker* worker, uint32_t warp, uint32_t open) {
   Trace* trace = worker->trace;
   WarpLog* log = trace->logs[warp];
+  if (trace->caches) choose_stream(trace->caches, warp);
   Replay replay = {trace, log, &trace->calls[warp * kLanes]};
   for (;;) {
     uint32_t alive = unread_lanes(log);

@@ -25,20 +25,23 @@ void abandon_launch(Worker* worker) {
 
 static bool release_active_lanes(Worker* worker, uint32_t warp);
 
-// The next runnable thread: first in the current warp, so that a warp's lanes stay close together, then in the others.
-static uint32_t next_runnable(Worker* worker) {
-  uint32_t warp = worker->current / kLanes, lane = worker->current % kLanes;
-  uint32_t ready = runnable(worker, warp);
-  uint32_t later = lane == kLanes - 1 ? 0 : ready & ~((2u << lane) - 1);
-  if (later) return warp * kLanes + __builtin_ctz(later);
-  if (ready) return warp * kLanes + __builtin_ctz(ready);
+static __attribute__((noinline)) uint32_t next_in_other_warps(Worker* worker) {
+  uint32_t warp = worker->current / kLanes;
   for (uint32_t step = 0; step < worker->warps; ++step) {
-    uint32_t other = (warp + step) % worker->warps;
-    ready = runnable(worker, other);
+    uint32_t other = (warp + step) % worker->warps, ready = runnable(worker, other);
     if (!ready && worker->at_active[other] && release_active_lanes(worker, other)) ready = runnable(worker, other);
     if (ready) return other * kLanes + __builtin_ctz(ready);
   }
   return kNobody;
+}
+
+// The next runnable thread: first in the current warp, so that a warp's lanes stay close together, then in the others.
+static inline uint32_t next_runnable(Worker* worker) {
+  uint32_t warp = worker->current / kLanes, lane = worker->current % kLanes;
+  uint32_t ready = runnable(worker, warp), later = ready & ~(1u << lane | ((1u << lane) - 1));
+  if (later) return warp * kLanes + __builtin_ctz(later);
+  if (ready) return warp * kLanes + __builtin_ctz(ready);
+  return next_in_other_warps(worker);
 }
 
 static void fiber_entry();
@@ -47,14 +50,21 @@ static inline char* stack_of(Worker* worker, uint32_t thread) {
   return worker->stacks + (size_t)thread * kStackBytes;
 }
 
+// Staggered tops, a switch's five cache lines apart: stacks of equal alignment would all compete for the same sets of
+// the caches and of the table of pages.
+static inline size_t stagger_of(uint32_t thread) { return thread * 5 * 64 % (kStackBytes / 4); }
+
 static inline void resume(Worker* worker, Context* from, uint32_t thread) {
   uint32_t warp = thread / kLanes, bit = bit_of(thread);
   set_current(worker, thread);
   if (!(worker->started[warp] & bit)) {
     worker->started[warp] |= bit;
-    // Staggered tops: stacks of equal alignment would all compete for the same cache sets.
-    context_make(&worker->contexts[thread], stack_of(worker, thread), kStackBytes - (thread % 64) * 64, fiber_entry);
+    context_make(&worker->contexts[thread], stack_of(worker, thread), kStackBytes - stagger_of(thread), fiber_entry);
   }
+#ifndef OPB_UCONTEXT
+  const char* top = (const char*)worker->contexts[(thread + 1) % kMaxThreads].stack_pointer;
+  for (int line = 0; line < 5; ++line) __builtin_prefetch(top + 64 * line, 1);
+#endif
   context_switch(from, &worker->contexts[thread]);
 }
 

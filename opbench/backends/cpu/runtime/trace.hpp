@@ -110,6 +110,8 @@ struct Acquired {
   uint32_t location, length;  // an index, as the table of locations grows
 };
 
+struct Caches;
+
 struct Trace {
   bool races, counting_wanted, counting;
   uint64_t max_blocks;
@@ -122,6 +124,9 @@ struct Trace {
   const Region* recent[kRecentRegions];
   SharedArray* arrays;
   uint32_t array_count;
+
+  Caches* caches;  // null unless a GPU's caches are modelled
+  bool around_l1;  // of the next access
 
   uint32_t first_block, block;  // numbers of the launch's first block and of the one that runs
   uint32_t fences;              // executed by the block so far

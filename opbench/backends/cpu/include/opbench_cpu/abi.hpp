@@ -53,6 +53,7 @@ OPB_API char* opb_shared_base(void);
 // thread: const, as it never changes under a thread's feet, so that reading it is no access and happens once.
 OPB_API void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter);
 OPB_API void opb_trace_fence(void);
+OPB_API void opb_trace_around_l1(void);  // the next access goes straight to the L2 cache
 OPB_API __attribute__((const)) unsigned opb_coordinate(unsigned which, unsigned axis);
 OPB_API void opb_yield(void);
 OPB_API unsigned long long opb_clock(void);

@@ -136,6 +136,13 @@ OPB_F16 opb_float16<F> __hfma(opb_float16<F> a, OPB_OTHER b, OPB_OTHER c) {
 OPB_F16 opb_float16x2<F> __hfma2(opb_float16x2<F> a, OPB_OTHER2 b, OPB_OTHER2 c) {
   return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
+// The larger or smaller by IEEE 754-2008's maxNum and minNum, as the GPU's: a NaN yields to a number, also a signalling
+// one, which the host's fmaxf would keep; +0 is larger than -0.
+OPB_F16 opb_float16<F> opb_larger(opb_float16<F> a, opb_float16<F> b) {
+  if (a != a) return b != b ? opb_float16<F>::from_bits(0x7fff) : b;
+  if (b != b || a > b) return a;
+  return b > a ? b : opb_float16<F>::from_bits(a.bits & b.bits);
+}
 #define OPB_BINARY(NAME, EXPRESSION)                                              \
   OPB_F16 opb_float16<F> NAME(opb_float16<F> a, OPB_OTHER b) { return EXPRESSION; } \
   OPB_F16 opb_float16x2<F> NAME##2(opb_float16x2<F> a, OPB_OTHER2 b) {            \
@@ -147,8 +154,8 @@ OPB_BINARY(__hmul, a* b)
 OPB_BINARY(__hadd_rn, a + b)
 OPB_BINARY(__hsub_rn, a - b)
 OPB_BINARY(__hmul_rn, a* b)
-OPB_BINARY(__hmax, opb_float16<F>(__builtin_fmaxf(a, b)))
-OPB_BINARY(__hmin, opb_float16<F>(__builtin_fminf(a, b)))
+OPB_BINARY(__hmax, opb_larger<F>(a, b))
+OPB_BINARY(__hmin, -opb_larger<F>(-a, -opb_float16<F>(b)))
 OPB_F16 opb_float16<F> __hdiv(opb_float16<F> a, OPB_OTHER b) { return a / b; }
 OPB_F16 opb_float16x2<F> __h2div(opb_float16x2<F> a, OPB_OTHER2 b) { return a / b; }
 

@@ -94,11 +94,23 @@ static inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, 
     return *p;                         \
   }
 OPB_LOAD(__ldg)
-OPB_LOAD(__ldcg)
 OPB_LOAD(__ldca)
 OPB_LOAD(__ldcs)
 OPB_LOAD(__ldlu)
-OPB_LOAD(__ldcv)
+
+#ifdef OPB_TRACE
+#define OPB_AROUND_L1 opb_trace_around_l1()
+#else
+#define OPB_AROUND_L1 (void)0
+#endif
+#define OPB_LOAD_AROUND_L1(NAME)       \
+  template <class T>                   \
+  __forceinline__ T NAME(const T* p) { \
+    OPB_AROUND_L1;                     \
+    return *p;                         \
+  }
+OPB_LOAD_AROUND_L1(__ldcg)
+OPB_LOAD_AROUND_L1(__ldcv)
 
 #define OPB_STORE(NAME)                                 \
   template <class T>                                    \
