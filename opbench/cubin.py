@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,6 +68,30 @@ def read_cubin(data: bytes) -> dict[str, CubinKernel]:
         }
     except (struct.error, ValueError, IndexError, KeyError) as error:
         raise BadCubin(f"no cubin that opbench can read: {error}") from None
+
+
+def machine_code_sha256(data: bytes) -> str:
+    """A hash of what a cubin makes the GPU do: instructions, constants and what each kernel takes of a multiprocessor.
+
+    Line information, the source's name and the time of compiling are not in it. Registers and memory are, as they
+    decide the occupancy even where every instruction is the same. Raises BadCubin.
+    """
+    digest = hashlib.sha256()
+    kernels = read_cubin(data)
+    for section in sorted(_sections(data), key=lambda section: section.name):
+        if section.name.startswith(".text."):
+            _hash_part(digest, section.name.encode())
+            _hash_part(digest, section.content)
+    for kernel in sorted(kernels.values(), key=lambda kernel: kernel.name):
+        taken = (kernel.name, kernel.registers, kernel.shared_bytes, kernel.local_bytes)
+        _hash_part(digest, repr(taken).encode())
+        _hash_part(digest, kernel.constants)
+    return digest.hexdigest()
+
+
+def _hash_part(digest: hashlib._Hash, part: bytes) -> None:
+    """With its length, so that two parts never read like two others."""
+    digest.update(len(part).to_bytes(8, "little") + part)
 
 
 def _sections(data: bytes) -> list[_Section]:

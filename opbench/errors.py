@@ -16,6 +16,11 @@ EXIT_OK = 0
 EXIT_WRONG = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
+EXIT_SLOWER = 1
+"""`opbench compare` alone: a confirmed regression; the other three too."""
+EXIT_UNDECIDED = 4
+EXIT_BROKEN = 5
+EXIT_NOTHING = 6
 
 
 class OpbenchError(Exception):

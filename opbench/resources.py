@@ -13,7 +13,7 @@ from opbench import sass
 from opbench.backends.base import BuildRequest, KernelResources
 from opbench.backends.cuda import nvrtc
 from opbench.case import Case
-from opbench.cubin import read_cubin
+from opbench.cubin import machine_code_sha256, read_cubin
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.occupancy import KNOWN, DeviceLimits
 from opbench.session import launch_resources
@@ -52,6 +52,7 @@ class Resources:
 
     kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
     missing: str = ""
+    machine_code_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Compiled:
     """Only for kernels of which the compiler's log tells."""
     code: Mapping[str, sass.KernelCode]
     """Empty without nvdisasm."""
+    machine_code_sha256: str
 
 
 def target(gpu: str) -> Target | None:
@@ -152,7 +154,7 @@ def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
     except EnvironmentFault:
         code = {}
     code_bytes = {name: found.code_bytes for name, found in read.items()}
-    return Compiled(arch, kernels, code_bytes, compiled.spill_bytes, code)
+    return Compiled(arch, kernels, code_bytes, compiled.spill_bytes, code, machine_code_sha256(cubin))
 
 
 def _resources(case: Case, wanted: Target, outcome: Compiled | str) -> Resources:
@@ -172,4 +174,4 @@ def _resources(case: Case, wanted: Target, outcome: Compiled | str) -> Resources
             entry["spill_bytes"] = outcome.spill_bytes[name]
         if name in outcome.code:
             entry["sass"] = outcome.code[name].to_json()
-    return Resources(entries)
+    return Resources(entries, machine_code_sha256=outcome.machine_code_sha256)

@@ -58,6 +58,9 @@ class Result:
     """Whether no algorithm needs fewer operations than `flops`."""
     title: str = ""
     source_sha256: str = ""
+    machine_code_sha256: str = ""
+    """Of the instructions and resources that ran on the GPU, or on `cpu` would; empty for a library, without NVRTC and
+    in runs older than this field. Line information and timestamps are not in it."""
 
     def __post_init__(self) -> None:
         if self.measurement is not None and self.status not in ("right", "invalid"):

@@ -69,7 +69,7 @@ class _State:
     broken: dict[str, str] = field(default_factory=dict)
     """Compiler errors by case."""
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of a GPU that is not here: "kernels" and why they are "missing", by case."""
+    """Of a GPU that is not here, by case: the fields of `opbench.resources.Resources`."""
     done: int = 0
 
     def announce(self, phase: str, case: str) -> None:
@@ -232,8 +232,9 @@ def _compile_for_gpu(state: _State, cases: Sequence[Case]) -> None:
     try:
         state.worker.ask(request, BUILD_LIMIT_S, progress)
     except OpbenchError as error:
+        unknown = asdict(resources.Resources(missing=f"not compiled for a GPU: {error}"))
         for case in cases:
-            state.resources.setdefault(case.name, {"kernels": {}, "missing": f"not compiled for a GPU: {error}"})
+            state.resources.setdefault(case.name, unknown)
 
 
 def _run_problem(state: _State, cases: Sequence[Case]) -> None:
@@ -335,7 +336,7 @@ def _result(
     measurement: dict[str, Any] | None = None,
 ) -> Result:
     answer = answer or {}
-    compiled = state.resources.get(case.name, {"kernels": {}, "missing": ""})
+    compiled = state.resources.get(case.name, asdict(resources.Resources()))
     return Result(
         case=case.name,
         operator=case.variant.operator,
@@ -359,6 +360,7 @@ def _result(
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
         source_sha256=_source_sha256(case),
+        machine_code_sha256=answer.get("machine_code_sha256") or compiled["machine_code_sha256"],
     )
 
 

@@ -141,7 +141,8 @@ class Session:
             if verdict.right:
                 verdict = self._check_integers(case, prepared, bound, verdict)
             verdict = replace(verdict, launches=tuple(_launch_json(step) for step in bound.launches))
-            return Checked(verdict, bound.resources, _portable(trace.traffic) if trace else None)
+            counted = _portable(trace.traffic) if trace else None
+            return Checked(verdict, bound.resources, counted, bound.machine_code_sha256)
         finally:
             self.backend.free(bound.workspace)
 
@@ -190,7 +191,8 @@ class Session:
         program = self.backend.load(case.request())
         launches = case.launches(self.sm_count)
         launch = program.bind(launches, buffers)
-        return _Bound(launch, launches, workspace, launch_resources(program.resources, launches, self._limits()))
+        taken = launch_resources(program.resources, launches, self._limits())
+        return _Bound(launch, launches, workspace, taken, program.machine_code_sha256)
 
     def _limits(self) -> DeviceLimits | None:
         limits: DeviceLimits | None = getattr(self.backend, "limits", None)
@@ -293,6 +295,8 @@ class Checked:
     resources: dict[str, dict[str, Any]]
     traffic: dict[str, Any] | None
     """What was counted, as JSON; None where nothing was."""
+    machine_code_sha256: str
+    """Empty where no code for a GPU ran."""
 
 
 @dataclass
@@ -303,6 +307,7 @@ class _Bound:
     launches: list[KernelLaunch]
     workspace: dict[str, Buffer]
     resources: dict[str, dict[str, Any]]
+    machine_code_sha256: str = ""
 
 
 def _portable(traffic: Traffic) -> dict[str, Any]:

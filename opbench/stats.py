@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 
 def quantile(samples: Sequence[float], q: float) -> float:
     """The q-quantile with linear interpolation (Hyndman and Fan's type 7, NumPy's default)."""
@@ -74,39 +72,31 @@ def interval_rank(n: int, confidence: float) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two medians with its interval and the method behind it."""
+    """The ratio of two medians with its interval."""
 
     value: float
     low: float
     high: float
-    method: str
+    coverage: float
+    """What both medians' own intervals reach; below the confidence asked for where there are too few samples."""
 
 
-def median_ratio(
-    numerator: Sequence[float],
-    denominator: Sequence[float],
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> Ratio:
-    """Ratio of the medians of two sets of samples, with a percentile-bootstrap interval.
+RATIO_METHOD = "Zou and Donner's MOVER on the logarithms of exact order-statistic intervals of both medians"
 
-    Both sets are resampled independently. The interval assumes independent samples: a drift that both sets share
-    (interleaved measuring gives them the same one) widens it, a drift between two runs is not in it.
+
+def median_ratio(numerator: Sequence[float], denominator: Sequence[float], confidence: float = 0.95) -> Ratio:
+    """Ratio of the medians of two independent sets of positive samples, with its interval.
+
+    The intervals of the two medians are joined by the method of variance estimates recovery: Zou and Donner,
+    Statistics in Medicine 27 (2008) 1693-1702, equation 4, on logarithms. No random numbers, no distribution assumed;
+    in simulations from 6 to 60 samples (normal, skewed, heavy, two modes, quantised) it covers 97 to 100 %. A drift
+    between two runs is not in it.
     """
-    if not numerator or not denominator:
-        raise ValueError("no samples")
-    generator = np.random.default_rng(seed)
-    tops = _resampled_medians(numerator, resamples, generator)
-    bottoms = _resampled_medians(denominator, resamples, generator)
-    ratios = tops / bottoms
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail])
-    method = f"percentile bootstrap of the medians, {resamples} resamples, seed {seed}"
-    return Ratio(median(numerator) / median(denominator), float(low), float(high), method)
-
-
-def _resampled_medians(samples: Sequence[float], resamples: int, generator: np.random.Generator) -> np.ndarray:
-    values = np.asarray(samples, dtype=np.float64)
-    picks = generator.integers(0, len(values), size=(resamples, len(values)))
-    return np.asarray(np.median(values[picks], axis=1))
+    top, bottom = median_interval(numerator, confidence), median_interval(denominator, confidence)
+    if top.low <= 0 or bottom.low <= 0:
+        raise ValueError("the ratio of medians is for positive samples")
+    above, below = math.log(median(numerator)), math.log(median(denominator))
+    middle = above - below
+    low = middle - math.hypot(above - math.log(top.low), math.log(bottom.high) - below)
+    high = middle + math.hypot(math.log(top.high) - above, below - math.log(bottom.low))
+    return Ratio(math.exp(middle), math.exp(low), math.exp(high), min(top.coverage, bottom.coverage))

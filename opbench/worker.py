@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
@@ -251,7 +252,7 @@ class Server:
         """What each case's kernels take of a named GPU, which need not be here."""
         cases = [unpack(self.catalog, packed) for packed in request["cases"]]
         for index, found in resources.resources_of(cases, request["gpu"]):
-            send({"index": index, "kernels": found.kernels, "missing": found.missing})
+            send({"index": index, **asdict(found)})
         return {}
 
     def check(self, request: Message, send: Callable[[Message], None]) -> Message:
@@ -270,6 +271,7 @@ class Server:
             "reason": verdict.reason,
             "resources": found.resources,
             "traffic": found.traffic,
+            "machine_code_sha256": found.machine_code_sha256,
         }
 
     def measure(self, request: Message, send: Callable[[Message], None]) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -90,7 +91,8 @@ def test_the_wheel_holds_everything_that_opbench_reads_and_no_tests(wheel: Path)
         assert "opbench/shipped/reports/h200/ceilings.json" in names
     tops = {name.split("/")[0] for name in names}
     assert tops == {"opbench", f"opbench-{__version__}.dist-info"}
-    assert not [n for n in names if "test" in Path(n).name or "/cheats/" in n or n.endswith(".pyc")]
+    ours = re.compile(r"(^|/)(test_|conftest|tests/|cheats/)|\.pyc$")
+    assert not [name for name in names if ours.search(name)]
 
 
 def test_its_metadata_is_that_of_the_project(wheel: Path) -> None:

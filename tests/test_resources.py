@@ -108,6 +108,7 @@ def test_a_case_has_the_form_of_a_cuda_run() -> None:
     assert entry["occupancy"] == 1.0 and entry["limiter"] == "registers and warps"
     assert entry["source"] == "compiled for sm_90 by NVRTC {}.{}".format(*nvrtc.library().version)
     assert entry["spill_bytes"] == 0
+    assert len(found.machine_code_sha256) == 64
 
 
 @needs_nvrtc

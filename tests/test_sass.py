@@ -11,7 +11,7 @@ from opbench import sass
 from opbench.backends.base import BuildRequest
 from opbench.backends.cuda import nvrtc
 from opbench.catalog import Catalog
-from opbench.cubin import BadCubin
+from opbench.cubin import BadCubin, machine_code_sha256
 from opbench.errors import EnvironmentFault
 from opbench.sass import Instruction, KernelCode
 
@@ -243,3 +243,25 @@ def test_without_nvdisasm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch, tm
             sass.nvdisasm()
     finally:
         sass.nvdisasm.cache_clear()
+
+
+def machine_code(path: Path, text: str, *macros: tuple[str, str]) -> str:
+    """The hash that results carry, of a source of these words."""
+    path.write_text(text)
+    return machine_code_sha256(nvrtc.compile_cubin(BuildRequest(path, ("scale",), macros), "sm_90").cubin.read_bytes())
+
+
+@needs_tools
+def test_the_hash_of_results_needs_no_tool_and_counts_what_occupancy_depends_on(tmp_path: Path) -> None:
+    first = machine_code(tmp_path / "first.cu", SOURCE)
+    assert machine_code(tmp_path / "another_name.cu", f"// a comment\n\n{SOURCE}") == first
+    assert machine_code(tmp_path / "a.cu", SOURCE, ("UNUSED", "3")) == first
+    assert machine_code(tmp_path / "b.cu", SOURCE.replace("3.0f", "4.0f")) != first
+    bounded = SOURCE.replace("void scale", "void __launch_bounds__(1024, 2) scale")
+    shared = SOURCE.replace("{ a", "{ __shared__ volatile float s[99]; s[0] = 1; a")
+    more_shared = shared.replace("99", "9999")
+    hashes = {machine_code(tmp_path / "c.cu", text) for text in (SOURCE, shared, more_shared)}
+    assert len(hashes) == 3, "the last two differ in their shared memory only"
+    assert machine_code(tmp_path / "d.cu", bounded), "launch bounds may or may not change the code"
+    with pytest.raises(BadCubin):
+        machine_code_sha256(b"\x7fELF nothing")

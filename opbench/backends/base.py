@@ -91,6 +91,8 @@ class Program(Protocol):
     """A compiled module, loaded."""
 
     resources: Mapping[str, KernelResources]
+    machine_code_sha256: str
+    """Hash of what the GPU executes; empty on a backend that runs no GPU code."""
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
         """Return a callable that enqueues all launches in order."""

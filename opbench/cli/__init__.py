@@ -18,6 +18,9 @@ COMMANDS = {
     "check": ("running", "Verdicts only, on the operators' examples and on random shapes."),
     "report": ("reporting", "Write report.html and the PNGs of a run again."),
     "ceiling": ("reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
+    "compare": ("comparing", "Say which cases of a second run broke, became slower, or cannot be told."),
+    "history": ("recalling", "Show many runs over time, with the steps in each case's trend, or query them with SQL."),
+    "export": ("exporting", "Write a run as NVBench's or pytest-benchmark's JSON, as CSV or as Parquet."),
     "profile": ("profiling", "Run Nsight Compute or Nsight Systems on one case."),
     "explain": ("explaining", "Annotate a variant's source with what each line does to memory."),
     "agreement": ("explaining", "Compare the traffic of a cpu run with the counters of a GPU run."),
@@ -30,7 +33,8 @@ COMMANDS = {
 HIDDEN = ("profile-target",)
 
 EPILOG = """\b
-Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage · 3 environment (no GPU, no compiler, disk full)."""
+Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage · 3 environment (no GPU, no compiler, disk full).
+opbench compare has some of its own: opbench compare --help."""
 
 
 class LazyGroup(click.Group):

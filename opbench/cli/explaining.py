@@ -14,6 +14,7 @@ from opbench import units
 from opbench.agreement import Agreement, Comparison, Summary
 from opbench.backends.base import Finding
 from opbench.case import Case
+from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.cli.running import stdout_console
 from opbench.diagnosis import Problem
 from opbench.errors import EXIT_WRONG
@@ -31,16 +32,9 @@ LEGEND = (
 
 @click.command("explain")
 @click.argument("case", metavar="CASE")
-@click.option("--gpu", default="h200", show_default=True, help="Whose ceilings the predicted time uses.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the annotated source.")
-@click.option(
-    "--variants",
-    "roots",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A further folder laid out as variants/; repeatable.",
-)
+@gpu_option
+@json_option
+@variants_option
 @click.option(
     "--run",
     "run_folder",
@@ -218,9 +212,9 @@ def _short(path: str) -> str:
         return path
 
 
-def _joined(cells: Sequence[str], widths: dict[int, int], left: int = 1) -> str:
-    """Cells in columns, the first `left` of them words."""
-    padded = [f"{cells[i]:<{width}}" if i < left else f"{cells[i]:>{width}}" for i, width in widths.items()]
+def _joined(cells: Sequence[str], widths: dict[int, int]) -> str:
+    """Cells in columns, the first of them words."""
+    padded = [f"{cells[i]:>{width}}" if i else f"{cells[i]:<{width}}" for i, width in widths.items()]
     return "  ".join(padded)
 
 
@@ -250,7 +244,7 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Write agreement.html and agreement.png there."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the tables.")
+@json_option
 def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: bool) -> None:
     """Compare what the cpu backend counted in CPU_RUN with what the counters measured in GPU_RUN, case by case."""
     from opbench.agreement import compare_runs
@@ -273,12 +267,11 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
     from rich.text import Text
 
     from opbench.agreement import corrected, quantity_summaries, reasons, worst
+    from opbench.report.columns import aligned
 
-    def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
-        widths = {i: max(len(row[i]) for row in [head, *rows]) for i in range(len(head))}
-        for number, row in enumerate([head, *rows]):
-            text = _joined(row, widths, left).rstrip()
-            console.print(Text(text, style="" if number else "dim"), soft_wrap=True)
+    def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
+        for number, line in enumerate(aligned(head, rows, left)):
+            console.print(Text(line, style="" if number else "dim"), soft_wrap=True)
         console.print()
 
     head = ("counts", "compared", "as counted", "corrected", "within 5 %", "15 %", "outside", "in bounds", "cases",
@@ -290,7 +283,7 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
     shown = {"not equal": worst(agreement.comparisons), "corrected": corrected(agreement.comparisons)}
     for name, found in shown.items():
         if found:
-            table((name, *columns), [_comparison_cells(c) for c in found], left=2)
+            table((name, *columns), [_comparison_cells(c) for c in found], left=(0, 1))
     for words, cases in reasons(agreement.comparisons).items():
         console.print(Text(f"{words}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True)
     held = sorted({c.case for c in agreement.comparisons if c.held_out})

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from opbench.catalog import Catalog
+from opbench.cli.options import cases_option, json_option, variants_option
 from opbench.places import shipped
 from opbench.variant import print_config
 
@@ -18,16 +19,10 @@ WHAT = ("operators", "variants", "suites", "cases")
 @click.command("list")
 @click.argument("what", type=click.Choice(WHAT), default="operators")
 @click.argument("name", required=False)
-@click.option(
-    "--variants",
-    "roots",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A further folder laid out as variants/.",
-)
+@variants_option
 @click.option("--backend", default="auto", help="Whose problem sizes to expand: auto, cuda or cpu (for cases).")
-@click.option("--case", "cases", multiple=True, help="Only cases of this name or glob.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@cases_option
+@json_option
 def list_command(
     what: str, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...], as_json: bool
 ) -> None:

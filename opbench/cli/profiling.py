@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from opbench.cli.options import variants_option
 from opbench.errors import OpbenchError, UsageError
 
 
@@ -27,14 +28,7 @@ from opbench.errors import OpbenchError, UsageError
     type=click.Path(path_type=Path, file_okay=False),
     help="The run's folder that keeps the report and the counters [default: reports/profile].",
 )
-@click.option(
-    "--variants",
-    "roots",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A further folder laid out as variants/; repeatable.",
-)
+@variants_option
 @click.option(
     "--time-limit",
     "time_limit_s",
@@ -79,7 +73,7 @@ def profile_command(
 
 @click.command("profile-target", hidden=True)
 @click.option("--case", "case", required=True)
-@click.option("--variants", "roots", multiple=True, type=click.Path(path_type=Path))
+@variants_option
 def profile_target_command(case: str, roots: tuple[Path, ...]) -> None:
     """Check one case and launch it once more inside its NVTX range; what `opbench profile` runs under the tool."""
     from opbench.api import case_named

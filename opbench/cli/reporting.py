@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from opbench.cli.options import gpu_option, json_option
 from opbench.cli.running import print_table, progress_on_stderr, stdout_console
 
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--gpu", default="h200", show_default=True, help="Whose ceilings a cpu run's predictions use.")
+@gpu_option
 def report_command(run: Path, gpu: str) -> None:
     """Write report.html and the PNGs of RUN (a run's folder) again and print its table."""
     from opbench.frame import frame
@@ -27,7 +28,7 @@ def report_command(run: Path, gpu: str) -> None:
 
 @click.command("ceiling")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Keep the probes' run here.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@json_option
 def ceiling_command(out: Path | None, as_json: bool) -> None:
     """Measure this GPU's limits afresh with the probes `copy`, `reread` and `fma` and remember them."""
     import tempfile
@@ -84,7 +85,7 @@ def ladder_command(runs: tuple[Path, ...], only_check: bool) -> None:
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@json_option
 def doctor_command(as_json: bool) -> None:
     """Show what this machine has, what is missing and the command that mends it."""
     from opbench import doctor

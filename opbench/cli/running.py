@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from opbench.cli import discard_stdout
+from opbench.cli.options import cases_option, gpu_option, json_option, variants_option
 from opbench.runner import Progress, exit_code
 
 BACKENDS = click.Choice(["auto", "cuda", "cpu"])
@@ -23,21 +24,8 @@ BACKENDS = click.Choice(["auto", "cuda", "cpu"])
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Options that `run` and `check` have in common."""
     for option in (
-        click.option(
-            "--case",
-            "cases",
-            multiple=True,
-            metavar="GLOB",
-            help="Only cases of this printed name or glob; repeatable.",
-        ),
-        click.option(
-            "--variants",
-            "roots",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            metavar="DIR",
-            help="A further folder laid out as variants/; repeatable.",
-        ),
+        cases_option,
+        variants_option,
         click.option(
             "--time-limit",
             "time_limit_s",
@@ -48,7 +36,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs."
         ),
-        click.option("--json", "as_json", is_flag=True, help="Results as JSON on stdout in place of the table."),
+        json_option,
     ):
         function = option(function)
     return function
@@ -63,7 +51,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="The run's folder [default: reports/<time>-<suite>-<backend>].",
 )
 @click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
-@click.option("--gpu", default="h200", show_default=True, help="Whose ceilings a cpu run's predictions use.")
+@gpu_option
 @shared_options
 def run_command(
     target: str,
@@ -143,16 +131,18 @@ def check_command(
 
 
 def finish(results: list[Any], as_json: bool, show: Callable[[], None]) -> None:
-    """Print the outcome and leave with its exit code, even when nobody reads the output to its end."""
+    """Print the outcome and leave with its exit code."""
+    leave(exit_code(results), (lambda: click.echo(json.dumps([asdict(r) for r in results]))) if as_json else show)
+
+
+def leave(code: int, show: Callable[[], None]) -> None:
+    """Print and leave with an exit code, even when nobody reads the output to its end."""
     try:
-        if as_json:
-            click.echo(json.dumps([asdict(r) for r in results]))
-        else:
-            show()
+        show()
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
-    click.get_current_context().exit(exit_code(results))
+    click.get_current_context().exit(code)
 
 
 REPEATED = ("--backend", "--variants", "--random", "--time-limit", "--seed")

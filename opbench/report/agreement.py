@@ -12,6 +12,7 @@ from opbench.agreement import NEAR, Agreement, Comparison, corrected, worst
 from opbench.places import write_atomically
 from opbench.report.chart import COLOURS, SHAPES, Chart
 from opbench.report.svg import STYLE, to_png, to_svg
+from opbench.report.template import render_template
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +23,6 @@ NOTHING = 0.5
 
 def write_agreement(agreement: Agreement, folder: Path, title: str) -> list[Path]:
     """Write agreement.html and agreement.png into a folder; returns the files written, the page first."""
-    import jinja2
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
@@ -30,14 +30,9 @@ def write_agreement(agreement: Agreement, folder: Path, title: str) -> list[Path
         chart = scatter(agreement.comparisons)
         svg = to_svg(chart.figure, "agreement", chart.title, chart.description, chart.points)
         png = to_png(chart.figure)
-    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.get_template("agreement.html.j2")
     off = worst(agreement.comparisons)
     listed = [*off, *(c for c in corrected(agreement.comparisons) if c not in off)]
-    page = template.render(title=title, svg=svg, agreement=agreement, worst=listed, units=units)
+    page = render_template("agreement.html.j2", title=title, svg=svg, agreement=agreement, worst=listed)
     folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}
     for name, content in files.items():

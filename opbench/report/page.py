@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from opbench import units
 from opbench.ceiling import Ceilings
@@ -24,6 +22,7 @@ from opbench.report.listing import Listing
 from opbench.report.overview import bar_width, overview, problem_facts
 from opbench.report.sections import Section, same_reason
 from opbench.report.svg import sparkline, to_svg
+from opbench.report.template import render_template
 from opbench.report.terminal import error, rate
 from opbench.results import Result, Run
 
@@ -54,30 +53,12 @@ class Context:
         return self.predicting is None
 
 
-def rich_text(text: str) -> Markup:
-    """Escaped text whose backticks become code."""
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
-
-
-def breakable(text: str) -> Markup:
-    """Escaped text that a narrow column may break after a comma or an underscore."""
-    return Markup(re.sub(r"([,_])", r"\1<wbr>", str(escape(text))))
-
-
 def render(context: Context, parts: Sequence[Section]) -> str:
     """The page; a pure function of the run."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["rich"] = rich_text
-    environment.filters["breakable"] = breakable
     run = context.run
     rows = [row for part in parts for row in part.rows]
-    page = environment.get_template("report.html.j2").render(
+    page = render_template(
+        "report.html.j2",
         title=run.header.get("title") or run.header.get("suite") or "opbench run",
         facts=_facts(run),
         summary=sentences.summary(run, context.predicting),

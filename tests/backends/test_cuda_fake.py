@@ -310,6 +310,16 @@ def test_a_kernel_that_dies_is_named(backend: CudaBackend, request_: BuildReques
     backend.free({"a": buffer})
 
 
+def test_a_program_bears_the_hash_of_its_machine_code(backend: CudaBackend, request_: BuildRequest) -> None:
+    first = backend.load(request_).machine_code_sha256
+    assert len(first) == 64
+    text = request_.source.read_text()
+    request_.source.write_text(f"// a comment\n{text}")
+    assert backend.load(request_).machine_code_sha256 == first
+    request_.source.write_text(text.replace("= value", "= 2 * value"))
+    assert backend.load(request_).machine_code_sha256 != first
+
+
 def test_memory_shortage_says_how_much(backend: CudaBackend) -> None:
     with pytest.raises(EnvironmentFault, match=r"buffer 'big' needs 4\.00 GB .* 0\.27 of 1\.07 GB are free"):
         backend.allocate("big", (1_000_000_000,), "f32")

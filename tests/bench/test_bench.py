@@ -17,6 +17,7 @@ from opbench.backends import open_backend
 from opbench.backends.cpu import CpuBackend
 from opbench.case import Case, select
 from opbench.catalog import Catalog
+from opbench.comparison import compare_runs
 from opbench.frame import frame
 from opbench.report import write_report
 from opbench.results import RunWriter, read_run
@@ -176,6 +177,11 @@ RESULTS = [
 def test_frame_of_1000_results(benchmark: Benchmark) -> None:
     table = benchmark(frame, fabricated(RESULTS))
     assert len(table) == 1000 and table.time_s.notna().all()
+
+
+def test_compare_two_runs_of_1000_results(benchmark: Benchmark) -> None:
+    found = benchmark(compare_runs, fabricated(RESULTS), fabricated(RESULTS))
+    assert len(found.cases) == 1000
 
 
 def test_report_of_1000_results(benchmark: Any, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from opbench.results import Result, Run
+from opbench import stats
+from opbench.results import Result, Run, RunWriter
 from opbench.timing import Measurement, Warn
 from opbench.traffic import COUNTED, KernelTraffic, LineTraffic, Traffic
 
@@ -130,6 +132,35 @@ def run(results: list[Result], *, backend: str = "cuda", ceilings: dict[str, Any
     found = Run(Path("unused"), values | header, results, finished=True)
     found.ceilings = ceilings if ceilings is not None else dict(CEILINGS) if backend == "cuda" else None
     return found
+
+
+LAUNCHES = {"right": True, "launches": [{"kernel": "k", "grid": [1, 1, 1], "block": [256, 1, 1], "shared_bytes": 0}]}
+
+
+def measured(name: str, seconds: list[float], clock_hz: tuple[float, float] = (1.98e9, 1.98e9), **more: Any) -> Result:
+    """A right result with these very samples."""
+    made = result(name, 1e-3, verdict=LAUNCHES, **more)
+    assert made.measurement
+    sides = {side: {"sm_clock_hz": hz} for side, hz in zip(("before", "after"), clock_hz, strict=True)}
+    interval = stats.median_interval(seconds)
+    summary = {"median_s": stats.median(seconds), "low_s": interval.low, "high_s": interval.high}
+    return replace(made, measurement={**made.measurement, "samples_s": tuple(seconds), **summary, **sides})
+
+
+def noisy(seed: int, median_s: float = 1e-3, spread: float = 0.002, count: int = 20) -> list[float]:
+    """Samples around a median."""
+    draw = random.Random(seed)
+    return [median_s * (1 + draw.gauss(0, spread)) for _ in range(count)]
+
+
+def written(folder: Path, found: Run) -> Path:
+    """A run on disk."""
+    writer = RunWriter(folder)
+    writer.write("run", found.header)
+    for entry in found.results:
+        writer.write("result", asdict(entry))
+    writer.close()
+    return folder
 
 
 MISMATCH = "wrong at out[7]: got 0.0, want 1.37 (allowed ±2e-05; 3 of 100 elements)"

@@ -36,6 +36,8 @@ class Kernel:
 class CpuProgram:
     """A compiled module, loaded."""
 
+    machine_code_sha256 = ""
+
     def __init__(self, path: Path, request: BuildRequest, runtime: Runtime, log: LaunchLog, workers: int) -> None:
         self.resources: Mapping[str, KernelResources] = {}
         self._path = path

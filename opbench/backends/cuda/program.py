@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
@@ -17,6 +18,7 @@ from opbench.backends.cuda.driver import (
     FUNC_SHARED_BYTES,
     INVALID_VALUE,
 )
+from opbench.cubin import BadCubin, machine_code_sha256
 from opbench.errors import LaunchError, unknown
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ class CudaProgram:
             kernel: self._resources(function) for kernel, function in self._functions.items()
         }
         self._dynamic_shared = dict.fromkeys(kernels, 0)
+        self.machine_code_sha256 = ""
+        with contextlib.suppress(BadCubin):  # a compiler newer than our reader: the driver has loaded it all the same
+            self.machine_code_sha256 = machine_code_sha256(cubin.read_bytes())
 
     def _resources(self, function: c_void_p) -> KernelResources:
         # Asking also loads the kernel: with lazy loading it would otherwise happen at the first launch.

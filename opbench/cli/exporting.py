@@ -1,0 +1,35 @@
+"""`opbench export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opbench.cli.options import gpu_option
+
+
+@click.command("export")
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "layout",
+    required=True,
+    type=click.Choice(["nvbench", "pytest-benchmark", "csv", "parquet"]),
+    help="Whose format to write.",
+)
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="PATH", help="The file to write."
+)
+@gpu_option
+def export_command(run: Path, layout: str, out: Path, gpu: str) -> None:
+    """Write RUN (a run's folder) in the format of another tool.
+
+    nvbench writes sample files beside PATH, which nvbench-compare-robust reads.
+    """
+    from opbench.export import export
+    from opbench.results import read_run
+
+    files = export(read_run(run), layout, out, gpu)
+    more = f" and {len(files) - 1} files of samples" if len(files) > 1 else ""
+    click.echo(f"wrote {out}{more}", err=True)

@@ -1,0 +1,26 @@
+"""Options that several commands share, each written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+variants_option = click.option(
+    "--variants",
+    "roots",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A further folder laid out as variants/; repeatable.",
+)
+cases_option = click.option(
+    "--case", "cases", multiple=True, metavar="GLOB", help="Only cases of this printed name or glob; repeatable."
+)
+gpu_option = click.option(
+    "--gpu", default="h200", show_default=True, help="Whose ceilings predictions without a GPU use."
+)
+page_option = click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Write a page, too."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the table.")

@@ -1,0 +1,32 @@
+"""A run in the formats of other tools; one small module a format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from opbench.errors import EnvironmentFault
+from opbench.export import nvbench, pytest_benchmark, tables
+from opbench.places import write_atomically
+from opbench.results import Run
+
+FORMATS: dict[str, Callable[[Run, Path, str], dict[Path, bytes]]] = {
+    "nvbench": nvbench.files,
+    "pytest-benchmark": pytest_benchmark.files,
+    "csv": tables.csv_files,
+    "parquet": tables.parquet_files,
+}
+"""Name to a function of a run, the path to write and the GPU that predicts; it returns each file's content."""
+
+
+def export(run: Run, layout: str, path: Path, gpu: str = "h200") -> list[Path]:
+    """Write a run in a format of `FORMATS`; returns the files written, the one named first."""
+    files = FORMATS[layout](run, path, gpu)
+    for name, content in files.items():
+        try:
+            name.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(name, content)
+        except OSError as error:
+            reason = error.strerror or error
+            raise EnvironmentFault(f"{name}: cannot write: {reason}; choose another --out PATH") from None
+    return list(files)

@@ -1,0 +1,166 @@
+"""NVBench's JSON 1.0.0 with its binary sample files, as `--jsonbin` writes them (NVIDIA/nvbench, json_printer.cu).
+
+A benchmark is an operator, its axes are the variant, the config and the operator's own; a state is a case. Numbers of
+summaries are strings, as NVBench writes them. Samples and clocks lie beside it as little-endian float32, in
+`FILE.json-bin` and `FILE.json-freqs-bin`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbench import __version__, stats
+from opbench.results import Result, Run
+from opbench.samples import clocks_of, seconds_of
+from opbench.variant import print_config
+
+VERSION = {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"}
+HIDDEN = "Hidden by default."
+"""NVBench's own words for what its tables leave out."""
+
+
+def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
+    """The JSON file, then the binary files that it names relative to itself."""
+    binaries: dict[Path, bytes] = {}
+    operators: dict[str, list[Result]] = {}
+    for result in run.results:
+        operators.setdefault(result.operator, []).append(result)
+    document = {
+        "meta": {
+            "argv": shlex.split(run.header.get("command") or ""),
+            "version": {"json": VERSION, "opbench": run.header.get("opbench", __version__)},
+        },
+        "devices": [_device(run.header.get("environment") or {})],
+        "benchmarks": [
+            _benchmark(index, operator, results, path, binaries)
+            for index, (operator, results) in enumerate(operators.items())
+        ],
+    }
+    return {path: json.dumps(document, indent=2).encode() + b"\n", **binaries}
+
+
+def _device(environment: dict[str, Any]) -> dict[str, Any]:
+    """NVBench's names for what the run's environment knows, and no entry for what it does not."""
+    version = environment.get("compute_capability")
+    capability = round(10 * float(version)) * 10 if version else None
+    known = {
+        "sm_version": capability,
+        "ptx_version": capability,
+        "sm_default_clock_rate": environment.get("max_sm_clock_hz"),
+        "number_of_sms": environment.get("sm_count"),
+        "global_memory_size": environment.get("memory_bytes"),
+        "global_memory_bus_peak_clock_rate": environment.get("max_memory_clock_hz"),
+        "l2_cache_size": environment.get("l2_bytes"),
+        "ecc_state": environment.get("ecc"),
+    }
+    told = {key: value for key, value in known.items() if value is not None}
+    return {"id": 0, "name": str(environment.get("gpu", "unknown")), **told}
+
+
+def _benchmark(
+    index: int, operator: str, results: Sequence[Result], path: Path, binaries: dict[Path, bytes]
+) -> dict[str, Any]:
+    points = [_point(result) for result in results]
+    names = list(dict.fromkeys(name for point in points for name in point))
+    return {
+        "name": operator,
+        "index": index,
+        "min_samples": 0,
+        "devices": [0],
+        "axes": [_axis(name, [point[name] for point in points if name in point]) for name in names],
+        "states": [_state(result, point, path, binaries) for result, point in zip(results, points, strict=True)],
+    }
+
+
+def _point(result: Result) -> dict[str, int | str]:
+    """A case's place on the axes."""
+    return {"Variant": result.variant, "Config": print_config(result.config), **result.axes}
+
+
+def _type(value: int | str) -> str:
+    return "int64" if isinstance(value, int) else "string"
+
+
+def _axis(name: str, values: Sequence[int | str]) -> dict[str, Any]:
+    distinct = [{"input_string": str(v), "description": "", "value": v} for v in dict.fromkeys(values)]
+    return {"name": name, "type": _type(values[0]), "flags": "", "values": distinct}
+
+
+def _state(result: Result, point: dict[str, int | str], path: Path, binaries: dict[Path, bytes]) -> dict[str, Any]:
+    values = [
+        {"name": name, "type": _type(value), "value": str(value) if isinstance(value, int) else value}
+        for name, value in point.items()
+    ]
+    measured = result.status == "right" and seconds_of(result)
+    why = result.reason or "no time: it ran without a GPU"
+    return {
+        "name": "Device=0 " + " ".join(f"{name}={value}" for name, value in point.items()),
+        "description": result.case,
+        "device": 0,
+        "type_config_index": 0,
+        "axis_values": values,
+        "summaries": _summaries(result, path, binaries) if measured else None,
+        "is_skipped": not measured,
+        **({} if measured else {"skip_reason": f"{result.status}: {why}"}),
+    }
+
+
+def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[dict[str, Any]]:
+    samples, clocks = seconds_of(result), clocks_of(result)
+    first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
+    mean = statistics.fmean(samples)
+    spread = statistics.stdev(samples) if len(samples) > 1 else float("inf")
+    bytes_per_s = result.compulsory_bytes / middle
+    time = "nv/cold/time/gpu"
+    found = [
+        _summary("nv/cold/sample_size", "Samples", "sample_size", len(samples)),
+        _summary(f"{time}/mean", "GPU Time", "duration", mean),
+        _summary(f"{time}/stdev/relative", "Noise", "percentage", spread / mean),
+        _summary("nv/cold/bw/global/bytes_per_second", "GlobalMem BW", "byte_rate", bytes_per_s),
+        _summary(f"{time}/min", "Min GPU Time", "duration", min(samples), HIDDEN),
+        _summary(f"{time}/max", "Max GPU Time", "duration", max(samples), HIDDEN),
+        _summary(f"{time}/stdev/absolute", "Stdev GPU Time", "duration", spread, HIDDEN),
+        _summary(f"{time}/q1", "Q1 GPU Time", "duration", first, HIDDEN),
+        _summary(f"{time}/median", "Median GPU Time", "duration", middle, HIDDEN),
+        _summary(f"{time}/q3", "Q3 GPU Time", "duration", third, HIDDEN),
+        _summary(f"{time}/iqr/absolute", "IQR GPU Time", "duration", third - first, HIDDEN),
+        _summary(f"{time}/iqr/relative", "Relative IQR", "percentage", (third - first) / middle, HIDDEN),
+        _binary("nv/json/bin:nv/cold/sample_times", f"{path.name}-bin", samples, path, binaries),
+    ]
+    if clocks:
+        found.append(_summary("nv/cold/sm_clock_rate/mean", "Clock Rate", "frequency", statistics.fmean(clocks)))
+        tag = "nv/json/freqs-bin:nv/cold/sample_freqs"
+        found.append(_binary(tag, f"{path.name}-freqs-bin", clocks, path, binaries))
+    return found
+
+
+def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> dict[str, Any]:
+    kind = "int64" if isinstance(value, int) else "float64"
+    data = [{"name": "value", "type": kind, "value": str(value)}]
+    shown = {"hide": hide} if hide else {}
+    return {"tag": tag, "name": name, "hint": hint, "description": "from opbench's samples", **shown, "data": data}
+
+
+def _binary(tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]) -> dict[str, Any]:
+    """A summary that names a file of float32 values, which is added to the files to write."""
+    number = sum(name.parent.name == folder for name in binaries)
+    name = f"{folder}/{number}.bin"
+    binaries[path.parent / name] = np.asarray(values, dtype="<f4").tobytes()
+    data = [
+        {"name": "filename", "type": "string", "value": name},
+        {"name": "size", "type": "int64", "value": str(len(values))},
+    ]
+    return {
+        "tag": tag,
+        "name": "Samples file",
+        "hint": "file/sample_times",
+        "hide": "Not needed in table.",
+        "data": data,
+    }

@@ -1,0 +1,92 @@
+"""pytest-benchmark's JSON, as `pytest --benchmark-json` writes it: one benchmark a measured case, a group a problem."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from opbench import stats
+from opbench.results import Result, Run
+from opbench.samples import seconds_of
+
+VERSION = "5.1.0"
+"""Of the pytest-benchmark whose fields these are."""
+
+
+def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
+    """The one file; only right cases with a time are in it, as the format knows no other."""
+    environment = run.header.get("environment") or {}
+    document = {
+        "machine_info": {
+            "node": str(environment.get("uuid", "")),
+            "processor": str(environment.get("processor", "")),
+            "machine": str(environment.get("processor", "")),
+            "python_implementation": "CPython",
+            "python_version": str(environment.get("python", "")),
+            "system": str(environment.get("system", "")),
+            "cpu": {"brand_raw": str(environment.get("gpu", ""))},
+        },
+        "commit_info": {"id": "unversioned", "time": None, "dirty": False, "project": "opbench", "branch": "(unknown)"},
+        "benchmarks": [benchmark(result) for result in run.results if result.status == "right" and seconds_of(result)],
+        "datetime": run.header.get("started", ""),
+        "version": VERSION,
+    }
+    return {path: json.dumps(document, indent=1).encode() + b"\n"}
+
+
+def benchmark(result: Result) -> dict[str, Any]:
+    """One case."""
+    measurement = result.measurement or {}
+    return {
+        "group": f"{result.operator}{result.problem}",
+        "name": result.case,
+        "fullname": f"opbench::{result.case}",
+        "params": {**result.config, **result.axes},
+        "param": None,
+        "extra_info": extra_info(result.case, measurement, result.machine_code_sha256),
+        "options": {"timer": measurement.get("timer", ""), "disable_gc": False, "warmup": True},
+        "stats": {**statistics_of(seconds_of(result)), "iterations": 1},
+    }
+
+
+def extra_info(case: str, measurement: dict[str, Any], machine_code_sha256: str) -> dict[str, Any]:
+    """What opbench knows beyond the table's columns."""
+    return {
+        "case": case,
+        "median_low_s": measurement.get("low_s"),
+        "median_high_s": measurement.get("high_s"),
+        "stop_reason": measurement.get("stop_reason"),
+        "warnings": [str(warning) for warning in measurement.get("warnings") or ()],
+        "machine_code_sha256": machine_code_sha256,
+    }
+
+
+def statistics_of(samples: Sequence[float]) -> dict[str, Any]:
+    """The columns of pytest-benchmark's table, and all samples."""
+    first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
+    mean, spread = statistics.fmean(samples), statistics.stdev(samples) if len(samples) > 1 else 0.0
+    low, high = first - 1.5 * (third - first), third + 1.5 * (third - first)
+    within = [sample for sample in samples if low <= sample <= high]
+    far = sum(abs(sample - mean) > spread for sample in samples)
+    return {
+        "min": min(samples),
+        "max": max(samples),
+        "mean": mean,
+        "stddev": spread,
+        "rounds": len(samples),
+        "median": middle,
+        "iqr": third - first,
+        "q1": first,
+        "q3": third,
+        "iqr_outliers": len(samples) - len(within),
+        "stddev_outliers": far,
+        "outliers": f"{far};{len(samples) - len(within)}",
+        "ld15iqr": min(within),
+        "hd15iqr": max(within),
+        "ops": 1 / mean,
+        "total": sum(samples),
+        "data": list(samples),
+    }

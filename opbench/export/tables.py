@@ -1,0 +1,30 @@
+"""A run's rows as CSV or Parquet; see `opbench.frame.Row` for the columns."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from opbench.errors import EnvironmentFault
+from opbench.frame import frame
+from opbench.results import Run
+
+
+def csv_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
+    """One line a case; what is missing is empty, several warnings are parted by blanks."""
+    table = frame(run, gpu)
+    table["warnings"] = table["warnings"].map(" ".join)
+    return {path: table.to_csv(index=False, lineterminator="\n").encode("utf-8")}
+
+
+def parquet_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
+    """One row a case; raises EnvironmentFault without pyarrow."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise EnvironmentFault("pyarrow is not installed; pip install 'opbench[parquet]'") from None
+    table = frame(run, gpu)
+    table["warnings"] = table["warnings"].map(list)
+    content = io.BytesIO()
+    table.to_parquet(content, index=False, engine="pyarrow")
+    return {path: content.getvalue()}

@@ -1,0 +1,156 @@
+"""A comparison of two runs in words: lines for a terminal, Markdown for a pull request, a page with the intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from opbench import stats, units
+from opbench.comparison import CONFIDENCE, CaseComparison, Change, RunComparison, percent_change
+from opbench.report.columns import aligned
+from opbench.report.template import render_template
+
+QUIET = (Change.SAME, Change.RIGHT)
+"""Changes that need nobody's eye."""
+WIDEST = 0.2
+"""Where the axis of the intervals ends at most: ± this share."""
+LONGEST = 60_000
+"""Characters of Markdown: a comment on a pull request takes 65,536."""
+HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
+
+
+def summary(found: RunComparison) -> str:
+    """Such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
+    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items()) or "nothing to compare"
+    of = f" of {len(found.cases)} cases" if found.cases else ""
+    return f"{counts}{of}" + (f"; {len(found.left_out)} not compared" if found.left_out else "")
+
+
+def method(found: RunComparison) -> str:
+    """How verdicts come about, in one sentence."""
+    thresholds = sorted({case.threshold for case in found.cases if case.threshold is not None})
+    if not thresholds:
+        return "Verdicts only: no case has a time in both runs."
+    ends = [units.percent(threshold) for threshold in dict.fromkeys((thresholds[0], thresholds[-1]))]
+    said = (
+        f"{units.percent(CONFIDENCE)} intervals of the ratio of medians; a change counts beyond ±{' to ±'.join(ends)}"
+    )
+    noise = found.noise
+    return said + (f"; identical machine code differs by {units.percent(noise)}" if noise is not None else "")
+
+
+def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Change | None]]:
+    """Aligned lines with the change that each tells; None for headings and what was not compared."""
+    shown = [case for case in found.cases if everything or case.change not in QUIET]
+    said: list[tuple[str, Change | None]] = []
+    if shown:
+        head, *rows = aligned(HEAD, [_cells(case) for case in shown], left=(0, 1, 6, 7))
+        said += [(head, None), *((row, case.change) for row, case in zip(rows, shown, strict=True)), ("", None)]
+    said += [(f"not compared: {case}: {reason}", None) for case, reason in found.left_out.items()]
+    said += [(f"differs: {difference}", None) for difference in found.differences]
+    return [*said, (method(found), None), (summary(found), found.cases[0].change if found.cases else None)]
+
+
+def _cells(case: CaseComparison) -> list[str]:
+    change = percent_change(case.time.value) if case.time else "–"
+    cycles = percent_change(case.cycles.value) if case.cycles else "–"
+    times = [units.time(case.base_s), units.time(case.new_s)]
+    return [str(case.change), case.case, *times, change, cycles, case.machine_code, case.reason]
+
+
+def to_markdown(found: RunComparison) -> str:
+    """For a comment on a pull request: what needs an eye as a table, the rest folded away."""
+    loud = [case for case in found.cases if case.change not in QUIET]
+    quiet = [case for case in found.cases if case.change in QUIET]
+    parts = [f"**opbench compare**: {summary(found)}", method(found)]
+    parts += [_markdown_table(loud)] if loud else []
+    left_out = "\n".join(f"- {_code(case)}: {_plain(reason)}" for case, reason in found.left_out.items())
+    differing = "\n".join(f"- {_plain(str(difference))}" for difference in found.differences)
+    folded = (
+        ("What the environments do not share", differing),
+        (f"{len(found.left_out)} not compared", left_out),
+        (f"{len(quiet)} without a change", _markdown_table(quiet) if quiet else ""),
+    )
+    room = LONGEST - sum(map(len, parts))
+    for title, content in folded:
+        if content and len(content) <= room:
+            room -= len(content)
+            parts.append(_folded(title, content))
+        elif content:
+            parts.append(f"{title}: too many for a comment; see --out FILE.html")
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(cases: Sequence[CaseComparison]) -> str:
+    rows = [
+        "| | case | base | new | change | cycles | machine code | why |",
+        "|---|---|--:|--:|--:|--:|---|---|",
+    ]
+    for case in cases:
+        change, name, *numbers, code, why = _cells(case)
+        rows.append(f"| **{change}** | {_code(name)} | {' | '.join(numbers)} | {code} | {_plain(why)} |")
+    return "\n".join(rows)
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{content}\n\n</details>"
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown leaves as it is: a reason may quote a compiler."""
+    for sign in ("\\", "`", "*", "_", "|", "<", "[", "]"):
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def to_page(found: RunComparison) -> str:
+    """A self-contained page: every case with its interval against the threshold."""
+    timed = [case for case in found.cases if case.time is not None]
+    far = max((abs(math.log(end)) for c in timed if c.time for end in (c.time.low, c.time.high)), default=0.0)
+    widest = max((case.threshold or 0.0 for case in timed), default=0.0)
+    reach = min(WIDEST, max(math.expm1(far), 2 * widest)) or WIDEST
+    rows = [
+        (case, _cells(case), interval_mark(case.time, case.threshold or 0.0, reach) if case.time else "")
+        for case in found.cases
+    ]
+    return render_template(
+        "comparison.html.j2",
+        title="Comparison of two runs",
+        comparison=found,
+        loud=[row for row in rows if row[0].change not in QUIET],
+        quiet=[row for row in rows if row[0].change in QUIET],
+        summary=summary(found),
+        method=method(found),
+        ratio_method=stats.RATIO_METHOD,
+        reach=units.percent(reach),
+    )
+
+
+def interval_mark(ratio: stats.Ratio, threshold: float, reach: float, width: int = 180) -> Markup:
+    """An interval as inline SVG: the band of what is too small to matter, the line of the interval, its middle.
+
+    The axis is logarithmic and ends at ± `reach`; an arrow says that the interval goes on.
+    """
+
+    def place(value: float) -> float:
+        share = math.log(value) / math.log1p(reach)
+        return width / 2 * (1 + max(-1.0, min(1.0, share)) * 0.94)
+
+    low, high, middle = place(ratio.low), place(ratio.high), place(ratio.value)
+    band = place(1 / (1 + threshold)), place(1 + threshold)
+    said = f"{percent_change(ratio.value)}, from {percent_change(ratio.low)} to {percent_change(ratio.high)}"
+    beyond = "◂" if ratio.value < 1 / (1 + reach) else "▸" if ratio.value > 1 + reach else ""
+    arrow = f'<text x="{middle:.1f}" y="13" text-anchor="middle">{beyond}</text>' if beyond else ""
+    dot = "" if beyond else f'<circle cx="{middle:.1f}" cy="9" r="3"/>'
+    return Markup(
+        f'<svg class="interval" viewBox="0 0 {width} 18" role="img" aria-label="{said}"><title>{said}</title>'
+        f'<rect x="{band[0]:.1f}" y="1" width="{band[1] - band[0]:.1f}" height="16"/>'
+        f'<line class="axis" x1="{width / 2}" x2="{width / 2}" y1="0" y2="18"/>'
+        f'<line x1="{low:.1f}" x2="{max(high, low + 1):.1f}" y1="9" y2="9"/>{dot}{arrow}</svg>'
+    )

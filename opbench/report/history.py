@@ -1,0 +1,171 @@
+"""Many runs over time in words and as a page: the steps first, then a trend for every case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from markupsafe import Markup
+
+from opbench import units
+from opbench.comparison import percent_change
+from opbench.history import Point, Series
+from opbench.report.columns import aligned
+from opbench.report.template import render_template
+
+HEAD = ("case", "runs", "first", "last", "change", "steps", "trend")
+BARS = "▁▂▃▄▅▆▇█"
+LONGEST_TREND = 32
+
+
+def lines(found: Sequence[Series]) -> list[str]:
+    """Aligned lines, one a case that has a time; then what is to be said of the others."""
+    timed = [series for series in found if series.timed]
+    said = aligned(HEAD, [_cells(series) for series in timed], left=(0, 5, 6)) if timed else []
+    untimed = len(found) - len(timed)
+    said += [f"{untimed} cases without a time in any run"] if untimed else []
+    return [*said, summary(found)]
+
+
+def _cells(series: Series) -> list[str]:
+    times = [point.median_s or 0.0 for point in series.timed]
+    steps = ", ".join(f"{percent_change(step.ratio)} {point.started[:10]}" for point, step in series.steps)
+    change = percent_change(series.change) if series.change else "–"
+    numbers = [str(len(series.points)), units.time(times[0]), units.time(times[-1]), change]
+    return [series.case, *numbers, steps, bars(times[-LONGEST_TREND:]) if len(times) > 1 else ""]
+
+
+def bars(values: Sequence[float]) -> str:
+    """A trend in one line of text; what differs by less than a percent looks the same."""
+    low, high = min(values), max(*values, min(values) * 1.01)
+    return "".join(BARS[min(len(BARS) - 1, int((v - low) / (high - low) * len(BARS)))] for v in values)
+
+
+def summary(found: Sequence[Series]) -> str:
+    """Such as "12 cases in 30 runs from 2026-01-02 to 2026-03-04: 2 steps"."""
+    points = [point for series in found for point in series.points]
+    if not points:
+        return "no case in any run"
+    runs, days = len({point.run for point in points}), sorted({point.started[:10] for point in points})
+    when = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
+    steps = sum(len(series.steps) for series in found)
+    return f"{_many(len(found), 'case')} in {_many(runs, 'run')} {when}: {_many(steps, 'step') if steps else 'no step'}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def to_json(found: Sequence[Series]) -> list[dict[str, Any]]:
+    """Every case with its points and steps, for pipes."""
+    return [
+        {
+            "case": series.case,
+            "gpu": series.gpu,
+            "change": series.change,
+            "points": [{k: v for k, v in vars(point).items() if k != "alike"} for point in series.points],
+            "steps": [
+                {"run": point.run, "started": point.started, **vars(step), "ratio": step.ratio}
+                for point, step in series.steps
+            ],
+            "environment_changes": [
+                {"run": series.points[index].run, "what": words} for index, words in series.changes
+            ],
+        }
+        for series in found
+    ]
+
+
+# The page ---------------------------------------------------------------------------------------------------------
+
+
+def to_page(found: Sequence[Series], threshold: float) -> str:
+    """A self-contained page."""
+    runs = {point.run: point for series in found for point in series.points}
+    shown = [series for series in found if len(series.timed) > 1]
+    operators: dict[str, list[tuple[Series, list[str], Markup]]] = {}
+    for series in shown:
+        operators.setdefault(series.operator, []).append((series, _cells(series), trend(series)))
+    steps = [(series, point, step) for series in found for point, step in series.steps]
+    steps.sort(key=lambda entry: (entry[1].started, abs(math.log(entry[2].ratio))), reverse=True)
+    return render_template(
+        "history.html.j2",
+        title="History",
+        summary=summary(found),
+        threshold=units.percent(threshold),
+        runs=[runs[number] for number in sorted(runs)],
+        steps=[(*entry, percent_change(entry[2].ratio), machine_code(entry[0], entry[1])) for entry in steps],
+        operators=operators,
+        single=[series for series in found if len(series.timed) == 1],
+        untimed=[series for series in found if not series.timed],
+    )
+
+
+def machine_code(series: Series, point: Point) -> str:
+    """Whether a step came with other machine code: "identical" says that the machine made it."""
+    index = series.points.index(point)
+    earlier = [p.machine_code_sha256 for p in series.points[:index] if p.median_s is not None]
+    if not earlier or not earlier[-1] or not point.machine_code_sha256:
+        return "unknown"
+    return "identical" if earlier[-1] == point.machine_code_sha256 else "changed"
+
+
+WIDTH, HEIGHT, EDGE = 440.0, 72.0, 8.0
+LEAST_SPAN = 0.04
+"""Of the axis of time: noise of a percent shall not fill the picture."""
+
+
+def trend(series: Series) -> Markup:
+    """A case over time as inline SVG: each run's median with its interval, the level of each stretch, steps, changes of
+    the environment as dotted lines, and a cross where it was not right. The axis of time is logarithmic."""
+    timed = series.timed
+    low = math.log(min(point.low_s or point.median_s or 1.0 for point in timed))
+    high = math.log(max(point.high_s or point.median_s or 1.0 for point in timed))
+    spare = max(0.0, LEAST_SPAN - (high - low)) / 2
+    low, high = low - spare, high + spare
+    across = (WIDTH - 2 * EDGE) / max(1, len(series.points) - 1)
+
+    def x(index: float) -> str:
+        return f"{EDGE + index * across:.1f}"
+
+    def y(seconds: float) -> str:
+        share = (math.log(seconds) - low) / (high - low)
+        return f"{HEIGHT - EDGE - share * (HEIGHT - 2 * EDGE):.1f}"
+
+    parts = [
+        f'<line class="changed" x1="{x(i - 0.5)}" x2="{x(i - 0.5)}" y1="0" y2="{HEIGHT}">'
+        f"<title>{escape(words)}</title></line>"
+        for i, words in series.changes
+    ]
+    starts = [0, *(step.index for _, step in series.steps), len(series.points)]
+    levels = [series.steps[0][1].before_s, *(step.after_s for _, step in series.steps)] if series.steps else []
+    for level, start, end in zip(levels, starts, starts[1:], strict=False):
+        parts.append(
+            f'<line class="level" x1="{x(max(0.0, start - 0.4))}" x2="{x(min(len(series.points) - 1, end - 0.6))}" '
+            f'y1="{y(level)}" y2="{y(level)}"/>'
+        )
+    for point, step in series.steps:
+        kind, sign = ("slower", "▲") if step.ratio > 1 else ("faster", "▼")
+        said = escape(f"{percent_change(step.ratio)} from {point.started}")
+        parts.append(f'<text class="{kind}" x="{x(step.index - 0.5)}" y="11"><title>{said}</title>{sign}</text>')
+    parts += [_mark(point, x(index), y) for index, point in enumerate(series.points)]
+    name = escape(f"{series.case} over {len(series.points)} runs", quote=True)
+    content = "".join(parts)
+    return Markup(
+        f'<svg class="trend" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{name}">{content}</svg>'
+    )
+
+
+def _mark(point: Point, x: str, y: Any) -> str:
+    """One run's point, which says its numbers."""
+    if point.median_s is None:
+        said = escape(f"{point.started}: {point.status} {point.reason}".strip()[:200])
+        return f'<text class="fallen" x="{x}" y="{HEIGHT - 1:g}"><title>{said}</title>×</text>'
+    ends = (point.low_s or point.median_s, point.high_s or point.median_s)
+    said = escape(f"{point.started}: {units.time(point.median_s)} [{units.time(ends[0])}, {units.time(ends[1])}]")
+    return (
+        f'<g><title>{said}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
+        f'y2="{y(ends[1])}"/><circle cx="{x}" cy="{y(point.median_s)}" r="2.6"/></g>'
+    )

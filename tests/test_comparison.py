@@ -1,0 +1,379 @@
+"""Comparisons of fabricated runs whose differences are known, and of the committed runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import ROOT, Cli
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report.fabricate import LAUNCHES, measured, noisy, result, run, written
+
+from opbench import comparison, stats
+from opbench.comparison import Change, compare_runs, decide, judge
+from opbench.errors import UsageError
+from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
+from opbench.results import Result, Run, read_run
+from opbench.samples import cycles_of
+
+CODE = {"machine_code_sha256": "a" * 64}
+
+
+def one(base: Result, new: Result, **options: Any) -> comparison.CaseComparison:
+    """The comparison of one case."""
+    (found,) = compare_runs(run([base]), run([new]), **options).cases
+    return found
+
+
+# Verdicts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "change"),
+    [
+        (1.011, 1.02, "SLOWER"),
+        (0.97, 0.98, "FASTER"),
+        (0.995, 1.005, "SAME"),
+        (1.005, 1.02, "UNDECIDED"),
+        (0.98, 0.995, "UNDECIDED"),
+        (0.9, 1.1, "UNDECIDED"),
+        (1.002, 1.004, "SAME"),
+    ],
+)
+def test_the_whole_interval_decides(low: float, high: float, change: str) -> None:
+    assert judge(stats.Ratio((low + high) / 2, low, high, 0.96), 0.01) == change
+    assert judge(stats.Ratio((low + high) / 2, low, high, 0.9), 0.01) == "UNDECIDED", "too few samples"
+
+
+RATIOS = {
+    "up": stats.Ratio(1.05, 1.04, 1.06, 0.96),
+    "down": stats.Ratio(0.95, 0.94, 0.96, 0.96),
+    "even": stats.Ratio(1.0, 0.998, 1.002, 0.96),
+    "across": stats.Ratio(1.01, 1.0, 1.02, 0.96),
+}
+
+
+@pytest.mark.parametrize(
+    ("time", "cycles", "change"),
+    [
+        ("up", "up", "SLOWER"),
+        ("up", "even", "UNDECIDED"),
+        ("up", "across", "UNDECIDED"),
+        ("down", "up", "UNDECIDED"),
+        ("down", "down", "FASTER"),
+        ("even", "even", "SAME"),
+        ("even", "across", "SAME"),
+        ("even", "up", "UNDECIDED"),
+        ("across", "up", "UNDECIDED"),
+        ("up", None, "SLOWER"),
+    ],
+)
+def test_cycles_may_veto_and_never_decide(time: str, cycles: str | None, change: str) -> None:
+    found, why = decide(RATIOS[time], RATIOS[cycles] if cycles else None, 0.01, 20)
+    assert found == change
+    assert ("the GPU's clock differs" in why) == (time != "across" and change == "UNDECIDED")
+
+
+@settings(max_examples=60, derandomize=True)
+@given(st.integers(0, 10**6), st.sampled_from([0.001, 0.003, 0.01]), st.sampled_from([6, 10, 20, 60]))
+def test_two_runs_of_one_build_are_never_called_different(seed: int, spread: float, count: int) -> None:
+    found = one(measured("v", noisy(seed, 1e-3, spread, count)), measured("v", noisy(seed + 1, 1e-3, spread, count)))
+    assert found.change in ("SAME", "UNDECIDED")
+
+
+def test_of_many_such_pairs_next_to_none_is_called_different_and_most_are_called_the_same() -> None:
+    pairs = [(measured(f"v{i}", noisy(2 * i)), measured(f"v{i}", noisy(2 * i + 1))) for i in range(600)]
+    found = compare_runs(run([a for a, _ in pairs]), run([b for _, b in pairs]))
+    assert found.counts.get("SLOWER", 0) + found.counts.get("FASTER", 0) == 0
+    assert found.counts["SAME"] > 590
+
+
+@settings(max_examples=60, derandomize=True)
+@given(st.integers(0, 10**6), st.sampled_from([1.03, 1.05, 1.2, 0.97, 0.9]))
+def test_a_known_shift_is_found(seed: int, shift: float) -> None:
+    found = one(measured("v", noisy(seed)), measured("v", noisy(seed + 1, shift * 1e-3)))
+    assert found.change == ("SLOWER" if shift > 1 else "FASTER")
+    assert found.time and found.time.value == pytest.approx(shift, rel=0.01)
+
+
+def test_too_few_samples_decide_nothing() -> None:
+    found = one(measured("v", [1e-3] * 3), measured("v", [2e-3] * 3))
+    assert found.change == "UNDECIDED" and "3 samples are too few" in found.reason
+
+
+def test_a_sample_that_is_no_time_decides_nothing() -> None:
+    zero = measured("v", noisy(1))
+    zero = replace(zero, measurement={**(zero.measurement or {}), "samples_s": (0.0, *noisy(1))})
+    assert one(measured("v", noisy(0)), zero).change == "UNDECIDED"
+
+
+def test_a_clock_that_fell_is_no_regression() -> None:
+    slow = measured("v", noisy(1, 1e-3 * 1.98 / 1.5), (1.5e9, 1.5e9))
+    found = one(measured("v", noisy(0)), slow)
+    assert found.change == "UNDECIDED" and "lock it" in found.reason
+    assert found.cycles and found.cycles.value == pytest.approx(1, abs=0.002)
+    unknown = one(measured("v", noisy(0)), measured("v", noisy(1, 1.32e-3), (0, 0)))
+    assert unknown.change == "SLOWER" and unknown.cycles is None and "clock is not known" in unknown.reason
+
+
+def test_cycles_follow_a_clock_that_moves() -> None:
+    found = cycles_of(measured("v", [1.0, 1.0, 1.0], (1e9, 2e9)))
+    assert found == [1e9, 1.5e9, 2e9]
+
+
+def test_samples_of_two_timers_are_not_compared() -> None:
+    other = measured("v", noisy(1, 2e-3))
+    other = replace(other, measurement={**(other.measurement or {}), "timer": "events, stream not held"})
+    found = one(measured("v", noisy(0)), other)
+    assert found.change == "UNDECIDED" and "timed in two ways" in found.reason
+
+
+# Machine code -----------------------------------------------------------------------------------------------------
+
+
+def test_identical_machine_code_is_never_a_regression() -> None:
+    found = one(measured("v", noisy(0), **CODE), measured("v", noisy(1, 1.2e-3), **CODE))
+    assert (found.change, found.machine_code) == ("SAME", "identical") and "is the machine's" in found.reason
+    changed = one(measured("v", noisy(0), **CODE), measured("v", noisy(1, 1.2e-3), machine_code_sha256="b" * 64))
+    assert (changed.change, changed.machine_code) == ("SLOWER", "changed")
+    unknown = one(measured("v", noisy(0), **CODE), measured("v", noisy(1, 1.2e-3)))
+    assert (unknown.change, unknown.machine_code) == ("SLOWER", "unknown")
+
+
+def test_the_same_instructions_launched_otherwise_are_another_program() -> None:
+    new = measured("v", noisy(1, 1.2e-3), **CODE)
+    launches = [{**LAUNCHES["launches"][0], "block": [128, 1, 1]}]  # type: ignore[index]
+    found = one(measured("v", noisy(0), **CODE), replace(new, verdict={**LAUNCHES, "launches": launches}))
+    assert (found.change, found.machine_code) == ("SLOWER", "changed")
+
+
+def test_across_unlike_environments_identical_machine_code_proves_nothing() -> None:
+    base, new = run([measured("v", noisy(0), **CODE)]), run([measured("v", noisy(1, 1.2e-3), **CODE)])
+    new.header["environment"]["driver"] = "999"
+    assert compare_runs(base, new, force=True).cases[0].change == "SLOWER"
+
+
+def test_what_identical_code_differs_by_is_the_runs_own_noise() -> None:
+    drifted = [measured(f"v{i}", noisy(i, 1e-3 * (1.04 if i % 2 else 1.0)), **CODE) for i in range(12)]
+    base = [measured(f"v{i}", noisy(100 + i), **CODE) for i in range(12)]
+    changed = measured("mine", noisy(7), **CODE), measured("mine", noisy(8, 1.03e-3), machine_code_sha256="b" * 64)
+    found = compare_runs(run([*base, changed[0]]), run([*drifted, changed[1]]))
+    assert found.noise == pytest.approx(0.04, abs=0.005)
+    assert {c.case: c.change for c in found.cases}["relu/mine(n=1000000000)"] in ("SAME", "UNDECIDED")
+    alone = compare_runs(run([changed[0]]), run([changed[1]]))
+    assert alone.noise is None and alone.cases[0].change == "SLOWER"
+
+
+# Thresholds -------------------------------------------------------------------------------------------------------
+
+
+def threshold(base: Run, new: Run) -> float | None:
+    """Of the only case."""
+    return compare_runs(base, new).cases[0].threshold
+
+
+def test_thresholds() -> None:
+    a, b = [measured("v", noisy(0))], [measured("v", noisy(1))]
+    assert threshold(run(a), run(b)) == 0.01
+    finer, coarser = ({"timing": {"mode": "cold", "target": target}} for target in (0.001, 0.01))
+    assert threshold(run(a, **finer), run(b, **finer)) == 0.01
+    assert threshold(run(a, **coarser), run(b, **coarser)) == pytest.approx(0.03)
+    here, there = run(a), run(b)
+    here.header["environment"]["uuid"], there.header["environment"]["uuid"] = "GPU-1", "GPU-2"
+    assert threshold(here, there) == 0.03
+    assert compare_runs(here, there, threshold=0.002).cases[0].threshold == 0.002
+    short = [measured("v", [3.008e-6, 3.04e-6, 3.008e-6, 3.072e-6, 3.04e-6, 3.04e-6, 3.04e-6])]
+    assert threshold(run(short), run(short)) == pytest.approx(2 * 32e-9 / 3.04e-6, rel=1e-3)
+
+
+# Runs -------------------------------------------------------------------------------------------------------------
+
+
+def pair() -> tuple[Run, Run]:
+    """Two runs with one of each kind."""
+    base = [
+        measured("same", noisy(0)),
+        measured("slower", noisy(1)),
+        measured("much_slower", noisy(2)),
+        measured("faster", noisy(3)),
+        measured("breaks", noisy(4)),
+        measured("unsure", noisy(5, spread=0.05)),
+        result("fixed", status="wrong", reason="out[3]: got 1, want 2"),
+        result("still", status="wrong", reason="out[3]: got 1, want 2"),
+        result("other", status="unsupported", reason="needs 10.0"),
+        measured("gone", noisy(6)),
+        result("untimed"),
+    ]
+    new = [
+        measured("same", noisy(10)),
+        measured("slower", noisy(11, 1.1e-3)),
+        measured("much_slower", noisy(12, 2e-3)),
+        measured("faster", noisy(13, 0.8e-3)),
+        result("breaks", status="wrong", reason="out[7]: got 0.0, want 1.37"),
+        measured("unsure", noisy(15, spread=0.05)),
+        measured("fixed", noisy(16)),
+        result("still", status="failed", reason="does not compile"),
+        result("other", status="unsupported", reason="needs 10.0"),
+        result("new", status="wrong", reason="out[1]: <b>"),
+        result("untimed"),
+    ]
+    return run(base), run(new)
+
+
+def test_the_worst_comes_first_and_nothing_is_dropped() -> None:
+    base, new = pair()
+    found = compare_runs(base, new)
+    order = [(re.sub(r"relu/|\(.*", "", c.case), str(c.change)) for c in found.cases]
+    assert order == [
+        ("breaks", "BROKEN"), ("much_slower", "SLOWER"), ("slower", "SLOWER"), ("unsure", "UNDECIDED"),
+        ("faster", "FASTER"), ("fixed", "FIXED"), ("same", "SAME"), ("untimed", "RIGHT"),
+    ]  # fmt: skip
+    assert {re.sub(r"relu/|\(.*", "", case): reason for case, reason in found.left_out.items()} == {
+        "still": "wrong (out[3]: got 1, want 2) in BASE, failed (does not compile) in NEW",
+        "other": "unsupported (needs 10.0) in BASE, unsupported (needs 10.0) in NEW",
+        "gone": "only in BASE",
+        "new": "only in NEW, where it is wrong (out[1]: <b>)",
+    }
+    everything = {r.case for r in [*base.results, *new.results]}
+    assert {c.case for c in found.cases} | found.left_out.keys() == everything
+    assert json.loads(json.dumps(found.to_json()))["exit_code"] == 5
+
+
+@pytest.mark.parametrize(
+    ("kept", "code"),
+    [("breaks", 5), ("slower", 1), ("unsure", 4), ("faster", 0), ("same", 0), ("fixed", 0), ("still", 6), ("gone", 6)],
+)
+def test_exit_codes(kept: str, code: int) -> None:
+    base, new = pair()
+    base.results, new.results = ([r for r in side.results if r.variant == kept] for side in (base, new))
+    assert compare_runs(base, new).exit_code == code
+
+
+def test_unlike_environments_are_refused_with_what_differs() -> None:
+    base, new = pair()
+    new.header["environment"] |= {"driver": "590.1", "sm_count": 114, "python": "3.13"}
+    base.header["environment"] |= {"python": "3.12", "throttle": [], "uuid": "GPU-1"}
+    new.header["timing"] = {"mode": "hot"}
+    with pytest.raises(UsageError) as refused:
+        compare_runs(base, new)
+    for words in (
+        "driver: 580.0 against 590.1",
+        "sm_count: 132 against 114",
+        "timing.mode: cold against hot",
+        "--force",
+    ):
+        assert words in str(refused.value)
+    assert "python" not in str(refused.value) and "uuid" not in str(refused.value), "one side does not know its own"
+    found = compare_runs(base, new, force=True)
+    assert [d.key for d in found.differences if not d.matters] == ["python"]
+
+
+def test_runs_without_times_are_compared_by_their_verdicts() -> None:
+    base, new = (run([result("v", backend="cpu")], backend="cpu", timing={"mode": m}) for m in ("cold", "hot"))
+    new.header["environment"]["compiler"] = "clang++ 19"
+    found = compare_runs(base, new)
+    assert found.cases[0].change is Change.RIGHT and found.exit_code == 0
+    assert not any(d.matters for d in found.differences) and "Verdicts only" in lines(found)[-2][0]
+    new.header["backend"] = "cuda"
+    with pytest.raises(UsageError, match=r"backend: cpu against cuda"):
+        compare_runs(base, new)
+
+
+def test_the_committed_runs_of_one_build_show_no_regression() -> None:
+    quick, full = (read_run(ROOT / "reports" / "h200" / name) for name in ("quick", "full"))
+    with pytest.raises(UsageError, match=r"timing\.max_samples: 60 against 40"):
+        compare_runs(quick, full)
+    found = compare_runs(quick, full, force=True)
+    assert len(found.cases) == 23 and set(found.counts) <= {"SAME", "UNDECIDED"} and found.counts["SAME"] >= 20
+    alone = compare_runs(quick, quick)
+    assert set(alone.counts) <= {"SAME", "UNDECIDED"} and alone.differences == ()
+
+
+# Words and pages --------------------------------------------------------------------------------------------------
+
+
+def test_lines_leave_out_what_needs_no_eye() -> None:
+    found = compare_runs(*pair())
+    text = "\n".join(line for line, _ in lines(found))
+    assert text.splitlines()[1].startswith("BROKEN     relu/breaks") and "relu/same" not in text
+    assert text.endswith(
+        "1 BROKEN, 2 SLOWER, 1 UNDECIDED, 1 FASTER, 1 FIXED, 1 SAME, 1 RIGHT of 8 cases; 4 not compared"
+    )
+    assert "relu/same" in "\n".join(line for line, _ in lines(found, everything=True))
+    assert "only in NEW" in text
+
+
+def test_markdown_for_a_comment() -> None:
+    found = compare_runs(*pair())
+    text = to_markdown(found)
+    assert text.startswith("**opbench compare**: 1 BROKEN, 2 SLOWER")
+    assert "| **BROKEN** | `relu/breaks(n=1000000000)` |" in text and "got 0.0, want 1.37" in text
+    assert text.index("BROKEN**") < text.index("SLOWER**") < text.index("<details>")
+    assert "out\\[1\\]: \\<b>" in text, "a reason may hold anything"
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {9}
+    many = [measured(f"v{i}", noisy(i)) for i in range(900)]
+    long = to_markdown(compare_runs(run(many), run(many)))
+    assert len(long) < LONGEST + 1000 and "too many for a comment; see --out FILE.html" in long
+
+
+def test_the_page_stands_alone_and_escapes() -> None:
+    page = to_page(compare_runs(*pair()))
+    assert page.count('class="interval"') == 5 and "&lt;b&gt;" in page and "<b>" not in page
+    assert not re.search(r'(src|href)="(?!#)', page) and "<script" not in page
+    assert (
+        page.index("relu/<wbr>breaks") if "relu/<wbr>breaks" in page else page.index("relu/breaks") < page.index("much")
+    )
+    nothing = to_page(compare_runs(run([]), run([])))
+    assert "share no case" in nothing
+
+
+@pytest.mark.parametrize("value", [0.001, 0.9, 1.0, 1.1, 50.0])
+def test_a_mark_stays_on_its_picture(value: float) -> None:
+    mark = str(interval_mark(stats.Ratio(value, value * 0.9, value * 1.1, 0.96), 0.01, 0.2))
+    places = [float(x) for x in re.findall(r'\b(?:x|x1|x2|cx)="([\d.-]+)"', mark)]
+    assert places and all(0 <= x <= 181 and math.isfinite(x) for x in places)
+
+
+# The command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command(cli: Cli, tmp_path: Path) -> None:
+    base, new = (written(tmp_path / name, side) for name, side in zip(("base", "new"), pair(), strict=True))
+    done = cli("compare", "base", "new", "--out", "pages/compare.html")
+    assert done.returncode == 5 and "Traceback" not in done.stderr
+    assert done.stdout.splitlines()[1].startswith("BROKEN") and "wrote pages/compare.html" in done.stderr
+    assert "much_slower" in (tmp_path / "pages" / "compare.html").read_text().replace("<wbr>", "")
+    assert json.loads(cli("compare", base, new, "--json").stdout)["counts"]["SLOWER"] == 2
+    assert cli("compare", base, new, "--format", "markdown").stdout.startswith("**opbench compare**")
+    lenient = cli("compare", "--threshold", "300", base, new, "--all").stdout
+    assert lenient.splitlines()[-1].startswith("1 BROKEN, 1 FIXED, 5 SAME, 1 RIGHT of 8 cases")
+    assert cli("compare", base, base).returncode in (0, 4)
+    refused = cli("compare", base, ROOT / "reports" / "h200" / "quick")
+    assert refused.returncode == 2 and "timing" not in refused.stdout and "driver: 580.0 against" in refused.stderr
+    assert "new: this run is not finished" in done.stderr
+    assert cli("compare", base, "nowhere").returncode == 2
+    assert cli("compare", base, new, "--threshold", "0").returncode == 2
+
+
+def test_real_runs_on_the_cpu(cli: Cli, relu_file: Path, tmp_path: Path) -> None:
+    source = relu_file.read_text()
+    longer = source.replace("// Why.", "// Why, told at length.")
+    texts = {"a": source, "b": longer, "c": source.replace(": 0.0f", ": 1.0f")}
+    for name, text in texts.items():
+        relu_file.write_text(text)
+        cli("run", "mine.cu", "--backend", "cpu", "--out", name, "--case", "relu/mine*", cwd=tmp_path)
+    alike = cli("compare", "a", "b", "--json")
+    found = json.loads(alike.stdout)
+    assert alike.returncode == 0 and set(found["counts"]) == {"RIGHT"} and "not finished" not in alike.stderr
+    if all(r.machine_code_sha256 for r in read_run(tmp_path / "a").results):
+        assert {case["machine_code"] for case in found["cases"]} == {"identical"}
+    broken = cli("compare", "a", "c")
+    assert broken.returncode == 5 and broken.stdout.splitlines()[1].startswith("BROKEN")
+    assert cli("compare", "c", "a").returncode == 0, "what was wrong and is right is no regression"
