@@ -231,6 +231,16 @@ def test_shared_memory_that_nobody_wrote(tracer: Tracer) -> None:
     assert (found.buffer, found.offset, found.count) == ("tile", 252, 2)
 
 
+def test_shared_memory_that_no_line_writes(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(float* out) {
+  __shared__ float tile[32];
+  out[threadIdx.x] = tile[threadIdx.x];
+}"""
+    found = tracer.only(text, 1, 32, floats(32))
+    assert (found.kind, found.line, found.count) == ("uninitialised_shared", 3, 32)
+
+
 def test_another_blocks_shared_memory_counts_as_never_written(tracer: Tracer) -> None:
     text = """\
 extern "C" __global__ void k(float* out) {

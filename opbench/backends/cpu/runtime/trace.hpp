@@ -233,14 +233,14 @@ static void map_regions(Worker* worker, Trace* trace) {
   add_region(trace, dynamic, dynamic + launch->shared_bytes, kShared, nullptr);
   uintptr_t stacks = (uintptr_t)worker->stacks;
   add_region(trace, stacks, stacks + (size_t)worker->stack_count * kStackBytes, kLocal, nullptr);
-  uintptr_t module = launch->module_base;
-  for (uint32_t index = 0; index < trace->variable_count; ++index) {  // sorted; what lies between them is nobody's
-    const SharedArray* variable = &trace->variables[index];
-    add_region(trace, module, launch->module_base + (index ? 0 : variable->offset), kModule, nullptr);
-    module = launch->module_base + variable->offset + variable->bytes;
-    add_region(trace, launch->module_base + variable->offset, module, kModule, nullptr);
+  // Code and constants come before the variables; what lies between those, and behind them, is nobody's.
+  uintptr_t base = launch->module_base;
+  bool plain = trace->variable_count == 0;
+  add_region(trace, base, plain ? launch->module_end : base + trace->variables[0].offset, kModule, nullptr);
+  for (uint32_t index = 0; index < trace->variable_count; ++index) {
+    uintptr_t start = base + trace->variables[index].offset;
+    add_region(trace, start, start + trace->variables[index].bytes, kModule, nullptr);
   }
-  add_region(trace, module, launch->module_end, kModule, nullptr);
   // A slot that holds nothing must still point at something to compare with.
   for (const Region*& slot : trace->recent) slot = &trace->regions[0];
 }
