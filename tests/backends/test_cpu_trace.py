@@ -179,6 +179,22 @@ extern "C" __global__ void k(float* out, int i) {
     assert (found.kind, found.line, found.offset) == ("out_of_bounds", tracer.line("here"), offset)
 
 
+@pytest.mark.parametrize(("space", "first"), [("__device__", ""), ("__constant__", ""), ("__device__", " = {1.0f}")])
+def test_outside_of_a_variable(tracer: Tracer, space: str, first: str) -> None:
+    text = """\
+SPACE float last[3], table[5]FIRST, other[4];
+extern "C" __global__ void k(float* out, int i) {
+  out[threadIdx.x] = table[i] + last[0] + other[0];  // here
+  if (i > 9) table[i] = last[i] = other[i] = 1.0f;
+}""".replace("SPACE", space).replace("FIRST", first)
+    trace = tracer.clean(text, 1, 1, floats(1), 4)
+    assert {t.space for t in trace.traffic.lines} == {"global"}
+    assert trace.traffic.select(kind="load") == []  # said in Tracing: variables are checked, not counted
+    found = tracer.only(text, 1, 1, floats(1), 5)
+    assert (found.kind, found.line, found.buffer, found.offset) == ("out_of_bounds", tracer.line("here"), "table", 20)
+    assert found.message == "reads 4 bytes at byte 20 of variable 'table', which has 20"
+
+
 def test_a_race_explains_what_nobody_wrote_yet(tracer: Tracer) -> None:
     """The first thread reads before the others have written: one mistake, named by its cause."""
     text = """\
@@ -213,6 +229,16 @@ def test_shared_memory_that_nobody_wrote(tracer: Tracer) -> None:
     found = tracer.only(UNINITIALISED, 2, 64, floats(128), 63)
     assert (found.kind, found.line, found.thread) == ("uninitialised_shared", tracer.line("here"), (63, 0, 0))
     assert (found.buffer, found.offset, found.count) == ("tile", 252, 2)
+
+
+def test_shared_memory_that_no_line_writes(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(float* out) {
+  __shared__ float tile[32];
+  out[threadIdx.x] = tile[threadIdx.x];
+}"""
+    found = tracer.only(text, 1, 32, floats(32))
+    assert (found.kind, found.line, found.count) == ("uninitialised_shared", 3, 32)
 
 
 def test_another_blocks_shared_memory_counts_as_never_written(tracer: Tracer) -> None:

@@ -152,6 +152,74 @@ def test_wavefronts_of_wide_loads(tracer: Tracer, vector: str, index: str, wavef
     assert (load.requests, load.wavefronts) == (1, wavefronts)
 
 
+WMMA = """\
+#include <mma.h>
+using namespace nvcuda;
+extern "C" __global__ void k(const TYPE* a, SUM* out) {
+  __shared__ __align__(32) TYPE tile[32 * STRIDE];
+  for (int i = threadIdx.x; i < 32 * STRIDE; i += 32) tile[i] = a[i];
+  __syncwarp();
+  wmma::fragment<wmma::matrix_a, SHAPE, KIND, wmma::LAYOUT> left;
+  wmma::fragment<wmma::accumulator, SHAPE, SUM> sum;
+  wmma::load_matrix_sync(left, a, 32);  // global
+  wmma::load_matrix_sync(left, tile, STRIDE);  // shared
+  wmma::fill_fragment(sum, left.x[0]);
+  wmma::store_matrix_sync(out, sum, 32, wmma::mem_LAYOUT);  // store
+}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "layout", "from_global", "from_shared", "stores"),
+    [
+        # Width and number of the instructions that NVRTC 13.5 makes of it for compute capability 9.0.
+        ("half", "16,16,16", "row_major", (4, 4), (16, 1), (8, 4)),
+        ("half", "16,16,16", "col_major", (4, 4), (16, 1), (4, 8)),
+        ("half", "32,8,16", "row_major", (4, 8), (16, 2), (8, 4)),
+        ("wmma::precision::tf32", "16,16,8", "row_major", (4, 4), (4, 4), (8, 4)),
+        ("wmma::precision::tf32", "16,16,8", "col_major", (4, 4), (4, 4), (4, 8)),
+        ("signed char", "16,16,16", "row_major", (4, 2), (16, 1), (8, 4)),
+        ("signed char", "16,16,16", "col_major", (1, 8), (1, 8), (4, 8)),
+    ],
+)
+def test_wmma_reaches_memory_as_the_hardware_does(
+    tracer: Tracer,
+    kind: str,
+    shape: str,
+    layout: str,
+    from_global: tuple[int, int],
+    from_shared: tuple[int, int],
+    stores: tuple[int, int],
+) -> None:
+    types = {"half": ("half", "float", np.float16), "signed char": ("signed char", "int", np.uint8)}
+    element, total, array = types.get(kind, ("float", "float", np.float32))
+    text = WMMA.replace("TYPE", element).replace("SUM", total).replace("SHAPE", shape).replace("KIND", kind)
+    text = text.replace("LAYOUT", layout)
+    out = np.zeros(1024, np.int32 if total == "int" else np.float32)
+    traffic = tracer.clean(text, 1, 32, np.zeros(32 * 40, array), out, STRIDE="32").traffic
+    expected = {"global": from_global, "shared": from_shared, "store": stores}
+    for mark, (width, requests) in expected.items():
+        (entry,) = traffic.select(line=tracer.line(mark))
+        assert (entry.width, entry.requests) == (width, requests), mark
+
+
+@pytest.mark.parametrize(("stride", "conflicts"), [("16", 4), ("24", 0), ("32", 12), ("40", 0), ("64", 28)])
+def test_ldmatrix_reads_eight_rows_of_16_bytes_at_once(tracer: Tracer, stride: str, conflicts: int) -> None:
+    text = """\
+extern "C" __global__ void k(const unsigned short* a, unsigned* out) {
+  __shared__ __align__(16) unsigned short tile[16 * STRIDE];
+  for (int i = threadIdx.x; i < 16 * STRIDE; i += 32) tile[i] = a[i];
+  __syncwarp();
+  unsigned q, r, s, t;
+  const unsigned row = (unsigned)__cvta_generic_to_shared(&tile[threadIdx.x % 16 * STRIDE + threadIdx.x / 16 * 8]);
+  asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(q), "=r"(r), "=r"(s), "=r"(t) : "r"(row));
+  out[threadIdx.x] = q + r + s + t;
+}"""
+    traffic = tracer.clean(text, 1, 32, np.zeros(1024, np.uint16), np.zeros(32, np.uint32), STRIDE=stride).traffic
+    (load,) = traffic.select(space="shared", kind="load")
+    assert (load.width, load.requests, load.conflicts) == (16, 1, conflicts)
+
+
 def test_atomics_and_their_collisions(tracer: Tracer) -> None:
     text = """\
 extern "C" __global__ void k(float* out, int spread) {

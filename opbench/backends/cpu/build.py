@@ -156,7 +156,7 @@ class Builder:
             language = self.toolchain.preprocessed_language()
             self._run([*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(compiled), str(unit)], request)
             if self.build.traced:
-                elf.widen_thread_locals(compiled)
+                elf.widen_arrays(compiled)
             shared, made = folder / "shared.s", folder / final.name
             shared.write_text(_dynamic_shared(elf.undefined_thread_locals(compiled)))
             link = self.toolchain.link_flags(self.build)

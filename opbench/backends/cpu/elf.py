@@ -11,6 +11,9 @@ from pathlib import Path
 SECTION_SYMBOLS = 2
 SECTION_NO_BITS = 8
 SECTION_THREAD_LOCAL = 0x400
+SECTION_WRITABLE = 3
+"""Allocated and writable; what no kernel may write holds the compiler's own constants too."""
+SYMBOL_OBJECT = 1
 SYMBOL_THREAD_LOCAL = 6
 UNDEFINED = 0
 OTHERS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
@@ -35,20 +38,20 @@ class Section:
 
 @dataclass(frozen=True)
 class SharedArray:
-    """A `__shared__` array, by its place in a thread's block of shared memory."""
+    """A `__shared__` array, by its place in a thread's block of shared memory; or a variable, by that in its module."""
 
     name: str
     offset: int
     bytes: int
 
     def distance(self, address: int) -> int:
-        """How far an address of shared memory lies outside of the array; 0 inside."""
+        """How far an address lies outside of the array; 0 inside."""
         return max(self.offset - address, address - (self.offset + self.bytes - 1), 0)
 
 
 def undefined_thread_locals(object_file: Path) -> list[str]:
     """Names of the `extern __shared__` arrays that a 64-bit little-endian ELF object refers to."""
-    names = [name for name, _, _, section in _thread_locals(_read(object_file)) if section == UNDEFINED]
+    names = [name for name, _, _, section in _symbols(_read(object_file), SYMBOL_THREAD_LOCAL) if section == UNDEFINED]
     return [name for name in dict.fromkeys(names) if name not in OTHERS]
 
 
@@ -57,17 +60,36 @@ def shared_arrays(module: Path) -> list[SharedArray]:
     """The arrays that a linked module defines; the dynamic one has no size of its own."""
     found = {
         (offset, size): SharedArray(plain_name(name), offset, size)
-        for name, offset, size, section in _thread_locals(_read(module))
+        for name, offset, size, section in _symbols(_read(module), SYMBOL_THREAD_LOCAL)
         if section != UNDEFINED and not name.endswith(PROBE) and (size or name == DYNAMIC)
     }
     return sorted(found.values(), key=lambda array: array.offset)
 
 
-def widen_thread_locals(object_file: Path) -> None:
-    """Leave a gap after every array: sections of zeros have no content, so growing one is a matter of its header."""
+@functools.lru_cache(64)
+def module_variables(module: Path) -> list[SharedArray]:
+    """The writable variables that a linked module defines, `__device__` and `__constant__` ones; no two overlap."""
+    data = _read(module)
+    writable = {
+        index
+        for index, section in enumerate(_sections(data))
+        if section.flags & (SECTION_WRITABLE | SECTION_THREAD_LOCAL) == SECTION_WRITABLE
+    }
+    found: list[SharedArray] = []
+    for name, offset, size, section in sorted(_symbols(data, SYMBOL_OBJECT), key=lambda symbol: symbol[1]):
+        if section in writable and size and (not found or offset >= found[-1].offset + found[-1].bytes):
+            found.append(SharedArray(plain_name(name), offset, size))
+    return found
+
+
+def widen_arrays(object_file: Path) -> None:
+    """Leave a gap after every array: sections of zeros have no content, so growing one is a matter of its header.
+
+    What is initialised has none: an index past its end may land in another variable, unseen.
+    """
     data = bytearray(_read(object_file))
     for section in _sections(bytes(data)):
-        if section.kind == SECTION_NO_BITS and section.flags & SECTION_THREAD_LOCAL and section.size:
+        if section.kind == SECTION_NO_BITS and section.flags & SECTION_WRITABLE == SECTION_WRITABLE and section.size:
             struct.pack_into("<Q", data, section.position + 32, section.size + GAP)
     object_file.write_bytes(data)
 
@@ -101,8 +123,8 @@ def _sections(data: bytes) -> list[Section]:
     return sections
 
 
-def _thread_locals(data: bytes) -> list[tuple[str, int, int, int]]:
-    """Name, value, size and section index of every thread-local symbol."""
+def _symbols(data: bytes, wanted: int) -> list[tuple[str, int, int, int]]:
+    """Name, value, size and section index of every symbol of one type."""
     sections = _sections(data)
     found = []
     for section in sections:
@@ -111,7 +133,7 @@ def _thread_locals(data: bytes) -> list[tuple[str, int, int, int]]:
         strings = sections[section.link].offset
         for position in range(section.offset, section.offset + section.size, 24):
             name, info, _, index, value, size = struct.unpack_from("<IBBHQQ", data, position)
-            if info & 15 == SYMBOL_THREAD_LOCAL:
+            if info & 15 == wanted:
                 start = strings + name
                 found.append((data[start : data.index(b"\0", start)].decode(), value, size, index))
     return found

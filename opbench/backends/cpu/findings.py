@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opbench.backends.base import Dim3, Finding
 from opbench.backends.cpu.buffer import CpuBuffer
-from opbench.backends.cpu.elf import DYNAMIC, SharedArray, shared_arrays
+from opbench.backends.cpu.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
 from opbench.backends.cpu.library import Report
 from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
 
@@ -52,6 +52,8 @@ NEAR = 1 << 30
 """An address farther than this from every buffer is not said to belong to one."""
 IN_SHARED = b"shared"
 """The text of a report whose address counts from the start of shared memory."""
+IN_MODULE = b"module"
+"""From the module's base."""
 
 
 @dataclass
@@ -161,6 +163,9 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
 def _spot(report: Report, log: LaunchLog, module: Path) -> _Spot:
     if report.text == IN_SHARED:
         return _shared_spot(report, shared_arrays(module))
+    if report.text == IN_MODULE:
+        variable = min(module_variables(module), key=lambda v: v.distance(report.address))
+        return _Spot("variable", variable.name, int(report.address) - variable.offset, variable.bytes)
     if report.kind == _FAULT or report.kind >= _GLOBAL_BOUNDS:
         nearest = min(log.buffers, key=lambda buffer: buffer.distance(report.address), default=None)
         if nearest is not None and nearest.distance(report.address) <= NEAR:

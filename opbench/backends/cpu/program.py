@@ -10,7 +10,7 @@ from pathlib import Path
 from opbench.backends.base import Buffer, BuildRequest, Dim3, KernelLaunch, KernelResources
 from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.build import entry_symbol
-from opbench.backends.cpu.elf import shared_arrays
+from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import Launch, Runtime, UInt3, block_order
 from opbench.backends.cpu.tracing import Tracing
@@ -72,7 +72,7 @@ class CpuProgram:
         """Run all launches of a traced module in order and gather what they did; False when one was abandoned."""
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuBuffer)}
         self._log.buffers = list(memory.values())
-        tracing.use_arrays(shared_arrays(self._path))
+        tracing.use_module(shared_arrays(self._path), module_variables(self._path))
         for launch in launches:
             if launch.zero:
                 _buffer(memory, launch.zero, "zero").clear()

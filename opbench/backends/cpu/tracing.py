@@ -121,11 +121,12 @@ class Tracing:
         self._library.opb_trace_close(self.address)
         self.address = None
 
-    def use_arrays(self, arrays: Sequence[SharedArray]) -> None:
-        """Tell where a module's `__shared__` arrays lie."""
-        sized = [NativeArray(array.offset, array.bytes) for array in arrays if array.bytes]
-        self._static_shared = sum(array.bytes for array in sized)
-        self._library.opb_trace_arrays(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
+    def use_module(self, arrays: Sequence[SharedArray], variables: Sequence[SharedArray]) -> None:
+        """Tell where a module's `__shared__` arrays lie, and its `__device__` variables: those are not counted."""
+        self._static_shared = sum(array.bytes for array in arrays)
+        for tell, places in ((self._library.opb_trace_arrays, arrays), (self._library.opb_trace_variables, variables)):
+            sized = [NativeArray(place.offset, place.bytes) for place in places if place.bytes]
+            tell(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
 
     def initialised(self, name: str) -> None:
         """A buffer was filled between two launches."""
@@ -184,6 +185,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.opb_trace_open.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]
     library.opb_trace_initialised.argtypes = [ctypes.c_void_p, ctypes.c_uint]
     library.opb_trace_arrays.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
+    library.opb_trace_variables.argtypes = library.opb_trace_arrays.argtypes
     library.opb_trace_take.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     library.opb_trace_take.restype = ctypes.c_uint
     counts, sizes = [ctypes.c_uint] * 2, [ctypes.c_uint64] * 2

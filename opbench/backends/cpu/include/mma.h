@@ -1,4 +1,5 @@
-// WMMA. A fragment's layout is opaque in CUDA, so it is free here: element e lies in lane e % 32, slot e / 32.
+// WMMA. A fragment's layout is opaque in CUDA, so it is free here: element e lies in lane e % 32, slot e / 32. A trace
+// sees the accesses of the hardware all the same.
 #pragma once
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -49,11 +50,30 @@ struct opb_is_row_major<col_major> {
   static constexpr bool value = false;
 };
 
+template <class Use>
+struct opb_is_accumulator {
+  static constexpr bool value = false;
+};
+template <>
+struct opb_is_accumulator<accumulator> {
+  static constexpr bool value = true;
+};
+template <class Use>
+struct opb_is_columns_first {
+  static constexpr bool value = false;
+};
+template <>
+struct opb_is_columns_first<matrix_b> {
+  static constexpr bool value = true;
+};
+
 template <class Use, int M, int N, int K, class T, class Layout = void>
 struct fragment {
   static constexpr int rows = opb_shape<Use, M, N, K>::rows;
   static constexpr int columns = opb_shape<Use, M, N, K>::columns;
   static constexpr int num_elements = rows * columns / 32;
+  static constexpr bool is_accumulator = opb_is_accumulator<Use>::value;
+  static constexpr bool columns_first = opb_is_columns_first<Use>::value;
   static constexpr bool row_order = opb_is_row_major<Layout>::value;
   using element_type = T;
   using storage_element_type = typename opb_storage<T>::type;
@@ -84,9 +104,47 @@ struct opb_place {
   }
 };
 
+static inline bool opb_in_shared(const void* pointer) { return __cvta_generic_to_shared(pointer) < 1u << 20; }
+
+// The accesses of the calling lane, as NVRTC 13.5 compiles these functions for compute capability 9.0. `lines` follow each
+// other in memory at the stride. Registers hold the fragments of mma.sync (PTX ISA): lane l has E neighbours of line l / 4,
+// from element E (l % 4) on, of each block of 8 lines by 4 E elements. Operands of 16 bits, and of 8 bits whose lines are
+// the registers', come out of shared memory by ldmatrix: a row of 16 bytes a lane. What memory holds turned is read element
+// by element, but for 16-bit words, which registers turn (movmatrix).
 template <class Fragment, class T>
-static inline void opb_load(Fragment& destination, const T* source, unsigned stride, bool row_order, const char* file,
-                            unsigned line) {
+OPB_UNSEEN_INLINE void opb_see_matrix(const T* start, unsigned stride, bool row_order, unsigned access,
+                                      const void* program_counter) {
+#ifdef OPB_TRACE
+  constexpr int size = sizeof(T), E = Fragment::is_accumulator ? 2 : size < 4 ? 4 / size : 1;
+  const int lines = row_order ? Fragment::rows : Fragment::columns;
+  const int length = row_order ? Fragment::columns : Fragment::rows, lane = (int)opb_lane_id();
+  const bool turned = row_order == Fragment::columns_first;
+  if (!Fragment::is_accumulator && opb_in_shared(start) && (size == 2 || (size == 1 && !turned))) {
+    for (int row = lane; row < lines * length * size / 16; row += 32) {
+      opb_trace_access(start + row % lines * stride + row / lines * (16 / size), 16, access, program_counter);
+    }
+    return;
+  }
+  const bool along = size == 2 || !turned;
+  const int majors = along ? lines : length, minors = along ? length : lines;
+  for (int major = lane / 4; major < majors; major += 8) {
+    for (int minor = lane % 4 * E; minor < minors; minor += 4 * E) {
+      if (along) {
+        opb_trace_access(start + major * stride + minor, E * size, access, program_counter);
+        continue;
+      }
+      for (int part = 0; part < E; ++part) {
+        opb_trace_access(start + (minor + part) * stride + major, size, access, program_counter);
+      }
+    }
+  }
+#endif
+}
+
+template <class Fragment, class T>
+OPB_UNSEEN_INLINE void opb_load(Fragment& destination, const T* source, unsigned stride, bool row_order, const char* file,
+                                unsigned line, const void* program_counter) {
+  opb_see_matrix<Fragment>(source, stride, row_order, OPB_ACCESS_LOAD, program_counter);
   for (int slot = 0; slot < Fragment::num_elements; ++slot) {
     destination.x[slot] = source[opb_place<Fragment>(slot).offset(row_order, stride)];
   }
@@ -94,16 +152,19 @@ static inline void opb_load(Fragment& destination, const T* source, unsigned str
 }
 
 template <class Fragment, class T>
-static inline void load_matrix_sync(Fragment& destination, const T* source, unsigned stride, OPB_SITE) {
-  opb_load(destination, source, stride, Fragment::row_order, file, line);
+static OPB_UNSEEN void load_matrix_sync(Fragment& destination, const T* source, unsigned stride, OPB_SITE) {
+  opb_load(destination, source, stride, Fragment::row_order, file, line, __builtin_return_address(0));
 }
 template <class Fragment, class T>
-static inline void load_matrix_sync(Fragment& destination, const T* source, unsigned stride, layout_t layout, OPB_SITE) {
-  opb_load(destination, source, stride, layout == mem_row_major, file, line);
+static OPB_UNSEEN void load_matrix_sync(Fragment& destination, const T* source, unsigned stride, layout_t layout,
+                                        OPB_SITE) {
+  opb_load(destination, source, stride, layout == mem_row_major, file, line, __builtin_return_address(0));
 }
 
 template <class T, class Fragment>
-static inline void store_matrix_sync(T* target, const Fragment& source, unsigned stride, layout_t layout, OPB_SITE) {
+static OPB_UNSEEN void store_matrix_sync(T* target, const Fragment& source, unsigned stride, layout_t layout, OPB_SITE) {
+  const void* caller = __builtin_return_address(0);
+  opb_see_matrix<Fragment>(target, stride, layout == mem_row_major, OPB_ACCESS_STORE, caller);
   for (int slot = 0; slot < Fragment::num_elements; ++slot) {
     target[opb_place<Fragment>(slot).offset(layout == mem_row_major, stride)] = source.x[slot];
   }

@@ -31,7 +31,7 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
     abandon_launch(worker);  // as a GPU does; the CPU may fault too
   }
   if (access == OPB_ACCESS_ATOMIC && region->space != kShared) synchronise_blocks(trace, address);
-  if (region->space == kModule) return;
+  if (region->space == kModule) return;  // __device__ and __constant__ variables: bounds only, no counts
   if (trace->races) {
     if (region->space == kShared) {
       check_shared(worker, trace, address, bytes, access, site);
@@ -231,6 +231,13 @@ OPB_API void opb_trace_arrays(Trace* trace, const SharedArray* arrays, unsigned 
   trace->array_count = count;
 }
 
+OPB_API void opb_trace_variables(Trace* trace, const SharedArray* variables, unsigned count) {
+  free(trace->variables);
+  trace->variables = (SharedArray*)calloc(count + 1, sizeof(SharedArray));
+  memcpy(trace->variables, variables, count * sizeof(SharedArray));
+  trace->variable_count = count;
+}
+
 // Moves the counts since the last call out; `out` has room for kCountSlots of them.
 OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
   unsigned found = 0;
@@ -262,6 +269,7 @@ OPB_API void opb_trace_close(Trace* trace) {
   free(trace->memories);
   free(trace->regions);
   free(trace->arrays);
+  free(trace->variables);
   free(trace->locations);
   free(trace->acquired);
   munmap(trace, sizeof(Trace));

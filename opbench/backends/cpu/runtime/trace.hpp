@@ -41,7 +41,7 @@ struct SharedCell {
   uint16_t reader, read_clock;
 };
 
-// Written by Python through ctypes: tracing.py mirrors these three.
+// Written by Python through ctypes: tracing.py mirrors these three. A variable of the module is an array of its own.
 struct TraceBuffer {
   uint64_t start, bytes;
   uint32_t item_bytes, initialised;
@@ -141,8 +141,8 @@ struct Trace {
   Region* regions;
   uint32_t region_count;
   const Region* recent[kRecentRegions];
-  SharedArray* arrays;
-  uint32_t array_count;
+  SharedArray *arrays, *variables;
+  uint32_t array_count, variable_count;
 
   Caches* caches;  // null unless a GPU's caches are modelled
   bool around_l1;  // of the next access
@@ -209,9 +209,11 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
   }
   uintptr_t offset = address - (uintptr_t)worker->shared_base;
   bool shared = offset < worker->shared_bytes;
-  Report fresh = blank_report(worker, kind, shared ? "shared" : "");
+  uint64_t base = worker->launch->module_base;
+  bool variable = address >= base && address < worker->launch->module_end;
+  Report fresh = blank_report(worker, kind, shared ? "shared" : variable ? "module" : "");
   fresh.program_counter = site;
-  fresh.address = shared ? offset : address;
+  fresh.address = shared ? offset : variable ? address - base : address;
   fresh.bytes = bytes;
   fresh.access = access;
   if (other) {
@@ -241,7 +243,8 @@ static bool add_region(Trace* trace, uintptr_t start, uintptr_t end, Space space
 static void map_regions(Worker* worker, Trace* trace) {
   const Launch* launch = worker->launch;
   free(trace->regions);
-  trace->regions = (Region*)calloc(trace->memory_count + trace->array_count + 8, sizeof(Region));
+  uint32_t most = trace->memory_count + trace->array_count + trace->variable_count + 8;
+  trace->regions = (Region*)calloc(most, sizeof(Region));
   trace->region_count = 0;
   for (uint32_t index = 0; index < trace->memory_count; ++index) {
     GlobalMemory* memory = &trace->memories[index];
@@ -255,7 +258,14 @@ static void map_regions(Worker* worker, Trace* trace) {
   add_region(trace, dynamic, dynamic + launch->shared_bytes, kShared, nullptr);
   uintptr_t stacks = (uintptr_t)worker->stacks;
   add_region(trace, stacks, stacks + (size_t)worker->stack_count * kStackBytes, kLocal, nullptr);
-  add_region(trace, launch->module_base, launch->module_end, kModule, nullptr);
+  // Code and constants come before the variables; what lies between those, and behind them, is nobody's.
+  uintptr_t base = launch->module_base;
+  bool plain = trace->variable_count == 0;
+  add_region(trace, base, plain ? launch->module_end : base + trace->variables[0].offset, kModule, nullptr);
+  for (uint32_t index = 0; index < trace->variable_count; ++index) {
+    uintptr_t start = base + trace->variables[index].offset;
+    add_region(trace, start, start + trace->variables[index].bytes, kModule, nullptr);
+  }
   // A slot that holds nothing must still point at something to compare with.
   for (const Region*& slot : trace->recent) slot = &trace->regions[0];
 }
@@ -280,7 +290,8 @@ static __attribute__((noinline)) const Region* find_region(Worker* worker, uintp
     return nullptr;
   }
   trace_report(worker, kReportGlobalBounds, site, address, bytes, access, nullptr);
-  bool harmless = false;
+  // A gap after a variable, which elf.py made.
+  bool harmless = address >= worker->launch->module_base && address < worker->launch->module_end;
   for (uint32_t index = 0; index < trace->memory_count; ++index) {
     const GlobalMemory* memory = &trace->memories[index];
     harmless |= address + kGuardBytes >= memory->start && address + bytes <= memory->end + kGuardBytes;

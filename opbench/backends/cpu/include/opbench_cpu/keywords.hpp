@@ -22,7 +22,12 @@
 #else
 #define OPB_CONSTINIT __constinit
 #endif
+#ifdef OPB_TRACE
+// As somebody else might write to it: the compiler takes an array that no line writes for zeros, and its reads away.
+#define __shared__ OPB_CONSTINIT __attribute__((used)) thread_local
+#else
 #define __shared__ OPB_CONSTINIT thread_local
+#endif
 // A gap before the first array: an index below 0 must not reach the heap, where thread-local memory comes from.
 asm(".pushsection .tbss,\"awT\",@nobits\n.zero 1024\n.popsection");
 
