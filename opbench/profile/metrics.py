@@ -26,14 +26,15 @@ LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 INSTRUCTIONS = "smsp__inst_executed.sum"
 
 TRAFFIC = {
-    "dram_bytes": ("dram__bytes.sum", 1),
-    "dram_write_bytes": ("dram__bytes_write.sum", 1),
-    "l2_bytes": ("lts__t_sectors_srcunit_tex.sum", 32),
-    "l1_bytes": ("l1tex__t_bytes.sum", 1),
+    "dram_bytes": {"dram__bytes.sum": 1},
+    "dram_write_bytes": {"dram__bytes_write.sum": 1},
+    "l2_bytes": {"l1tex__m_xbar2l1tex_read_bytes.sum": 1, "l1tex__m_l1tex2xbar_write_sectors.sum": 32},
+    "l1_bytes": {"l1tex__t_bytes.sum": 1},
 }
-"""Counter of each level and the bytes that one of its counts stands for. Of L2 what the multiprocessors' L1 caches ask:
-`lts__t_bytes` also has code and, on GH100, every sector that the cache's two halves hand each other, so that a copy
-that moves 8.4 MB reads 13.4 MB there."""
+"""Counters of each level and the bytes that one count stands for. L2 is read at the L1 caches' side, where it is what the
+kernel asks for: `lts__t_bytes` has code in it and, on GH100, every sector that the cache's two halves hand each other (a
+copy that moves 8.4 MB reads 13.4 MB there), and from GA100 on a coalescer before the L2 merges what several
+multiprocessors read at a time, so that `lts__t_sectors_srcunit_tex` has up to half less than they receive."""
 
 _OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 FP32 = {_OPS.format("fadd"): 1, _OPS.format("fmul"): 1, _OPS.format("ffma"): 2}
@@ -105,7 +106,8 @@ def chip_of(compute_capability: str) -> str:
 def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]:
     """Metric names by the question that they answer, as this chip spells them."""
     packed = tuple(PACKED_FP32) if chip == "GB100" else ()
-    traffic = tuple(name for name, _ in TRAFFIC.values() if not name.startswith("dram") or chip not in INTEGRATED)
+    names = (name for level in TRAFFIC.values() for name in level)
+    traffic = tuple(name for name in names if not name.startswith("dram") or chip not in INTEGRATED)
     return {
         "how long, at which clock": (TIME, CLOCK),
         "how many bytes at each level": traffic,
@@ -145,7 +147,7 @@ def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[st
     """The figures of a whole range: sums over its kernels, and means weighted by what each ratio is over."""
     chip = chip_of(kernels[0].compute_capability) if kernels else ""
     figures: dict[str, Any] = {"time_s": total(kernels, TIME)}
-    figures |= {field: _times(total(kernels, name), factor) for field, (name, factor) in TRAFFIC.items()}
+    figures |= {field: _weighted_sum(kernels, level) for field, level in TRAFFIC.items()}
     figures |= _flops(kernels, chip, precision)
     figures |= {field: total(kernels, name) for field, name in COUNTS.items()}
     for op in ("load", "store"):
@@ -165,8 +167,8 @@ def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[st
 
 def _flops(kernels: Sequence[KernelCounters], chip: str, precision: str) -> dict[str, float | None]:
     """FLOPs by unit and in all; the sum is missing when any part that could be non-zero is missing."""
-    fp32 = _instructions(kernels, FP32 | (PACKED_FP32 if chip == "GB100" else {}))
-    fp64, fp16 = _instructions(kernels, FP64), _instructions(kernels, FP16)
+    fp32 = _weighted_sum(kernels, FP32 | (PACKED_FP32 if chip == "GB100" else {}))
+    fp64, fp16 = _weighted_sum(kernels, FP64), _weighted_sum(kernels, FP16)
     names = tensor_metrics(chip, precision)
     tensor = _add([total(kernels, name) for name in names])
     if not names and has_tensor_path(chip, precision):
@@ -175,7 +177,7 @@ def _flops(kernels: Sequence[KernelCounters], chip: str, precision: str) -> dict
     return {"flops": _add(list(parts.values())), **parts}
 
 
-def _instructions(kernels: Sequence[KernelCounters], weights: Mapping[str, int]) -> float | None:
+def _weighted_sum(kernels: Sequence[KernelCounters], weights: Mapping[str, int]) -> float | None:
     counts = {name: total(kernels, name) for name in weights}
     return _add([None if count is None else weights[name] * count for name, count in counts.items()])
 
@@ -206,10 +208,6 @@ def weighted(kernels: Sequence[KernelCounters], metric: str, weight: str) -> flo
 def _add(parts: Sequence[float | None]) -> float | None:
     present = [part for part in parts if part is not None]
     return float(sum(present)) if len(present) == len(parts) else None
-
-
-def _times(value: float | None, factor: int) -> float | None:
-    return value * factor if value is not None else None
 
 
 def _divide(over: float | None, under: float | None) -> float | None:

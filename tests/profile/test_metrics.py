@@ -13,7 +13,8 @@ BASE = {
     metrics.OCCUPANCY: 0.5,
     "dram__bytes.sum": 1000.0,
     "dram__bytes_write.sum": 300.0,
-    "lts__t_sectors_srcunit_tex.sum": 60.0,
+    "l1tex__m_xbar2l1tex_read_bytes.sum": 640.0,
+    "l1tex__m_l1tex2xbar_write_sectors.sum": 10.0,
     "l1tex__t_bytes.sum": 4000.0,
     metrics.INSTRUCTIONS: 100.0,
     metrics.LATENCY: 10.0,
@@ -92,7 +93,7 @@ def test_several_kernels_add_up_and_ratios_are_weighted() -> None:
 
 def test_missing_is_none_and_spoils_only_what_needs_it() -> None:
     figures = derive([kernel(), kernel(dram__bytesDOTsum=None)])
-    assert figures["dram_bytes"] is None and figures["l2_bytes"] == 2 * 60 * 32
+    assert figures["dram_bytes"] is None and figures["l2_bytes"] == 2 * (640 + 10 * 32)
     assert figures["sectors_per_request_load"] is None and figures["global_load_requests"] is None
     without_tensor = {name: value for name, value in BASE.items() if "tensor" not in name}
     figures = derive([KernelCounters("k", "", "", "9.0", without_tensor)])
