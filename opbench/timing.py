@@ -28,8 +28,11 @@ class Sample:
     """One timed execution."""
 
     seconds: float
+    """The span: what two events around the launch see."""
     held: bool = True
     """Whether the stream really waited for the whole launch to be queued."""
+    sm_clock_hz: float | None = None
+    """Of the multiprocessors, from stamps right before and after the span."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Clock(Protocol):
 
     def launch_floor(self) -> float:
         """Seconds that this clock reads for an empty kernel."""
+
+    def offset(self) -> float:
+        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device."""
 
 
 class Warn(enum.StrEnum):
