@@ -1,6 +1,6 @@
 // /// opbench
 // title     = "float4 reads of a staged piece, again in every round"
-// tune      = { BLOCK = [256, 512, 1024] }
+// tune      = { BLOCK = [256, 128, 512] }
 // workspace = { partial = "cdiv(n, 16 * BLOCK)" }
 // launch    = [
 //   { kernel = "shared_reread", grid = ["cdiv(n, 16 * BLOCK)"], block = ["BLOCK"], args = ["x", "partial", "n", "rounds"] },
