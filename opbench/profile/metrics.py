@@ -31,9 +31,9 @@ TRAFFIC = {
     "l2_bytes": {"l1tex__m_xbar2l1tex_read_bytes.sum": 1, "l1tex__m_l1tex2xbar_write_sectors.sum": 32},
     "l1_bytes": {"l1tex__t_bytes.sum": 1},
 }
-"""Counters of each level and the bytes that one count stands for. L2 is read at the L1 caches' side, where it is what the
-kernel asks for: `lts__t_bytes` has code in it and, on GH100, every sector that the cache's two halves hand each other (a
-copy that moves 8.4 MB reads 13.4 MB there), and from GA100 on a coalescer before the L2 merges what several
+"""Counters of each level and the bytes that one count stands for. L2 is read at the L1 caches' side, where it is what
+the kernel asks for: `lts__t_bytes` has code in it and, on GH100, every sector that the cache's two halves hand each
+other (a copy that moves 8.4 MB reads 13.4 MB there), and from GA100 on a coalescer before the L2 merges what several
 multiprocessors read at a time, so that `lts__t_sectors_srcunit_tex` has up to half less than they receive."""
 
 _OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"

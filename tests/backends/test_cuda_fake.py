@@ -115,6 +115,12 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     launches++;
     if (!strcmp(name, "opbench_compare_guards")) guards(p);
     if (!strcmp(name, "opbench_fill")) memset(*(void**)p[0], *(unsigned*)p[2], 16 * *(unsigned long long*)p[1]);
+    if (!strcmp(name, "opbench_stamp")) {   // a device of 1.5 GHz, on which every launch takes a microsecond
+        unsigned long long* at = *(unsigned long long**)p[0];
+        at[0] = launches * 1000ull;
+        at[1] = launches * 1500ull;
+    }
+    if (!strcmp(name, "opbench_cycles")) (*(unsigned long long**)p[1])[1] = *(unsigned long long*)p[0];
     if (!strcmp(name, "opbench_hold")) {
         flag = *(volatile int**)p[0]; expired = *(volatile int**)p[1]; ticket = *(int*)p[2];
         if (*flag >= ticket && ticket > 1) return CUDA_ERROR_ASSERT;  // only the very first may find the flag set
@@ -168,6 +174,28 @@ CUresult cuEventCreate(CUevent* e, unsigned f) {
 CUresult cuEventRecord(CUevent e, CUstream s) { *(int*)e = launches + ++clock_ticks; return CUDA_SUCCESS; }
 CUresult cuEventSynchronize(CUevent e) { return broken; }
 CUresult cuEventElapsedTime(float* ms, CUevent a, CUevent b) { *ms = *(int*)b - *(int*)a; return CUDA_SUCCESS; }
+static int capturing, captured, graphs;
+CUresult cuStreamBeginCapture(CUstream s, CUstreamCaptureMode m) {
+    if (capturing || m != CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+    capturing = 1;
+    captured = launches;
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream s, CUgraph* g) {
+    captured = launches - captured;
+    capturing = 0;
+    graphs++;
+    *g = (CUgraph)(size_t)(captured + 1);
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* e, CUgraph g, unsigned long long f) {
+    *e = (CUgraphExec)g;
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph g) { return CUDA_SUCCESS; }
+CUresult cuGraphExecDestroy(CUgraphExec e) { graphs--; return CUDA_SUCCESS; }
+CUresult cuGraphLaunch(CUgraphExec e, CUstream s) { launches += (int)(size_t)e - 1; return broken; }
+int fake_graphs(void) { return graphs; }
 CUresult cuEventDestroy(CUevent e) { free(e); return CUDA_SUCCESS; }
 """
 
@@ -352,6 +380,46 @@ def test_held_samples_see_only_the_launch(backend: CudaBackend, request_: BuildR
     assert sample.held and sample.seconds == pytest.approx(0.003)
     assert clock.launch_floor() == pytest.approx(0.002)
     assert not clock.sample(clock.nothing, hold=False).held
+
+
+def test_a_sample_carries_the_clock_of_the_multiprocessors(backend: CudaBackend) -> None:
+    assert backend.clock().sample(backend.clock().nothing).sm_clock_hz == pytest.approx(1.5e9)
+
+
+def test_the_offset_is_what_a_launch_reads_beyond_its_share_of_a_graph(backend: CudaBackend) -> None:
+    clock = backend.clock()
+    # Each launch takes a tick of a millisecond, as do two events: 2 ms alone, as in a graph of one.
+    assert clock.calibrate(30_000) == pytest.approx((0.0, 0.002))
+    assert clock.offset() == pytest.approx(0.0)
+    graphs = clock._driver._library.fake_graphs
+    assert graphs() == 0
+
+
+def test_a_kernel_of_known_length_says_how_long_it_was(backend: CudaBackend) -> None:
+    span, _, cycles = backend.clock().inside(30_000)
+    assert (span, cycles) == (pytest.approx(0.002), 30_000)
+
+
+@pytest.mark.parametrize("mode", ["hot", "graph"])
+def test_other_modes_have_a_clock_of_their_own(backend: CudaBackend, mode: str) -> None:
+    clock = backend.clock(mode)
+    assert clock is backend.clock(mode) and clock is not backend.clock()
+    assert clock.mode == mode and mode in clock.timer
+    sample = clock.sample(clock.nothing)
+    assert sample.held and sample.seconds == pytest.approx(0.002)
+
+
+def test_a_graph_is_captured_once_and_given_back(backend: CudaBackend) -> None:
+    clock = backend.clock("graph")
+    launch = clock.cycles(7)
+    graphs = clock._driver._library.fake_graphs
+    before = graphs()
+    for _ in range(3):
+        clock.sample(launch)
+    assert graphs() == before + 1
+    clock.forget(launch)
+    clock.forget(launch)
+    assert graphs() == before
 
 
 def test_a_callable_that_waits_is_noticed(backend: CudaBackend) -> None:

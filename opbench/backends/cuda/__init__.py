@@ -32,7 +32,7 @@ class CudaBackend:
     def __init__(self, ordinal: int = 0) -> None:
         self._session = Session(ordinal)
         self._nvml = Nvml(self._session.uuid)
-        self._clock: CudaClock | None = None
+        self._clocks: dict[str, CudaClock] = {}
         self._programs: dict[Path, CudaProgram] = {}
         self.sm_count = self._session.sm_count
 
@@ -41,11 +41,11 @@ class CudaBackend:
         """What bounds occupancy on this device."""
         return self._session.limits
 
-    def clock(self) -> CudaClock:
-        """The clock of this device; opened at first use, as it takes memory of four times the L2."""
-        if self._clock is None:
-            self._clock = CudaClock(self._session, self._nvml)
-        return self._clock
+    def clock(self, mode: str = "cold") -> CudaClock:
+        """The clock of this device that works as `mode` says; opened at first use, as it takes four times the L2."""
+        if mode not in self._clocks:
+            self._clocks[mode] = CudaClock(self._session, self._nvml, mode)
+        return self._clocks[mode]
 
     def environment(self) -> dict[str, Any]:
         """Device, driver, compiler and versions, as JSON; None where the machine does not say."""

@@ -43,6 +43,7 @@ LOST_CONTEXT = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
 
 # enum values of cuda.h
 STREAM_DEFAULT = 0
+CAPTURE_RELAXED = 2
 HOST_ALLOC_DEVICEMAP = 2
 LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3, 4
@@ -88,6 +89,12 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventSynchronize": (c_void_p,),
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
     "cuEventDestroy_v2": (c_void_p,),
+    "cuStreamBeginCapture_v2": (c_void_p, c_int),
+    "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
+    "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, c_uint64),
+    "cuGraphLaunch": (c_void_p, c_void_p),
+    "cuGraphDestroy": (c_void_p,),
+    "cuGraphExecDestroy": (c_void_p,),
 }
 """Arguments of every call that opbench makes; each returns a CUresult."""
 

@@ -65,3 +65,37 @@ extern "C" __global__ void opbench_spin(u64 length) {
     const u64 start = nanoseconds();
     while (nanoseconds() - start < length) {}
 }
+
+// What the first multiprocessor's cycle counter and the device's clock read: two such stamps give its frequency in
+// between. Counters of different multiprocessors differ, so the grid has to reach that one.
+extern "C" __global__ void opbench_stamp(u64* at) {
+    unsigned multiprocessor;
+    asm volatile("mov.u32 %0, %smid;" : "=r"(multiprocessor));
+    if (multiprocessor == 0 && threadIdx.x == 0) {
+        at[0] = nanoseconds();
+        at[1] = clock64();
+    }
+}
+
+// A kernel of a known number of cycles that says how long it was by its own clocks: nanoseconds, then cycles.
+extern "C" __global__ void opbench_cycles(u64 count, u64* took) {
+    const u64 began = nanoseconds();
+    const long long start = clock64();
+    while ((u64)(clock64() - start) < count) {}
+    took[1] = clock64() - start;
+    took[0] = nanoseconds() - began;
+}
+
+// Loads that wait for each other, through memory that holds zeros: the time of one is the latency of the level that
+// holds it.
+extern "C" __global__ void opbench_chase(const unsigned* zeros, unsigned words, unsigned stride, unsigned steps,
+                                         unsigned* sink) {
+    unsigned at = 0;
+    for (unsigned step = 0; step < steps; step++) {
+        unsigned value;
+        asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(zeros + at));
+        at += stride + value;
+        if (at >= words) at -= words;
+    }
+    if (at == ~0u) *sink = at;
+}

@@ -33,6 +33,9 @@ KERNELS = BuildRequest(
         "opbench_hold",
         "opbench_nothing",
         "opbench_spin",
+        "opbench_stamp",
+        "opbench_cycles",
+        "opbench_chase",
     ),
 )
 
@@ -189,14 +192,15 @@ def device_key(ordinal: int = 0) -> str:
     return f"{identity}-driver-{version}"
 
 
-class MappedInts:
-    """A few `int`s of pinned host memory that kernels read and write over the bus."""
+class MappedWords:
+    """A few integers of pinned host memory that kernels read and write over the bus."""
 
-    def __init__(self, session: Session, count: int) -> None:
-        self._address = c_void_p(session.driver.get("cuMemHostAlloc", c_void_p, 4 * count, HOST_ALLOC_DEVICEMAP))
+    def __init__(self, session: Session, kind: type[c_int] | type[c_uint64], count: int) -> None:
+        size = ctypes.sizeof(kind) * count
+        self._address = c_void_p(session.driver.get("cuMemHostAlloc", c_void_p, size, HOST_ALLOC_DEVICEMAP))
         self.device_pointer = int(
             session.driver.get("cuMemHostGetDevicePointer_v2", c_uint64, self._address, 0),
         )
-        self.values = (c_int * count).from_address(self._address.value or 0)
+        self.values: Any = (kind * count).from_address(self._address.value or 0)
         for index in range(count):
             self.values[index] = 0
