@@ -126,12 +126,12 @@ def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | No
     """Launch the self-test's cells for one other clock; `opbench selftest` runs this in a process of its own."""
     from opbench.backends import cuda
     from opbench.backends.cuda import witnesses
-    from opbench.selftest import Cell
+    from opbench.selftest import Cell, untouched
 
-    backend = cuda.CudaBackend()
-    clock: Any = backend.clock()
+    backend: Any = cuda.CudaBackend()
+    clock = backend.clock()
     cells = [Cell.from_text(text) for text in texts]
-    launches = {cell.name: cell.launch(clock) for cell in cells}
+    launches = {cell.name: cell.launch(untouched(backend)) for cell in cells}
     if witness == "ncu":
         _launch_in_range(backend, cells, launches)
         return

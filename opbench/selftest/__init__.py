@@ -13,13 +13,13 @@ from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.selftest.cheats import cheats
 from opbench.selftest.checks import floor, flush, stamps
 from opbench.selftest.clocks import Witness, clocks
-from opbench.selftest.device import Cell, SelftestClock, SelftestDevice
+from opbench.selftest.device import Cell, SelftestClock, SelftestDevice, untouched
 from opbench.selftest.model import Claim, Part, Selftest, Table
 from opbench.selftest.pairs import alike, slow_downs
 
 __all__ = [
     "PARTS", "Cell", "Claim", "Part", "Selftest", "SelftestClock", "SelftestDevice", "Table", "Witness", "alike",
-    "cheats", "clocks", "floor", "flush", "run_parts", "slow_downs", "stamps",
+    "cheats", "clocks", "floor", "flush", "run_parts", "slow_downs", "stamps", "untouched",
 ]  # fmt: skip
 
 PARTS: Mapping[str, float] = {

@@ -22,13 +22,16 @@ class SelftestClock(Clock, Protocol):
         """A launch of one thread that lasts a number of cycles."""
 
     def chase(self, nbytes: int) -> Launch:
-        """A launch of one thread whose every load waits for the one before, through so much memory."""
+        """A launch of one thread whose every load waits for the one before, in so much memory of this clock's own."""
 
     def read(self, nbytes: int) -> Launch:
-        """A launch of the whole device that reads so much memory once."""
+        """A launch of the whole device that reads so much memory of this clock's own once; at most twice the L2."""
 
-    def globaltimer_check(self, seconds: float) -> tuple[float, float, float]:
-        """One spin seen by the host's clock (s), by `%globaltimer` (s) and in cycles of the multiprocessor."""
+    def spin(self, seconds: float) -> Launch:
+        """A launch that lasts so long by `%globaltimer`."""
+
+    def inside(self, cycles: int) -> tuple[float, float, int]:
+        """One such kernel's span, and what it says itself: seconds by `%globaltimer`, cycles."""
 
 
 class SelftestDevice(Protocol):
@@ -50,9 +53,9 @@ class Cell:
     amount: int
     name: str
 
-    def launch(self, clock: SelftestClock) -> Launch:
-        """The kernel on a device."""
-        return clock.cycles(self.amount) if self.kind == "cycles" else clock.read(self.amount)
+    def launch(self, memory: SelftestClock) -> Launch:
+        """The kernel, in the memory of a clock: of `untouched`, for its times to be cold."""
+        return memory.cycles(self.amount) if self.kind == "cycles" else memory.read(self.amount)
 
     def to_text(self) -> str:
         """For a command line."""
@@ -63,6 +66,21 @@ class Cell:
         """The inverse of `to_text`."""
         kind, amount, name = text.split(":", 2)
         return cls(kind, int(amount), name)
+
+
+def untouched(device: SelftestDevice) -> SelftestClock:
+    """The clock whose memory the cold clock's flush does not read: of its own memory the flush leaves some in L2."""
+    return device.clock("hot")
+
+
+def l2_bytes(device: SelftestDevice) -> int:
+    """Size of the L2 cache; of a device that does not say, that of a small one."""
+    return int(device.environment().get("l2_bytes") or 4 << 20)
+
+
+def size_text(nbytes: int) -> str:
+    """Such as "64 KiB"."""
+    return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
 
 
 def cycles_per_second(clock: SelftestClock, count: int = 200_000, repeats: int = 7) -> float:

@@ -11,7 +11,15 @@ from typing import Any
 from opbench import stats, units
 from opbench.comparison import Change, compare_runs
 from opbench.results import Result, Run
-from opbench.selftest.device import Launch, SelftestClock, SelftestDevice, cycles_per_second
+from opbench.selftest.device import (
+    Launch,
+    SelftestClock,
+    SelftestDevice,
+    cycles_per_second,
+    l2_bytes,
+    size_text,
+    untouched,
+)  # fmt: skip
 from opbench.selftest.model import Part
 from opbench.timing import Measurement, TimingOptions, measure
 
@@ -114,11 +122,11 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
     """The same launch as two contenders: every difference that is called one is false."""
     part = Part("aa", "The same kernel twice")
     clock, options = device.clock(), TimingOptions()
-    rate = cycles_per_second(clock)
+    rate, size = cycles_per_second(clock), min(32 << 20, l2_bytes(device))
     kernels: dict[str, Launch] = {
         "computes 10 µs": clock.cycles(int(10e-6 * rate)),
         "computes 100 µs": clock.cycles(int(LENGTH_S * rate)),
-        "reads 32 MiB": clock.read(32 << 20),
+        f"reads {size_text(size)}": untouched(device).read(size),
     }
     names, deadline = list(kernels), now() + budget_s
     measured: dict[tuple[str, bool], list[Pair]] = {

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,24 +47,34 @@ def cupti_times(clock: Any, launches: Mapping[str, Launch], samples: int = SAMPL
     except cupti.cuptiError as error:
         raise EnvironmentFault(f"CUPTI refuses: {error}; does a profiler hold this GPU?") from None
     try:
-        recorded(lambda: None, 3)
-        own = Counter(name for name, _, _ in recorded(lambda: None, 1))
-        return {name: kernel_times(recorded(launch, samples), own, samples) for name, launch in launches.items()}
+        recorded(clock.nothing, 3)
+        own = [name for name, _, _ in recorded(lambda: None, 1)]
+        place = place_of([name for name, _, _ in recorded(clock.nothing, 1)], own)
+        return {
+            name: kernel_times(recorded(launch, samples), samples, len(own), place) for name, launch in launches.items()
+        }
     finally:
         cupti.activity_disable(cupti.ActivityKind.CONCURRENT_KERNEL)
 
 
-def kernel_times(records: list[tuple[str, int, int]], own: Mapping[str, int], samples: int) -> list[float]:
+def place_of(names: Sequence[str], own: Sequence[str]) -> int:
+    """After how many of the clock's own kernels of a sample the callable's come, from a sample with one more kernel."""
+    for place in range(len(own) + 1):
+        if [*names[:place], *names[place + 1 :]] == list(own) and names[place : place + 1] != own[place : place + 1]:
+            return place
+    raise EnvironmentFault(f"CUPTI recorded {', '.join(names)} for one kernel more than {', '.join(own)}")
+
+
+def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int, place: int) -> list[float]:
     """Seconds of each sample's kernels, from records (name, start, end) in order of their start.
 
-    `own` counts what the clock itself launches in one sample; the rest is the callable's, from its first kernel's start
-    to its last one's end.
+    The clock itself launches `own` kernels a sample, `place` of them before the callable's, which count from their
+    first one's start to their last one's end. Names do not tell: the callable may launch what the clock does.
     """
-    timed = [record for record in records if record[0] not in own]
-    each, rest = divmod(len(timed), samples)
-    if not each or rest:
-        raise EnvironmentFault(f"CUPTI recorded {len(timed)} kernels of {samples} samples; it dropped some")
-    groups = (timed[i : i + each] for i in range(0, len(timed), each))
+    each, rest = divmod(len(records), samples)
+    if each <= own or rest:
+        raise EnvironmentFault(f"CUPTI recorded {len(records)} kernels of {samples} samples; it dropped some")
+    groups = (records[at + place : at + place + each - own] for at in range(0, len(records), each))
     return [(group[-1][2] - group[0][1]) / 1e9 for group in groups]
 
 
