@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -100,3 +100,27 @@ def median_ratio(numerator: Sequence[float], denominator: Sequence[float], confi
     low = middle - math.hypot(above - math.log(top.low), math.log(bottom.high) - below)
     high = middle + math.hypot(math.log(top.high) - above, below - math.log(bottom.low))
     return Ratio(math.exp(middle), math.exp(low), math.exp(high), min(top.coverage, bottom.coverage))
+
+
+def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a share, `count` of `total` seen: Clopper and Pearson, Biometrika 26 (1934) 404-413."""
+    if not 0 <= count <= total or total == 0:
+        raise ValueError(f"{count} of {total} is no share")
+    tail = (1 - confidence) / 2
+    low = 0.0 if count == 0 else _crossing(lambda p: 1 - _at_most(count - 1, total, p), tail)
+    high = 1.0 if count == total else 1 - _crossing(lambda q: _at_most(count, total, 1 - q), tail)
+    return low, high
+
+
+def _at_most(count: int, total: int, share: float) -> float:
+    """P(binomial(total, share) <= count)."""
+    return math.fsum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count + 1))
+
+
+def _crossing(rising: Callable[[float], float], level: float) -> float:
+    """Where a function that rises over [0, 1] passes a level."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < level else (low, middle)
+    return (low + high) / 2

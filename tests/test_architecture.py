@@ -24,7 +24,7 @@ LAYERS = (
     ("resources",),
     ("session", "sass"),
     ("backends",),
-    ("history",),
+    ("history", "selftest"),
     ("suite", "frame", "explain", "agreement", "comparison"),
     ("diagnosis", "lowering", "levels"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),

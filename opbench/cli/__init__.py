@@ -25,12 +25,14 @@ COMMANDS = {
     "explain": ("explaining", "Annotate a variant's source with what each line does to memory."),
     "agreement": ("explaining", "Compare the traffic of a cpu run with the counters of a GPU run."),
     "doctor": ("reporting", "What this machine has, what is missing and the command that mends it."),
+    "selftest": ("selftesting", "Test on this GPU what opbench claims of its own times."),
     "ladder": ("reporting", "Write variants/<operator>/README.md from committed runs."),
     "profile-target": ("profiling", ""),
+    "selftest-target": ("selftesting", ""),
 }
 """Command to its module and summary; a module is imported only when its command is used."""
 
-HIDDEN = ("profile-target",)
+HIDDEN = ("profile-target", "selftest-target")
 
 EPILOG = """\b
 Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage · 3 environment (no GPU, no compiler, disk full).

@@ -1,0 +1,125 @@
+"""Clocks that opbench did not write, for the self-test: CUPTI's activity records and NVIDIA's nvbench for Python.
+
+Each runs in a process of its own: CUPTI slows launches down for as long as it is attached, and nvbench takes over the
+process's arguments and output.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opbench.errors import EnvironmentFault
+
+Launch = Callable[[], None]
+SAMPLES = 40
+BENCH_TIMEOUT_S = 3.0
+"""nvbench's own stop rule is never met by kernels of a few µs: it would run into its cap of 15 s."""
+BUFFER_BYTES = 8 << 20
+
+
+def cupti_times(clock: Any, launches: Mapping[str, Launch], samples: int = SAMPLES) -> dict[str, list[float]]:
+    """A kernel's own time at each cold sample, from CUPTI's records of concurrent kernels."""
+    try:
+        from cupti import cupti
+    except ImportError as error:
+        raise EnvironmentFault(f"cupti-python is not installed ({error}); pip install cupti-python") from None
+    records: list[tuple[str, int, int]] = []
+
+    def completed(activities: list[Any]) -> None:
+        records.extend((str(a.name), int(a.start), int(a.end)) for a in activities)
+
+    def recorded(launch: Launch, count: int) -> list[tuple[str, int, int]]:
+        records.clear()
+        for _ in range(count):
+            clock.sample(launch)
+        cupti.activity_flush_all(1)
+        return sorted(records, key=lambda record: record[1])
+
+    for launch in launches.values():
+        clock.sample(launch, hold=False)
+    try:
+        cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), completed)
+        cupti.activity_enable(cupti.ActivityKind.CONCURRENT_KERNEL)
+    except cupti.cuptiError as error:
+        raise EnvironmentFault(f"CUPTI refuses: {error}; does a profiler hold this GPU?") from None
+    try:
+        recorded(clock.nothing, 3)
+        own = [name for name, _, _ in recorded(lambda: None, 1)]
+        place = place_of([name for name, _, _ in recorded(clock.nothing, 1)], own)
+        return {
+            name: kernel_times(recorded(launch, samples), samples, len(own), place) for name, launch in launches.items()
+        }
+    finally:
+        cupti.activity_disable(cupti.ActivityKind.CONCURRENT_KERNEL)
+
+
+def place_of(names: Sequence[str], own: Sequence[str]) -> int:
+    """After how many of the clock's own kernels of a sample the callable's come, from a sample with one more kernel."""
+    for place in range(len(own) + 1):
+        if [*names[:place], *names[place + 1 :]] == list(own) and names[place : place + 1] != own[place : place + 1]:
+            return place
+    raise EnvironmentFault(f"CUPTI recorded {', '.join(names)} for one kernel more than {', '.join(own)}")
+
+
+def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int, place: int) -> list[float]:
+    """Seconds of each sample's kernels, from records (name, start, end) in order of their start.
+
+    The clock itself launches `own` kernels a sample, `place` of them before the callable's, which count from their
+    first one's start to their last one's end. Names do not tell: the callable may launch what the clock does.
+    """
+    each, rest = divmod(len(records), samples)
+    if each <= own or rest:
+        raise EnvironmentFault(f"CUPTI recorded {len(records)} kernels of {samples} samples; it dropped some")
+    groups = (records[at + place : at + place + each - own] for at in range(0, len(records), each))
+    return [(group[-1][2] - group[0][1]) / 1e9 for group in groups]
+
+
+def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[float]]:
+    """Cold samples of `cuda.bench` on a stream; what launches must use that stream."""
+    try:
+        from cuda import bench
+    except ImportError as error:
+        raise EnvironmentFault(f"cuda-bench is not installed ({error}); pip install 'cuda-bench[cu13]'") from None
+    names = list(launches)
+
+    def selftest(state: Any) -> None:
+        launch = launches[names[state.get_int64("Cell")]]
+        state.set_stream(_Stream(stream))
+        state.exec(lambda _: launch(), batched=False)
+
+    benchmark = bench.register(selftest)
+    benchmark.add_int64_axis("Cell", list(range(len(names))))
+    benchmark.set_timeout(BENCH_TIMEOUT_S)
+    with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
+        path = Path(folder) / "bench.json"
+        bench.run_all_benchmarks(["selftest", "--devices", "0", "--min-samples", str(SAMPLES), "--json", str(path)])
+        found = read_bench(json.loads(path.read_text()))
+    return {names[cell]: [seconds] for cell, seconds in found.items()}
+
+
+def read_bench(document: Mapping[str, Any]) -> dict[int, float]:
+    """Each cell's median cold time in nvbench's JSON, its mean where there is none."""
+    found: dict[int, float] = {}
+    for state in document["benchmarks"][0]["states"]:
+        cell = next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell")
+        summaries = {summary["tag"]: summary for summary in state.get("summaries") or ()}
+        for tag in ("nv/cold/time/gpu/median", "nv/cold/time/gpu/mean"):
+            if tag in summaries:
+                value = next(entry["value"] for entry in summaries[tag]["data"] if entry["name"] == "value")
+                found[cell] = float(value)
+                break
+    return found
+
+
+class _Stream:
+    """A stream handle in the CUDA stream protocol."""
+
+    def __init__(self, pointer: int) -> None:
+        self._pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._pointer

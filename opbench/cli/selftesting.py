@@ -1,0 +1,159 @@
+"""`opbench selftest`, and the program that its other clocks watch."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opbench.cli.options import json_option
+from opbench.cli.running import leave
+from opbench.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from opbench.results import Result
+    from opbench.selftest import Cell, Part, Selftest, SelftestDevice
+
+OUT = Path("reports") / "selftest"
+
+
+@click.command("selftest")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=OUT,
+    show_default=True,
+    metavar="DIR",
+    help="Where selftest.html, .png and .json go.",
+)
+@click.option(
+    "--only",
+    default="",
+    metavar="PARTS",
+    help="Some of floor,stamps,flush,aa,slowdown,clocks,cheats, separated by commas [default: all].",
+)
+@click.option(
+    "--budget",
+    "budget_s",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for the measuring parts; more time, more pairs, narrower intervals (never below 40 pairs).",
+)
+@json_option
+def selftest_command(out: Path, only: str, budget_s: float, as_json: bool) -> None:
+    """Test on this GPU what opbench claims of its own times: false differences, missed slow-downs, agreement, cheats.
+
+    \b
+    Exit codes: 0 every claim holds · 1 one does not · 2 usage · 3 no GPU.
+    """
+    from opbench import selftest
+    from opbench.backends import cuda
+    from opbench.report.selftest import keep_selftest, part_lines, write_selftest
+
+    names = selftest.chosen_parts(only)
+    if reason := cuda.available():
+        raise EnvironmentFault(reason)
+    device: Any = cuda.CudaBackend()
+    outcome = _outcome(device, budget_s)
+
+    def keep(found: Selftest, part: Part) -> None:
+        keep_selftest(found, out)
+        for line in part_lines(part):
+            click.echo(line, err=as_json)
+
+    selftest.run_parts(_parts(device, lambda line: click.echo(line, err=True)), names, outcome, keep)
+    for path in write_selftest(outcome, out):
+        click.echo(f"wrote {path}", err=True)
+    text = json.dumps(outcome.to_json(), indent=1) if as_json else outcome.summary()
+    leave(outcome.exit_code, lambda: click.echo(text))
+
+
+def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
+    from datetime import UTC, datetime
+
+    from opbench import __version__
+    from opbench.selftest import Selftest
+
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return Selftest(device.environment(), budget_s, __version__, date)
+
+
+def _parts(device: SelftestDevice, say: Any) -> dict[str, Any]:
+    """Each part with what only a GPU's machine has put behind it."""
+    from opbench import selftest
+    from opbench.places import shipped
+    from opbench.profile.witnesses import times_by_ncu, times_in_child
+
+    witnesses = [
+        selftest.Witness("cuda.bench", "span", 0.25e-6, functools.partial(times_in_child, "bench")),
+        selftest.Witness("CUPTI", "kernel", 0.3e-6, functools.partial(times_in_child, "cupti")),
+        selftest.Witness("ncu", "kernel", None, functools.partial(times_by_ncu)),
+    ]
+    files = sorted(p for p in (shipped("tests") / "cheats" / "time").glob("*.py") if not p.name.startswith("_"))
+    return {
+        "floor": lambda seconds: selftest.floor(device, seconds),
+        "stamps": lambda seconds: selftest.stamps(device, seconds),
+        "flush": lambda seconds: selftest.flush(device, seconds),
+        "aa": lambda seconds: selftest.alike(device, seconds),
+        "slowdown": lambda seconds: selftest.slow_downs(device, seconds),
+        "clocks": lambda seconds: selftest.clocks(device, seconds, witnesses),
+        "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, say=say)),
+    }
+
+
+def judge_cheat(path: Path, say: Any) -> Sequence[Result]:
+    """The results of one cheat, run as a user would run a file."""
+    from opbench import api
+
+    say(f"cheat: {path.stem}")
+    with tempfile.TemporaryDirectory(prefix="opbench-cheat-") as folder:
+        run = api.run(path, backend="cuda", cases=[f"*/{path.stem}*"], out=Path(folder), report=False)
+    return run.results
+
+
+@click.command("selftest-target", hidden=True)
+@click.argument("witness", type=click.Choice(["cupti", "bench", "ncu"]))
+@click.option("--cell", "texts", multiple=True, required=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False))
+def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | None) -> None:
+    """Launch the self-test's cells for one other clock; `opbench selftest` runs this in a process of its own."""
+    from opbench.backends import cuda
+    from opbench.backends.cuda import witnesses
+    from opbench.selftest import Cell, untouched
+
+    backend: Any = cuda.CudaBackend()
+    clock = backend.clock()
+    cells = [Cell.from_text(text) for text in texts]
+    launches = {cell.name: cell.launch(untouched(backend)) for cell in cells}
+    if witness == "ncu":
+        _launch_in_range(backend, cells, launches)
+        return
+    if witness == "cupti":
+        found = witnesses.cupti_times(clock, launches)
+    else:
+        # What nvbench calls must be loaded by then.
+        for launch in launches.values():
+            clock.sample(launch, hold=False)
+        found = witnesses.bench_times(backend.stream.ptr, launches)
+    if out is not None:
+        out.write_text(json.dumps(found))
+
+
+def _launch_in_range(backend: Any, cells: Sequence[Cell], launches: Any) -> None:
+    """Each cell so often as the reader of ncu's report expects, within the range that ncu watches."""
+    from opbench.profile.witnesses import RANGE, REPEATS
+    from opbench.ranges import case_range
+
+    backend.synchronize()
+    with case_range(RANGE, "selftest"):
+        for cell in cells:
+            for _ in range(REPEATS):
+                launches[cell.name]()
+        backend.synchronize()

@@ -1,0 +1,113 @@
+"""The page of a self-test: every claim first, then each part's tables, with one chart of what was told apart."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opbench import stats, units
+from opbench.errors import EnvironmentFault
+from opbench.places import write_atomically
+from opbench.report.chart import COLOURS, SHAPES, Chart
+from opbench.report.columns import aligned
+from opbench.report.svg import STYLE, to_png, to_svg
+from opbench.report.template import render_template
+from opbench.selftest.model import Part, Selftest
+
+FILE = "selftest.json"
+
+
+def part_lines(part: Part) -> list[str]:
+    """A part for a terminal: its claims, then why it ended early."""
+    rows = [(claim.word, claim.sentence, claim.seen, claim.wanted) for claim in part.claims]
+    lines = [f"{part.name}: {part.title} ({part.spent_s:.0f} s)"]
+    lines += [f"  {line}" for line in aligned(("", "claim", "seen", "wanted"), rows, left=(0, 1, 2, 3))] if rows else []
+    lines += [f"  note: {note}" for note in part.notes if part.name in ("clocks", "cheats")]
+    return lines + ([f"  ended early: {part.error}"] if part.error else [])
+
+
+def keep_selftest(outcome: Selftest, folder: Path) -> None:
+    """Write what is known so far as selftest.json, so that nothing is lost if a later part fails."""
+    _write(folder, FILE, json.dumps(outcome.to_json(), indent=1).encode())
+
+
+def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:
+    """Write selftest.html, selftest.png and selftest.json into a folder; returns the files, the page first."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        chart = told_apart(outcome)
+        svg = to_svg(chart.figure, "selftest", chart.title, chart.description, chart.points) if chart else ""
+        png = to_png(chart.figure) if chart else b""
+    page = render_template("selftest.html.j2", title="Self-test", outcome=outcome, svg=svg, chart=chart)
+    files = {"selftest.html": page.encode("utf-8"), **({"selftest.png": png} if chart else {})}
+    for name, content in files.items():
+        _write(folder, name, content)
+    keep_selftest(outcome, folder)
+    return [folder / name for name in (*files, FILE)]
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / name, content)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{folder / name}: cannot write: {error.strerror or error}; choose another folder with --out DIR"
+        ) from None
+
+
+def told_apart(outcome: Selftest) -> Chart | None:
+    """The share of pairs called different over the slow-down injected, a line for each number of samples."""
+    from matplotlib.figure import Figure
+
+    lines = _detections(outcome)
+    if not lines:
+        return None
+    figure = Figure(figsize=(7.6, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    points: dict[str, str] = {}
+    for number, (label, seen) in enumerate(lines.items()):
+        colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
+        for index, (slow, (count, total)) in enumerate(sorted(seen.items())):
+            low, high = stats.share_interval(count, total)
+            x, gid = 100 * slow + 0.06 * (number - len(lines) / 2), f"{number}-{index}"
+            axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=1.2)
+            axes.plot([x], [100 * count / total], shape, color=colour, markersize=5.5, gid=gid,
+                      label=label if index == 0 else None)  # fmt: skip
+            points[gid] = (
+                f"{label}, slow-down {100 * slow:g} %: {count} of {total} pairs, {units.percent(count / total)} "
+                f"[{units.percent(low)}, {units.percent(high)}]"
+            )
+    axes.axhline(95, color=COLOURS[0], linewidth=0.8, linestyle="--", zorder=0)
+    axes.axhline(5, color=COLOURS[1], linewidth=0.8, linestyle="--", zorder=0)
+    axes.set_ylim(-3, 103)
+    axes.set_xticks([0, 1, 2, 5])
+    axes.set_xlabel("slow-down injected (%); 0 is a kernel against itself")
+    axes.set_ylabel("pairs called different (%)")
+    axes.grid(True)
+    axes.legend(loc="center right", fontsize=8, frameon=False)
+    description = "Share of pairs that are called different, with 95 % intervals, over the slow-down injected."
+    return Chart("selftest", figure, "What is told apart", description, points)
+
+
+def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:
+    """Label to slow-down to how many of how many pairs were called different."""
+    figures: dict[str, Mapping[str, Any]] = {part.name: part.figures for part in outcome.parts}
+    lines: dict[str, dict[float, tuple[int, int]]] = {}
+    for label, found in figures.get("aa", {}).items():
+        if label.endswith("as opbench compare"):
+            total = found["all"]
+            lines.setdefault(f"same kernel, {label.partition(',')[0]}", {})[0.0] = (
+                total["faster"] + total["slower"],
+                total["pairs"],
+            )
+    for found in figures.get("slowdown", {}).values():
+        label = f"{found['samples']} samples each" if found["samples"] else "default stop rule"
+        usual = found["usual"]
+        lines.setdefault(label, {})[found["slow_down"]] = (usual["slower"], usual["pairs"])
+    return lines

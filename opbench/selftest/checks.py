@@ -1,0 +1,194 @@
+"""Whether the clock itself is right: what it reads for nothing, whether its caches are cold, what its stamps say."""
+
+from __future__ import annotations
+
+import time
+
+from opbench import stats, units
+from opbench.selftest.device import (
+    Launch,
+    SelftestClock,
+    SelftestDevice,
+    cycles_per_second,
+    l2_bytes,
+    size_text,
+    untouched,
+)  # fmt: skip
+from opbench.selftest.model import Part
+from opbench.selftest.pairs import Now
+
+FLOOR_DRIFT_S = 0.1e-6
+"""Three ticks of an H200's timer."""
+OFFSET_ERROR_S = 0.3e-6
+LENGTHS_S = (5e-6, 20e-6, 100e-6)
+CHASED, READ = 1 << 20, 16 << 20
+"""Bytes; a quarter of the L2 where that is less, so that all of it stays there for the second pass."""
+COLDER = 1.5
+"""DRAM takes at least so many times as long to answer as L2."""
+STREAMED_COLDER = 1.1
+HOT_ERROR = 0.1
+STAMP_ERROR = 1e-3
+CLOCK_ERROR = 0.01
+
+
+def _spans(
+    clock: SelftestClock, launch: Launch, least: int, deadline_s: float, now: Now, most: int = 400
+) -> list[float]:
+    """Spans after a warm-up, as many as there is time for."""
+    clock.sample(launch, hold=False)
+    clock.sample(launch)
+    spans: list[float] = []
+    while len(spans) < least or (len(spans) < most and now() < deadline_s):
+        spans.append(clock.sample(launch).seconds)
+    return spans
+
+
+def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+    """What the clock reads for an empty kernel, how steady that is, and that the offset is what a launch adds."""
+    part = Part("floor", "The launch floor")
+    clock, began = device.clock(), now()
+    spans = _spans(clock, clock.nothing, 40, began + budget_s / 2, now)
+    half = len(spans) // 2
+    first, second = stats.median(spans[:half]), stats.median(spans[half:])
+    held = all(clock.sample(clock.nothing).held for _ in range(10))
+    interval = stats.median_interval(spans)
+    part.figures |= {"floor_s": stats.median(spans), "offset_s": clock.offset(), "samples_s": spans}
+    part.claim("the stream waits for every launch to be queued", "yes" if held else "no", "yes", held)
+    part.claim(
+        "the floor is steady: both halves of the samples have one median",
+        f"{units.time(first)} and {units.time(second)}",
+        f"within {units.time(FLOOR_DRIFT_S)}",
+        abs(first - second) <= FLOOR_DRIFT_S,
+    )
+    rows = [
+        ("an empty kernel", str(len(spans)), units.time(stats.median(spans)),
+         f"{units.time(interval.low)} to {units.time(interval.high)}"),
+        ("beyond a kernel's own time (the clock's offset)", "", units.time(clock.offset()), ""),
+    ]  # fmt: skip
+    part.table("What a launch costs", ("what", "samples", "median", "95 % interval"), rows)
+    _check_offset(part, clock, began + budget_s, now)
+    return part
+
+
+def _check_offset(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -> None:
+    """Kernels of known lengths lie on a line whose intercept is what a launch adds."""
+    rate = cycles_per_second(clock)
+    rows, worst = [], 0.0
+    for length in LENGTHS_S:
+        span = stats.median(_spans(clock, clock.cycles(int(length * rate)), 20, deadline_s, now, 60))
+        error = span - clock.offset() - length
+        worst = max(worst, abs(error))
+        rows.append((units.time(length), units.time(span), units.time(span - clock.offset()), signed(error)))
+    part.table("Kernels of known cycles", ("length", "span", "kernel time (span − offset)", "error"), rows)
+    part.figures |= {"cycles_per_s": rate, "offset_error_s": worst}
+    part.claim(
+        "span − offset is a kernel's own time",
+        f"off by {units.time(worst)} at most",
+        f"within {units.time(OFFSET_ERROR_S)}",
+        worst <= OFFSET_ERROR_S,
+    )
+
+
+def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+    """Whether a cold sample finds nothing of the sample before in L2: one pass against two passes in one span.
+
+    The second pass finds in L2 what the first left there, so that two passes minus one is what a hot one takes; and
+    every cold sample comes after one that left the same lines.
+    """
+    part = Part("flush", "Cold caches")
+    cold, hot, memory = device.clock("cold"), device.clock("hot"), untouched(device)
+    chased, read = (min(size, l2_bytes(device) // 4) for size in (CHASED, READ))
+    rows = []
+    for name, once, least in (
+        (f"pointer chase through {size_text(chased)}", memory.chase(chased), COLDER),
+        (f"read of {size_text(read)}", memory.read(read), STREAMED_COLDER),
+    ):
+        deadline = now() + budget_s / 6
+
+        def twice(launch: Launch = once) -> None:
+            launch()
+            launch()
+
+        one = stats.median(_spans(cold, once, 10, deadline, now, 100))
+        two = stats.median(_spans(cold, twice, 10, deadline + budget_s / 6, now, 100))
+        warm = stats.median(_spans(hot, once, 10, deadline + budget_s / 3, now, 100))
+        second = max(two - one, 1e-9)
+        rows.append((name, units.time(one), units.time(second), units.time(warm), units.ratio(one / second)))
+        part.figures[name] = {"cold_s": one, "second_pass_s": second, "hot_s": warm}
+        part.claim(
+            f"the {name} is cold",
+            f"{units.ratio(one / second)} a second pass",
+            f"at least {units.ratio(least)}",
+            one / second >= least,
+        )
+        if least == COLDER:
+            part.claim(
+                f"the hot clock's {name} is a second pass",
+                f"{units.time(warm - hot.offset())} against {units.time(second)}",
+                f"within {units.percent(HOT_ERROR)}",
+                abs((warm - hot.offset()) / second - 1) <= HOT_ERROR,
+            )
+    head = ("kernel", "cold", "second pass in one span", "hot clock", "cold / second pass")
+    part.table("One pass after the flush, and a second one", head, rows)
+    return part
+
+
+def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+    """The GPU's nanoseconds against the host's, and the clock that samples carry against known cycles."""
+    part = Part("stamps", "Clock stamps")
+    clock, deadline = device.clock(), now() + budget_s
+    known = cycles_per_second(clock)
+    short = min(0.1, max(0.02, budget_s / 20))
+    host: list[float] = []
+    spans: list[float] = []
+    rates: list[float] = []
+    while len(host) < 3 or (len(host) < 9 and now() < deadline):
+        took = [_host_seconds(clock, clock.spin(length), now) for length in (short, 3 * short)]
+        host.append(2 * short / (took[1] - took[0]))
+        span, device_s, cycles = clock.inside(int(short * known))
+        spans.append(device_s / (span - clock.offset()))
+        rates.append(cycles / device_s)
+    rate = stats.median(rates)
+    part.figures |= {"globaltimer_over_host": host, "globaltimer_over_events": spans, "sm_clock_hz": rates}
+    for name, ratios in (("the host's clock", host), ("events", spans)):
+        error = stats.median(ratios) - 1
+        part.claim(
+            f"the GPU's %globaltimer runs as {name}",
+            f"{100 * error:+.3f} %",
+            f"within {100 * STAMP_ERROR:g} %",
+            abs(error) <= STAMP_ERROR,
+        )
+    launch = clock.cycles(int(100e-6 * known))
+    clock.sample(launch, hold=False)
+    stamped = [s.sm_clock_hz for s in (clock.sample(launch) for _ in range(20)) if s.sm_clock_hz]
+    nvml = clock.device_state().sm_clock_hz
+    rows = [("cycles over %globaltimer of one spin", units.si(rate, "Hz", 4), "")]
+    for name, seen, why in (
+        ("the clock that samples carry", stats.median(stamped) if stamped else None, "samples carry none"),
+        ("known cycles over time of two lengths", known, ""),
+        ("NVML's reading", nvml, "NVML does not say"),
+    ):
+        off = seen / rate - 1 if seen else None
+        rows.append((name, units.si(seen, "Hz", 4), f"{100 * off:+.2f} %" if off is not None else why))
+        part.figures[name] = seen
+        if name != "NVML's reading":
+            part.claim(
+                f"{name} is the multiprocessors'",
+                f"{100 * off:+.2f} %" if off is not None else why,
+                f"within {100 * CLOCK_ERROR:g} %",
+                abs(off) <= CLOCK_ERROR if off is not None else None,
+            )
+    part.table("The multiprocessors' clock, from four sides", ("from", "clock", "off by"), rows)
+    return part
+
+
+def _host_seconds(clock: SelftestClock, launch: Launch, now: Now) -> float:
+    """What one sample takes by the host's clock, its flush and its launches with it."""
+    began = now()
+    clock.sample(launch)
+    return now() - began
+
+
+def signed(seconds: float) -> str:
+    """A difference of times, such as "+0.12 µs"."""
+    return f"{1e6 * seconds:+.2f} µs".replace("-", "−")

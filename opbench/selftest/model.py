@@ -1,0 +1,94 @@
+"""What a self-test finds: claims that hold or do not, with the tables that they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from opbench.errors import EXIT_OK, EXIT_WRONG
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence about this machine, with what was seen and what was wanted."""
+
+    sentence: str
+    seen: str
+    wanted: str
+    holds: bool | None
+    """None where it could not be looked at; `seen` says why."""
+
+    @property
+    def word(self) -> str:
+        """Of the table."""
+        return {True: "holds", False: "FAILS", None: "not checked"}[self.holds]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers in words, ready to be shown."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass
+class Part:
+    """One part of the self-test."""
+
+    name: str
+    title: str
+    claims: list[Claim] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+    """The raw numbers behind claims and tables, in SI units."""
+    error: str = ""
+    """Why the part ended early; what it had found until then is kept."""
+    spent_s: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the part speaks against the machine or the harness."""
+        return bool(self.error) or any(claim.holds is False for claim in self.claims)
+
+    def claim(self, sentence: str, seen: str, wanted: str, holds: bool | None) -> None:
+        """Add a claim."""
+        self.claims.append(Claim(sentence, seen, wanted, holds))
+
+    def table(self, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Add a table."""
+        self.tables.append(Table(caption, tuple(head), tuple(tuple(row) for row in rows)))
+
+
+@dataclass
+class Selftest:
+    """All parts that ran, with where."""
+
+    environment: dict[str, Any]
+    budget_s: float
+    opbench: str
+    date: str
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every claim holds, 1 when one does not."""
+        return EXIT_WRONG if any(part.failed for part in self.parts) else EXIT_OK
+
+    def summary(self) -> str:
+        """Such as "14 of 15 claims hold, 1 not checked"."""
+        claims = [claim for part in self.parts for claim in part.claims]
+        checked = [claim for claim in claims if claim.holds is not None]
+        ended = [part.name for part in self.parts if part.error]
+        text = f"{sum(bool(claim.holds) for claim in checked)} of {len(checked)} claims hold"
+        text += f", {len(claims) - len(checked)} not checked" if len(checked) < len(claims) else ""
+        return text + (f"; ended early: {', '.join(ended)}" if ended else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as JSON."""
+        return {"format": FORMAT, **asdict(self), "summary": self.summary(), "exit_code": self.exit_code}

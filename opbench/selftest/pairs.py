@@ -1,0 +1,235 @@
+"""Pairs of contenders, alike or with a known slow-down between them, judged as `opbench compare` judges two runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from opbench import stats, units
+from opbench.comparison import Change, compare_runs
+from opbench.results import Result, Run
+from opbench.selftest.device import (
+    Launch,
+    SelftestClock,
+    SelftestDevice,
+    cycles_per_second,
+    l2_bytes,
+    size_text,
+    untouched,
+)  # fmt: skip
+from opbench.selftest.model import Part
+from opbench.timing import Measurement, TimingOptions, measure
+
+LEAST, MOST = 40, 400
+"""Pairs of one kind, whatever the budget."""
+FALSE_SHARE, DETECTED_SHARE = 0.05, 0.95
+SLOW_DOWNS = (0.01, 0.02, 0.05)
+CLAIMED_SLOW_DOWN = 0.02
+LENGTH_S = 100e-6
+SAMPLE_BUDGETS = (10, 20, 40, 80)
+SHARP = 0.005
+"""A threshold below the default, for who wants to see less than it."""
+DIFFERENT = (Change.FASTER, Change.SLOWER)
+
+Now = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One kernel measured as two contenders."""
+
+    base: Measurement
+    new: Measurement
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many pairs were called what."""
+
+    pairs: int
+    faster: int
+    slower: int
+    undecided: int
+
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> Tally:
+        """Count verdicts."""
+        return cls(len(changes), *(changes.count(c) for c in (Change.FASTER, Change.SLOWER, Change.UNDECIDED)))
+
+    @property
+    def different(self) -> int:
+        """Called faster or slower."""
+        return self.faster + self.slower
+
+
+def measure_pair(
+    clock: SelftestClock, base: Launch, new: Launch, options: TimingOptions, now: Now, interleaved: bool = True
+) -> Pair:
+    """Both side by side as in a run, or one after the other as in two runs."""
+    if interleaved:
+        found = measure(clock, {"base": base, "new": new}, options, now=now)
+        return Pair(found["base"], found["new"])
+    return Pair(*(measure(clock, {"only": launch}, options, now=now)["only"] for launch in (base, new)))
+
+
+def verdicts(
+    pairs: Sequence[Pair],
+    options: TimingOptions,
+    environment: Mapping[str, Any],
+    samples: int | None = None,
+    threshold: float | None = None,
+) -> list[Change]:
+    """What `opbench compare` says of each pair, from its first `samples` samples or from all."""
+    runs = []
+    for side in ("base", "new"):
+        measured: list[Measurement] = [getattr(pair, side) for pair in pairs]
+        results = [_result(number, measurement, samples) for number, measurement in enumerate(measured)]
+        header = {"backend": "cuda", "environment": dict(environment), "timing": asdict(options)}
+        runs.append(Run(Path(side), header, results))
+    found = compare_runs(runs[0], runs[1], threshold)
+    return [case.change for case in found.cases]
+
+
+def _result(number: int, measurement: Measurement, samples: int | None) -> Result:
+    record = measurement.to_json()
+    taken = len(record["samples_s"])
+    # Whatever is kept per sample is cut alike.
+    cut = {k: v[:samples] for k, v in record.items() if isinstance(v, (list, tuple)) and len(v) == taken > 2}
+    return Result(
+        case=f"pair {number}", operator="selftest", variant="pair", config={}, problem="", axes={}, precision="f32",
+        backend="cuda", status="right", measurement={**record, **cut},
+    )  # fmt: skip
+
+
+def share_text(count: int, total: int) -> str:
+    """Such as "2.5 % (0.1–13 %)": the share with its exact 95 % interval."""
+    low, high = stats.share_interval(count, total)
+    return f"{units.percent(count / total)} ({units.percent(low).removesuffix(' %')}–{units.percent(high)})"
+
+
+def until(deadline_s: float, now: Now, done: int) -> bool:
+    """Whether another round of pairs is due."""
+    return done < LEAST or (done < MOST and now() < deadline_s)
+
+
+# A/A --------------------------------------------------------------------------------------------------------------
+
+
+def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+    """The same launch as two contenders: every difference that is called one is false."""
+    part = Part("aa", "The same kernel twice")
+    clock, options = device.clock(), TimingOptions()
+    rate, size = cycles_per_second(clock), min(32 << 20, l2_bytes(device))
+    kernels: dict[str, Launch] = {
+        "computes 10 µs": clock.cycles(int(10e-6 * rate)),
+        "computes 100 µs": clock.cycles(int(LENGTH_S * rate)),
+        f"reads {size_text(size)}": untouched(device).read(size),
+    }
+    names, deadline = list(kernels), now() + budget_s
+    measured: dict[tuple[str, bool], list[Pair]] = {
+        (name, together): [] for name in names for together in (True, False)
+    }
+    rounds = 0
+    while until(deadline, now, rounds * len(names)):
+        for (name, together), kept in measured.items():
+            seeded = replace(options, seed=rounds)
+            kept.append(measure_pair(clock, kernels[name], kernels[name], seeded, now, together))
+        rounds += 1
+    environment = device.environment()
+    rows: list[tuple[str, ...]] = []
+    for together, label in ((True, "interleaved"), (False, "one after the other")):
+        for threshold, rule in ((None, "as opbench compare"), (0.0, "interval alone")):
+            tallies = {
+                name: Tally.of(verdicts(measured[name, together], options, environment, threshold=threshold))
+                for name in names
+            }
+            total = Tally(*(sum(getattr(t, key) for t in tallies.values()) for key in Tally.__annotations__))
+            rows += [_alike_row(name, label, rule, tally) for name, tally in (*tallies.items(), ("all", total))]
+            part.figures[f"{label}, {rule}"] = {name: asdict(t) for name, t in (*tallies.items(), ("all", total))}
+            if together and threshold is None:
+                share = total.different / total.pairs
+                part.claim(
+                    f"{total.pairs} pairs of one kernel with itself are rarely called different",
+                    share_text(total.different, total.pairs),
+                    f"at most {units.percent(FALSE_SHARE)}",
+                    share <= FALSE_SHARE,
+                )
+    head = ("kernel", "measured", "judged", "pairs", "called different (95 % interval)", "undecided")
+    part.table("One kernel as two contenders", head, rows)
+    part.notes.append(
+        "Interleaved is what a run does with its variants; one after the other is what two runs of one case are, so "
+        "a drift of the GPU's clock shows there. The interval alone, without the threshold of opbench compare, "
+        "tells whether a 95 % interval is one."
+    )
+    return part
+
+
+def _alike_row(name: str, label: str, rule: str, tally: Tally) -> tuple[str, ...]:
+    return (
+        name, label, rule, str(tally.pairs), share_text(tally.different, tally.pairs), str(tally.undecided)
+    )  # fmt: skip
+
+
+# Slow-downs -------------------------------------------------------------------------------------------------------
+
+
+def slow_downs(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+    """A kernel of 100 µs against itself with 1, 2 and 5 % more dependent cycles."""
+    part = Part("slowdown", "Known slow-downs")
+    clock, options = device.clock(), TimingOptions()
+    count = int(LENGTH_S * cycles_per_second(clock))
+    base = clock.cycles(count)
+    fixed = replace(options, min_samples=SAMPLE_BUDGETS[-1], max_samples=SAMPLE_BUDGETS[-1], target=-1.0, budget_s=60.0)
+    default: dict[float, list[Pair]] = {slow: [] for slow in SLOW_DOWNS}
+    budgeted: dict[float, list[Pair]] = {slow: [] for slow in SLOW_DOWNS}
+    deadline, rounds = now() + budget_s, 0
+    while until(deadline, now, rounds):
+        for slow in SLOW_DOWNS:
+            new = clock.cycles(round(count * (1 + slow)))
+            default[slow].append(measure_pair(clock, base, new, replace(options, seed=rounds), now))
+            budgeted[slow].append(measure_pair(clock, base, new, replace(fixed, seed=rounds), now))
+        rounds += 1
+    environment = device.environment()
+    rows = []
+    for slow in SLOW_DOWNS:
+        for samples in (None, *SAMPLE_BUDGETS):
+            pairs = budgeted[slow] if samples else default[slow]
+            usual, sharp = (
+                Tally.of(verdicts(pairs, options, environment, samples, threshold)) for threshold in (None, SHARP)
+            )
+            rows.append(_slow_row(slow, samples, pairs, usual, sharp))
+            key = f"{slow:g}, {samples or 'default'} samples"
+            part.figures[key] = {"slow_down": slow, "samples": samples, "usual": asdict(usual), "sharp": asdict(sharp)}
+            if slow == CLAIMED_SLOW_DOWN and samples is None:
+                part.claim(
+                    f"a slow-down of {units.percent(slow)} of a kernel of {units.time(LENGTH_S)} is seen",
+                    share_text(usual.slower, usual.pairs),
+                    f"at least {units.percent(DETECTED_SHARE)}",
+                    usual.slower / usual.pairs >= DETECTED_SHARE,
+                )
+    head = (
+        "slow-down", "samples of each", "pairs", "called slower (95 % interval)", "undecided", "called faster",
+        f"called slower with --threshold {100 * SHARP:g}",
+    )  # fmt: skip
+    part.table("More dependent cycles, interleaved", head, rows)
+    part.notes.append(
+        "The threshold of opbench compare is three times the stop rule's target, 1.5 % by default: 1 % is below it and "
+        "is to be called the same, or found with a smaller --threshold."
+    )
+    return part
+
+
+def _slow_row(slow: float, samples: int | None, pairs: Sequence[Pair], usual: Tally, sharp: Tally) -> tuple[str, ...]:
+    taken = [len(pair.new.samples_s) for pair in pairs]
+    return (
+        f"+{100 * slow:g} %",
+        str(samples) if samples else f"{stats.median(taken):g} (default rule)",
+        str(usual.pairs),
+        share_text(usual.slower, usual.pairs),
+        str(usual.undecided),
+        str(usual.faster),
+        share_text(sharp.slower, sharp.pairs),
+    )

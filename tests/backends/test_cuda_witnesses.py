@@ -1,0 +1,248 @@
+"""Other clocks' records are read right, and cheats that concern time are caught on a driver made of host memory."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from common import CHEATS
+from test_cuda_fake import backend, fake  # noqa: F401 (fixtures)
+
+from opbench.api import own_variant
+from opbench.backends.cuda import CudaBackend, available, witnesses
+from opbench.case import Case
+from opbench.catalog import Catalog
+from opbench.errors import EnvironmentFault
+from opbench.runner import floor_s
+from opbench.selftest.cheats import expected
+from opbench.session import Session
+from opbench.timing import Sample, TimingOptions
+
+OWN = ["fill", "drain", "stamp", "hold", "stamp"]
+TIME_CHEATS = {path.stem: path for path in sorted((CHEATS / "time").glob("*.py"))}
+
+
+class FakeCupti(types.ModuleType):
+    """Records what is launched between enable and disable, kernels of 100 ns and a callable's own."""
+
+    class ActivityKind:
+        CONCURRENT_KERNEL = 10
+
+    class cuptiError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("cupti.cupti")
+        self.now_ns, self.enabled, self.records = 1_700_000_000_000_000_000, False, []
+
+    def activity_register_callbacks(self, requested: Any, completed: Any) -> None:
+        assert requested() == (witnesses.BUFFER_BYTES, 0)
+        self.completed = completed
+
+    def activity_enable(self, kind: int) -> None:
+        self.enabled = True
+
+    def activity_disable(self, kind: int) -> None:
+        self.enabled = False
+
+    def activity_flush_all(self, flag: int) -> None:
+        # Records need not come in order.
+        self.completed(list(reversed(self.records)))
+        self.records = []
+
+    def kernel(self, name: str, length_ns: int = 100) -> None:
+        if self.enabled:
+            ended = self.now_ns + length_ns
+            self.records.append(types.SimpleNamespace(name=name, start=self.now_ns, end=ended))
+        self.now_ns += length_ns + 50
+
+
+@pytest.fixture
+def cupti(monkeypatch: pytest.MonkeyPatch) -> FakeCupti:
+    """In the place of cupti-python."""
+    module, package = FakeCupti(), types.ModuleType("cupti")
+    package.cupti = module  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupti", package)
+    monkeypatch.setitem(sys.modules, "cupti.cupti", module)
+    return module
+
+
+class RecordedClock:
+    """Launches what a real clock does."""
+
+    def __init__(self, cupti: FakeCupti) -> None:
+        self.cupti = cupti
+
+    def nothing(self) -> None:
+        self.cupti.kernel("nothing")
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        for name in OWN[:4]:
+            self.cupti.kernel(name)
+        launch()
+        self.cupti.kernel(OWN[4])
+        return Sample(0.0)
+
+
+def test_cupti_times_are_those_of_the_callables_kernels_alone(cupti: FakeCupti) -> None:
+    def two() -> None:
+        cupti.kernel("one", 1000)
+        cupti.kernel("other", 2000)
+
+    launches = {"drain": lambda: cupti.kernel("drain", 7000), "two": two}
+    found = witnesses.cupti_times(RecordedClock(cupti), launches, samples=5)
+    assert found == {"drain": pytest.approx([7e-6] * 5), "two": pytest.approx([3.05e-6] * 5)}
+    assert not cupti.enabled
+
+
+def test_dropped_records_and_a_refusal_are_said(cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EnvironmentFault, match="0 kernels of 3 samples"):
+        witnesses.kernel_times([], 3, 5, 4)
+    with pytest.raises(EnvironmentFault, match="for one kernel more than"):
+        witnesses.place_of(["fill", "drain"], ["hold"])
+
+    def refuse(kind: int) -> None:
+        raise cupti.cuptiError("ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED")
+
+    monkeypatch.setattr(cupti, "activity_enable", refuse)
+    with pytest.raises(EnvironmentFault, match="CUPTI refuses: ERROR_MULTIPLE"):
+        witnesses.cupti_times(RecordedClock(cupti), {})
+
+
+def summary(tag: str, value: str) -> dict[str, Any]:
+    """As nvbench writes it: numbers are strings."""
+    return {"tag": tag, "data": [{"name": "value", "type": "float64", "value": value}]}
+
+
+def test_nvbench_json_is_read_by_cell() -> None:
+    def state(cell: str, *summaries: dict[str, Any]) -> dict[str, Any]:
+        return {"axis_values": [{"name": "Cell", "type": "int64", "value": cell}], "summaries": list(summaries)}
+
+    mean, median = summary("nv/cold/time/gpu/mean", "2e-06"), summary("nv/cold/time/gpu/median", "1e-06")
+    states = [state("1", mean), state("0", mean, median), {**state("2"), "is_skipped": True, "summaries": None}]
+    assert witnesses.read_bench({"benchmarks": [{"states": states}]}) == {1: 2e-6, 0: 1e-6}
+
+
+# Cheats -----------------------------------------------------------------------------------------------------------
+
+
+class HostArray(np.ndarray):
+    """Has the pointer where CuPy's arrays have it."""
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        return types.SimpleNamespace(ptr=self.ctypes.data)
+
+
+class HostStream:
+    """What goes to one that does not block is never seen to end."""
+
+    current: list[HostStream] = []
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        self.non_blocking = non_blocking
+
+    @classmethod
+    def from_external(cls, external: Any) -> HostStream:
+        return cls()
+
+    def use(self) -> None:
+        self.current[:] = [self]
+
+    def synchronize(self) -> None:
+        return None
+
+    def __enter__(self) -> HostStream:
+        self.current.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.current.pop()
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As much of CuPy as the cheats use, on the fake driver's memory, which is the host's."""
+
+    def view(shape: tuple[int, ...], dtype: Any, pointer: int) -> HostArray:
+        count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        memory = (ctypes.c_char * count).from_address(pointer)
+        return np.frombuffer(memory, dtype).reshape(shape).view(HostArray)
+
+    def seen(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *a, **k: None if HostStream.current[-1].non_blocking else function(*a, **k)
+
+    module = types.ModuleType("cupy")
+    module.ndarray, module.float32 = view, np.float32  # type: ignore[attr-defined]
+    module.matmul, module.copyto = seen(np.matmul), seen(np.copyto)  # type: ignore[attr-defined]
+    module.cuda = types.SimpleNamespace(  # type: ignore[attr-defined]
+        Stream=HostStream,
+        Device=lambda ordinal: types.SimpleNamespace(use=lambda: None),
+        UnownedMemory=lambda pointer, size, owner, ordinal: pointer,
+        MemoryPointer=lambda memory, offset: memory + offset,
+        get_current_stream=lambda: HostStream.current[-1],
+    )
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    yield
+    HostStream.current.clear()
+
+
+def case_of(path: Path) -> Case:
+    """Small enough for the exact run, with whole numbers that half cannot hold."""
+    variant = own_variant(path, Catalog())
+    return Case(variant, variant.configs[0], Catalog().operator("matmul").parse("(m=67,n=132,k=1000)"))
+
+
+@pytest.mark.parametrize("name", [name for name in TIME_CHEATS if name != "patches_the_timing_events"])
+def test_a_time_cheat_is_wrong_on_other_content(
+    name: str,
+    backend: CudaBackend,  # noqa: F811
+    cupy: None,
+) -> None:
+    verdict = Session(backend).check(case_of(TIME_CHEATS[name])).verdict
+    assert not verdict.right and "wrong" in expected(TIME_CHEATS[name])
+    assert verdict.reason.startswith(("wrong at out", "never written")), verdict.reason
+
+
+def test_a_patched_event_undercuts_the_floor(
+    backend: CudaBackend,  # noqa: F811
+    cupy: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from opbench.backends.cuda.driver import Driver
+
+    monkeypatch.setattr(Driver, "get", Driver.get)  # what the cheat changes is put back
+    case, session = case_of(TIME_CHEATS["patches_the_timing_events"]), Session(backend)
+    honest_s = backend.clock().sample(lambda: None).seconds
+    options = TimingOptions(max_samples=10, warmup_s=0.0)
+    found = session.measure([case], options, backend.clock(), lambda key: None, lambda key, seconds: None)[case.name]
+    ceilings = {"fp32_flops_per_s": case.problem.flops() / (honest_s / 10)}
+    floor, bound = floor_s(case, ceilings)
+    assert found.median_s < floor < honest_s and bound == "fp32 rate", asdict(found)
+
+
+@pytest.mark.skipif(available() is not None, reason=str(available()))
+@pytest.mark.parametrize("path", TIME_CHEATS.values(), ids=lambda p: p.stem)
+def test_a_time_cheat_is_caught_on_a_gpu(path: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cupy")
+    from opbench import selftest
+    from opbench.cli.selftesting import judge_cheat
+
+    part = selftest.cheats([path], lambda file: judge_cheat(file, lambda line: None))
+    assert [claim.holds for claim in part.claims] == [True], part.claims
+
+
+def test_nothing_is_asked_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupti", None)
+    with pytest.raises(EnvironmentFault, match="pip install cupti-python"):
+        witnesses.cupti_times(None, {})
+    monkeypatch.setitem(sys.modules, "cuda", None)
+    with pytest.raises(EnvironmentFault, match="cuda-bench"):
+        witnesses.bench_times(0, {})
