@@ -30,9 +30,12 @@ what launching it costs."""
 class CudaClock:
     """One sample at a time; the time is the span that two events see, which a launch adds a constant to.
 
-    `mode` "cold": the L2 is flushed before, and full of clean lines. "dirty": full of lines that have to be written back
-    before others take their place, as other tools' flush leaves it (a memset; NVIDIA/nvbench). "hot": the same launch ran right before. "graph": a CUDA graph of many
-    launches one after another, and the mean of one; the caches are as the launch before leaves them.
+    `mode` says what is timed:
+    "cold"   one launch after the L2 was flushed and left full of clean lines;
+    "dirty"  the same with lines that have to be written back before others take their place, as other tools' flush
+             leaves them (a memset: NVIDIA/nvbench);
+    "hot"    one launch right after another of the same;
+    "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them.
     """
 
     def __init__(self, session: Session, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:
