@@ -109,7 +109,7 @@ def _write(path: Path, content: bytes) -> Path:
         write_atomically(path, content)
     except OSError as error:
         raise EnvironmentFault(
-            f"{path}: cannot write: {error.strerror or error}; free some space or choose another folder; "
+            f"{path}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another folder; "
             "the results are kept: opbench report RUN"
         ) from None
     return path
