@@ -6,7 +6,9 @@ import hashlib
 import os
 import platform
 import shlex
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +39,8 @@ class RunOptions:
     command: tuple[str, ...] = ()
     keep: bool = True
     """Whether `out` outlives the call, so that it can be resumed."""
+    workers: int = 1
+    """Processes that cases run in at the same time, at most; more than one only where nothing is measured."""
     gpu: str = ""
     """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
 
@@ -55,13 +59,21 @@ class Progress:
 Tell = Callable[[Progress], None]
 
 
+CASES_PER_WORKER = 64
+"""A process of its own pays for its start, half a second, from about so many checks on."""
+
+
+class _Stopped(Exception):  # noqa: N818
+    """The run ends: what its workers still answer, their death above all, is no case's result."""
+
+
 @dataclass
 class _State:
-    """A run in progress."""
+    """A run in progress; several threads share it where several workers run cases."""
 
     suite: Suite
     options: RunOptions
-    worker: Worker
+    workers: list[Worker]
     writer: RunWriter
     tell: Tell
     ceilings: dict[str, Any] | None = None
@@ -71,14 +83,31 @@ class _State:
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of a GPU that is not here, by case: the fields of `opbench.resources.Resources`."""
     done: int = 0
+    stopped: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def announce(self, phase: str, case: str) -> None:
-        self.tell(Progress(phase, case, self.done, len(self.suite.cases)))
+        with self.lock:
+            if self.stopped:
+                raise _Stopped
+            self.tell(Progress(phase, case, self.done, len(self.suite.cases)))
 
-    def record(self, result: Result) -> None:
-        self.writer.result(result)
-        self.done += 1
-        self.announce("done", result.case)
+    def record(self, result: Result, traffic: dict[str, Any] | None = None) -> None:
+        with self.lock:
+            if self.stopped:
+                raise _Stopped
+            if traffic:
+                self.writer.write("traffic", {"case": result.case, **traffic})
+            self.writer.result(result)
+            self.done += 1
+            self.announce("done", result.case)
+
+    def stop(self) -> None:
+        """End all workers, whatever they are doing."""
+        with self.lock:
+            self.stopped = True
+        for worker in self.workers:
+            worker.stop()
 
 
 def run_suite(
@@ -94,17 +123,21 @@ def run_suite(
     # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
     stands_for = resources.target(options.gpu) if options.backend == "cpu" and options.gpu else None
     limits = stands_for.limits if stands_for else None
-    worker = Worker(
-        options.backend,
-        options.roots,
-        options.out / "worker.log",
-        options.seed,
-        stands_for=limits,
-        traced_work=suite.traced_work,
-    )
-    state = _State(suite, options, worker, writer, tell, ceilings)
+    names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1))]
+    workers = [
+        Worker(
+            options.backend,
+            options.roots,
+            options.out / f"{name}.log",
+            options.seed,
+            stands_for=limits,
+            traced_work=suite.traced_work,
+        )
+        for name in names
+    ]
+    state = _State(suite, options, workers, writer, tell, ceilings)
     try:
-        environment = _open(worker)
+        environment = _open(workers[0])
         if options.backend == "cpu" and options.gpu:
             environment["resources"] = resources.describe(options.gpu)
         if earlier is None:
@@ -118,14 +151,13 @@ def run_suite(
         state.done = len(suite.cases) - len(todo)
         _build(state, todo)
         _compile_for_gpu(state, todo)
-        for group in iterate_problems(todo):
-            _run_problem(state, group)
+        _run_problems(state, todo)
         writer.write("end", {"finished": _now()})
     except KeyboardInterrupt:
         kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(kept if options.keep else "") from None
     finally:
-        worker.stop()
+        state.stop()
         writer.close()
     return read_run(options.out)
 
@@ -213,7 +245,7 @@ def _build(state: _State, cases: Sequence[Case]) -> None:
 
     state.announce("build", f"{len(cases)} cases")
     try:
-        state.worker.ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
+        state.workers[0].ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
     except WorkerLost:
         # A compiler that dies or hangs costs its own case: each is compiled again, alone, when it is checked.
         state.announce("build", "stopped early; the rest is compiled case by case")
@@ -230,14 +262,40 @@ def _compile_for_gpu(state: _State, cases: Sequence[Case]) -> None:
 
     request = {"do": "resources", "gpu": state.options.gpu, "cases": [pack(c) for c in cases]}
     try:
-        state.worker.ask(request, BUILD_LIMIT_S, progress)
+        state.workers[0].ask(request, BUILD_LIMIT_S, progress)
     except OpbenchError as error:
         unknown = asdict(resources.Resources(missing=f"not compiled for a GPU: {error}"))
         for case in cases:
             state.resources.setdefault(case.name, unknown)
 
 
-def _run_problem(state: _State, cases: Sequence[Case]) -> None:
+def _run_problems(state: _State, cases: Sequence[Case]) -> None:
+    """Run the cases problem by problem, with as many workers as are worth their start."""
+    groups = iterate_problems(cases)
+    count = min(len(state.workers), -(-len(cases) // CASES_PER_WORKER))
+
+    def work(worker: Worker) -> None:
+        while not state.stopped:
+            with state.lock:
+                group = next(groups, None)
+            if group is None:
+                return
+            _run_problem(state, worker, group)
+
+    if count < 2:
+        work(state.workers[0])
+        return
+    with ThreadPoolExecutor(count) as pool:
+        running = [pool.submit(work, worker) for worker in state.workers[:count]]
+        try:
+            for ended in as_completed(running):
+                ended.result()
+        except BaseException:
+            state.stop()
+            raise
+
+
+def _run_problem(state: _State, worker: Worker, cases: Sequence[Case]) -> None:
     """Check every case of one problem, then measure the right ones together."""
     right: list[tuple[Case, dict[str, Any]]] = []
     for case in cases:
@@ -249,25 +307,23 @@ def _run_problem(state: _State, cases: Sequence[Case]) -> None:
             continue
         state.announce("check", case.name)
         try:
-            answer = state.worker.ask({"do": "check", "case": pack(case)}, state.suite.time_limit_s)
+            answer = worker.ask({"do": "check", "case": pack(case)}, state.suite.time_limit_s)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
             state.record(_result(state, case, "failed", str(error)))
             continue
-        if answer.get("traffic"):
-            state.writer.write("traffic", {"case": case.name, **answer["traffic"]})
         if not answer["right"]:
-            state.record(_result(state, case, "wrong", answer["reason"], answer))
+            state.record(_result(state, case, "wrong", answer["reason"], answer), answer.get("traffic"))
         elif state.options.measure and state.options.backend == "cuda":
             right.append((case, answer))
         else:
-            state.record(_result(state, case, "right", "", answer))
+            state.record(_result(state, case, "right", "", answer), answer.get("traffic"))
     if right:
-        _measure(state, right)
+        _measure(state, worker, right)
 
 
-def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
+def _measure(state: _State, worker: Worker, right: list[tuple[Case, dict[str, Any]]]) -> None:
     """Measure the contenders of one problem; one that kills the worker is recorded as failed and the rest go on."""
     contenders = {case.name: (case, answer) for case, answer in right}
     while contenders:
@@ -284,7 +340,7 @@ def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
             "timing": asdict(state.suite.timing),
         }
         try:
-            found = state.worker.ask(request, state.suite.time_limit_s, progress)["measurements"]
+            found = worker.ask(request, state.suite.time_limit_s, progress)["measurements"]
         except EnvironmentFault:
             raise
         except OpbenchError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench.ceiling import Ceilings, committed, datasheet
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.frame import rows
 from opbench.places import write_atomically
 from opbench.report.ladder import ladder_readme
