@@ -181,6 +181,48 @@ def test_the_death_of_the_worker_costs_its_case_only(suite_file: Path) -> None:
     assert "the process running it died (signal SIGKILL)" in results[NAMES[2]].reason
 
 
+def test_several_workers_each_lose_their_own_cases_only(tmp_path: Path) -> None:
+    """The first worker dies of one variant, whichever runs it; every other case has a verdict of its own."""
+    own_variant(tmp_path, CRASHES, "crashes")
+    path = tmp_path / "many.toml"
+    sizes = ", ".join(map(str, range(1, 41)))
+    path.write_text(f'[[run]]\noperator = "relu"\nvariants = ["*"]\nsweep = {{ n = [{sizes}] }}\n')
+    roots = (tmp_path / "mine",)
+    suite, _, _ = api.expand(path, "cpu", ["relu/scalar*", "relu/crashes*", "relu/vec4[*"], roots)
+    assert len(suite.cases) > 2 * runner.CASES_PER_WORKER
+    told: list[Progress] = []
+    run = run_suite(suite, RunOptions(out=tmp_path / "out", measure=False, roots=roots, workers=3), told.append)
+    assert sorted(r.case for r in run.results) == sorted(case.name for case in suite.cases)
+    # The trace stops the smaller ones before they do harm; the larger ones take their worker with them.
+    assert {r.status for r in run.results if r.variant == "crashes"} == {"failed", "wrong"}
+    assert {r.status for r in run.results if r.variant != "crashes"} == {"right"}
+    assert [p.done for p in told] == sorted(p.done for p in told)
+    logs = sorted(p.name for p in (tmp_path / "out").glob("*.log"))
+    assert logs == ["worker-2.log", "worker-3.log", "worker.log"]
+    assert run.finished and all(case.name in run.traffic for case in suite.cases if case.variant.name == "scalar")
+
+
+def test_a_fault_of_the_machine_ends_all_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "many.toml"
+    sizes = ", ".join(map(str, range(1, 41)))
+    path.write_text(f'[[run]]\noperator = "relu"\nvariants = ["scalar", "vec4"]\nsweep = {{ n = [{sizes}] }}\n')
+    suite, _, _ = api.expand(path, "cpu", [], [])
+    write = RunWriter.result
+
+    def full(self: RunWriter, result: Result) -> None:
+        if len(cases) > 20:
+            raise EnvironmentFault("the disk is full")
+        cases.append(result.case)
+        write(self, result)
+
+    cases: list[str] = []
+    monkeypatch.setattr(RunWriter, "result", full)
+    with pytest.raises(EnvironmentFault, match="the disk is full"):
+        run_suite(suite, RunOptions(out=tmp_path / "out", measure=False, workers=3))
+    assert [r.case for r in read_run(tmp_path / "out").results] == cases and len(cases) == 21
+    assert children(os.getpid()) == []
+
+
 def test_variants_that_are_broken_in_every_way_fail_alone(suite_file: Path) -> None:
     folder = suite_file.parent
     broken = {
