@@ -134,9 +134,7 @@ def check(
     # Two processes on one GPU would share its memory and faults; a GPU's work waits for no core either.
     workers = os.cpu_count() or 1 if backend == "cpu" else 1
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
-        options = RunOptions(
-            backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False, workers=workers
-        )
+        options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False, workers=workers)
         results = {result.case: result for result in run_suite(suite, options, tell).results}
         return [results[case.name] for case in suite.cases]
 

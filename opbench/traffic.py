@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -252,6 +252,11 @@ class Traffic:
         lines = tuple(e.scaled(factors[e.kernel]) if e.kernel in factors else e for e in self.lines)
         branches = tuple(e.scaled(factors[e.kernel]) if e.kernel in factors else e for e in self.branches)
         return replace(self, lines=lines, branches=branches, source=PREDICTED)
+
+    def renamed(self, name: Callable[[str], str]) -> Traffic:
+        """The same with other names of the files."""
+        lines = tuple(replace(entry, file=name(entry.file)) for entry in self.lines)
+        return replace(self, lines=lines, branches=tuple(replace(e, file=name(e.file)) for e in self.branches))
 
     def __add__(self, other: Traffic) -> Traffic:
         """Both together; they must come from the same source."""

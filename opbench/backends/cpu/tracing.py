@@ -15,7 +15,17 @@ from opbench.backends.cpu.library import Runtime
 from opbench.backends.cpu.lines import source_lines
 from opbench.errors import EnvironmentFault
 from opbench.occupancy import DeviceLimits, l1_size, occupancy
-from opbench.traffic import KINDS, SAVED, SPACES, BranchTraffic, CacheTraffic, KernelTraffic, LineTraffic, Traffic, gather
+from opbench.traffic import (
+    KINDS,
+    SAVED,
+    SPACES,
+    BranchTraffic,
+    CacheTraffic,
+    KernelTraffic,
+    LineTraffic,
+    Traffic,
+    gather,
+)
 
 COUNT_SLOTS = 1 << 12
 """The runtime's constant of this name."""
