@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,9 @@ from opbench.case import CASE_NAME, Case, select
 from opbench.catalog import Catalog
 from opbench.ceiling import committed
 from opbench.errors import UsageError
+from opbench.records import earlier_run
 from opbench.results import Result, Run, read_run
-from opbench.runner import Progress, RunOptions, Tell, default_out, earlier_run, run_suite
+from opbench.runner import Progress, RunOptions, Tell, default_out, run_suite
 from opbench.suite import Suite, read_suite, suite_for_variant
 from opbench.timing import TimingOptions
 from opbench.variant import Variant, print_config
@@ -114,12 +115,13 @@ def check(
     seed: int = 20260,
     time_limit_s: float = Suite.time_limit_s,
     tell: Tell = silent,
+    note: Callable[[str], None] = lambda words: None,
 ) -> list[Result]:
     """Verdicts only: every config of the targets on the operator's examples and on random shapes.
 
     A target is an operator, a variant ("matmul/tiled") or a file; none means everything. Where each pair of config and
     problem compiles a module of its own, configs take turns at the problems unless `every` pair is wanted or cases are
-    named.
+    named; `note` is told of it.
     """
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
@@ -127,7 +129,7 @@ def check(
     chosen = [
         case
         for target in (targets or catalog.operator_names())
-        for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns))
+        for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), note)
     ]
     suite = Suite("check", "examples and random shapes", tuple(select(chosen, patterns)), TimingOptions(), time_limit_s)
     backend = backends.resolve(backend)
@@ -140,7 +142,12 @@ def check(
 
 
 def cases_to_check(
-    catalog: Catalog, target: str | Path, random_shapes: int, seed: int, every: bool = True
+    catalog: Catalog,
+    target: str | Path,
+    random_shapes: int,
+    seed: int,
+    every: bool = True,
+    note: Callable[[str], None] = lambda words: None,
 ) -> list[Case]:
     """Every config of a target's variants on examples and random shapes that the variant says it supports.
 
@@ -166,7 +173,13 @@ def cases_to_check(
             if variant.unmet(problem, c) is None
         ]
         modules = len({case.request() for case in pairs}) if variant.define and not every else 0
-        cases += _take_turns(pairs, shapes, -(-modules // MODULES)) if modules > MODULES else pairs
+        chosen = _take_turns(pairs, shapes, -(-modules // MODULES)) if modules > MODULES else pairs
+        if len(chosen) < len(pairs):
+            note(
+                f"{variant.id}: its configs take turns at the problems, {len(chosen)} of {len(pairs)} pairs, "
+                "as each compiles a module of its own; --all checks every one"
+            )
+        cases += chosen
     return cases
 
 

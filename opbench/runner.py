@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
 import shlex
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from opbench import __version__, resources
+from opbench import resources
 from opbench.case import Case
-from opbench.errors import EnvironmentFault, OpbenchError, UsageError
-from opbench.results import FILE, FORMAT, Result, Run, RunWriter, read_run
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.records import RunOptions, earlier_run, floor_s, header, now, require_same_device, source_sha256
+from opbench.results import Result, Run, RunWriter, read_run
 from opbench.suite import Suite
 from opbench.timing import TimingOptions
 from opbench.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
-
-FLOOR_MARGIN = 0.95
-"""A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """What a user may choose for a run; travels whole."""
-
-    backend: str = "cpu"
-    out: Path = Path("reports/run")
-    resume: bool = False
-    measure: bool = True
-    seed: int = 20260
-    roots: tuple[Path, ...] = ()
-    command: tuple[str, ...] = ()
-    keep: bool = True
-    """Whether `out` outlives the call, so that it can be resumed."""
-    workers: int = 1
-    """Processes that cases run in at the same time, at most; more than one only where nothing is measured."""
-    gpu: str = ""
-    """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +39,7 @@ CASES_PER_WORKER = 64
 """A process of its own pays for its start, half a second, from about so many checks on."""
 
 
-class _Stopped(Exception):  # noqa: N818
+class _Stopped(Exception):
     """The run ends: what its workers still answer, their death above all, is no case's result."""
 
 
@@ -141,18 +117,18 @@ def run_suite(
         if options.backend == "cpu" and options.gpu:
             environment["resources"] = resources.describe(options.gpu)
         if earlier is None:
-            writer.write("run", _header(suite, options, environment))
+            writer.write("run", header(suite, options, environment))
         else:
-            _require_same_device(earlier, environment)
+            require_same_device(earlier, environment)
         if ceilings and (earlier is None or earlier.ceilings is None):
             writer.write("ceilings", ceilings)
         done = {(r.case, r.source_sha256) for r in earlier.results} if earlier else set()
-        todo = [case for case in suite.cases if (case.name, _source_sha256(case)) not in done]
+        todo = [case for case in suite.cases if (case.name, source_sha256(case)) not in done]
         state.done = len(suite.cases) - len(todo)
         _build(state, todo)
         _compile_for_gpu(state, todo)
         _run_problems(state, todo)
-        writer.write("end", {"finished": _now()})
+        writer.write("end", {"finished": now()})
     except KeyboardInterrupt:
         kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(kept if options.keep else "") from None
@@ -169,61 +145,6 @@ def _open(worker: Worker) -> dict[str, Any]:
     except WorkerLost as error:
         raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
     return found
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def earlier_run(suite: Suite, options: RunOptions) -> Run | None:
-    """The run in the folder that --resume completes, None for a new one; refuses to mix runs."""
-    path = options.out / FILE
-    if not path.exists() or path.stat().st_size == 0:
-        return None
-    if not options.resume:
-        raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
-    if b"\n" not in path.read_bytes():
-        return None
-    earlier = read_run(options.out)
-    for key, value in (("suite", suite.name), ("backend", options.backend), ("seed", options.seed)):
-        if earlier.header.get(key) != value:
-            raise UsageError(
-                f"{path}: was run with {key} = {earlier.header.get(key)}, not {value}; choose another --out DIR"
-            )
-    return earlier
-
-
-def _require_same_device(earlier: Run, environment: dict[str, Any]) -> None:
-    """Times of two GPUs must not share a table."""
-    before, now = earlier.header.get("environment", {}).get("gpu"), environment.get("gpu")
-    if before != now:
-        raise UsageError(f"{earlier.folder / FILE}: was run on gpu = {before}, not {now}; choose another --out DIR")
-
-
-def _source_sha256(case: Case) -> str:
-    return hashlib.sha256(case.variant.path.read_bytes()).hexdigest()
-
-
-def _header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "opbench": __version__,
-        "suite": suite.name,
-        "title": suite.title,
-        "backend": options.backend,
-        "seed": options.seed,
-        "started": _now(),
-        "command": shlex.join(["opbench", *options.command]) if options.command else "",
-        "timing": asdict(suite.timing),
-        "cases": len(suite.cases),
-        "environment": {
-            "python": platform.python_version(),
-            "system": platform.platform(),
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-            **environment,
-        },
-    }
 
 
 def _build(state: _State, cases: Sequence[Case]) -> None:
@@ -364,25 +285,6 @@ def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: di
     return _result(state, case, "right", "", answer, measurement)
 
 
-def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
-    """The shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
-
-    Bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count.
-    """
-    if not ceilings:
-        return 0.0, ""
-    level = case.problem.memory_level
-    bandwidth, rate = ceilings.get(f"{level}_bytes_per_s"), ceilings.get("fp32_flops_per_s")
-    cached = int(ceilings.get("l2_bytes") or 0) if level == "dram" else 0
-    beyond = max(0, case.problem.bytes() - cached)
-    floors = [(0.0, "")]
-    if bandwidth:
-        floors.append((FLOOR_MARGIN * beyond / bandwidth, f"{level.upper()} bandwidth"))
-    if rate and case.variant.precision == "f32" and case.problem.flops_are_a_floor:
-        floors.append((FLOOR_MARGIN * case.problem.flops() / rate, "fp32 rate"))
-    return max(floors)
-
-
 def _result(
     state: _State,
     case: Case,
@@ -415,7 +317,7 @@ def _result(
         memory_level=case.problem.memory_level,
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
-        source_sha256=_source_sha256(case),
+        source_sha256=source_sha256(case),
         machine_code_sha256=answer.get("machine_code_sha256") or compiled["machine_code_sha256"],
     )
 

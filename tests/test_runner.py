@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from common import CHEATS, RELU, Cli
 
-from opbench import api, runner
+from opbench import api, records, runner
 from opbench.backends.base import BuildRequest
 from opbench.case import Case
 from opbench.catalog import Catalog
@@ -571,14 +571,14 @@ def test_floors_count_only_what_must_happen() -> None:
         return found
 
     copy = case("copy/vec4", "(n=268435456)")
-    seconds, bound = runner.floor_s(copy, {**ROOF, "l2_bytes": 0})
-    assert bound == "DRAM bandwidth" and seconds == pytest.approx(runner.FLOOR_MARGIN * 2**31 / 4e12)
-    assert runner.floor_s(case("copy/vec4", "(n=1000)"), ROOF)[0] == 0.0, "it may never leave the L2 cache"
+    seconds, bound = records.floor_s(copy, {**ROOF, "l2_bytes": 0})
+    assert bound == "DRAM bandwidth" and seconds == pytest.approx(records.FLOOR_MARGIN * 2**31 / 4e12)
+    assert records.floor_s(case("copy/vec4", "(n=1000)"), ROOF)[0] == 0.0, "it may never leave the L2 cache"
     matmul = case("matmul/coalesced", "(m=4096,n=4096,k=4096)")
-    assert runner.floor_s(matmul, ROOF) == (pytest.approx(runner.FLOOR_MARGIN * 2 * 4096**3 / 5e13), "fp32 rate")
+    assert records.floor_s(matmul, ROOF) == (pytest.approx(records.FLOOR_MARGIN * 2 * 4096**3 / 5e13), "fp32 rate")
     conv = case("conv2d/naive_grid3d", "(n=16,c=256,h=56,w=56,k=64,r=3,s=3,padding=1)")
-    assert runner.floor_s(conv, ROOF)[1] == "DRAM bandwidth", "fewer operations than the textbook's are possible"
-    assert runner.floor_s(copy, None) == (0.0, "")
+    assert records.floor_s(conv, ROOF)[1] == "DRAM bandwidth", "fewer operations than the textbook's are possible"
+    assert records.floor_s(copy, None) == (0.0, "")
 
 
 def test_exit_codes_follow_the_worst_case() -> None:

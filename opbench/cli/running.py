@@ -134,6 +134,7 @@ def check_command(
             seed=seed,
             time_limit_s=time_limit_s or 60.0,
             tell=tell,
+            note=lambda words: click.echo(f"note: {words}", err=True),
         )
     finish(results, as_json, lambda: _print_verdicts(results, targets))
 
