@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +14,21 @@ from opbench.case import CASE_NAME, Case, select
 from opbench.catalog import Catalog
 from opbench.ceiling import committed
 from opbench.errors import UsageError
+from opbench.records import earlier_run
 from opbench.results import Result, Run, read_run
-from opbench.runner import Progress, RunOptions, Tell, default_out, earlier_run, run_suite
+from opbench.runner import Progress, RunOptions, Tell, default_out, run_suite
 from opbench.suite import Suite, read_suite, suite_for_variant
 from opbench.timing import TimingOptions
 from opbench.variant import Variant, print_config
 
 if TYPE_CHECKING:
     import pandas
+
+    from opbench.operator import Operator
+
+
+MODULES = 48
+"""A variant that compiles more modules than this for its checks has its configs take turns at the problems."""
 
 
 def silent(progress: Progress) -> None:
@@ -103,29 +111,49 @@ def check(
     cases: Iterable[str] = (),
     variants: Sequence[str | Path] = (),
     random_shapes: int = 3,
+    every: bool = False,
     seed: int = 20260,
     time_limit_s: float = Suite.time_limit_s,
     tell: Tell = silent,
+    note: Callable[[str], None] = lambda words: None,
 ) -> list[Result]:
     """Verdicts only: every config of the targets on the operator's examples and on random shapes.
 
-    A target is an operator, a variant ("matmul/tiled") or a file; none means everything.
+    A target is an operator, a variant ("matmul/tiled") or a file; none means everything. Where each pair of config and
+    problem compiles a module of its own, configs take turns at the problems unless `every` pair is wanted or cases are
+    named; `note` is told of it.
     """
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
+    patterns = list(cases)
     chosen = [
         case
         for target in (targets or catalog.operator_names())
-        for case in cases_to_check(catalog, target, random_shapes, seed)
+        for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), note)
     ]
-    suite = Suite("check", "examples and random shapes", tuple(select(chosen, cases)), TimingOptions(), time_limit_s)
+    suite = Suite("check", "examples and random shapes", tuple(select(chosen, patterns)), TimingOptions(), time_limit_s)
+    backend = backends.resolve(backend)
+    # Two processes on one GPU would share its memory and faults; a GPU's work waits for no core either.
+    workers = os.cpu_count() or 1 if backend == "cpu" else 1
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
-        options = RunOptions(backends.resolve(backend), Path(folder), measure=False, seed=seed, roots=roots, keep=False)
-        return run_suite(suite, options, tell).results
+        options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False, workers=workers)
+        results = {result.case: result for result in run_suite(suite, options, tell).results}
+        return [results[case.name] for case in suite.cases]
 
 
-def cases_to_check(catalog: Catalog, target: str | Path, random_shapes: int, seed: int) -> list[Case]:
-    """Every config of a target's variants on examples and random shapes that the variant says it supports."""
+def cases_to_check(
+    catalog: Catalog,
+    target: str | Path,
+    random_shapes: int,
+    seed: int,
+    every: bool = True,
+    note: Callable[[str], None] = lambda words: None,
+) -> list[Case]:
+    """Every config of a target's variants on examples and random shapes that the variant says it supports.
+
+    Unless `every` pair is wanted, configs of a variant that would compile more than `MODULES` modules, as its macros
+    follow the problem, take turns at the problems: see `_take_turns`.
+    """
     path = Path(target)
     if path.suffix in (".cu", ".py"):
         found = [own_variant(path, catalog)]
@@ -136,10 +164,41 @@ def cases_to_check(catalog: Catalog, target: str | Path, random_shapes: int, see
     cases = []
     for variant in found:
         operator = catalog.operator(variant.operator)
-        problems = [*operator.examples(), *operator.random_problems(seed, random_shapes)]
-        for problem in dict.fromkeys(problems):
-            cases += [Case(variant, c, problem) for c in variant.configs if variant.unmet(problem, c) is None]
+        examples = list(dict.fromkeys(operator.examples()))
+        shapes = [p for p in dict.fromkeys(operator.random_problems(seed, random_shapes)) if p not in examples]
+        pairs = [
+            Case(variant, c, problem)
+            for problem in (*examples, *shapes)
+            for c in variant.configs
+            if variant.unmet(problem, c) is None
+        ]
+        modules = len({case.request() for case in pairs}) if variant.define and not every else 0
+        chosen = _take_turns(pairs, shapes, -(-modules // MODULES)) if modules > MODULES else pairs
+        if len(chosen) < len(pairs):
+            note(
+                f"{variant.id}: its configs take turns at the problems, {len(chosen)} of {len(pairs)} pairs, "
+                "as each compiles a module of its own; --all checks every one"
+            )
+        cases += chosen
     return cases
+
+
+def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
+    """Each config on its share of the examples and on one random shape; no problem and no config is left out."""
+    kept: list[Case] = []
+    for number, config in enumerate(pairs[0].variant.configs):
+        own = [case for case in pairs if case.config == config]
+        examples = [case for case in own if case.problem not in shapes]
+        random = [case for case in own if case.problem in shapes]
+        kept += examples[number % turns :: turns] or examples[:1]
+        kept += random[number % len(random) :][:1] if random else []
+    chosen = {case.name for case in kept}
+    met = {case.problem for case in kept}
+    for case in pairs:  # what no config's turn fell on goes to the first one that fits
+        if case.problem not in met:
+            met.add(case.problem)
+            chosen.add(case.name)
+    return [case for case in pairs if case.name in chosen]
 
 
 def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:

@@ -1,6 +1,7 @@
 """Rules that read a case's traffic: what is wrong with a line, how much it costs and which family cures it.
 
-Costs are in passes: 128 bytes through the L1 cache, one wavefront of shared memory, or one wait of a warp at a barrier.
+Costs are in passes: 128 bytes through the L1 cache, one wavefront of shared memory, one wait of a warp at a barrier, or
+the second way of a warp whose lanes parted at a branch.
 They rank the problems of one case; they predict no time.
 """
 
@@ -27,7 +28,7 @@ from opbench.families import (
     cures,
 )
 from opbench.places import portable
-from opbench.traffic import KernelTraffic, LineTraffic, Traffic
+from opbench.traffic import BranchTraffic, KernelTraffic, LineTraffic, Traffic
 from opbench.variant import Variant
 
 WARP = 32
@@ -47,6 +48,10 @@ REREAD = 2.0
 CONFLICTS = 0.1
 """Share of wavefronts that are bank conflicts."""
 FEW_LANES = 24
+PARTED = 0.25
+"""Share of a warp's passages through a branch that split it, below which they are the edge of the problem."""
+FEWEST = 2
+"""Lanes on the way of the fewer, below which a branch elects one."""
 WORTH = 0.1
 """Share of a kernel's requests below which a line is not worth a word on its width or its lanes."""
 LEAST = 0.01
@@ -102,7 +107,9 @@ class Scene:
         accesses = sum(entry.sectors / SECTORS_PER_PASS + entry.wavefronts for entry in self.traffic.lines)
         # Lanes of an atomic request that share an address take turns.
         turns = sum(entry.collisions for entry in self.traffic.lines)
-        return accesses + turns + sum(waits(kernel) for kernel in self.traffic.kernels)
+        # A warp whose lanes parted goes one way after the other.
+        ways = sum(branch.divergent for branch in self.traffic.branches)
+        return accesses + turns + ways + sum(waits(kernel) for kernel in self.traffic.kernels)
 
     @property
     def once(self) -> int:
@@ -119,7 +126,14 @@ class Scene:
         return cures(family, self.case.variant, self.case.problem, self.variants)
 
     def problem(
-        self, kind: str, rule: str, at: LineTraffic, cost: float, evidence: str, family: Family, hint: str = ""
+        self,
+        kind: str,
+        rule: str,
+        at: LineTraffic | BranchTraffic,
+        cost: float,
+        evidence: str,
+        family: Family,
+        hint: str = "",
     ) -> Problem:
         """A problem of a line with the sentence on who cures it."""
         found = self.cures(family)
@@ -148,6 +162,10 @@ def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants:
         place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
     found = [problem for several in alike.values() for problem in _joined(several)]
     found += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
+    known = {(problem.kernel, problem.file, problem.line) for problem in found if problem.kind == "divergence"}
+    for branch in traffic.branches:
+        if (branch.kernel, branch.file, branch.line) not in known:
+            found += _parted(scene, branch)
     found = [problem for problem in found if problem.share >= LEAST]
     return sorted(found, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
 
@@ -320,6 +338,19 @@ def _divergence(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     passes = min(float(entry.requests), entry.sectors / SECTORS_PER_PASS + entry.wavefronts)
     cost = passes * (1 - entry.lanes_per_request / WARP)
     yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
+
+
+def _parted(scene: Scene, branch: BranchTraffic) -> Iterator[Problem]:
+    """A branch that splits warps again and again; each split costs a pass through the way of the fewer lanes."""
+    # One lane that writes the warp's result is an election; the edge of an array and a block's last step split once.
+    rare = branch.share < PARTED or branch.divergent < WORTH * scene.requests(branch.kernel)
+    if rare or branch.fewest_lanes < FEWEST * branch.divergent:
+        return
+    evidence = (
+        f"{units.percent(branch.share)} of the warps' {branch.executions} passages through this branch split their "
+        f"lanes, {branch.fewest_lanes_each:.1f} on the way of the fewer"
+    )
+    yield scene.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 
 
 def _barriers(scene: Scene, kernel: KernelTraffic) -> Iterator[Problem]:

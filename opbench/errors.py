@@ -10,6 +10,7 @@ OpbenchError
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 EXIT_OK = 0
@@ -55,3 +56,12 @@ def unknown(what: str, seen: str, known: Iterable[str], hint: str = "") -> str:
     near = difflib.get_close_matches(seen, names, n=1)
     tail = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
     return f"unknown {what} '{seen}'; {tail}" + (f" ({hint})" if hint else "")
+
+
+def writing_remedy(error: OSError) -> str:
+    """What would let a file be written where it could not be, such as "free some space or "; empty for no remedy."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "free some space or "
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "get the permission to write there or "
+    return ""

@@ -12,7 +12,7 @@ from opbench.case import Case
 from opbench.ceiling import Ceilings, best_time
 from opbench.diagnosis import Problem, diagnose
 from opbench.levels import Bound, bounds, levels
-from opbench.traffic import COUNTED, PREDICTED, LineTraffic, Traffic
+from opbench.traffic import COUNTED, PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.variant import Variant
 
 COMPUTED = "computed"
@@ -39,6 +39,12 @@ class AnnotatedLine:
     accesses: tuple[LineTraffic, ...] = ()
     problems: tuple[Problem, ...] = ()
     findings: tuple[Finding, ...] = ()
+    branches: tuple[BranchTraffic, ...] = ()
+
+    @property
+    def counted(self) -> bool:
+        """Whether anything was counted here."""
+        return bool(self.accesses or self.branches)
 
     def label(self, entry: LineTraffic) -> str:
         """Such as "shared load 4 B", and of which element where the line has several such accesses."""
@@ -102,7 +108,7 @@ class Explanation:
             "bounds": [asdict(bound) for bound in self.bounds],
             "findings": [finding.to_json() for finding in self.findings],
             "files": [
-                {"path": file.path, "lines": [self._line_json(line) for line in file.lines if line.accesses]}
+                {"path": file.path, "lines": [self._line_json(line) for line in file.lines if line.counted]}
                 for file in self.files
             ],
             "elsewhere": [self._access_json(entry) for entry in self.elsewhere],
@@ -111,7 +117,8 @@ class Explanation:
 
     def _line_json(self, line: AnnotatedLine) -> dict[str, Any]:
         accesses = [self._access_json(entry) for entry in line.accesses]
-        return {"line": line.number, "text": line.text, "accesses": accesses}
+        branches = [{**asdict(entry), "source": self.mark(entry.kernel)} for entry in line.branches]
+        return {"line": line.number, "text": line.text, "accesses": accesses, "branches": branches}
 
     def _access_json(self, entry: LineTraffic) -> dict[str, Any]:
         return {
@@ -191,29 +198,23 @@ def explain(
 def _annotate(
     path: str, text: str, traffic: Traffic, problems: Iterable[Problem], findings: Iterable[Finding]
 ) -> AnnotatedFile:
-    accesses: dict[int, list[LineTraffic]] = {}
-    troubles: dict[int, list[Problem]] = {}
-    reports: dict[int, list[Finding]] = {}
-    for entry in traffic.lines:
-        if entry.file == path:
-            accesses.setdefault(entry.line, []).append(entry)
-    for problem in problems:
-        if problem.file == path:
-            troubles.setdefault(problem.line, []).append(problem)
-    for finding in findings:
-        if finding.file == path:
-            reports.setdefault(finding.line, []).append(finding)
+    found = [_by_line(path, entries) for entries in (traffic.lines, problems, findings, traffic.branches)]
     return AnnotatedFile(
         path,
         tuple(
-            AnnotatedLine(
-                number,
-                line,
-                *(tuple(found.get(number, ())) for found in (accesses, troubles, reports)),  # type: ignore[arg-type]
-            )
+            AnnotatedLine(number, line, *(tuple(entries.get(number, ())) for entries in found))
             for number, line in enumerate(text.splitlines(), start=1)
         ),
     )
+
+
+def _by_line(path: str, entries: Iterable[Any]) -> dict[int, list[Any]]:
+    """Whatever has a place, of one file."""
+    found: dict[int, list[Any]] = {}
+    for entry in entries:
+        if entry.file == path:
+            found.setdefault(entry.line, []).append(entry)
+    return found
 
 
 def _totals(case: Case, traffic: Traffic) -> list[Figure]:

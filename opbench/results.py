@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 
 FORMAT = 1
 FILE = "results.jsonl"
@@ -102,7 +102,7 @@ class RunWriter:
                 f"{self.path}: another opbench writes this run now; wait for it or choose another --out DIR"
             ) from None
         except OSError as error:
-            raise _cannot_write(self.path, error) from None
+            raise _cannot_write(self.path, error, begun=False) from None
 
     def _drop_torn_line(self) -> None:
         """Cut what a killed process left behind after the last whole line."""
@@ -123,7 +123,7 @@ class RunWriter:
             os.fsync(self._file.fileno())
         except OSError as error:
             os.ftruncate(self._file.fileno(), position)
-            raise _cannot_write(self.path, error) from None
+            raise _cannot_write(self.path, error, begun=True) from None
 
     def result(self, result: Result) -> None:
         """Append one result."""
@@ -134,10 +134,11 @@ class RunWriter:
         self._file.close()
 
 
-def _cannot_write(path: Path, error: OSError) -> EnvironmentFault:
+def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
+    kept, resume = ("what was measured so far is kept; ", ", then add --resume") if begun else ("", "")
     return EnvironmentFault(
-        f"{path}: cannot write: {error.strerror or error}; what was measured so far is kept; "
-        "free some space or choose another folder with --out DIR, then add --resume"
+        f"{path}: cannot write: {error.strerror or error}; {kept}"
+        f"{writing_remedy(error)}choose another folder with --out DIR{resume}"
     )
 
 

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
 import shlex
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from opbench import __version__, resources
+from opbench import resources
 from opbench.case import Case
-from opbench.errors import EnvironmentFault, OpbenchError, UsageError
-from opbench.results import FILE, FORMAT, Result, Run, RunWriter, read_run
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.records import RunOptions, earlier_run, floor_s, header, now, require_same_device, source_sha256
+from opbench.results import Result, Run, RunWriter, read_run
 from opbench.suite import Suite
 from opbench.timing import TimingOptions
 from opbench.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
-
-FLOOR_MARGIN = 0.95
-"""A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """What a user may choose for a run; travels whole."""
-
-    backend: str = "cpu"
-    out: Path = Path("reports/run")
-    resume: bool = False
-    measure: bool = True
-    seed: int = 20260
-    roots: tuple[Path, ...] = ()
-    command: tuple[str, ...] = ()
-    keep: bool = True
-    """Whether `out` outlives the call, so that it can be resumed."""
-    gpu: str = ""
-    """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +35,21 @@ class Progress:
 Tell = Callable[[Progress], None]
 
 
+CASES_PER_WORKER = 64
+"""A process of its own pays for its start, half a second, from about so many checks on."""
+
+
+class _Stopped(Exception):
+    """The run ends: what its workers still answer, their death above all, is no case's result."""
+
+
 @dataclass
 class _State:
-    """A run in progress."""
+    """A run in progress; several threads share it where several workers run cases."""
 
     suite: Suite
     options: RunOptions
-    worker: Worker
+    workers: list[Worker]
     writer: RunWriter
     tell: Tell
     ceilings: dict[str, Any] | None = None
@@ -71,14 +59,31 @@ class _State:
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of a GPU that is not here, by case: the fields of `opbench.resources.Resources`."""
     done: int = 0
+    stopped: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def announce(self, phase: str, case: str) -> None:
-        self.tell(Progress(phase, case, self.done, len(self.suite.cases)))
+        with self.lock:
+            if self.stopped:
+                raise _Stopped
+            self.tell(Progress(phase, case, self.done, len(self.suite.cases)))
 
-    def record(self, result: Result) -> None:
-        self.writer.result(result)
-        self.done += 1
-        self.announce("done", result.case)
+    def record(self, result: Result, traffic: dict[str, Any] | None = None) -> None:
+        with self.lock:
+            if self.stopped:
+                raise _Stopped
+            if traffic:
+                self.writer.write("traffic", {"case": result.case, **traffic})
+            self.writer.result(result)
+            self.done += 1
+            self.announce("done", result.case)
+
+    def stop(self) -> None:
+        """End all workers, whatever they are doing."""
+        with self.lock:
+            self.stopped = True
+        for worker in self.workers:
+            worker.stop()
 
 
 def run_suite(
@@ -94,38 +99,41 @@ def run_suite(
     # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
     stands_for = resources.target(options.gpu) if options.backend == "cpu" and options.gpu else None
     limits = stands_for.limits if stands_for else None
-    worker = Worker(
-        options.backend,
-        options.roots,
-        options.out / "worker.log",
-        options.seed,
-        stands_for=limits,
-        traced_work=suite.traced_work,
-    )
-    state = _State(suite, options, worker, writer, tell, ceilings)
+    names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1))]
+    workers = [
+        Worker(
+            options.backend,
+            options.roots,
+            options.out / f"{name}.log",
+            options.seed,
+            stands_for=limits,
+            traced_work=suite.traced_work,
+        )
+        for name in names
+    ]
+    state = _State(suite, options, workers, writer, tell, ceilings)
     try:
-        environment = _open(worker)
+        environment = _open(workers[0])
         if options.backend == "cpu" and options.gpu:
             environment["resources"] = resources.describe(options.gpu)
         if earlier is None:
-            writer.write("run", _header(suite, options, environment))
+            writer.write("run", header(suite, options, environment))
         else:
-            _require_same_device(earlier, environment)
+            require_same_device(earlier, environment)
         if ceilings and (earlier is None or earlier.ceilings is None):
             writer.write("ceilings", ceilings)
         done = {(r.case, r.source_sha256) for r in earlier.results} if earlier else set()
-        todo = [case for case in suite.cases if (case.name, _source_sha256(case)) not in done]
+        todo = [case for case in suite.cases if (case.name, source_sha256(case)) not in done]
         state.done = len(suite.cases) - len(todo)
         _build(state, todo)
         _compile_for_gpu(state, todo)
-        for group in iterate_problems(todo):
-            _run_problem(state, group)
-        writer.write("end", {"finished": _now()})
+        _run_problems(state, todo)
+        writer.write("end", {"finished": now()})
     except KeyboardInterrupt:
         kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(kept if options.keep else "") from None
     finally:
-        worker.stop()
+        state.stop()
         writer.close()
     return read_run(options.out)
 
@@ -137,61 +145,6 @@ def _open(worker: Worker) -> dict[str, Any]:
     except WorkerLost as error:
         raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
     return found
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def earlier_run(suite: Suite, options: RunOptions) -> Run | None:
-    """The run in the folder that --resume completes, None for a new one; refuses to mix runs."""
-    path = options.out / FILE
-    if not path.exists() or path.stat().st_size == 0:
-        return None
-    if not options.resume:
-        raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
-    if b"\n" not in path.read_bytes():
-        return None
-    earlier = read_run(options.out)
-    for key, value in (("suite", suite.name), ("backend", options.backend), ("seed", options.seed)):
-        if earlier.header.get(key) != value:
-            raise UsageError(
-                f"{path}: was run with {key} = {earlier.header.get(key)}, not {value}; choose another --out DIR"
-            )
-    return earlier
-
-
-def _require_same_device(earlier: Run, environment: dict[str, Any]) -> None:
-    """Times of two GPUs must not share a table."""
-    before, now = earlier.header.get("environment", {}).get("gpu"), environment.get("gpu")
-    if before != now:
-        raise UsageError(f"{earlier.folder / FILE}: was run on gpu = {before}, not {now}; choose another --out DIR")
-
-
-def _source_sha256(case: Case) -> str:
-    return hashlib.sha256(case.variant.path.read_bytes()).hexdigest()
-
-
-def _header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "opbench": __version__,
-        "suite": suite.name,
-        "title": suite.title,
-        "backend": options.backend,
-        "seed": options.seed,
-        "started": _now(),
-        "command": shlex.join(["opbench", *options.command]) if options.command else "",
-        "timing": asdict(suite.timing),
-        "cases": len(suite.cases),
-        "environment": {
-            "python": platform.python_version(),
-            "system": platform.platform(),
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-            **environment,
-        },
-    }
 
 
 def _build(state: _State, cases: Sequence[Case]) -> None:
@@ -213,7 +166,7 @@ def _build(state: _State, cases: Sequence[Case]) -> None:
 
     state.announce("build", f"{len(cases)} cases")
     try:
-        state.worker.ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
+        state.workers[0].ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
     except WorkerLost:
         # A compiler that dies or hangs costs its own case: each is compiled again, alone, when it is checked.
         state.announce("build", "stopped early; the rest is compiled case by case")
@@ -230,14 +183,40 @@ def _compile_for_gpu(state: _State, cases: Sequence[Case]) -> None:
 
     request = {"do": "resources", "gpu": state.options.gpu, "cases": [pack(c) for c in cases]}
     try:
-        state.worker.ask(request, BUILD_LIMIT_S, progress)
+        state.workers[0].ask(request, BUILD_LIMIT_S, progress)
     except OpbenchError as error:
         unknown = asdict(resources.Resources(missing=f"not compiled for a GPU: {error}"))
         for case in cases:
             state.resources.setdefault(case.name, unknown)
 
 
-def _run_problem(state: _State, cases: Sequence[Case]) -> None:
+def _run_problems(state: _State, cases: Sequence[Case]) -> None:
+    """Run the cases problem by problem, with as many workers as are worth their start."""
+    groups = iterate_problems(cases)
+    count = min(len(state.workers), -(-len(cases) // CASES_PER_WORKER))
+
+    def work(worker: Worker) -> None:
+        while not state.stopped:
+            with state.lock:
+                group = next(groups, None)
+            if group is None:
+                return
+            _run_problem(state, worker, group)
+
+    if count < 2:
+        work(state.workers[0])
+        return
+    with ThreadPoolExecutor(count) as pool:
+        running = [pool.submit(work, worker) for worker in state.workers[:count]]
+        try:
+            for ended in as_completed(running):
+                ended.result()
+        except BaseException:
+            state.stop()
+            raise
+
+
+def _run_problem(state: _State, worker: Worker, cases: Sequence[Case]) -> None:
     """Check every case of one problem, then measure the right ones together."""
     right: list[tuple[Case, dict[str, Any]]] = []
     for case in cases:
@@ -249,25 +228,23 @@ def _run_problem(state: _State, cases: Sequence[Case]) -> None:
             continue
         state.announce("check", case.name)
         try:
-            answer = state.worker.ask({"do": "check", "case": pack(case)}, state.suite.time_limit_s)
+            answer = worker.ask({"do": "check", "case": pack(case)}, state.suite.time_limit_s)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
             state.record(_result(state, case, "failed", str(error)))
             continue
-        if answer.get("traffic"):
-            state.writer.write("traffic", {"case": case.name, **answer["traffic"]})
         if not answer["right"]:
-            state.record(_result(state, case, "wrong", answer["reason"], answer))
+            state.record(_result(state, case, "wrong", answer["reason"], answer), answer.get("traffic"))
         elif state.options.measure and state.options.backend == "cuda":
             right.append((case, answer))
         else:
-            state.record(_result(state, case, "right", "", answer))
+            state.record(_result(state, case, "right", "", answer), answer.get("traffic"))
     if right:
-        _measure(state, right)
+        _measure(state, worker, right)
 
 
-def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
+def _measure(state: _State, worker: Worker, right: list[tuple[Case, dict[str, Any]]]) -> None:
     """Measure the contenders of one problem; one that kills the worker is recorded as failed and the rest go on."""
     contenders = {case.name: (case, answer) for case, answer in right}
     while contenders:
@@ -284,7 +261,7 @@ def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
             "timing": asdict(state.suite.timing),
         }
         try:
-            found = state.worker.ask(request, state.suite.time_limit_s, progress)["measurements"]
+            found = worker.ask(request, state.suite.time_limit_s, progress)["measurements"]
         except EnvironmentFault:
             raise
         except OpbenchError as error:
@@ -306,25 +283,6 @@ def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: di
         )
         return _result(state, case, "invalid", reason, answer, measurement)
     return _result(state, case, "right", "", answer, measurement)
-
-
-def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
-    """The shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
-
-    Bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count.
-    """
-    if not ceilings:
-        return 0.0, ""
-    level = case.problem.memory_level
-    bandwidth, rate = ceilings.get(f"{level}_bytes_per_s"), ceilings.get("fp32_flops_per_s")
-    cached = int(ceilings.get("l2_bytes") or 0) if level == "dram" else 0
-    beyond = max(0, case.problem.bytes() - cached)
-    floors = [(0.0, "")]
-    if bandwidth:
-        floors.append((FLOOR_MARGIN * beyond / bandwidth, f"{level.upper()} bandwidth"))
-    if rate and case.variant.precision == "f32" and case.problem.flops_are_a_floor:
-        floors.append((FLOOR_MARGIN * case.problem.flops() / rate, "fp32 rate"))
-    return max(floors)
 
 
 def _result(
@@ -359,7 +317,7 @@ def _result(
         memory_level=case.problem.memory_level,
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
-        source_sha256=_source_sha256(case),
+        source_sha256=source_sha256(case),
         machine_code_sha256=answer.get("machine_code_sha256") or compiled["machine_code_sha256"],
     )
 

@@ -312,7 +312,7 @@ class _Bound:
 
 def _portable(traffic: Traffic) -> dict[str, Any]:
     """A trace's counts as JSON, with files named alike on every machine."""
-    return replace(traffic, lines=tuple(replace(e, file=portable(e.file)) for e in traffic.lines)).to_json()
+    return traffic.renamed(portable).to_json()
 
 
 def _launch_json(step: KernelLaunch) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -113,6 +113,45 @@ SAVED = tuple(name for name in COUNTS if "_saved_" in name)
 
 
 @dataclass(frozen=True)
+class BranchTraffic:
+    """A line at whose branches lanes of a warp parted; branches that each warp took whole are none."""
+
+    kernel: str
+    file: str
+    line: int
+    executions: int = 0
+    """How often a warp, or what was together of it, went through the line's branches."""
+    divergent: int = 0
+    """How often its lanes parted there."""
+    fewest_lanes: int = 0
+    """Lanes on the way that fewer of them took, summed over the partings: 1 each where one lane was elected."""
+
+    @property
+    def fewest_lanes_each(self) -> float:
+        """Lanes on the smaller way at a parting, on average."""
+        return _ratio(self.fewest_lanes, self.divergent)
+
+    @property
+    def share(self) -> float:
+        """Partings over executions."""
+        return _ratio(self.divergent, self.executions)
+
+    def scaled(self, factor: float) -> BranchTraffic:
+        """All counts times a factor, for launches of which only some blocks were counted."""
+        counts = (round(count * factor) for count in (self.executions, self.divergent, self.fewest_lanes))
+        return BranchTraffic(self.kernel, self.file, self.line, *counts)
+
+    def __add__(self, other: BranchTraffic) -> BranchTraffic:
+        """The counts of both; the place is the first one's."""
+        return replace(
+            self,
+            executions=self.executions + other.executions,
+            divergent=self.divergent + other.divergent,
+            fewest_lanes=self.fewest_lanes + other.fewest_lanes,
+        )
+
+
+@dataclass(frozen=True)
 class CacheTraffic:
     """What a GPU's caches would let through of the counted requests, in sectors; cold when the first launch begins."""
 
@@ -185,6 +224,8 @@ class Traffic:
     """"counted" on the cpu backend from the source's own accesses, "measured" by hardware, or "predicted"."""
     complete: bool = field(default=True)
     """False when a launch was abandoned halfway."""
+    branches: tuple[BranchTraffic, ...] = ()
+    """Those at which lanes parted, sorted by kernel, file and line."""
 
     def select(self, *, kernel: str = "", space: str = "", kind: str = "", line: int = 0) -> list[LineTraffic]:
         """The lines that match everything given."""
@@ -209,14 +250,24 @@ class Traffic:
         if not factors:
             return self
         lines = tuple(e.scaled(factors[e.kernel]) if e.kernel in factors else e for e in self.lines)
-        return replace(self, lines=lines, source=PREDICTED)
+        branches = tuple(e.scaled(factors[e.kernel]) if e.kernel in factors else e for e in self.branches)
+        return replace(self, lines=lines, branches=branches, source=PREDICTED)
+
+    def renamed(self, name: Callable[[str], str]) -> Traffic:
+        """The same with other names of the files."""
+        lines = tuple(replace(entry, file=name(entry.file)) for entry in self.lines)
+        return replace(self, lines=lines, branches=tuple(replace(e, file=name(e.file)) for e in self.branches))
 
     def __add__(self, other: Traffic) -> Traffic:
         """Both together; they must come from the same source."""
         if self.source != other.source:
             raise ValueError(f"traffic that was {self.source} does not add to traffic that was {other.source}")
         return gather(
-            (*self.lines, *other.lines), (*self.kernels, *other.kernels), self.source, self.complete and other.complete
+            (*self.lines, *other.lines),
+            (*self.kernels, *other.kernels),
+            self.source,
+            self.complete and other.complete,
+            (*self.branches, *other.branches),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -226,6 +277,7 @@ class Traffic:
             "complete": self.complete,
             "kernels": [asdict(entry) for entry in self.kernels],
             "lines": [{k: v for k, v in asdict(entry).items() if v != 0} for entry in self.lines],
+            "branches": [asdict(entry) for entry in self.branches],
         }
 
     @staticmethod
@@ -236,11 +288,16 @@ class Traffic:
             kernels=tuple(_kernel(entry) for entry in data["kernels"]),
             source=data["source"],
             complete=data["complete"],
+            branches=tuple(BranchTraffic(**entry) for entry in data.get("branches", ())),
         )
 
 
 def gather(
-    lines: Iterable[LineTraffic], kernels: Iterable[KernelTraffic], source: str = COUNTED, complete: bool = True
+    lines: Iterable[LineTraffic],
+    kernels: Iterable[KernelTraffic],
+    source: str = COUNTED,
+    complete: bool = True,
+    branches: Iterable[BranchTraffic] = (),
 ) -> Traffic:
     """Traffic of many counts: those of one place, space, kind and width become one, as copies of an access do."""
     merged: dict[tuple[Any, ...], LineTraffic] = {}
@@ -250,7 +307,17 @@ def gather(
     launched: dict[str, KernelTraffic] = {}
     for launch in kernels:
         launched[launch.kernel] = launched[launch.kernel] + launch if launch.kernel in launched else launch
-    return Traffic(tuple(merged[key] for key in sorted(merged)), tuple(launched.values()), source, complete)
+    parted: dict[tuple[Any, ...], BranchTraffic] = {}
+    for branch in branches:
+        place = (branch.kernel, branch.file, branch.line)
+        parted[place] = parted[place] + branch if place in parted else branch
+    return Traffic(
+        tuple(merged[key] for key in sorted(merged)),
+        tuple(launched.values()),
+        source,
+        complete,
+        tuple(parted[place] for place in sorted(parted)),
+    )
 
 
 def _kernel(entry: Mapping[str, Any]) -> KernelTraffic:

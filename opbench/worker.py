@@ -27,7 +27,7 @@ from opbench.backends import open_backend
 from opbench.backends.base import BuildRequest
 from opbench.case import Case
 from opbench.catalog import Catalog
-from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
 from opbench.ranges import case_range, phase_range
 from opbench.timing import TimingOptions
 
@@ -243,7 +243,7 @@ class Server:
             return item[1], str(error)
         except OSError as error:
             raise EnvironmentFault(
-                f"the compiler's files cannot be written: {error}; free some space or name another "
+                f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another "
                 "folder with OPBENCH_CACHE"
             ) from None
         return item[1], ""

@@ -92,3 +92,45 @@ def test_importing_opbench_is_cheap_and_its_names_are_complete() -> None:
     assert (done.stdout, done.stderr) == ("run check load\n", "")
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         opbench.nothing  # noqa: B018
+
+
+PER_PROBLEM = """\
+// /// opbench
+// title = "one module for each problem"
+// operator = "relu"
+// tune = { BLOCK = [32, 64, 96, 128, 160, 192] }
+// define = { SIZE = "n" }
+// launch = [{ kernel = "mine", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"], args = ["x", "out"] }]
+// ///
+extern "C" __global__ void mine(const float* x, float* out) {
+  const int i = blockIdx.x * BLOCK + threadIdx.x;
+  if (i < SIZE) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}
+"""
+
+
+def test_configs_take_turns_where_each_problem_is_a_module_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(PER_PROBLEM)
+    every = api.cases_to_check(CATALOG, path, 3, 1)
+    assert len(every) == len({case.request() for case in every}) > api.MODULES
+    notes: list[str] = []
+    kept = api.cases_to_check(CATALOG, path, 3, 1, every=False, note=notes.append)
+    assert len(notes) == 1 and f"{len(kept)} of {len(every)} pairs" in notes[0] and "--all" in notes[0]
+    assert len(kept) < 0.7 * len(every) and set(map(str, kept)) <= set(map(str, every))
+    shapes = set(CATALOG.operator("relu").random_problems(1, 3)) - set(CATALOG.operator("relu").examples())
+    for config in every[0].variant.configs:
+        problems = [case.problem for case in kept if case.config == config]
+        assert len(problems) >= 3 and shapes & set(problems), "each config meets examples and a random shape"
+    assert {case.problem for case in kept} == {case.problem for case in every}
+    # What is the same module for all problems is checked on all of them.
+    alike = tmp_path / "alike.cu"
+    alike.write_text(PER_PROBLEM.replace('"n" }', '"7" }'))
+    assert len(api.cases_to_check(CATALOG, alike, 3, 1, every=False)) == len(every)
+    # A case that is named is checked, whoever's turn it is.
+    left_out = next(case.name for case in every if case not in kept)
+    assert [r.case for r in opbench.check([path], random_shapes=3, seed=1, cases=[left_out])] == [left_out]
+    monkeypatch.setattr(api, "MODULES", len(every))
+    assert len(api.cases_to_check(CATALOG, path, 3, 1, every=False)) == len(every)

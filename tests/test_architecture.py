@@ -25,6 +25,7 @@ LAYERS = (
     ("session", "sass"),
     ("backends",),
     ("history", "selftest"),
+    ("records",),
     ("suite", "frame", "explain", "agreement", "comparison"),
     ("diagnosis", "lowering", "levels"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),

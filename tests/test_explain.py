@@ -24,7 +24,7 @@ from opbench.report.annotated import to_html
 from opbench.results import RunWriter, read_run
 from opbench.suite import read_suite
 from opbench.trace import trace_case
-from opbench.traffic import KernelTraffic, LineTraffic, Traffic
+from opbench.traffic import BranchTraffic, KernelTraffic, LineTraffic, Traffic
 
 CATALOG = Catalog()
 SHARED = "transpose/shared[ROWS=8](rows=64,cols=64)"
@@ -58,6 +58,9 @@ TURN = (
     entry(5, "global", "store"),
     entry(5, "shared", "load", wavefronts=4096),
 )
+
+
+PARITY = BranchTraffic("turn", FILE, 4, executions=128, divergent=96, fewest_lanes=16 * 96)
 
 
 def traffic(*lines: LineTraffic, blocks: int = 4, counted: int = 4, barriers: int = 4) -> Traffic:
@@ -118,7 +121,8 @@ kernel.cu
     6                                                            │ }
 
 Lanes, sectors (of how many would hold the bytes) and conflicts are per request, collisions are in all.
-A pass is 128 bytes through the L1 cache, a wavefront of shared memory or a warp's wait at a barrier.
+A pass is 128 bytes through the L1 cache, a wavefront of shared memory, a warp's wait at a barrier or a parting.
+Parted: how many of the warps' ways through a branch split their lanes; branches that split none are not shown.
 Requests are those of the source: the device compiler may merge some. ≈: predicted from some of the blocks.
 """
 
@@ -264,6 +268,48 @@ def test_few_lanes_are_divergence_only_where_other_lines_have_more() -> None:
     assert problems("sum/interleaved(n=65536)", tree) == [], "an edge: every line has few lanes"
     election = entry(5, "shared", "load", requests=512, lanes=512)
     assert problems("sum/interleaved(n=65536)", full, election) == []
+
+
+def parted(branch: BranchTraffic, *lines: LineTraffic) -> list[Problem]:
+    """Problems of a branch beside lines, if it has any."""
+    case = case_named("sum/interleaved(n=65536)")
+    counts = replace(traffic(*(lines or TURN[:3]), barriers=0), branches=(branch,))
+    found = diagnose(case, counts, {FILE: SOURCE}, CATALOG.variants("sum"))
+    assert sum(p.share for p in found) <= 1
+    return [p for p in found if p.kind == "divergence"]
+
+
+def test_a_branch_that_splits_warps_again_and_again_is_divergence() -> None:
+    (found,) = parted(PARITY)
+    assert (found.rule, found.line, found.cost, found.cures[0]) == ("R20", 4, 96, "sum/sequential")
+    assert found.evidence == (
+        "75 % of the warps' 128 passages through this branch split their lanes, 16.0 on the way of the fewer"
+    )
+    assert parted(replace(PARITY, fewest_lanes=96)) == [], "one lane each: an election"
+    assert parted(replace(PARITY, executions=9600)) == [], "an edge of the problem"
+    assert parted(replace(PARITY, executions=30, divergent=30)) == [], "too rare beside the accesses"
+    tree = entry(4, "shared", "load", requests=512, lanes=512 * 5)
+    (one,) = parted(PARITY, entry(3, "shared", "store"), tree)
+    assert "5.0 of 32 lanes" in one.evidence, "the line's accesses have said so already"
+
+
+def test_partings_stand_beside_their_line() -> None:
+    counts = replace(traffic(*TURN), branches=(PARITY,))
+    made = explained(counts)
+    (line,) = next(f for f in made.to_json()["files"] if f["path"] == FILE)["lines"][1:2]
+    assert line["line"] == 4 and line["accesses"] == []
+    assert line["branches"] == [
+        {"kernel": "turn", "file": FILE, "line": 4, "executions": 128, "divergent": 96, "fewest_lanes": 1536}
+        | {"source": "counted"}
+    ]
+    (row,) = (text for text in printed(made).splitlines() if "__syncthreads" in text)
+    assert row.split()[:2] == ["4", "branch"] or row.split()[:3] == ["4", "!", "branch"]
+    assert "128" in row and "75 %" in row
+    page = to_html(made)
+    assert "<td>branch</td><td>128</td>" in page and "<td>75 %</td>" in page
+    some = replace(traffic(*TURN, blocks=8), branches=(PARITY,))
+    assert "≈256" in printed(explained(some))
+    assert "parted" not in printed(explained(traffic(*TURN))).split("│")[0]
 
 
 def test_many_barriers_with_little_between_them() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -115,3 +117,23 @@ def test_a_full_disk_leaves_whole_lines_only(tmp_path: Path, monkeypatch: pytest
         writer.result(result("b"))
     writer.close()
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "No space left on device; free some space or choose another folder with --out DIR$"),
+        (errno.EACCES, "Permission denied; get the permission to write there or choose another folder with --out DIR$"),
+        (errno.EROFS, "Read-only file system; get the permission to write there or choose"),
+        (errno.ENOTDIR, "Not a directory; choose another folder with --out DIR$"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_told_with_what_would_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(EnvironmentFault, match=words):
+        RunWriter(tmp_path / "out")

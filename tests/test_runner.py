@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from common import CHEATS, RELU, Cli
 
-from opbench import api, runner
+from opbench import api, records, runner
 from opbench.backends.base import BuildRequest
 from opbench.case import Case
 from opbench.catalog import Catalog
@@ -179,6 +179,48 @@ def test_the_death_of_the_worker_costs_its_case_only(suite_file: Path) -> None:
     assert list(results) == NAMES
     assert [r.status for r in results.values()] == ["right", "right", "failed"] * 2
     assert "the process running it died (signal SIGKILL)" in results[NAMES[2]].reason
+
+
+def test_several_workers_each_lose_their_own_cases_only(tmp_path: Path) -> None:
+    """A worker dies of a variant's fifth size; every other case has a verdict of its own."""
+    kills = RELU.replace("const int i", "if (n == 5) raise(9);\n    const int i")
+    own_variant(tmp_path, kills.replace("// ///\n", "// ///\n#include <signal.h>\n", 1), "crashes")
+    path = tmp_path / "many.toml"
+    sizes = ", ".join(map(str, range(1, 41)))
+    path.write_text(f'[[run]]\noperator = "relu"\nvariants = ["*"]\nsweep = {{ n = [{sizes}] }}\n')
+    roots = (tmp_path / "mine",)
+    suite, _, _ = api.expand(path, "cpu", ["relu/scalar*", "relu/crashes*", "relu/vec4[*"], roots)
+    assert len(suite.cases) > 2 * runner.CASES_PER_WORKER
+    told: list[Progress] = []
+    run = run_suite(suite, RunOptions(out=tmp_path / "out", measure=False, roots=roots, workers=3), told.append)
+    assert sorted(r.case for r in run.results) == sorted(case.name for case in suite.cases)
+    failed = {r.case: r.reason for r in run.results if r.status != "right"}
+    assert list(failed) == ["relu/crashes(n=5)"] and "the process running it died" in failed["relu/crashes(n=5)"]
+    assert [p.done for p in told] == sorted(p.done for p in told)
+    logs = sorted(p.name for p in (tmp_path / "out").glob("*.log"))
+    assert logs == ["worker-2.log", "worker-3.log", "worker.log"]
+    assert run.finished and all(case.name in run.traffic for case in suite.cases if case.variant.name == "scalar")
+
+
+def test_a_fault_of_the_machine_ends_all_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "many.toml"
+    sizes = ", ".join(map(str, range(1, 41)))
+    path.write_text(f'[[run]]\noperator = "relu"\nvariants = ["scalar", "vec4"]\nsweep = {{ n = [{sizes}] }}\n')
+    suite, _, _ = api.expand(path, "cpu", [], [])
+    write = RunWriter.result
+
+    def full(self: RunWriter, result: Result) -> None:
+        if len(cases) > 20:
+            raise EnvironmentFault("the disk is full")
+        cases.append(result.case)
+        write(self, result)
+
+    cases: list[str] = []
+    monkeypatch.setattr(RunWriter, "result", full)
+    with pytest.raises(EnvironmentFault, match="the disk is full"):
+        run_suite(suite, RunOptions(out=tmp_path / "out", measure=False, workers=3))
+    assert [r.case for r in read_run(tmp_path / "out").results] == cases and len(cases) == 21
+    assert children(os.getpid()) == []
 
 
 def test_variants_that_are_broken_in_every_way_fail_alone(suite_file: Path) -> None:
@@ -529,14 +571,14 @@ def test_floors_count_only_what_must_happen() -> None:
         return found
 
     copy = case("copy/vec4", "(n=268435456)")
-    seconds, bound = runner.floor_s(copy, {**ROOF, "l2_bytes": 0})
-    assert bound == "DRAM bandwidth" and seconds == pytest.approx(runner.FLOOR_MARGIN * 2**31 / 4e12)
-    assert runner.floor_s(case("copy/vec4", "(n=1000)"), ROOF)[0] == 0.0, "it may never leave the L2 cache"
+    seconds, bound = records.floor_s(copy, {**ROOF, "l2_bytes": 0})
+    assert bound == "DRAM bandwidth" and seconds == pytest.approx(records.FLOOR_MARGIN * 2**31 / 4e12)
+    assert records.floor_s(case("copy/vec4", "(n=1000)"), ROOF)[0] == 0.0, "it may never leave the L2 cache"
     matmul = case("matmul/coalesced", "(m=4096,n=4096,k=4096)")
-    assert runner.floor_s(matmul, ROOF) == (pytest.approx(runner.FLOOR_MARGIN * 2 * 4096**3 / 5e13), "fp32 rate")
+    assert records.floor_s(matmul, ROOF) == (pytest.approx(records.FLOOR_MARGIN * 2 * 4096**3 / 5e13), "fp32 rate")
     conv = case("conv2d/naive_grid3d", "(n=16,c=256,h=56,w=56,k=64,r=3,s=3,padding=1)")
-    assert runner.floor_s(conv, ROOF)[1] == "DRAM bandwidth", "fewer operations than the textbook's are possible"
-    assert runner.floor_s(copy, None) == (0.0, "")
+    assert records.floor_s(conv, ROOF)[1] == "DRAM bandwidth", "fewer operations than the textbook's are possible"
+    assert records.floor_s(copy, None) == (0.0, "")
 
 
 def test_exit_codes_follow_the_worst_case() -> None:

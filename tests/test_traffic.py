@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.errors import UsageError
-from opbench.traffic import COUNTS, PREDICTED, KernelTraffic, LineTraffic, Traffic, gather
+from opbench.traffic import COUNTS, PREDICTED, BranchTraffic, KernelTraffic, LineTraffic, Traffic, gather
 
 LOAD = LineTraffic(
     "k", "a.cu", 7, "global", "load", 4, requests=10, lanes=320, sectors=80, ideal_sectors=40, upper_requests=12
 )
 TILE = LineTraffic("k", "a.cu", 9, "shared", "load", 4, requests=8, lanes=256, wavefronts=40, ideal_wavefronts=8)
 KERNEL = KernelTraffic("k", launches=1, blocks=100, counted_blocks=10, threads=256, barriers=30)
-TRAFFIC = gather([TILE, LOAD], [KERNEL])
+BRANCH = BranchTraffic("k", "a.cu", 8, executions=40, divergent=10, fewest_lanes=80)
+TRAFFIC = gather([TILE, LOAD], [KERNEL], branches=[BRANCH])
 
 counts = st.integers(0, 1000)
 lines = st.builds(
@@ -36,6 +37,7 @@ def test_derived_quantities() -> None:
     assert (LOAD.sectors_per_request, LOAD.ideal_sectors_per_request, LOAD.lanes_per_request) == (8, 4, 32)
     assert (TILE.conflicts, TILE.conflicts_per_request) == (32, 4)
     assert LineTraffic("k", "", 0, "global", "load", 4).sectors_per_request == 0
+    assert (BRANCH.share, BRANCH.fewest_lanes_each) == (0.25, 8)
     assert (KERNEL.barriers_per_block, KERNEL.sampled, KERNEL.factor) == (3, True, 10)
 
 
@@ -63,6 +65,7 @@ def test_a_sample_stands_for_all_blocks_and_says_so() -> None:
     estimate = TRAFFIC.estimated()
     assert estimate.source == PREDICTED
     assert estimate.total("requests", space="global") == 100
+    assert estimate.branches == (BranchTraffic("k", "a.cu", 8, executions=400, divergent=100, fewest_lanes=800),)
     whole = gather([LOAD], [dataclasses.replace(KERNEL, counted_blocks=100)])
     assert whole.estimated() is whole
 
@@ -71,6 +74,7 @@ def test_launches_of_one_kernel_are_one_entry() -> None:
     twice = TRAFFIC + TRAFFIC
     assert twice.kernel("k") == KernelTraffic("k", 2, 200, 20, 256, 60)
     assert twice.total("sectors") == 160
+    assert twice.branches == (BRANCH + BRANCH,) and twice.branches[0].divergent == 20
     with pytest.raises(ValueError, match="counted does not add to traffic that was predicted"):
         TRAFFIC + TRAFFIC.estimated()
 
@@ -88,4 +92,6 @@ def test_gathering_loses_nothing(left: list[LineTraffic], right: list[LineTraffi
 def test_a_file_gives_it_back() -> None:
     halfway = dataclasses.replace(TRAFFIC, complete=False)
     assert Traffic.from_json(halfway.to_json()) == halfway
+    before = {key: value for key, value in TRAFFIC.to_json().items() if key != "branches"}
+    assert Traffic.from_json(before) == dataclasses.replace(TRAFFIC, branches=()), "of runs before there were any"
     assert "collisions" not in TRAFFIC.to_json()["lines"][0]

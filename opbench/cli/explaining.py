@@ -20,13 +20,14 @@ from opbench.diagnosis import Problem
 from opbench.errors import EXIT_WRONG
 from opbench.explain import AnnotatedFile, Explanation, Figure
 from opbench.places import from_here
-from opbench.traffic import PREDICTED, LineTraffic, Traffic
+from opbench.traffic import PREDICTED, BranchTraffic, LineTraffic, Traffic
 
 WORST = 8
 """Problems that the summary tells."""
 LEGEND = (
     "Lanes, sectors (of how many would hold the bytes) and conflicts are per request, collisions are in all.",
-    "A pass is 128 bytes through the L1 cache, a wavefront of shared memory or a warp's wait at a barrier.",
+    "A pass is 128 bytes through the L1 cache, a wavefront of shared memory, a warp's wait at a barrier or a parting.",
+    "Parted: how many of the warps' ways through a branch split their lanes; branches that split none are not shown.",
     "Requests are those of the source: the device compiler may merge some. ≈: predicted from some of the blocks.",
 )
 
@@ -75,7 +76,8 @@ def explain_command(case: str, gpu: str, as_json: bool, roots: tuple[Path, ...],
 def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
     """The variant's own file, then every other file that the traffic names and that can be read."""
     texts = {}
-    for path in dict.fromkeys([str(case.variant.path), *(entry.file for entry in traffic.lines)]):
+    files = [str(case.variant.path), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
+    for path in dict.fromkeys(files):
         try:
             texts[path] = Path(path).read_text(encoding="utf-8", errors="replace") if path else ""
         except OSError:
@@ -184,7 +186,12 @@ def _problem_head(explanation: Explanation, problem: Problem) -> str:
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Any) -> None:
     rows = [
-        (entry, [_cells(explanation, entry.label(access), access) for access in entry.accesses]) for entry in file.lines
+        (
+            entry,
+            [_cells(explanation, entry.label(access), access) for access in entry.accesses]
+            + [_branch_cells(explanation, branch) for branch in entry.branches],
+        )
+        for entry in file.lines
     ]
     cells = [cells for _, found in rows for cells in found]
     if not cells and file is not explanation.files[0]:
@@ -211,7 +218,7 @@ def _joined(cells: Sequence[str], widths: dict[int, int]) -> str:
     return "  ".join(padded)
 
 
-COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions")
+COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", "parted")
 
 
 def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
@@ -225,7 +232,14 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str
         sectors if entry.space == "global" else "",
         f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
         str(entry.collisions) if entry.kind == "atomic" else "",
+        "",
     ]
+
+
+def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
+    """A branch under the same columns: a warp's passage is its request."""
+    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    return ["branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share)]
 
 
 # Agreement --------------------------------------------------------------------------------------------------------

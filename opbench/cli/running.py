@@ -102,11 +102,18 @@ def run_command(
     show_default=True,
     help="How many random shapes per operator, besides its examples.",
 )
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Every config on every problem, also where each pair compiles a module of its own.",
+)
 @shared_options
 def check_command(
     targets: tuple[str, ...],
     backend: str,
     random_shapes: int,
+    every: bool,
     cases: tuple[str, ...],
     roots: tuple[Path, ...],
     seed: int,
@@ -123,9 +130,11 @@ def check_command(
             cases=cases,
             variants=roots,
             random_shapes=random_shapes,
+            every=every,
             seed=seed,
             time_limit_s=time_limit_s or 60.0,
             tell=tell,
+            note=lambda words: click.echo(f"note: {words}", err=True),
         )
     finish(results, as_json, lambda: _print_verdicts(results, targets))
 

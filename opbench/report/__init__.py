@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench.ceiling import Ceilings, committed, datasheet
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.frame import rows
 from opbench.places import write_atomically
 from opbench.report.ladder import ladder_readme
@@ -109,7 +109,7 @@ def _write(path: Path, content: bytes) -> Path:
         write_atomically(path, content)
     except OSError as error:
         raise EnvironmentFault(
-            f"{path}: cannot write: {error.strerror or error}; free some space or choose another folder; "
+            f"{path}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another folder; "
             "the results are kept: opbench report RUN"
         ) from None
     return path

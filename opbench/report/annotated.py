@@ -6,9 +6,9 @@ from html import escape
 
 from opbench import units
 from opbench.explain import AnnotatedFile, AnnotatedLine, Explanation
-from opbench.traffic import PREDICTED, LineTraffic
+from opbench.traffic import PREDICTED, BranchTraffic, LineTraffic
 
-HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisions", "source")
+HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisions", "parted", "source")
 
 
 def to_html(explanation: Explanation) -> str:
@@ -19,7 +19,7 @@ def to_html(explanation: Explanation) -> str:
         for p in explanation.problems
     )
     findings = "".join(f"<li class='bad'>line {f.line}: {escape(f.message)}</li>" for f in explanation.findings)
-    files = "".join(_file(explanation, file) for file in explanation.files if any(e.accesses for e in file.lines))
+    files = "".join(_file(explanation, file) for file in explanation.files if any(e.counted for e in file.lines))
     listed = f"<ol class='next'>{findings}{problems}</ol>" if findings or problems else ""
     return f"<section class='explained'><h3><code>{escape(explanation.case)}</code></h3>{listed}{files}</section>"
 
@@ -35,9 +35,9 @@ def _file(explanation: Explanation, file: AnnotatedFile) -> str:
 def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
     style = ' class="bad"' if entry.findings else ' class="warn"' if entry.problems else ""
     code = f'<td class="left"><code style="white-space:pre">{escape(entry.text)}</code></td>'
-    first, *rest = [_cells(explanation, entry.label(access), access) for access in entry.accesses] or [
-        "<td></td>" * (len(HEAD) - 2)
-    ]
+    found = [_cells(explanation, entry.label(access), access) for access in entry.accesses]
+    found += [_branch_cells(explanation, branch) for branch in entry.branches]
+    first, *rest = found or ["<td></td>" * (len(HEAD) - 2)]
     others = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in rest)
     return f"<tr{style}><td>{entry.number}</td>{first}{code}</tr>{others}"
 
@@ -52,5 +52,12 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
         f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}" if is_global else "",
         "" if is_global else f"{entry.conflicts_per_request:.1f}",
         str(entry.collisions) if entry.kind == "atomic" else "",
+        "",
     )
+    return "".join(f"<td>{cell}</td>" for cell in cells)
+
+
+def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> str:
+    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    cells = ("branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share))
     return "".join(f"<td>{cell}</td>" for cell in cells)

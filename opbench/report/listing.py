@@ -76,12 +76,10 @@ def _listing(
             return None
         case = Case(variant, result.config, catalog.operator(row.operator).from_axes(result.axes))
         text = variant.path.read_text(encoding="utf-8", errors="replace")
+        name = variant.path.name
         # The run may come from another checkout, where the file had another path.
-        lines = tuple(
-            replace(entry, file=variant.path.name) if entry.file.endswith(f"/{variant.path.name}") else entry
-            for entry in traffic.lines
-        )
-        explanation = explain(case, replace(traffic, lines=lines), (), {variant.path.name: text}, known[row.operator])
+        moved = traffic.renamed(lambda file: name if file.endswith(f"/{name}") else file)
+        explanation = explain(case, moved, (), {name: text}, known[row.operator])
     except (OpbenchError, OSError):
         return None
     if not explanation.problems:
@@ -111,6 +109,6 @@ def _cut(explanation: Explanation) -> Explanation:
 
 
 def _around(file: AnnotatedFile) -> AnnotatedFile:
-    busy = [line.number for line in file.lines if line.accesses or line.problems]
+    busy = [line.number for line in file.lines if line.counted or line.problems]
     kept = {number + step for number in busy for step in range(-AROUND, AROUND + 1)}
     return replace(file, lines=tuple(line for line in file.lines if line.number in kept))

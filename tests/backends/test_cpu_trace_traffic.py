@@ -308,6 +308,83 @@ extern "C" __global__ void k(const float* a, float* out) {
     assert (store.requests, store.upper_requests) == (1, 1)
 
 
+def branches(tracer: Tracer, traffic: Traffic) -> dict[str, tuple[int, int, float]]:
+    """Executions, partings and lanes on the smaller way, by the mark of the line."""
+    lines = tracer.text.splitlines()
+    return {
+        lines[b.line - 1].partition("// ")[2]: (b.executions, b.divergent, b.fewest_lanes_each)
+        for b in traffic.branches
+    }
+
+
+def test_partings_are_counted_at_their_branch(tracer: Tracer) -> None:
+    """Four blocks of two warps; lanes that wait at a barrier have met again."""
+    text = """\
+extern "C" __global__ void k(const float* a, float* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  float s = a[i];
+  if (threadIdx.x % 2) s += a[i + 32];  // parity
+  if (blockIdx.x % 2) s += a[i + 64];  // uniform
+  if (threadIdx.x < 32) s += a[i + 96];  // by warp
+  for (int k = 0; k < (int)threadIdx.x / 8; ++k) s += a[k];  // trips
+  __syncthreads();
+  if (threadIdx.x < 48) s += a[i + 128];  // half of the second warp
+  if (threadIdx.x % 32 == 0) out[i] = s;  // elected
+}"""
+    traffic = tracer.clean(text, 4, 64, floats(512), floats(512)).traffic
+    assert branches(tracer, traffic) == {
+        "parity": (8, 8, 16),
+        "trips": (48, 24, 8),  # in each warp the lanes leave in four groups, the last of them alone
+        "half of the second warp": (8, 4, 16),
+        "elected": (8, 8, 1),
+    }
+
+
+def test_a_branch_after_a_call_is_the_callers(tracer: Tracer) -> None:
+    text = """\
+__device__ __noinline__ float leaf(const float* p, int i) {
+  float s = p[i];
+  if (i % 4 == 0) s += p[i + 64];  // leaf
+  return s;
+}
+extern "C" __global__ void k(const float* a, float* out) {
+  const int i = threadIdx.x;
+  if (leaf(a, i) == 0.0f && i < 24) out[i] = a[i];  // caller
+}"""
+    traffic = tracer.clean(text, 1, 32, floats(128), floats(32)).traffic
+    assert branches(tracer, traffic) == {"leaf": (1, 1, 8), "caller": (1, 1, 8)}
+
+
+def test_a_switch_parts_a_warp_once(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(const float* a, float* out) {
+  const int i = threadIdx.x;
+  float s = 0.0f;
+  switch (i & 3) {  // ways
+    case 0: s = a[i]; out[i + 32] = s; break;
+    case 1: s = a[i + 32] * 2; break;
+    case 2: s = a[i + 64] - 1; out[i + 64] = s; break;
+    default: s = a[i + 96] + a[i];
+  }
+  out[i] = s;
+}"""
+    found = tracer.clean(text, 1, 32, floats(128), floats(128)).traffic.branches
+    assert found and sum(b.divergent for b in found) <= 3
+    assert {tracer.text.splitlines()[b.line - 1].partition("// ")[2] for b in found} == {"ways"}
+
+
+def test_partings_of_sampled_blocks_stand_for_all(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(const float* a, float* out) {
+  if (threadIdx.x % 2) out[threadIdx.x] = a[blockIdx.x];  // odd
+}"""
+    one = np.zeros(10, np.float32)
+    options = TraceOptions(max_blocks=2, races=False)
+    traffic = tracer.run(text, 10, 32, one, floats(32), options=options).traffic
+    assert branches(tracer, traffic) == {"odd": (2, 2, 16)}
+    assert branches(tracer, traffic.estimated()) == {"odd": (10, 10, 16)}
+
+
 # ---- blocks
 
 

@@ -15,11 +15,25 @@ from opbench.backends.cpu.library import Runtime
 from opbench.backends.cpu.lines import source_lines
 from opbench.errors import EnvironmentFault
 from opbench.occupancy import DeviceLimits, l1_size, occupancy
-from opbench.traffic import KINDS, SAVED, SPACES, CacheTraffic, KernelTraffic, LineTraffic, Traffic, gather
+from opbench.traffic import (
+    KINDS,
+    SAVED,
+    SPACES,
+    BranchTraffic,
+    CacheTraffic,
+    KernelTraffic,
+    LineTraffic,
+    Traffic,
+    gather,
+)
 
 COUNT_SLOTS = 1 << 12
 """The runtime's constant of this name."""
 FIRST_ACCESS_EVENT = 3
+BRANCHES = 1 << 10
+"""The runtime's kBranches."""
+BEFORE_ENTRY = 7
+"""Back from where a basic block's entry returns to: over its call, into the branch that ends the block before."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,15 @@ class NativeCount(ctypes.Structure):
     )
 
 
+class NativeBranch(ctypes.Structure):
+    """`Branch` of runtime/trace.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("site", "next")),
+        *((name, ctypes.c_uint64) for name in ("executions", "divergent", "fewest_lanes")),
+    )
+
+
 COUNTED_FIELDS = tuple(field[0] for field in NativeCount._fields_[4:])
 
 
@@ -101,6 +124,7 @@ class Tracing:
         self._names = list(memory)
         self._lines: list[LineTraffic] = []
         self._kernels: list[KernelTraffic] = []
+        self._branches: list[BranchTraffic] = []
         self._limits = options.limits if options.count else None
         self._static_shared = 0
         self.accesses = 0
@@ -164,6 +188,7 @@ class Tracing:
             kind = KINDS[count.event - FIRST_ACCESS_EVENT]
             where = (launch.kernel, place.file, place.line, SPACES[count.space], kind, count.bytes)
             self._lines.append(LineTraffic(*where, column=place.column, **numbers))
+        self._gather_branches(launch.kernel, module)
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         counted = totals.counted_blocks
@@ -171,9 +196,20 @@ class Tracing:
         self._kernels.append(KernelTraffic(launch.kernel, 1, blocks, counted, threads, totals.barriers, caches))
         self.accesses += totals.accesses
 
+    def _gather_branches(self, kernel: str, module: Path) -> None:
+        """Where lanes parted: the branch is the last instruction before the block that follows in the code."""
+        native = (NativeBranch * BRANCHES)()
+        found = native[: self._library.opb_trace_take_branches(self.address, native)]
+        ends = [branch.next - BEFORE_ENTRY if branch.next else branch.site - 1 for branch in found]
+        places = source_lines(module, set(ends))
+        for branch, end in zip(found, ends, strict=True):
+            place = places[end]
+            counts = (branch.executions, branch.divergent, branch.fewest_lanes)
+            self._branches.append(BranchTraffic(kernel, place.file, place.line, *counts))
+
     def traffic(self, completed: bool) -> Traffic:
         """All launches together."""
-        return gather(self._lines, self._kernels, complete=completed)
+        return gather(self._lines, self._kernels, complete=completed, branches=self._branches)
 
 
 def _describe(buffer: CpuBuffer) -> NativeBuffer:
@@ -188,6 +224,8 @@ def _declare(library: ctypes.CDLL) -> None:
     library.opb_trace_variables.argtypes = library.opb_trace_arrays.argtypes
     library.opb_trace_take.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     library.opb_trace_take.restype = ctypes.c_uint
+    library.opb_trace_take_branches.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.opb_trace_take_branches.restype = ctypes.c_uint
     counts, sizes = [ctypes.c_uint] * 2, [ctypes.c_uint64] * 2
     library.opb_trace_caches.argtypes = [ctypes.c_void_p, *counts, *sizes]
     library.opb_trace_caches.restype = ctypes.c_int

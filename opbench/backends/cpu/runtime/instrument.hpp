@@ -63,12 +63,27 @@ static void record_range(const void* pointer, size_t bytes, uint32_t access, con
 
 // ---- the trace's life, as the scheduler tells it
 
+static void unmap_blocks(Trace* trace) {
+  if (trace->blocks) munmap(trace->blocks, trace->block_places * sizeof(BlockCount));
+  trace->blocks = nullptr;
+  trace->block_places = 0;
+}
+
+// Room for a count at every place of the module where a basic block may begin; pages that none touches cost nothing.
+static void map_blocks(Worker* worker, Trace* trace) {
+  unmap_blocks(trace);
+  uint32_t places = (uint32_t)(worker->launch->module_end - worker->launch->module_base) + 2;
+  trace->blocks = trace->counting_wanted ? (BlockCount*)map_zeros(places * sizeof(BlockCount)) : nullptr;
+  trace->block_places = trace->blocks ? places : 0;
+}
+
 void trace_launch(Worker* worker) {
   Trace* trace = worker->trace;
   trace->first_block = trace->block + 1;
   forget_synchronisation(trace);
   map_regions(worker, trace);
   memset(trace->seen, 0, sizeof trace->seen);
+  map_blocks(worker, trace);
   if (trace->shared_cell_bytes < worker->shared_bytes || trace->shared_shift != 2) {
     if (trace->shared_cells) munmap(trace->shared_cells, trace->shared_cell_bytes * sizeof(SharedCell));
     trace->shared_cell_bytes = worker->shared_bytes + 64;
@@ -106,7 +121,9 @@ void trace_block_start(Worker* worker, uint64_t index) {
   trace->counting = trace->counting_wanted && is_sampled(trace, index, worker->launch->block_count);
   if (trace->counting) ++trace->totals.counted_blocks;
   if (trace->caches) begin_cached_block(trace->caches, index, worker->warps);
-  for (uint32_t thread = 0; thread < worker->threads; ++thread) trace->calls[thread].depth = 0;
+  for (uint32_t thread = 0; thread < worker->threads; ++thread) {
+    trace->calls[thread].depth = trace->calls[thread].step = trace->calls[thread].blocks[0] = 0;
+  }
 }
 
 void trace_block_end(Worker* worker) {
@@ -251,6 +268,21 @@ OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
   return found;
 }
 
+// Moves out at which blocks' ends lanes parted since the launch began; `out` has room for kBranches of them.
+OPB_API unsigned opb_trace_take_branches(Trace* trace, Branch* out) {
+  unsigned found = 0;
+  bool open = false;  // whether the last one still lacks the block behind it
+  for (uint32_t site = 0; site < trace->block_places; ++site) {
+    BlockCount* block = &trace->blocks[site];
+    if (!block->executions) continue;
+    if (open) out[found - 1].next = site;
+    open = block->divergent && found < kBranches;
+    if (open) out[found++] = {site, 0, block->executions, block->divergent, block->fewest_lanes};
+  }
+  unmap_blocks(trace);
+  return found;
+}
+
 OPB_API void opb_trace_close(Trace* trace) {
   forget_synchronisation(trace);
   free_caches(trace->caches);
@@ -266,6 +298,7 @@ OPB_API void opb_trace_close(Trace* trace) {
     free(log);
   }
   if (trace->shared_cells) munmap(trace->shared_cells, trace->shared_cell_bytes * sizeof(SharedCell));
+  unmap_blocks(trace);
   free(trace->memories);
   free(trace->regions);
   free(trace->arrays);

@@ -64,6 +64,7 @@ static void follow_call(CallStack* calls, uint32_t control) {
     uint32_t depth = calls->depth++;
     if (depth >= kMaxDepth) return;
     calls->sites[depth] = control >> kEventBits;
+    calls->blocks[depth + 1] = 0;
     calls->hashes[depth + 1] = (calls->hashes[depth] + 1) * 0x9e3779b97f4a7c15ull + calls->sites[depth];
   } else if (calls->depth > 0) {
     --calls->depth;
@@ -137,11 +138,45 @@ static void replay_access(Replay* replay, uint32_t control, uint32_t lanes, uint
 }
 
 static inline void advance(Replay* replay, uint32_t lanes, uint32_t events, uint32_t addresses) {
+  uint32_t step = ++replay->trace->step;
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
-    LaneLog* log = &replay->log->lanes[__builtin_ctz(rest)];
+    uint32_t lane = __builtin_ctz(rest);
+    LaneLog* log = &replay->log->lanes[lane];
     log->events_read += events;
     log->addresses_read += addresses;
+    replay->calls[lane].step = step;
   }
+}
+
+// These lanes went through a basic block; what follows is the way that each takes at its end.
+static inline void enter_block(Replay* replay, uint32_t lanes, uint32_t site) {
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+    CallStack* calls = &replay->calls[__builtin_ctz(rest)];
+    calls->blocks[stored_depth(calls)] = site;
+  }
+}
+
+static inline void count_block(Trace* trace, uint32_t site) {
+  if (site < trace->block_places) ++trace->blocks[site].executions;
+}
+
+// Counts the branch at which `together` leave others that stood with them; lanes that leave later were counted now.
+static void count_parting(Replay* replay, uint32_t alive, uint32_t together) {
+  uint32_t leader = __builtin_ctz(together), step = replay->calls[leader].step, peers = 0;
+  for (uint32_t rest = alive; rest; rest &= rest - 1) {
+    uint32_t lane = __builtin_ctz(rest);
+    if (replay->calls[lane].step == step) peers |= 1u << lane;
+  }
+  uint32_t staying = peers & ~together;
+  if (!step || !staying) return;
+  const CallStack* calls = &replay->calls[leader];
+  uint32_t site = calls->blocks[stored_depth(calls)];
+  if (!site || site >= replay->trace->block_places) return;
+  uint32_t leaving = __builtin_popcount(peers & together), others = __builtin_popcount(staying);
+  BlockCount* block = &replay->trace->blocks[site];
+  ++block->divergent;
+  block->fewest_lanes += leaving < others ? leaving : others;
+  for (uint32_t rest = staying; rest; rest &= rest - 1) replay->calls[__builtin_ctz(rest)].step = 0;
 }
 
 static void meet(WarpLog* log) {
@@ -153,12 +188,17 @@ static void meet(WarpLog* log) {
 static void replay_together(Replay* replay, uint32_t lanes, uint32_t events) {
   const LaneLog* reference = &replay->log->lanes[__builtin_ctz(lanes)];
   const uint32_t* control = reference->control + reference->events_read;
-  uint32_t accesses = 0;
+  uint32_t accesses = 0, block = 0;
   for (uint32_t step = 0; step < events; ++step) {
     uint32_t kind = event_kind(control[step]);
     if (is_access(control[step])) {
       replay_access(replay, control[step], lanes, accesses++);
+    } else if (kind == kEventBlock) {
+      block = control[step] >> kEventBits;
+      count_block(replay->trace, block);
     } else if (kind == kEventEnter || kind == kEventExit) {
+      if (block) enter_block(replay, lanes, block);
+      block = 0;
       for (uint32_t rest = lanes; rest; rest &= rest - 1) {
         follow_call(&replay->calls[__builtin_ctz(rest)], control[step]);
       }
@@ -166,6 +206,7 @@ static void replay_together(Replay* replay, uint32_t lanes, uint32_t events) {
       meet(replay->log);
     }
   }
+  if (block) enter_block(replay, lanes, block);
   advance(replay, lanes, events, accesses);
 }
 
@@ -230,6 +271,7 @@ static void replay_least(Replay* replay, uint32_t alive) {
     return;
   }
   split_classes(replay->log, alive, together);
+  count_parting(replay, alive, together);
   replay_together(replay, together, 1);
 }
 

@@ -14,6 +14,7 @@ constexpr uint32_t kRecentRegions = 256;
 constexpr uint32_t kCountSlots = 1 << 12;
 constexpr uint32_t kSeenReports = 256;
 constexpr uint32_t kWindows = 64;
+constexpr uint32_t kBranches = 1 << 10;
 
 enum Space : uint32_t { kGlobal, kShared, kLocal, kModule };
 
@@ -95,10 +96,24 @@ struct WarpLog {
   WarpLog* next_free;
 };
 
+// Where a lane stands: the calls that it is in, the basic block that it went through last in each, and the step of its
+// warp's replay that brought it here. Lanes of one step went through that block together.
 struct CallStack {
-  uint32_t depth;
+  uint32_t depth, step;
   uint32_t sites[kMaxDepth];
+  uint32_t blocks[kMaxDepth + 1];
   uint64_t hashes[kMaxDepth + 1];
+};
+
+// Written for Python: what warps did at the end of a basic block at which lanes parted. `next` is the block behind it.
+struct Branch {
+  uint32_t site, next;
+  uint64_t executions, divergent, fewest_lanes;
+};
+// Of the basic block whose entry lies at one place of the module; parted lanes took ways of which the smaller had so many.
+struct BlockCount {
+  uint32_t executions, divergent;
+  uint64_t fewest_lanes;
 };
 
 // Written for Python: traffic of one instruction. `upper` counts as if lanes that part never met again before the next
@@ -165,6 +180,10 @@ struct Trace {
   WarpLog* free_logs;
   uint32_t epoch;
   CallStack calls[kMaxThreads];
+
+  uint32_t step;
+  BlockCount* blocks;  // by site, of the launch's module
+  uint32_t block_places;
 
   Count counts[kCountSlots];
   uint32_t count_total;
