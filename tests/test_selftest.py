@@ -295,3 +295,46 @@ def test_without_a_gpu_it_says_so(cli: Cli) -> None:
     done = cli("selftest")
     assert done.returncode == 3 and "no CUDA device" in done.stderr and done.stdout == ""
     assert cli("selftest", "--only", "flsh").returncode == 2
+
+
+@pytest.mark.parametrize(("flushes", "code"), [(True, 0), (False, 1)])
+def test_the_command_prints_as_it_goes_and_leaves_with_its_code(
+    flushes: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from click.testing import CliRunner
+
+    from opbench.backends import cuda
+    from opbench.cli import cli as commands
+
+    device = SimulatedDevice(noise=quiet, overhead_s=2e-4, flushes=flushes)
+    monkeypatch.setattr(cuda, "available", lambda: None)
+    monkeypatch.setattr(cuda, "CudaBackend", lambda: device)
+    monkeypatch.setattr(selftest, "flush", lambda d, seconds: FLUSH(d, seconds, device.world.now))
+    words = ["selftest", "--only", "flush", "--budget", "1", "--out", str(tmp_path)]
+    done = CliRunner().invoke(commands, words)
+    assert done.exit_code == code, done.output
+    assert "flush: Cold caches" in done.stdout and ("FAILS" in done.stdout) == bool(code)
+    assert "claims hold" in done.stdout and (tmp_path / "selftest.html").exists()
+    done = CliRunner().invoke(commands, [*words, "--json"])
+    found = json.loads(done.stdout)
+    assert found["exit_code"] == code == done.exit_code and found["parts"][0]["name"] == "flush"
+    assert "flush: Cold caches" in done.stderr
+
+
+FLUSH = selftest.flush
+
+
+def test_the_clock_of_a_gpu_has_what_the_self_test_asks_for() -> None:
+    """Names and parameters; what they do is seen on a device."""
+    import inspect
+
+    from opbench.backends.cuda import CudaBackend
+    from opbench.backends.cuda.clock import CudaClock
+
+    for protocol, real in ((selftest.SelftestClock, CudaClock), (selftest.SelftestDevice, CudaBackend)):
+        methods = [name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_"]
+        assert methods
+        for name in methods:
+            wanted = list(inspect.signature(getattr(protocol, name)).parameters)
+            there = list(inspect.signature(getattr(real, name)).parameters)
+            assert there[: len(wanted)] == wanted, name

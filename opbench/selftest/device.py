@@ -15,6 +15,9 @@ Launch = Callable[[], None]
 class SelftestClock(Clock, Protocol):
     """A clock with kernels of its own to be checked with."""
 
+    def offset(self) -> float:
+        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device."""
+
     def nothing(self) -> None:
         """Launch an empty kernel."""
 
