@@ -107,7 +107,8 @@ def test_a_good_device_passes(check: str) -> None:
 @pytest.mark.parametrize(
     ("check", "fault", "sentence"),
     [
-        ("floor", {"believed_offset_s": 1.6e-6}, "span − offset is a kernel's own time"),
+        ("floor", {"believed_offset_s": 3e-6}, "an empty kernel takes some time, but less than launching it"),
+        ("floor", {"bend_s": 1e-6}, "kernel times grow as the cycles do"),
         ("flush", {"flushes": False}, "the pointer chase through 1 MiB is cold"),
         ("stamps", {"device_clock_error": 0.004}, "the GPU's %globaltimer runs as events"),
     ],
@@ -157,6 +158,31 @@ def test_other_clocks_agree_disagree_or_are_missing() -> None:
     head = part.tables[0].head
     assert "graph (kernel)" in head and "told only (kernel)" in head and "absent (kernel)" not in head
     assert len(part.tables[0].rows) == 11
+
+
+def test_a_clock_that_times_nothing_is_an_error_in_words() -> None:
+    device = SimulatedDevice(noise=lambda now_s, chance: 0.0)
+    with pytest.raises(LaunchError, match="this clock does not time kernels"):
+        selftest.clocks(device, 1.0, (), device.world.now)
+
+
+def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from opbench.backends.cuda import available
+
+    if available() is None:
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(witnesses.importlib.metadata, "version", lambda name: "1")
+    with pytest.raises(EnvironmentFault, match="cupti-python ended with exit code 3: opbench: no CUDA device"):
+        witnesses.times_in_child("cupti", [Cell("cycles", 1, "a")])
+
+
+def test_ncu_is_asked_through_opbench_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def profiled(target: Any, folder: Path, options: Any, writer: None, say: Any) -> dict[str, Any]:
+        assert target.case == witnesses.RANGE and target.argv[-1] == "cycles:1:a"
+        return {"kernels": [{"kernel": "opbench_cycles", "time_s": seconds} for seconds in (3e-6, 1e-6, 2e-6)]}
+
+    monkeypatch.setattr(witnesses, "profile_case", profiled)
+    assert witnesses.times_by_ncu([Cell("cycles", 1, "a")]) == {"a": 2e-6}
 
 
 def test_a_cell_survives_the_command_line() -> None:

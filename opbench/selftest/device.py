@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from opbench.errors import LaunchError
 from opbench.timing import Clock
 
 Launch = Callable[[], None]
@@ -93,4 +94,9 @@ def cycles_per_second(clock: SelftestClock, count: int = 200_000, repeats: int =
         launch = clock.cycles(cycles)
         clock.sample(launch, hold=False)
         spans.append(statistics.median(clock.sample(launch).seconds for _ in range(repeats)))
+    if spans[1] <= spans[0]:
+        raise LaunchError(
+            f"a kernel of {3 * count} cycles reads {spans[1]:.3g} s, one of {count} cycles {spans[0]:.3g} s: "
+            "this clock does not time kernels; see what else uses the GPU (nvidia-smi) and try again"
+        )
     return 2 * count / (spans[1] - spans[0])
