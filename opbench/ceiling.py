@@ -28,6 +28,9 @@ class Ceilings:
     origin: str = ""
     """The datasheet, or the run that measured it, by name."""
     dram_bytes_per_s: float | None = None
+    """Of a copy, read and written."""
+    dram_read_bytes_per_s: float | None = None
+    dram_write_bytes_per_s: float | None = None
     l2_bytes_per_s: float | None = None
     l1_bytes_per_s: float | None = None
     """L1 caches and shared memory of all multiprocessors together."""
@@ -51,8 +54,8 @@ class Ceilings:
         return {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
 
     def at_level(self, level: str) -> Ceilings:
-        """The same limits with the bandwidth of a memory level ("dram" or "l2") in DRAM's place."""
-        return self if level == "dram" else replace(self, dram_bytes_per_s=self.l2_bytes_per_s)
+        """The same limits with the bandwidth of a memory level ("dram", "l2" or "l1") in DRAM's place."""
+        return self if level == "dram" else replace(self, dram_bytes_per_s=getattr(self, f"{level}_bytes_per_s"))
 
     def flops_per_s(self, precision: str) -> float | None:
         """The arithmetic rate that a variant of this precision class can reach."""
@@ -77,19 +80,39 @@ def best_time(
     return (compute, "compute") if compute > memory else (memory, "memory")
 
 
+PROBES: Mapping[str, tuple[str, str, str]] = {
+    "dram_bytes_per_s": ("copy", "compulsory_bytes", "f32"),
+    "dram_read_bytes_per_s": ("sum", "compulsory_bytes", "f32"),
+    "dram_write_bytes_per_s": ("fill", "compulsory_bytes", "f32"),
+    "l2_bytes_per_s": ("reread", "compulsory_bytes", "f32"),
+    "l1_bytes_per_s": ("shared_reread", "compulsory_bytes", "f32"),
+    "fp32_flops_per_s": ("fma", "flops", "f32"),
+    "tf32": ("matmul", "flops", "tf32"),
+}
+"""For each limit the operator that reaches it, the work that counts and the precision. A rate of the matrix units is a
+library's."""
+
+
 def from_probes(results: Iterable[Result]) -> Ceilings:
-    """Limits from right results of the probe operators `copy`, `fma` and `reread`."""
+    """Limits from right results of the operators in `PROBES`."""
     measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.get("median_s")]
-    copies = [r for r in measured if r.operator == "copy" and r.compulsory_bytes >= DRAM_TRAFFIC]
-    dram = _fastest(copies, "compulsory_bytes")
-    fp32 = _fastest([r for r in measured if r.operator == "fma" and r.precision == "f32"], "flops")
-    l2 = _fastest([r for r in measured if r.operator == "reread"], "compulsory_bytes")
+    best = {}
+    for name, (operator, work, precision) in PROBES.items():
+        chosen = [r for r in measured if r.operator == operator and r.precision == precision]
+        if name.startswith("dram"):
+            chosen = [r for r in chosen if r.compulsory_bytes >= DRAM_TRAFFIC]
+        best[name] = _fastest(chosen, work)
     floors = [float(r.measurement["floor_s"]) for r in measured if r.measurement and r.measurement.get("floor_s")]
-    best = {"dram_bytes_per_s": dram, "fp32_flops_per_s": fp32, "l2_bytes_per_s": l2}
     rates = {name: found[0] for name, found in best.items() if found}
-    cases = {name: found[1] for name, found in best.items() if found}
+    matrix = {name: rates.pop(name) for name in ("tf32",) if name in rates}
     return Ceilings.from_json(
-        {**rates, "source": "measured", "launch_floor_s": min(floors, default=None), "cases": cases}
+        {
+            **rates,
+            "matrix_flops_per_s": matrix or None,
+            "source": "measured",
+            "launch_floor_s": min(floors, default=None),
+            "cases": {name: found[1] for name, found in best.items() if found},
+        }
     )
 
 

@@ -21,6 +21,12 @@ def portable(path: str) -> str:
     return f"variants/{path.removeprefix(f'{root}/')}" if path.startswith(f"{root}/") else path
 
 
+def from_here(path: str) -> str:
+    """A path as a compiler would print it: from here, where it lies below."""
+    here = f"{Path.cwd()}/"
+    return path.removeprefix(here)
+
+
 def cache_folder(name: str) -> Path:
     """A writable folder of the cache: $OPBENCH_CACHE, else ~/.cache/opbench, else this user's in the temp folder."""
     for root in _roots():

@@ -12,6 +12,7 @@ import numpy as np
 
 from opbench.backends.base import Finding
 from opbench.operator import Operator, Tolerance, from_storage, to_storage
+from opbench.places import from_here
 
 Arrays = dict[str, np.ndarray]
 CHUNK = 1 << 20
@@ -241,7 +242,7 @@ def guard_sentence(buffer: str, offset: int, nbytes: int) -> str:
 
 def finding_sentence(finding: Finding) -> str:
     """A finding as a compiler would print it."""
-    place = f"{finding.file}:{finding.line}: " if finding.file and finding.line else ""
+    place = f"{from_here(finding.file)}:{finding.line}: " if finding.file and finding.line else ""
     where = f" in block {finding.block} thread {finding.thread}" if finding.block is not None else ""
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     return f"{place}{finding.kind.replace('_', ' ')}: {finding.message}{where}{times}"

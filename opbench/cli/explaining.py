@@ -19,6 +19,7 @@ from opbench.cli.running import stdout_console
 from opbench.diagnosis import Problem
 from opbench.errors import EXIT_WRONG
 from opbench.explain import AnnotatedFile, Explanation, Figure
+from opbench.places import from_here
 from opbench.traffic import PREDICTED, LineTraffic, Traffic
 
 WORST = 8
@@ -191,7 +192,7 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Any) -> Non
     # A column that says nothing about any line is left out.
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
     widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown}
-    line(_short(file.path), "bold")
+    line(from_here(file.path), "bold")
     line(f"{'line':>5}   {_joined(COLUMNS, widths)} │", "dim")
     blank = _joined([""] * len(COLUMNS), widths)
     for entry, found in rows:
@@ -202,14 +203,6 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Any) -> Non
         for other in rest:
             line(f"{'':5}   {other} │", style)
     line()
-
-
-def _short(path: str) -> str:
-    """A path from here, where it lies below."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path
 
 
 def _joined(cells: Sequence[str], widths: dict[int, int]) -> str:

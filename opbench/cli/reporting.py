@@ -46,11 +46,16 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     click.echo(f"{ceilings['gpu']}, measured")
     for key, label, show in (
         ("dram_bytes_per_s", "DRAM, read + write", units.byte_rate),
+        ("dram_read_bytes_per_s", "DRAM, read", units.byte_rate),
+        ("dram_write_bytes_per_s", "DRAM, write", units.byte_rate),
         ("l2_bytes_per_s", "L2, read", units.byte_rate),
+        ("l1_bytes_per_s", "shared memory, read", units.byte_rate),
         ("fp32_flops_per_s", "fp32 FMA", units.flop_rate),
         ("launch_floor_s", "launch floor", units.time),
     ):
         click.echo(f"{label:20} {show(ceilings.get(key))}")
+    for precision, rate in (ceilings.get("matrix_flops_per_s") or {}).items():
+        click.echo(f"{f'{precision}, matrix units':20} {units.flop_rate(rate)}")
 
 
 @click.command("ladder")

@@ -73,7 +73,10 @@ def _main_stall(values: Mapping[str, Any]) -> str:
 
 LIMITS: tuple[tuple[str, str, Show], ...] = (
     ("dram_bytes_per_s", "DRAM, reads and writes", units.byte_rate),
+    ("dram_read_bytes_per_s", "DRAM, reads", units.byte_rate),
+    ("dram_write_bytes_per_s", "DRAM, writes", units.byte_rate),
     ("l2_bytes_per_s", "L2 cache, reads", units.byte_rate),
+    ("l1_bytes_per_s", "L1 and shared memory, reads", units.byte_rate),
     ("fp32_flops_per_s", "fp32 units, multiply-add", units.flop_rate),
     ("launch_floor_s", "an empty kernel", units.time),
     ("sm_clock_hz", "multiprocessor clock", _in("Hz")),

@@ -2,7 +2,8 @@
 //
 // Every multiprocessor has an L1 that loads fill and stores pass through; the L2 is one, writes back, and is cold when a
 // trace begins. Lines of 128 bytes hold four sectors, each fetched by itself. Sets are chosen by a hash and replaced by
-// age, so that only capacity counts, as addresses of a GPU are hashed too.
+// age, so that only capacity counts, as addresses of a GPU are hashed too. (An H200 joins some stores of parts of a
+// sector in L1, by timing rather than by rule: joining all of them is farther from its counters than joining none.)
 //
 // Warps run one after another here and at once there: the requests of each are kept until as many blocks have run as a
 // GPU holds at a time, a wave, and then go to the caches as if all warps of the wave got on equally fast.
