@@ -19,7 +19,7 @@ from opbench.api import own_variant
 from opbench.backends.cuda import CudaBackend, available, witnesses
 from opbench.case import Case
 from opbench.catalog import Catalog
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, LaunchError
 from opbench.runner import floor_s
 from opbench.selftest.cheats import expected
 from opbench.session import Session
@@ -246,3 +246,19 @@ def test_nothing_is_asked_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "cuda", None)
     with pytest.raises(EnvironmentFault, match="cuda-bench"):
         witnesses.bench_times(0, {})
+
+
+def test_what_the_self_test_launches_is_launched(backend: CudaBackend) -> None:  # noqa: F811
+    from opbench import selftest
+
+    flushed = selftest.flush(backend, 0.1)  # type: ignore[arg-type]
+    for seen in flushed.figures.values():  # events of the fake take a millisecond, and every launch another one
+        assert seen == pytest.approx({"cold_s": 2e-3, "second_pass_s": 1e-3, "hot_s": 2e-3})
+    clock, memory = backend.clock(), selftest.untouched(backend)  # type: ignore[arg-type]
+    assert memory is not clock
+    for launch in (selftest.Cell("read", 256, "r").launch(memory), clock.cycles(1000), clock.spin(1e-3)):
+        for mode in ("cold", "hot", "graph"):
+            sample = backend.clock(mode).sample(launch)
+            assert sample.held and sample.seconds > 0
+    with pytest.raises(LaunchError, match="does not time kernels"):
+        selftest.stamps(backend, 0.1)  # type: ignore[arg-type]
