@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import json
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -128,6 +130,45 @@ def test_nvbench_json_is_read_by_cell() -> None:
     mean, median = summary("nv/cold/time/gpu/mean", "2e-06"), summary("nv/cold/time/gpu/median", "1e-06")
     states = [state("1", mean), state("0", mean, median), {**state("2"), "is_skipped": True, "summaries": None}]
     assert witnesses.read_bench({"benchmarks": [{"states": states}]}) == {1: 2e-6, 0: 1e-6}
+
+
+def test_nvbench_is_given_every_cell_on_our_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its API as in cuda-bench 0.3: what it calls, and the file that it leaves."""
+    launched: list[str] = []
+
+    class Bench(types.ModuleType):
+        def register(self, function: Callable[[Any], None]) -> Any:
+            self.function = function
+            return self
+
+        def add_int64_axis(self, name: str, values: list[int]) -> None:
+            self.axis = (name, values)
+
+        def set_timeout(self, seconds: float) -> None:
+            assert 0 < seconds < 15
+
+        def run_all_benchmarks(self, argv: list[str]) -> None:
+            states = []
+            for value in self.axis[1]:
+                state = types.SimpleNamespace(
+                    get_int64={self.axis[0]: value}.__getitem__,
+                    set_stream=lambda provider: launched.append(str(provider.__cuda_stream__())),
+                    exec=lambda launcher, batched: launcher(None),
+                )
+                self.function(state)
+                axes = [{"name": self.axis[0], "type": "int64", "value": str(value)}]
+                states.append(
+                    {"axis_values": axes, "summaries": [summary("nv/cold/time/gpu/mean", f"{value + 1}e-06")]}
+                )
+            document = {"benchmarks": [{"states": states}]}
+            Path(argv[argv.index("--json") + 1]).write_text(json.dumps(document))
+
+    package = types.ModuleType("cuda")
+    package.bench = Bench("cuda.bench")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda", package)
+    launches = {name: functools.partial(launched.append, name) for name in ("a", "b")}
+    assert witnesses.bench_times(0x5EED, launches) == {"a": [1e-6], "b": [2e-6]}
+    assert launched == ["(0, 24301)", "a", "(0, 24301)", "b"]
 
 
 # Cheats -----------------------------------------------------------------------------------------------------------
