@@ -22,15 +22,20 @@ GRAPH_S = 500e-6
 """About as long one launch of a graph takes: its own cost is small against that."""
 GRAPH_LAUNCHES = 1024
 """The most launches in a graph."""
-CALIBRATION_CYCLES = (4_000, 20_000, 100_000)
-"""Lengths of the kernels that the offset is calibrated with: 2 to 50 µs."""
+CALIBRATION_CYCLES = (2_000, 4_000, 8_000)
+"""Lengths of the kernels that the offset is calibrated with: short ones, as a graph of many of them has little share in
+what launching it costs."""
 
 
 class CudaClock:
     """One sample at a time; the time is the span that two events see, which a launch adds a constant to.
 
-    `mode` "cold": the L2 is flushed before. "hot": the same launch ran right before. "graph": a CUDA graph of many
-    launches one after another, and the mean of one; the caches are as the launch before leaves them.
+    `mode` says what is timed:
+    "cold"   one launch after the L2 was flushed and left full of clean lines;
+    "dirty"  the same with lines that have to be written back before others take their place, as other tools' flush
+             leaves them (a memset: NVIDIA/nvbench);
+    "hot"    one launch right after another of the same;
+    "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them.
     """
 
     def __init__(self, session: Session, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:
@@ -55,7 +60,8 @@ class CudaClock:
     @property
     def timer(self) -> str:
         """How it measures, in words."""
-        return {"cold": "events", "hot": "events, caches hot", "graph": "events around a graph"}[self.mode]
+        words = {"dirty": ", L2 dirty", "hot": ", caches hot", "graph": " around a graph"}
+        return f"events{words.get(self.mode, '')}"
 
     def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
         """Time one launch as the clock's mode says."""
@@ -74,7 +80,7 @@ class CudaClock:
     def _span(self, launch: Callable[[], None], hold: bool) -> Sample:
         """Ready the caches, hold the stream, queue the launch between two events, let go, read the span."""
         call, stream = self._driver.call, self._session.stream
-        if self.mode == "cold":
+        if self.mode in ("cold", "dirty"):
             self._flush()
         self._stamp(0)
         try:
@@ -93,11 +99,11 @@ class CudaClock:
         expired = self._flags.values[1] == self._ticket
         return Sample(span_ms / 1e3, held=hold and not expired, sm_clock_hz=self._sm_clock_hz())
 
-    def _capture(self, launch: Callable[[], None]) -> tuple[c_void_p, int]:
+    def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
         """A graph of enough launches to last; the first launch outside of it loads what has to be loaded."""
         driver, stream = self._driver, self._session.stream
         alone = min(self._span(launch, hold=False).seconds for _ in range(2))
-        count = max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
+        count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
         driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
         graph = c_void_p()
         try:
@@ -137,7 +143,7 @@ class CudaClock:
         """What a span exceeds a kernel of so many cycles by, and how long that is in a graph; in seconds."""
         launch = self.cycles(cycles)
         alone = self._median_span(launch)
-        graph = self._capture(launch)
+        graph = self._capture(launch, GRAPH_LAUNCHES)
         found = statistics.median(self._replay(graph, hold=True).seconds for _ in range(10))
         self._driver.raw("cuGraphExecDestroy")(graph[0])
         return alone - found, found
@@ -186,11 +192,13 @@ class CudaClock:
     # What a sample needs --------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Leave the L2 full of clean lines of our own; see kernels.cu."""
+        """Leave the L2 full of lines of our own, clean ones unless dirty ones are asked for; see kernels.cu."""
         session, count = self._session, c_uint64(self._half // VECTOR)
         self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
         grid = 8 * session.sm_count
         session.launch("opbench_fill", grid, 256, (c_uint64(self._flush_buffer), count, c_uint(0)))
+        if self.mode == "dirty":
+            return
         drained = c_uint64(self._flush_buffer + self._half)
         session.launch("opbench_drain", grid, 256, (drained, count, c_uint64(session.scratch + 16)))
 
