@@ -81,9 +81,9 @@ class SimulatedClock:
 
     def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
         world = self.world
-        if self.mode == "cold" and world.flushes:
-            world.cached.clear()
-        if self.mode != "cold":
+        if self.mode in ("cold", "dirty"):
+            world.cached.clear() if world.flushes else None
+        else:
             launch()
         world.pending_s = 0.0  # type: ignore[attr-defined]
         launch()

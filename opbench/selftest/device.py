@@ -42,7 +42,7 @@ class SelftestDevice(Protocol):
     """A backend of a GPU, as far as the self-test needs it."""
 
     def clock(self, mode: str = "cold") -> SelftestClock:
-        """A clock that times "cold", "hot" or as a "graph"."""
+        """A clock that times "cold", after a flush that leaves the L2 "dirty", "hot" or as a "graph"."""
 
     def environment(self) -> dict[str, Any]:
         """Device, driver and versions, as JSON."""
