@@ -11,6 +11,7 @@ from opbench.timing import DeviceState, Sample
 
 HERTZ = 1.98e9
 TICK_S = 32e-9
+NOTHING_S = 0.3e-6
 Noise = Callable[[float, random.Random], float]
 """What a kernel's time is multiplied by, at a time of the world."""
 
@@ -54,6 +55,8 @@ class World:
     seed: int = 0
     offset_s: float = 2.4e-6
     believed_offset_s: float = 2.4e-6
+    bend_s: float = 0.0
+    """What the clock adds to spans near 100 µs."""
     flushes: bool = True
     device_clock_error: float = 0.0
     stamps: bool = True
@@ -78,14 +81,15 @@ class SimulatedClock:
 
     def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
         world = self.world
-        if self.mode == "cold" and world.flushes:
-            world.cached.clear()
-        if self.mode != "cold":
+        if self.mode in ("cold", "dirty"):
+            world.cached.clear() if world.flushes else None
+        else:
             launch()
         world.pending_s = 0.0  # type: ignore[attr-defined]
         launch()
         span = world.pending_s * world.noise(world.now_s, world.chance)  # type: ignore[attr-defined]
         span += 0.0 if self.mode == "graph" else world.offset_s + world.chance.gauss(0, 1e-8)
+        span += world.bend_s if 5e-5 < span < 1.5e-4 else 0.0
         world.now_s += span + world.overhead_s
         return Sample(max(TICK_S, round(span / TICK_S) * TICK_S), True, HERTZ if world.stamps else None)
 
@@ -93,13 +97,13 @@ class SimulatedClock:
         return DeviceState(sm_clock_hz=HERTZ)
 
     def launch_floor(self) -> float:
-        return self.world.offset_s
+        return self.world.offset_s + NOTHING_S
 
     def offset(self) -> float:
         return self.world.believed_offset_s
 
     def nothing(self) -> None:
-        return None
+        self.world.pending_s = getattr(self.world, "pending_s", 0.0) + NOTHING_S  # type: ignore[attr-defined]
 
     def _lasting(self, seconds: Callable[[], float]) -> Callable[[], None]:
         def launch() -> None:

@@ -107,7 +107,8 @@ def test_a_good_device_passes(check: str) -> None:
 @pytest.mark.parametrize(
     ("check", "fault", "sentence"),
     [
-        ("floor", {"believed_offset_s": 1.6e-6}, "span − offset is a kernel's own time"),
+        ("floor", {"believed_offset_s": 3e-6}, "an empty kernel takes some time, but less than launching it"),
+        ("floor", {"bend_s": 1e-6}, "kernel times grow as the cycles do"),
         ("flush", {"flushes": False}, "the pointer chase through 1 MiB is cold"),
         ("stamps", {"device_clock_error": 0.004}, "the GPU's %globaltimer runs as events"),
     ],
@@ -157,6 +158,31 @@ def test_other_clocks_agree_disagree_or_are_missing() -> None:
     head = part.tables[0].head
     assert "graph (kernel)" in head and "told only (kernel)" in head and "absent (kernel)" not in head
     assert len(part.tables[0].rows) == 11
+
+
+def test_a_clock_that_times_nothing_is_an_error_in_words() -> None:
+    device = SimulatedDevice(noise=lambda now_s, chance: 0.0)
+    with pytest.raises(LaunchError, match="this clock does not time kernels"):
+        selftest.clocks(device, 1.0, (), device.world.now)
+
+
+def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from opbench.backends.cuda import available
+
+    if available() is None:
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(witnesses.importlib.metadata, "version", lambda name: "1")
+    with pytest.raises(EnvironmentFault, match="cupti-python ended with exit code 3: opbench: no CUDA device"):
+        witnesses.times_in_child("cupti", [Cell("cycles", 1, "a")])
+
+
+def test_ncu_is_asked_through_opbench_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def profiled(target: Any, folder: Path, options: Any, writer: None, say: Any) -> dict[str, Any]:
+        assert target.case == witnesses.RANGE and target.argv[-1] == "cycles:1:a"
+        return {"kernels": [{"kernel": "opbench_cycles", "time_s": seconds} for seconds in (3e-6, 1e-6, 2e-6)]}
+
+    monkeypatch.setattr(witnesses, "profile_case", profiled)
+    assert witnesses.times_by_ncu([Cell("cycles", 1, "a")]) == {"a": 2e-6}
 
 
 def test_a_cell_survives_the_command_line() -> None:
@@ -295,3 +321,46 @@ def test_without_a_gpu_it_says_so(cli: Cli) -> None:
     done = cli("selftest")
     assert done.returncode == 3 and "no CUDA device" in done.stderr and done.stdout == ""
     assert cli("selftest", "--only", "flsh").returncode == 2
+
+
+@pytest.mark.parametrize(("flushes", "code"), [(True, 0), (False, 1)])
+def test_the_command_prints_as_it_goes_and_leaves_with_its_code(
+    flushes: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from click.testing import CliRunner
+
+    from opbench.backends import cuda
+    from opbench.cli import cli as commands
+
+    device = SimulatedDevice(noise=quiet, overhead_s=2e-4, flushes=flushes)
+    monkeypatch.setattr(cuda, "available", lambda: None)
+    monkeypatch.setattr(cuda, "CudaBackend", lambda: device)
+    monkeypatch.setattr(selftest, "flush", lambda d, seconds: FLUSH(d, seconds, device.world.now))
+    words = ["selftest", "--only", "flush", "--budget", "1", "--out", str(tmp_path)]
+    done = CliRunner().invoke(commands, words)
+    assert done.exit_code == code, done.output
+    assert "flush: Cold caches" in done.stdout and ("FAILS" in done.stdout) == bool(code)
+    assert "claims hold" in done.stdout and (tmp_path / "selftest.html").exists()
+    done = CliRunner().invoke(commands, [*words, "--json"])
+    found = json.loads(done.stdout)
+    assert found["exit_code"] == code == done.exit_code and found["parts"][0]["name"] == "flush"
+    assert "flush: Cold caches" in done.stderr
+
+
+FLUSH = selftest.flush
+
+
+def test_the_clock_of_a_gpu_has_what_the_self_test_asks_for() -> None:
+    """Names and parameters; what they do is seen on a device."""
+    import inspect
+
+    from opbench.backends.cuda import CudaBackend
+    from opbench.backends.cuda.clock import CudaClock
+
+    for protocol, real in ((selftest.SelftestClock, CudaClock), (selftest.SelftestDevice, CudaBackend)):
+        methods = [name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_"]
+        assert methods
+        for name in methods:
+            wanted = list(inspect.signature(getattr(protocol, name)).parameters)
+            there = list(inspect.signature(getattr(real, name)).parameters)
+            assert there[: len(wanted)] == wanted, name

@@ -88,7 +88,6 @@ def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
 def _parts(device: SelftestDevice, say: Any) -> dict[str, Any]:
     """Each part with what only a GPU's machine has put behind it."""
     from opbench import selftest
-    from opbench.places import shipped
     from opbench.profile.witnesses import times_by_ncu, times_in_child
 
     witnesses = [
@@ -96,7 +95,7 @@ def _parts(device: SelftestDevice, say: Any) -> dict[str, Any]:
         selftest.Witness("CUPTI", "kernel", 0.3e-6, functools.partial(times_in_child, "cupti")),
         selftest.Witness("ncu", "kernel", None, functools.partial(times_by_ncu)),
     ]
-    files = sorted(p for p in (shipped("tests") / "cheats" / "time").glob("*.py") if not p.name.startswith("_"))
+    files = time_cheats()
     return {
         "floor": lambda seconds: selftest.floor(device, seconds),
         "stamps": lambda seconds: selftest.stamps(device, seconds),
@@ -106,6 +105,14 @@ def _parts(device: SelftestDevice, say: Any) -> dict[str, Any]:
         "clocks": lambda seconds: selftest.clocks(device, seconds, witnesses),
         "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, say=say)),
     }
+
+
+def time_cheats() -> list[Path]:
+    """The files that ship with opbench, of a clone those of its tests."""
+    from opbench.places import shipped
+
+    folders = (shipped("cheats"), shipped("tests") / "cheats" / "time")
+    return sorted(next((folder for folder in folders if folder.is_dir()), folders[0]).glob("*.py"))
 
 
 def judge_cheat(path: Path, say: Any) -> Sequence[Result]:

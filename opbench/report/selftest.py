@@ -75,9 +75,11 @@ def told_apart(outcome: Selftest) -> Chart | None:
         colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
         for index, (slow, (count, total)) in enumerate(sorted(seen.items())):
             low, high = stats.share_interval(count, total)
-            x, gid = 100 * slow + 0.06 * (number - len(lines) / 2), f"{number}-{index}"
+            beside = [other for other, found in lines.items() if slow in found]
+            x = 100 * slow + 0.06 * (beside.index(label) - (len(beside) - 1) / 2)
+            gid = f"{number}-{index}"
             axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=1.2)
-            axes.plot([x], [100 * count / total], shape, color=colour, markersize=5.5, gid=gid,
+            axes.plot([x], [100 * count / total], shape, color=colour, markersize=5.5, gid=gid, clip_on=False,
                       label=label if index == 0 else None)  # fmt: skip
             points[gid] = (
                 f"{label}, slow-down {100 * slow:g} %: {count} of {total} pairs, {units.percent(count / total)} "
@@ -86,11 +88,13 @@ def told_apart(outcome: Selftest) -> Chart | None:
     axes.axhline(95, color=COLOURS[0], linewidth=0.8, linestyle="--", zorder=0)
     axes.axhline(5, color=COLOURS[1], linewidth=0.8, linestyle="--", zorder=0)
     axes.set_ylim(-3, 103)
+    axes.annotate("wanted above, from 2 % on", (3.5, 95), (0, -4), textcoords="offset points", va="top", ha="center")
+    axes.annotate("wanted below, at 0", (3.5, 5), (0, 4), textcoords="offset points", va="bottom", ha="center")
     axes.set_xticks([0, 1, 2, 5])
     axes.set_xlabel("slow-down injected (%); 0 is a kernel against itself")
     axes.set_ylabel("pairs called different (%)")
     axes.grid(True)
-    axes.legend(loc="center right", fontsize=8, frameon=False)
+    axes.legend(loc="center", fontsize=8, frameon=False)
     description = "Share of pairs that are called different, with 95 % intervals, over the slow-down injected."
     return Chart("selftest", figure, "What is told apart", description, points)
 

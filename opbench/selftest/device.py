@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from opbench.errors import LaunchError
 from opbench.timing import Clock
 
 Launch = Callable[[], None]
@@ -14,6 +15,9 @@ Launch = Callable[[], None]
 
 class SelftestClock(Clock, Protocol):
     """A clock with kernels of its own to be checked with."""
+
+    def offset(self) -> float:
+        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device."""
 
     def nothing(self) -> None:
         """Launch an empty kernel."""
@@ -38,7 +42,7 @@ class SelftestDevice(Protocol):
     """A backend of a GPU, as far as the self-test needs it."""
 
     def clock(self, mode: str = "cold") -> SelftestClock:
-        """A clock that times "cold", "hot" or as a "graph"."""
+        """A clock that times "cold", after a flush that leaves the L2 "dirty", "hot" or as a "graph"."""
 
     def environment(self) -> dict[str, Any]:
         """Device, driver and versions, as JSON."""
@@ -90,4 +94,9 @@ def cycles_per_second(clock: SelftestClock, count: int = 200_000, repeats: int =
         launch = clock.cycles(cycles)
         clock.sample(launch, hold=False)
         spans.append(statistics.median(clock.sample(launch).seconds for _ in range(repeats)))
+    if spans[1] <= spans[0]:
+        raise LaunchError(
+            f"a kernel of {3 * count} cycles reads {spans[1]:.3g} s, one of {count} cycles {spans[0]:.3g} s: "
+            "this clock does not time kernels; see what else uses the GPU (nvidia-smi) and try again"
+        )
     return 2 * count / (spans[1] - spans[0])

@@ -32,7 +32,8 @@ LENGTH_S = 100e-6
 SAMPLE_BUDGETS = (10, 20, 40, 80)
 SHARP = 0.005
 """A threshold below the default, for who wants to see less than it."""
-DIFFERENT = (Change.FASTER, Change.SLOWER)
+RULES = ((None, "as opbench compare"), (0.0, "interval alone"))
+"""Thresholds that pairs of one kernel are judged by."""
 
 Now = Callable[[], float]
 
@@ -141,7 +142,7 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
     environment = device.environment()
     rows: list[tuple[str, ...]] = []
     for together, label in ((True, "interleaved"), (False, "one after the other")):
-        for threshold, rule in ((None, "as opbench compare"), (0.0, "interval alone")):
+        for threshold, rule in RULES:
             tallies = {
                 name: Tally.of(verdicts(measured[name, together], options, environment, threshold=threshold))
                 for name in names
@@ -168,9 +169,9 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
 
 
 def _alike_row(name: str, label: str, rule: str, tally: Tally) -> tuple[str, ...]:
-    return (
-        name, label, rule, str(tally.pairs), share_text(tally.different, tally.pairs), str(tally.undecided)
-    )  # fmt: skip
+    # Without a threshold no interval lies within it, so that everything else is undecided.
+    undecided = str(tally.undecided) if rule == RULES[0][1] else "–"
+    return (name, label, rule, str(tally.pairs), share_text(tally.different, tally.pairs), undecided)
 
 
 # Slow-downs -------------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import json
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from opbench.api import own_variant
 from opbench.backends.cuda import CudaBackend, available, witnesses
 from opbench.case import Case
 from opbench.catalog import Catalog
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, LaunchError
 from opbench.runner import floor_s
 from opbench.selftest.cheats import expected
 from opbench.session import Session
@@ -128,6 +130,45 @@ def test_nvbench_json_is_read_by_cell() -> None:
     mean, median = summary("nv/cold/time/gpu/mean", "2e-06"), summary("nv/cold/time/gpu/median", "1e-06")
     states = [state("1", mean), state("0", mean, median), {**state("2"), "is_skipped": True, "summaries": None}]
     assert witnesses.read_bench({"benchmarks": [{"states": states}]}) == {1: 2e-6, 0: 1e-6}
+
+
+def test_nvbench_is_given_every_cell_on_our_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its API as in cuda-bench 0.3: what it calls, and the file that it leaves."""
+    launched: list[str] = []
+
+    class Bench(types.ModuleType):
+        def register(self, function: Callable[[Any], None]) -> Any:
+            self.function = function
+            return self
+
+        def add_int64_axis(self, name: str, values: list[int]) -> None:
+            self.axis = (name, values)
+
+        def set_timeout(self, seconds: float) -> None:
+            assert 0 < seconds < 15
+
+        def run_all_benchmarks(self, argv: list[str]) -> None:
+            states = []
+            for value in self.axis[1]:
+                state = types.SimpleNamespace(
+                    get_int64={self.axis[0]: value}.__getitem__,
+                    set_stream=lambda provider: launched.append(str(provider.__cuda_stream__())),
+                    exec=lambda launcher, batched: launcher(None),
+                )
+                self.function(state)
+                axes = [{"name": self.axis[0], "type": "int64", "value": str(value)}]
+                states.append(
+                    {"axis_values": axes, "summaries": [summary("nv/cold/time/gpu/mean", f"{value + 1}e-06")]}
+                )
+            document = {"benchmarks": [{"states": states}]}
+            Path(argv[argv.index("--json") + 1]).write_text(json.dumps(document))
+
+    package = types.ModuleType("cuda")
+    package.bench = Bench("cuda.bench")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda", package)
+    launches = {name: functools.partial(launched.append, name) for name in ("a", "b")}
+    assert witnesses.bench_times(0x5EED, launches) == {"a": [1e-6], "b": [2e-6]}
+    assert launched == ["(0, 24301)", "a", "(0, 24301)", "b"]
 
 
 # Cheats -----------------------------------------------------------------------------------------------------------
@@ -246,3 +287,20 @@ def test_nothing_is_asked_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "cuda", None)
     with pytest.raises(EnvironmentFault, match="cuda-bench"):
         witnesses.bench_times(0, {})
+
+
+def test_what_the_self_test_launches_is_launched(backend: CudaBackend) -> None:  # noqa: F811
+    from opbench import selftest
+
+    flushed = selftest.flush(backend, 0.1)  # type: ignore[arg-type]
+    for seen in flushed.figures.values():  # events of the fake take a millisecond, and every launch another one
+        one = 2e-3 - backend.clock().offset()
+        assert seen == pytest.approx({"cold_s": one, "second_pass_s": 1e-3, "hot_s": one})
+    clock, memory = backend.clock(), selftest.untouched(backend)  # type: ignore[arg-type]
+    assert memory is not clock
+    for launch in (selftest.Cell("read", 256, "r").launch(memory), clock.cycles(1000), clock.spin(1e-3)):
+        for mode in ("cold", "dirty", "hot", "graph"):
+            sample = backend.clock(mode).sample(launch)
+            assert sample.held and sample.seconds > 0
+    with pytest.raises(LaunchError, match="does not time kernels"):
+        selftest.stamps(backend, 0.1)  # type: ignore[arg-type]

@@ -80,10 +80,6 @@ def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int
 
 def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[float]]:
     """Cold samples of `cuda.bench` on a stream; what launches must use that stream."""
-    try:
-        from cuda import bench
-    except ImportError as error:
-        raise EnvironmentFault(f"cuda-bench is not installed ({error}); pip install 'cuda-bench[cu13]'") from None
     names = list(launches)
 
     def selftest(state: Any) -> None:
@@ -91,7 +87,12 @@ def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[f
         state.set_stream(_Stream(stream))
         state.exec(lambda _: launch(), batched=False)
 
-    benchmark = bench.register(selftest)
+    try:
+        from cuda import bench
+
+        benchmark = bench.register(selftest)  # loads the library, which is another import
+    except ImportError as error:
+        raise EnvironmentFault(f"cuda-bench cannot be used: {error}; pip install 'cuda-bench[cu13]'") from None
     benchmark.add_int64_axis("Cell", list(range(len(names))))
     benchmark.set_timeout(BENCH_TIMEOUT_S)
     with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
