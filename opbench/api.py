@@ -37,6 +37,7 @@ def run(
     resume: bool = False,
     seed: int = 20260,
     time_limit_s: float | None = None,
+    mode: str | None = None,
     report: bool = True,
     gpu: str = "h200",
     command: Sequence[str] = (),
@@ -45,11 +46,12 @@ def run(
     """Check and measure a suite, or one .cu or .py file of your own; returns the finished run.
 
     `target` is a suite's file or name; `cases` are printed names or globs; `variants` are further folders laid out
-    as variants/; `out` is the run's folder. Raises UsageError and EnvironmentFault; a case that is wrong or fails is
-    no exception but a result.
+    as variants/; `out` is the run's folder; `mode` is one of `timing.MODES` in place of the suite's. Raises UsageError
+    and EnvironmentFault; a case that is wrong or fails is no exception but a result.
     """
     suite, roots, backend = expand(target, backend, cases, variants)
-    suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s)
+    timing = replace(suite.timing, mode=mode or suite.timing.mode)
+    suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s, timing=timing)
     folder = Path(out) if out else default_out(suite, backend)
     options = RunOptions(backend, folder, resume, True, seed, roots, tuple(command), gpu=gpu)
     # Whatever is refused is refused before anything runs.

@@ -104,8 +104,8 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
 def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Measurement:
     from opbench.timing import TimingOptions
 
-    clock = session.backend.clock()  # type: ignore[attr-defined]
     options = timing or TimingOptions()
+    clock = session.backend.clock(options.mode)  # type: ignore[attr-defined]
     return session.measure([case], options, clock, lambda key: None, lambda key, seconds: None)[case.name]
 
 

@@ -153,11 +153,11 @@ def earlier_run(suite: Suite, options: RunOptions) -> Run | None:
     if b"\n" not in path.read_bytes():
         return None
     earlier = read_run(options.out)
-    for key, value in (("suite", suite.name), ("backend", options.backend), ("seed", options.seed)):
-        if earlier.header.get(key) != value:
-            raise UsageError(
-                f"{path}: was run with {key} = {earlier.header.get(key)}, not {value}; choose another --out DIR"
-            )
+    before = {**earlier.header, "mode": (earlier.header.get("timing") or {}).get("mode", "cold")}
+    now = {"suite": suite.name, "backend": options.backend, "seed": options.seed, "mode": suite.timing.mode}
+    for key, value in now.items():
+        if before.get(key) != value:
+            raise UsageError(f"{path}: was run with {key} = {before.get(key)}, not {value}; choose another --out DIR")
     return earlier
 
 

@@ -278,7 +278,7 @@ class Server:
         """Measure right cases of one problem, interleaved."""
         cases = [unpack(self.catalog, packed) for packed in request["cases"]]
         options = TimingOptions(**request["timing"])
-        clock = self.backend.clock()  # type: ignore[attr-defined]
+        clock = self.backend.clock(options.mode)  # type: ignore[attr-defined]
         with phase_range("measure"):
             found = self.session.measure(
                 cases,

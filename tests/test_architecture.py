@@ -28,7 +28,7 @@ LAYERS = (
     ("suite", "frame", "explain", "agreement", "comparison"),
     ("diagnosis", "lowering", "levels"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
-    ("variant", "results"),
+    ("variant", "results", "stopping"),
     ("operator", "backends.base", "occupancy"),
     ("expression", "stats", "ranges", "cubin"),
     ("errors", "units", "places", "precision"),

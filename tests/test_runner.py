@@ -316,6 +316,10 @@ class FakeClock:
         """A microsecond."""
         return 1e-6
 
+    def offset(self) -> float | None:
+        """A little less."""
+        return 0.8e-6
+
 
 class FakeWorker(Worker):
     """Answers as a worker on a GPU would, from tables."""
@@ -465,6 +469,19 @@ def test_a_run_is_not_completed_on_another_gpu(fake: Any, tmp_path: Path) -> Non
     fake.gpu = "Other GPU"
     with pytest.raises(UsageError, match="gpu = Fake GPU, not Other GPU; choose another --out DIR"):
         run_fake(tmp_path, resume=True)
+
+
+def test_times_of_two_modes_do_not_share_a_run(fake: Any, tmp_path: Path) -> None:
+    fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    found = run_fake(tmp_path)["vec4"].measurement
+    assert found and found["mode"] == "cold" and found["kernel_s"] == pytest.approx(found["median_s"] - 0.8e-6)
+    suite = read_suite(tmp_path / "s.toml", Catalog(), "cuda")
+    hot = replace(suite, timing=replace(suite.timing, mode="hot"))
+    with pytest.raises(UsageError, match="was run with mode = cold, not hot; choose another --out DIR"):
+        run_suite(hot, RunOptions("cuda", tmp_path / "out", resume=True))
+    run = run_suite(hot, RunOptions("cuda", tmp_path / "hot"))
+    assert {r.measurement["mode"] for r in run.results if r.measurement} == {"hot"}
+    assert run.header["timing"]["mode"] == "hot"
 
 
 def test_ceilings_lost_with_a_killed_run_are_written_when_it_is_completed(fake: Any, tmp_path: Path) -> None:

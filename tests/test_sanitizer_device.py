@@ -56,7 +56,17 @@ KINDS = {
 
 def sanitized(tool: str, *arguments: str) -> str:
     """What a tool prints beside `opbench check` on the GPU."""
-    command = [str(TOOL), "--tool", tool, "--target-processes", "all", "--report-api-errors", "no", "--print-limit", "5"]
+    command = [
+        str(TOOL),
+        "--tool",
+        tool,
+        "--target-processes",
+        "all",
+        "--report-api-errors",
+        "no",
+        "--print-limit",
+        "5",
+    ]
     check = [sys.executable, "-m", "opbench", "check", *arguments, "--backend", "cuda"]
     done = subprocess.run([*command, *check], capture_output=True, text=True, timeout=200, check=False, cwd=ROOT)
     return done.stdout + done.stderr

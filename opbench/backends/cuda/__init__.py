@@ -41,8 +41,10 @@ class CudaBackend:
         """What bounds occupancy on this device."""
         return self._session.limits
 
-    def clock(self) -> CudaClock:
+    def clock(self, mode: str = "cold") -> CudaClock:
         """The clock of this device; opened at first use, as it takes memory of four times the L2."""
+        if mode != "cold":
+            raise EnvironmentFault(f'mode = "{mode}" is not measured on this backend; choose "cold"')
         if self._clock is None:
             self._clock = CudaClock(self._session, self._nvml)
         return self._clock

@@ -63,6 +63,10 @@ class CudaClock:
         """Median span of an empty kernel."""
         return self._floor
 
+    def offset(self) -> float | None:
+        """Not calibrated."""
+        return None
+
     @functools.cached_property
     def _floor(self) -> float:
         spans = [self.sample(self.nothing).seconds for _ in range(30)]
