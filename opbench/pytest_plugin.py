@@ -106,7 +106,10 @@ def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Meas
 
     options = timing or TimingOptions()
     clock = session.backend.clock(options.mode)  # type: ignore[attr-defined]
-    return session.measure([case], options, clock, lambda key: None, lambda key, seconds: None)[case.name]
+    found = session.measure([case], options, clock, lambda key: None, lambda key, seconds: None)
+    if found.wrong:
+        pytest.fail(f"{case.name}: wrong: {found.wrong[case.name]}", pytrace=False)
+    return found.measurements[case.name]
 
 
 def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str) -> None:

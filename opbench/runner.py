@@ -14,6 +14,7 @@ from typing import Any
 
 from opbench import __version__, resources
 from opbench.case import Case
+from opbench.ceiling import Ceilings, datasheet
 from opbench.errors import EnvironmentFault, OpbenchError, UsageError
 from opbench.results import FILE, FORMAT, Result, Run, RunWriter, read_run
 from opbench.suite import Suite
@@ -22,6 +23,8 @@ from opbench.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, 
 
 FLOOR_MARGIN = 0.95
 """A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
+L2_MARGIN = 0.75
+"""The same where the L2 cache is the limit, whose probe comes less close to what the hardware can than DRAM's does."""
 
 
 @dataclass(frozen=True)
@@ -282,9 +285,10 @@ def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
             "do": "measure",
             "cases": [pack(c) for c, _ in contenders.values()],
             "timing": asdict(state.suite.timing),
+            "check_again": True,
         }
         try:
-            found = state.worker.ask(request, state.suite.time_limit_s, progress)["measurements"]
+            found = state.worker.ask(request, state.suite.time_limit_s, progress)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
@@ -293,7 +297,11 @@ def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
             state.record(_result(state, case, "failed", f"while measured: {error}", answer))
             continue
         for name, (case, answer) in contenders.items():
-            state.record(_measured(state, case, answer, found[name]))
+            if wrong := found.get("wrong", {}).get(name, ""):
+                verdict = {**(answer.get("verdict") or {}), "right": False, "reason": wrong}
+                state.record(_result(state, case, "wrong", wrong, {**answer, "verdict": verdict}))
+            else:
+                state.record(_measured(state, case, answer, found["measurements"][name]))
         return
 
 
@@ -301,7 +309,7 @@ def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: di
     floor, bound = floor_s(case, state.ceilings)
     if measurement["median_s"] < floor:
         reason = (
-            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the measured "
+            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the "
             f"{bound} allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
         )
         return _result(state, case, "invalid", reason, answer, measurement)
@@ -311,19 +319,25 @@ def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: di
 def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
     """The shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
 
-    Bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count.
+    Bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count there; but all of
+    them pass the L2 cache, as nothing is left in the L1 caches from the launch before.
     """
     if not ceilings:
         return 0.0, ""
-    level = case.problem.memory_level
-    bandwidth, rate = ceilings.get(f"{level}_bytes_per_s"), ceilings.get("fp32_flops_per_s")
-    cached = int(ceilings.get("l2_bytes") or 0) if level == "dram" else 0
-    beyond = max(0, case.problem.bytes() - cached)
+    problem, precision = case.problem, case.variant.precision
+    nbytes, limits = problem.bytes(), Ceilings.from_json(ceilings)
     floors = [(0.0, "")]
-    if bandwidth:
-        floors.append((FLOOR_MARGIN * beyond / bandwidth, f"{level.upper()} bandwidth"))
-    if rate and case.variant.precision == "f32" and case.problem.flops_are_a_floor:
-        floors.append((FLOOR_MARGIN * case.problem.flops() / rate, "fp32 rate"))
+    if limits.l2_bytes_per_s:
+        margin = FLOOR_MARGIN if problem.memory_level == "l2" else L2_MARGIN
+        floors.append((margin * nbytes / limits.l2_bytes_per_s, "measured L2 bandwidth"))
+    if limits.dram_bytes_per_s and problem.memory_level == "dram":
+        beyond = max(0, nbytes - (limits.l2_bytes or 0))
+        floors.append((FLOOR_MARGIN * beyond / limits.dram_bytes_per_s, "measured DRAM bandwidth"))
+    # Where nobody measured a precision class, the datasheet's rate stands in, which nothing passes either.
+    for known, whose in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
+        if problem.flops_are_a_floor and known and (rate := known.flops_per_s(precision)):
+            floors.append((FLOOR_MARGIN * problem.flops() / rate, f"{whose} {precision.replace('f32', 'fp32')} rate"))
+            break
     return max(floors)
 
 

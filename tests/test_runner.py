@@ -324,6 +324,8 @@ class FakeClock:
 class FakeWorker(Worker):
     """Answers as a worker on a GPU would, from tables."""
 
+    wrong_after: frozenset[str] = frozenset()
+
     times: Mapping[str, float] = {}
     deadly: frozenset[str] = frozenset()
     wrong: frozenset[str] = frozenset()
@@ -374,7 +376,11 @@ class FakeWorker(Worker):
             on_sample=lambda key, s: on_progress({"sample": key, "s": s}),
             now=lambda: next(ticks) * 1e-3,
         )
-        return {"measurements": {name: m.to_json() for name, m in found.items()}}
+        late = {c.name: "right before it was timed, wrong after" for c in cases if c.variant.name in self.wrong_after}
+        return {
+            "measurements": {name: m.to_json() for name, m in found.items()},
+            "wrong": late if request["check_again"] else {},
+        }
 
     def stop(self) -> None:
         """Nothing to stop."""
@@ -455,6 +461,16 @@ def test_a_case_that_dies_while_measured_is_failed_and_the_rest_measured_again(f
     assert results["vec4"].reason == "while measured: an illegal address"
     assert results["vec4"].measurement is None
     assert FakeWorker.asked.count("measure") == 3
+
+
+def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> None:
+    fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    fake.wrong_after = frozenset({"vec4"})
+    results = run_fake(tmp_path)
+    assert (results["vec4"].status, results["vec4"].measurement) == ("wrong", None)
+    assert results["vec4"].reason == "right before it was timed, wrong after"
+    assert results["vec4"].verdict == {"right": False, "reason": results["vec4"].reason}
+    assert {r.status for name, r in results.items() if name not in ("vec4", "torch")} == {"right"}
 
 
 def test_nothing_right_asks_for_no_measurement(fake: Any, tmp_path: Path) -> None:
@@ -547,13 +563,26 @@ def test_floors_count_only_what_must_happen() -> None:
 
     copy = case("copy/vec4", "(n=268435456)")
     seconds, bound = runner.floor_s(copy, {**ROOF, "l2_bytes": 0})
-    assert bound == "DRAM bandwidth" and seconds == pytest.approx(runner.FLOOR_MARGIN * 2**31 / 4e12)
+    assert bound == "measured DRAM bandwidth" and seconds == pytest.approx(runner.FLOOR_MARGIN * 2**31 / 4e12)
     assert runner.floor_s(case("copy/vec4", "(n=1000)"), ROOF)[0] == 0.0, "it may never leave the L2 cache"
     matmul = case("matmul/coalesced", "(m=4096,n=4096,k=4096)")
-    assert runner.floor_s(matmul, ROOF) == (pytest.approx(runner.FLOOR_MARGIN * 2 * 4096**3 / 5e13), "fp32 rate")
+    assert runner.floor_s(matmul, ROOF) == (
+        pytest.approx(runner.FLOOR_MARGIN * 2 * 4096**3 / 5e13),
+        "measured fp32 rate",
+    )
     conv = case("conv2d/naive_grid3d", "(n=16,c=256,h=56,w=56,k=64,r=3,s=3,padding=1)")
-    assert runner.floor_s(conv, ROOF)[1] == "DRAM bandwidth", "fewer operations than the textbook's are possible"
+    assert runner.floor_s(conv, ROOF)[1] == "measured DRAM bandwidth", (
+        "fewer operations than the textbook's are possible"
+    )
     assert runner.floor_s(copy, None) == (0.0, "")
+    small = runner.floor_s(case("copy/vec4", "(n=1000000)"), {**ROOF, "l2_bytes_per_s": 1e13})
+    assert small == (pytest.approx(runner.L2_MARGIN * 8e6 / 1e13), "measured L2 bandwidth"), "all of it passes the L2"
+    halves = replace(matmul, variant=replace(matmul.variant, precision="bf16"))
+    rate = 989.5e12
+    assert runner.floor_s(halves, {**ROOF, "gpu": "NVIDIA H200"}) == (
+        pytest.approx(runner.FLOOR_MARGIN * 2 * 4096**3 / rate),
+        "datasheet's bf16 rate",
+    )
 
 
 def test_exit_codes_follow_the_worst_case() -> None:
