@@ -7,24 +7,20 @@ import os
 import platform
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from opbench import __version__, resources
 from opbench.case import Case
-from opbench.ceiling import Ceilings, datasheet
 from opbench.errors import EnvironmentFault, OpbenchError, UsageError
+from opbench.floor import floor_s
+from opbench.processes import merge_processes
 from opbench.results import FILE, FORMAT, Result, Run, RunWriter, read_run
 from opbench.suite import Suite
-from opbench.timing import TimingOptions
+from opbench.timing import Measurement, TimingOptions
 from opbench.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
-
-FLOOR_MARGIN = 0.95
-"""A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
-L2_MARGIN = 0.75
-"""The same where the L2 cache is the limit, whose probe comes less close to what the hardware can than DRAM's does."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,8 @@ class RunOptions:
     command: tuple[str, ...] = ()
     keep: bool = True
     """Whether `out` outlives the call, so that it can be resumed."""
+    processes: int = 1
+    """How many processes each case is measured in."""
     gpu: str = ""
     """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
 
@@ -156,8 +154,14 @@ def earlier_run(suite: Suite, options: RunOptions) -> Run | None:
     if b"\n" not in path.read_bytes():
         return None
     earlier = read_run(options.out)
-    before = {**earlier.header, "mode": (earlier.header.get("timing") or {}).get("mode", "cold")}
-    now = {"suite": suite.name, "backend": options.backend, "seed": options.seed, "mode": suite.timing.mode}
+    before = {"mode": "cold", "processes": 1, **(earlier.header.get("timing") or {}), **earlier.header}
+    now = {
+        "suite": suite.name,
+        "backend": options.backend,
+        "seed": options.seed,
+        "mode": suite.timing.mode,
+        "processes": options.processes,
+    }
     for key, value in now.items():
         if before.get(key) != value:
             raise UsageError(f"{path}: was run with {key} = {before.get(key)}, not {value}; choose another --out DIR")
@@ -185,7 +189,7 @@ def _header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> d
         "seed": options.seed,
         "started": _now(),
         "command": shlex.join(["opbench", *options.command]) if options.command else "",
-        "timing": asdict(suite.timing),
+        "timing": {**asdict(suite.timing), "processes": options.processes},
         "cases": len(suite.cases),
         "environment": {
             "python": platform.python_version(),
@@ -281,14 +285,8 @@ def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
             running = message.get("start", running)
 
         state.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
-        request = {
-            "do": "measure",
-            "cases": [pack(c) for c, _ in contenders.values()],
-            "timing": asdict(state.suite.timing),
-            "check_again": True,
-        }
         try:
-            found = state.worker.ask(request, state.suite.time_limit_s, progress)
+            measurements, fallen = _measure_in_processes(state, [case for case, _ in contenders.values()], progress)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
@@ -297,12 +295,43 @@ def _measure(state: _State, right: list[tuple[Case, dict[str, Any]]]) -> None:
             state.record(_result(state, case, "failed", f"while measured: {error}", answer))
             continue
         for name, (case, answer) in contenders.items():
-            if wrong := found.get("wrong", {}).get(name, ""):
+            if wrong := fallen.get(name, ""):
                 verdict = {**(answer.get("verdict") or {}), "right": False, "reason": wrong}
                 state.record(_result(state, case, "wrong", wrong, {**answer, "verdict": verdict}))
             else:
-                state.record(_measured(state, case, answer, found["measurements"][name]))
+                state.record(_measured(state, case, answer, measurements[name]))
         return
+
+
+def _measure_in_processes(
+    state: _State, cases: Sequence[Case], progress: Callable[[dict[str, Any]], None]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Measurements by case and what went wrong after them; rounds of their own in as many processes as wanted.
+
+    Each process has a context, buffers and an order of its own, so that what depends on these is in the interval.
+    """
+    parts: list[dict[str, Any]] = []
+    fallen: dict[str, str] = {}
+    for number in range(state.options.processes):
+        if number:
+            state.worker.stop()
+        timing = replace(state.suite.timing, seed=state.suite.timing.seed + number)
+        request = {
+            "do": "measure",
+            "cases": [pack(case) for case in cases],
+            "timing": asdict(timing),
+            "check_again": number + 1 == state.options.processes,
+        }
+        found = state.worker.ask(request, state.suite.time_limit_s, progress)
+        parts.append(found["measurements"])
+        fallen |= found["wrong"]
+    if len(parts) == 1:
+        return parts[0], fallen
+    merged = {
+        case.name: merge_processes([Measurement.from_json(part[case.name]) for part in parts]).to_json()
+        for case in cases
+    }
+    return merged, fallen
 
 
 def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: dict[str, Any]) -> Result:
@@ -314,31 +343,6 @@ def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: di
         )
         return _result(state, case, "invalid", reason, answer, measurement)
     return _result(state, case, "right", "", answer, measurement)
-
-
-def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
-    """The shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
-
-    Bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count there; but all of
-    them pass the L2 cache, as nothing is left in the L1 caches from the launch before.
-    """
-    if not ceilings:
-        return 0.0, ""
-    problem, precision = case.problem, case.variant.precision
-    nbytes, limits = problem.bytes(), Ceilings.from_json(ceilings)
-    floors = [(0.0, "")]
-    if limits.l2_bytes_per_s:
-        margin = FLOOR_MARGIN if problem.memory_level == "l2" else L2_MARGIN
-        floors.append((margin * nbytes / limits.l2_bytes_per_s, "measured L2 bandwidth"))
-    if limits.dram_bytes_per_s and problem.memory_level == "dram":
-        beyond = max(0, nbytes - (limits.l2_bytes or 0))
-        floors.append((FLOOR_MARGIN * beyond / limits.dram_bytes_per_s, "measured DRAM bandwidth"))
-    # Where nobody measured a precision class, the datasheet's rate stands in, which nothing passes either.
-    for known, whose in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
-        if problem.flops_are_a_floor and known and (rate := known.flops_per_s(precision)):
-            floors.append((FLOOR_MARGIN * problem.flops() / rate, f"{whose} {precision.replace('f32', 'fp32')} rate"))
-            break
-    return max(floors)
 
 
 def _result(

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from opbench.cli import discard_stdout
 from opbench.cli.options import cases_option, gpu_option, json_option, variants_option
+from opbench.processes import PROCESSES
 from opbench.runner import Progress, exit_code
 from opbench.timing import MODES
 
@@ -57,6 +58,12 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Each sample with a flushed L2 cache, with the case's data left in it, or as replays of a CUDA graph "
     "[default: the suite's, else cold].",
 )
+@click.option(
+    "--publish",
+    is_flag=True,
+    help=f"Measure in {PROCESSES} processes, each with its own context, so that what differs between them is in the "
+    "intervals.",
+)
 @click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
 @gpu_option
 @shared_options
@@ -65,6 +72,7 @@ def run_command(
     backend: str,
     out: Path | None,
     mode: str | None,
+    publish: bool,
     resume: bool,
     gpu: str,
     cases: tuple[str, ...],
@@ -90,6 +98,7 @@ def run_command(
             seed=seed,
             time_limit_s=time_limit_s,
             mode=mode,
+            publish=publish,
             gpu=gpu,
             command=sys.argv[1:],
             tell=tell,

@@ -260,7 +260,9 @@ def _samples(row: Row, result: Result) -> str:
         return ""
     reason = str((result.measurement or {}).get("stop_reason") or "").replace("_", " ")
     aside = f"; {row.throttled} more at a throttled clock set aside" if row.throttled else ""
-    return f"{row.samples} samples" + (f", until {reason}" if reason else "") + aside
+    count = len(set((result.measurement or {}).get("processes") or ()))
+    processes = f" in {count} processes" if count else ""
+    return f"{row.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
 
 
 def interval(row: Row) -> str:
