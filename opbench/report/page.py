@@ -44,6 +44,8 @@ class Context:
     undrawn: frozenset[tuple[str, str]] = frozenset()
     """Sections without a chart because the report draws only so many."""
     results: dict[str, Result] = field(default_factory=dict)
+    crossovers: Mapping[str, Chart] = field(default_factory=dict)
+    """Which variant wins at which size, by operator."""
     listings: Mapping[tuple[str, str], list[Listing]] = field(default_factory=dict)
     """Annotated sources by operator and problem."""
 
@@ -101,11 +103,14 @@ def _some(names: Sequence[str]) -> list[str]:
 def _operators(context: Context, parts: Sequence[Section]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for index, part in enumerate(parts):
-        entry = found.setdefault(part.operator, {"name": part.operator, "sections": [], "ladder": None})
+        new: dict[str, Any] = {"name": part.operator, "sections": [], "ladder": None, "crossover": None}
+        entry = found.setdefault(part.operator, new)
         entry["sections"].append(_section(context, part, index))
     for number, (name, entry) in enumerate(found.items()):
         chart = context.charts.get((name, ""))
         entry["ladder"] = _chart(chart, f"l{number}") if chart else None
+        sizes = context.crossovers.get(name)
+        entry["crossover"] = _chart(sizes, f"x{number}") if sizes else None
     return list(found.values())
 
 

@@ -12,7 +12,8 @@ from rich.text import Text
 from opbench import units
 from opbench.frame import Row, rows_of_frame
 from opbench.report import counted
-from opbench.report.sections import STATUSES, Section, same_reason, sections
+from opbench.report.lead import by_how_much, first_and_next
+from opbench.report.sections import STATUSES, Group, Section, same_reason, sections
 from opbench.timing import Warn
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ def _print_section(section: Section, console: Console) -> None:
     _line(console, Text.assemble((section.operator, "bold"), section.problem, (facts, "dim")))
     if section.groups:
         _print_columns(console, _ranking(section, console))
+    for group in section.groups:
+        if said := _lead(group):
+            _line(console, Text(f"    {said}", style="dim"))
     if section.unmeasured:
         _print_columns(console, _with_traffic(_untimed(section), console))
     for rows, reason in same_reason(section.fallen):
@@ -93,6 +97,16 @@ def _ranking_of(section: Section, kernel: bool) -> list[Line]:
         if (hidden := len(group.rest) - len(group.rows)) > 0:
             lines.append((["", f"({hidden} more configs, slower than their variant's best)"], None))
     return lines
+
+
+def _lead(group: Group) -> str:
+    """By how much the first variant wins, or who cannot be told apart."""
+    first, runner_up = first_and_next(group)
+    if len(first) > 1:
+        more = f" and {len(first) - 4} more" if len(first) > 4 else ""
+        return f"cannot be told apart: {', '.join(row.variant for row in first[:4])}{more}"
+    lead = by_how_much(first[0], runner_up) if runner_up else ""
+    return f"{first[0].variant} wins by {lead} over {runner_up.variant}" if runner_up and lead else ""
 
 
 def span_words(rows: Iterable[Row]) -> str:
