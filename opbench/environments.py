@@ -47,8 +47,12 @@ def differences(base: Run, new: Run) -> list[Difference]:
 
 def _settings(run: Run) -> dict[str, Any]:
     header = run.header
-    # The seed of the timing only orders the samples.
-    timing = {f"timing.{key}": value for key, value in (header.get("timing") or {}).items() if key != "seed"}
+    # The seed of the timing only orders the samples; more processes show more of the same times' spread.
+    timing = {
+        f"timing.{key}": value
+        for key, value in (header.get("timing") or {}).items()
+        if key not in ("seed", "processes")
+    }
     named = {key: header[key] for key in ("backend", "opbench", "seed") if key in header}
     return {**named, **(header.get("environment") or {}), **timing}
 

@@ -34,11 +34,18 @@ class Row:
     title: str = ""
     builds_on: str = ""
     time_s: float | None = None
+    """The median of the spans that events around the launch see."""
     time_low_s: float | None = None
     time_high_s: float | None = None
     spread: float | None = None
     """Interquartile range over the median."""
     samples: int | None = None
+    mode: str | None = None
+    """How the times were taken: one of `opbench.timing.MODES`."""
+    kernel_s: float | None = None
+    """The kernel's own time: `time_s`, the span that events see, less the clock's calibrated offset."""
+    throttled: int | None = None
+    """Samples set aside because the GPU's clock was throttled."""
     flops: int | None = None
     compulsory_bytes: int | None = None
     bytes_per_s: float | None = None
@@ -195,6 +202,8 @@ def _set_times(row: Row, measurement: Mapping[str, Any]) -> None:
     row.time_s = _number(measurement.get("median_s")) or None
     row.time_low_s, row.time_high_s = _number(measurement.get("low_s")), _number(measurement.get("high_s"))
     row.samples = len(measurement.get("samples_s") or ()) or None
+    row.mode, row.kernel_s = measurement.get("mode"), _number(measurement.get("kernel_s"))
+    row.throttled = len(measurement.get("throttled") or ())
     row.warnings = tuple(str(w) for w in measurement.get("warnings") or ())
     if row.time_s is None:
         return

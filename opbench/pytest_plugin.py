@@ -104,9 +104,12 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
 def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Measurement:
     from opbench.timing import TimingOptions
 
-    clock = session.backend.clock()  # type: ignore[attr-defined]
     options = timing or TimingOptions()
-    return session.measure([case], options, clock, lambda key: None, lambda key, seconds: None)[case.name]
+    clock = session.backend.clock(options.mode)  # type: ignore[attr-defined]
+    found = session.measure([case], options, clock, lambda key: None, lambda key, seconds: None)
+    if found.wrong:
+        pytest.fail(f"{case.name}: wrong: {found.wrong[case.name]}", pytrace=False)
+    return found.measurements[case.name]
 
 
 def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str) -> None:

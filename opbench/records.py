@@ -1,4 +1,4 @@
-"""What is chosen for a run, what its file says of it, which run another completes and which times are possible."""
+"""What is chosen for a run, what its file says of it and which run another completes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from opbench.errors import UsageError
 from opbench.results import FILE, FORMAT, Run, read_run
 from opbench.suite import Suite
 
-FLOOR_MARGIN = 0.95
-"""A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
-
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -36,6 +33,8 @@ class RunOptions:
     """Whether `out` outlives the call, so that it can be resumed."""
     workers: int = 1
     """Processes that cases run in at the same time, at most; more than one only where nothing is measured."""
+    processes: int = 1
+    """How many processes each case is measured in, one after another."""
     gpu: str = ""
     """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
 
@@ -55,11 +54,17 @@ def earlier_run(suite: Suite, options: RunOptions) -> Run | None:
     if b"\n" not in path.read_bytes():
         return None
     earlier = read_run(options.out)
-    for key, value in (("suite", suite.name), ("backend", options.backend), ("seed", options.seed)):
-        if earlier.header.get(key) != value:
-            raise UsageError(
-                f"{path}: was run with {key} = {earlier.header.get(key)}, not {value}; choose another --out DIR"
-            )
+    before = {"mode": "cold", "processes": 1, **(earlier.header.get("timing") or {}), **earlier.header}
+    wanted = {
+        "suite": suite.name,
+        "backend": options.backend,
+        "seed": options.seed,
+        "mode": suite.timing.mode,
+        "processes": options.processes,
+    }
+    for key, value in wanted.items():
+        if before.get(key) != value:
+            raise UsageError(f"{path}: was run with {key} = {before.get(key)}, not {value}; choose another --out DIR")
     return earlier
 
 
@@ -86,7 +91,7 @@ def header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> di
         "seed": options.seed,
         "started": now(),
         "command": shlex.join(["opbench", *options.command]) if options.command else "",
-        "timing": asdict(suite.timing),
+        "timing": {**asdict(suite.timing), "processes": options.processes},
         "cases": len(suite.cases),
         "environment": {
             "python": platform.python_version(),
@@ -96,22 +101,3 @@ def header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> di
             **environment,
         },
     }
-
-
-def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
-    """The shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
-
-    Bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count.
-    """
-    if not ceilings:
-        return 0.0, ""
-    level = case.problem.memory_level
-    bandwidth, rate = ceilings.get(f"{level}_bytes_per_s"), ceilings.get("fp32_flops_per_s")
-    cached = int(ceilings.get("l2_bytes") or 0) if level == "dram" else 0
-    beyond = max(0, case.problem.bytes() - cached)
-    floors = [(0.0, "")]
-    if bandwidth:
-        floors.append((FLOOR_MARGIN * beyond / bandwidth, f"{level.upper()} bandwidth"))
-    if rate and case.variant.precision == "f32" and case.problem.flops_are_a_floor:
-        floors.append((FLOOR_MARGIN * case.problem.flops() / rate, "fp32 rate"))
-    return max(floors)

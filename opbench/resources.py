@@ -12,11 +12,11 @@ from typing import Any
 from opbench import sass
 from opbench.backends.base import BuildRequest, KernelResources
 from opbench.backends.cuda import nvrtc
+from opbench.binding import launch_resources
 from opbench.case import Case
 from opbench.cubin import machine_code_sha256, read_cubin
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.occupancy import KNOWN, DeviceLimits
-from opbench.session import launch_resources
 
 
 @dataclass(frozen=True)

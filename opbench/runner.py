@@ -6,7 +6,7 @@ import shlex
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from typing import Any
 from opbench import resources
 from opbench.case import Case
 from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.records import RunOptions, earlier_run, floor_s, header, now, require_same_device, source_sha256
+from opbench.floor import floor_s
+from opbench.processes import merge_processes
+from opbench.records import RunOptions, earlier_run, header, now, require_same_device, source_sha256
 from opbench.results import Result, Run, RunWriter, read_run
 from opbench.suite import Suite
-from opbench.timing import TimingOptions
+from opbench.timing import Measurement, TimingOptions
 from opbench.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
 
 
@@ -255,13 +257,9 @@ def _measure(state: _State, worker: Worker, right: list[tuple[Case, dict[str, An
             running = message.get("start", running)
 
         state.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
-        request = {
-            "do": "measure",
-            "cases": [pack(c) for c, _ in contenders.values()],
-            "timing": asdict(state.suite.timing),
-        }
         try:
-            found = worker.ask(request, state.suite.time_limit_s, progress)["measurements"]
+            found = [case for case, _ in contenders.values()]
+            measurements, fallen = _measure_in_processes(state, worker, found, progress)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
@@ -270,15 +268,50 @@ def _measure(state: _State, worker: Worker, right: list[tuple[Case, dict[str, An
             state.record(_result(state, case, "failed", f"while measured: {error}", answer))
             continue
         for name, (case, answer) in contenders.items():
-            state.record(_measured(state, case, answer, found[name]))
+            if wrong := fallen.get(name, ""):
+                verdict = {**(answer.get("verdict") or {}), "right": False, "reason": wrong}
+                state.record(_result(state, case, "wrong", wrong, {**answer, "verdict": verdict}))
+            else:
+                state.record(_measured(state, case, answer, measurements[name]))
         return
+
+
+def _measure_in_processes(
+    state: _State, worker: Worker, cases: Sequence[Case], progress: Callable[[dict[str, Any]], None]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Measurements by case and what went wrong after them; rounds of their own in as many processes as wanted.
+
+    Each process has a context, buffers and an order of its own, so that what depends on these is in the interval.
+    """
+    parts: list[dict[str, Any]] = []
+    fallen: dict[str, str] = {}
+    for number in range(state.options.processes):
+        if number:
+            worker.stop()
+        timing = replace(state.suite.timing, seed=state.suite.timing.seed + number)
+        request = {
+            "do": "measure",
+            "cases": [pack(case) for case in cases],
+            "timing": asdict(timing),
+            "check_again": number + 1 == state.options.processes,
+        }
+        found = worker.ask(request, state.suite.time_limit_s, progress)
+        parts.append(found["measurements"])
+        fallen |= found["wrong"]
+    if len(parts) == 1:
+        return parts[0], fallen
+    merged = {
+        case.name: merge_processes([Measurement.from_json(part[case.name]) for part in parts]).to_json()
+        for case in cases
+    }
+    return merged, fallen
 
 
 def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: dict[str, Any]) -> Result:
     floor, bound = floor_s(case, state.ceilings)
     if measurement["median_s"] < floor:
         reason = (
-            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the measured "
+            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the "
             f"{bound} allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
         )
         return _result(state, case, "invalid", reason, answer, measurement)

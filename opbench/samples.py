@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from opbench import stats
 from opbench.results import Result
 
 
 def seconds_of(result: Result) -> list[float]:
-    """All samples in the order taken; empty for a case without a measurement."""
+    """All samples that count, in the order taken; empty for a case without a measurement."""
     return [float(seconds) for seconds in (result.measurement or {}).get("samples_s") or ()]
 
 
 def clocks_of(result: Result) -> list[float]:
-    """The multiprocessors' clock at each sample in Hz, moving evenly from the reading before to the one after.
+    """The multiprocessors' clock at each sample in Hz: stamped beside it, else moving evenly between two readings.
 
-    Empty where one of the two was not read.
+    The readings are those before and after the case was measured. Empty where neither is known; a sample without a
+    stamp among others that have one gets their median.
     """
     measurement, count = result.measurement or {}, len(seconds_of(result))
+    stamped = measurement.get("clocks_hz") or ()
+    known = [float(clock) for clock in stamped if clock]
+    if known and len(stamped) == count:
+        return [float(clock or stats.median(known)) for clock in stamped]
     first, last = ((measurement.get(side) or {}).get("sm_clock_hz") for side in ("before", "after"))
     if not first or not last:
         return []

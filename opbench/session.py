@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from opbench import verdict as judge
-from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch, KernelResources
+from opbench.backends.base import Backend, Buffer, Finding, KernelLaunch
+from opbench.binding import bind_library, launch_resources
 from opbench.case import Case
-from opbench.catalog import load_module
-from opbench.errors import EnvironmentFault, LaunchError, UsageError
-from opbench.occupancy import DeviceLimits, occupancy
-from opbench.operator import Arrays, Operator, Tensor, Tolerance
+from opbench.errors import EnvironmentFault, LaunchError
+from opbench.occupancy import DeviceLimits
+from opbench.operator import Operator, Tensor, Tolerance
 from opbench.places import portable
+from opbench.prepared import Expected, Prepared
 from opbench.suite import Suite
 from opbench.timing import Measurement, TimingOptions, measure
 from opbench.traffic import Traffic
@@ -27,44 +27,6 @@ SEED = 20260
 INTEGER_RUN_FLOPS = 4e9
 INTEGER_RUN_BYTES = 1 << 28
 """Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
-
-
-@dataclass
-class Expected:
-    """Inputs of one run and what must come out."""
-
-    inputs: Arrays
-    reference: Arrays
-    magnitude: Arrays | None
-    """Scale of each element's tolerance; None where only the reference's own bits will do."""
-    tolerance: Tolerance
-
-
-@dataclass
-class Prepared:
-    """A problem's buffers on the device and its expectations, shared by all its cases."""
-
-    problem: Operator
-    seed: int
-    buffers: dict[str, Buffer]
-    expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
-    loaded: str = ""
-    """Which inputs the device holds: "normal" or "integers"."""
-
-    def expect(self, kind: str, precision: str) -> Expected:
-        """The expectation of the "normal" or "integer" run, computed once."""
-        key = (kind, precision)
-        if key not in self.expected:
-            other = next((e for (k, _), e in self.expected.items() if k == kind), None)
-            if other is None:
-                inputs = self.problem.make_inputs(self.seed, integers=kind == "integers")
-                exact = kind == "integers" or self.problem.tolerance(precision).exact
-                reference = self.problem.reference_outputs(inputs)
-                magnitude = None if exact else self.problem.magnitude_outputs(inputs)
-                other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
-            tolerance = self.problem.tolerance(precision) if kind == "normal" else Tolerance(0.0, 0.0)
-            self.expected[key] = replace(other, tolerance=tolerance)
-        return self.expected[key]
 
 
 class Session:
@@ -91,8 +53,19 @@ class Session:
         if self._prepared is None or self._prepared.problem != problem:
             self.release()
             tensors = [*problem.input_tensors(), *problem.output_tensors()]
-            self._prepared = Prepared(problem, self.seed, {t.name: self._allocate(t) for t in tensors})
+            self._prepared = Prepared(problem, self.seed, self._allocate_all(tensors))
         return self._prepared
+
+    def _allocate_all(self, tensors: Sequence[Tensor]) -> dict[str, Buffer]:
+        """Buffers for all of these or, when memory is short, for none."""
+        buffers: dict[str, Buffer] = {}
+        try:
+            for tensor in tensors:
+                buffers[tensor.name] = self._allocate(tensor)
+        except EnvironmentFault:
+            self.backend.free(buffers)
+            raise
+        return buffers
 
     def release(self) -> None:
         """Give back the buffers of the current problem."""
@@ -265,8 +238,9 @@ class Session:
         clock: Any,
         on_start: Callable[[str], None],
         on_sample: Callable[[str, float], None],
-    ) -> dict[str, Measurement]:
-        """Measure right cases of one problem, interleaved; results by case name."""
+        check_again: bool = True,
+    ) -> Measured:
+        """Measure right cases of one problem, interleaved; then, unless told not to, check their outputs once more."""
         prepared = self.prepare(cases[0].problem)
         expected = prepared.expect("normal", cases[0].variant.precision)
         for name, array in expected.inputs.items():
@@ -278,13 +252,63 @@ class Session:
                 on_start(case.name)
                 bound[case.name] = self._bind(case, prepared)
             launches = {name: b.launch for name, b in bound.items()}
-            return measure(clock, launches, options, on_sample=on_sample, on_start=on_start)
+            found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start)
+            return Measured(found, self._check_again(bound, cases, prepared, on_start) if check_again else {})
         except EnvironmentFault as error:
             # A workspace that does not fit beside the others costs the case that asked for it, not the run.
             raise LaunchError(str(error)) from error
         finally:
             for b in bound.values():
                 self.backend.free(b.workspace)
+
+    def _check_again(
+        self, bound: Mapping[str, _Bound], cases: Sequence[Case], prepared: Prepared, on_start: Callable[[str], None]
+    ) -> dict[str, str]:
+        """What timed cases got wrong, by name, on new content in the very buffers that were timed, then in other ones.
+
+        The first finds an output that is kept and given again, or work that stops after some launches; the second
+        also one that is tied to an address.
+        """
+        wrong: dict[str, str] = {}
+        for case in cases:
+            if self._prepared is not prepared:
+                break  # a kernel damaged the buffers: the rest is checked in other ones only
+            on_start(case.name)
+            verdict = self._run_checked(case, prepared, bound[case.name], "again")
+            if not verdict.right:
+                wrong[case.name] = f"right before it was timed, wrong after, on new content: {verdict.reason}"
+        self._move(prepared)
+        for case in (c for c in cases if c.name not in wrong):
+            on_start(case.name)
+            moved = self.prepare(case.problem)
+            moved.expected = prepared.expected
+            fresh = self._bind(case, moved)
+            try:
+                verdict = self._run_checked(case, moved, fresh, "again")
+            finally:
+                self.backend.free(fresh.workspace)
+            if not verdict.right:
+                wrong[case.name] = f"right before it was timed, wrong after, in other buffers: {verdict.reason}"
+        return wrong
+
+    def _move(self, prepared: Prepared) -> None:
+        """Put the current problem's buffers elsewhere: allocated while the old ones are held, if both fit."""
+        held = dict(prepared.buffers) if self._prepared is prepared else {}
+        self._prepared = None
+        try:
+            self.prepare(prepared.problem)
+        except EnvironmentFault:
+            self.backend.free(held)
+            held = {}
+        self.backend.free(held)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Timed cases by name, and what those among them got wrong that did not stay right."""
+
+    measurements: dict[str, Measurement]
+    wrong: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -336,48 +360,3 @@ def _verdict(
     return Verdict(
         not reasons, reasons[0] if reasons else "", error, tolerance.elementwise, norm, tolerance.norm, "", findings
     )
-
-
-def bind_library(backend: Any, case: Case, buffers: Mapping[str, Buffer]) -> Callable[[], None]:
-    """Call a Python variant's `bind` with the buffers as CuPy arrays."""
-    digest = hashlib.sha256(str(case.variant.path).encode()).hexdigest()[:8]
-    module = load_module(case.variant.path, f"opbench_library_{case.variant.name}_{digest}")
-    if not hasattr(module, "bind"):
-        raise UsageError(f"{case.variant.path}:1: defines no function bind(problem, buffers, **config)")
-    with backend.stream:
-        launch: Callable[[], None] = module.bind(case.problem, backend.arrays(buffers), **case.config)
-
-    def enqueue() -> None:
-        with backend.stream:
-            launch()
-
-    return enqueue
-
-
-def launch_resources(
-    kernels: Mapping[str, KernelResources], launches: Sequence[KernelLaunch], limits: DeviceLimits | None
-) -> dict[str, dict[str, Any]]:
-    """Registers, shared and local bytes of each kernel, with the occupancy of its launch."""
-    resources: dict[str, dict[str, Any]] = {}
-    for step in launches:
-        if step.zero or step.kernel not in kernels:
-            continue
-        static = kernels[step.kernel]
-        entry = {
-            **asdict(static),
-            "grid": list(step.grid),
-            "block": list(step.block),
-            "dynamic_shared_bytes": step.shared_bytes,
-        }
-        threads = step.block[0] * step.block[1] * step.block[2]
-        if limits is not None:
-            found = occupancy(
-                limits,
-                static.registers,
-                static.shared_bytes + step.shared_bytes,
-                threads,
-                step.grid[0] * step.grid[1] * step.grid[2],
-            )
-            entry |= asdict(found)
-        resources[step.kernel] = entry
-    return resources

@@ -93,9 +93,14 @@ def median_ratio(numerator: Sequence[float], denominator: Sequence[float], confi
     between two runs is not in it.
     """
     top, bottom = median_interval(numerator, confidence), median_interval(denominator, confidence)
+    return interval_ratio(median(numerator), top, median(denominator), bottom)
+
+
+def interval_ratio(numerator: float, top: Interval, denominator: float, bottom: Interval) -> Ratio:
+    """Ratio of two independent estimates of positive values from their intervals, as `median_ratio` joins them."""
     if top.low <= 0 or bottom.low <= 0:
         raise ValueError("the ratio of medians is for positive samples")
-    above, below = math.log(median(numerator)), math.log(median(denominator))
+    above, below = math.log(numerator), math.log(denominator)
     middle = above - below
     low = middle - math.hypot(above - math.log(top.low), math.log(bottom.high) - below)
     high = middle + math.hypot(math.log(top.high) - above, below - math.log(bottom.low))

@@ -15,7 +15,7 @@ from opbench.catalog import Catalog
 from opbench.errors import UsageError, unknown
 from opbench.operator import Operator
 from opbench.places import shipped
-from opbench.timing import TimingOptions
+from opbench.timing import MODES, TimingOptions
 from opbench.variant import Config, Variant
 
 SUITE_KEYS: Mapping[str, Any] = {
@@ -134,6 +134,8 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
     for key, value in table.items():
         if not isinstance(value, str) and not 0 <= value < float("inf"):
             raise UsageError(f"timing.{key} = {value!r} is not allowed; it must be a finite number >= 0")
+    if (mode := table.get("mode", "cold")) not in MODES:
+        raise UsageError(f'timing.mode = "{mode}" is not allowed; one of {", ".join(MODES)}')
     return TimingOptions(**table)
 
 

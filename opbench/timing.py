@@ -13,7 +13,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from opbench import stats
+from opbench.stopping import ThrottleGuard, half_width, settled, stabilised
 
+MODES = ("cold", "hot", "graph")
+"""The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph."""
 NOISY_HALF_WIDTH = 0.02
 DRIFT = 0.01
 CLOCK_CHANGE = 0.03
@@ -45,6 +48,8 @@ class DeviceState:
     power_w: float | None = None
     throttle: tuple[str, ...] | None = None
     """Why the device runs below its highest clock."""
+    energy_j: float | None = None
+    """Counted by the device from some moment on: only differences mean anything."""
 
 
 class Clock(Protocol):
@@ -62,8 +67,8 @@ class Clock(Protocol):
     def launch_floor(self) -> float:
         """Seconds that this clock reads for an empty kernel."""
 
-    def offset(self) -> float:
-        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device."""
+    def offset(self) -> float | None:
+        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device; None if not known."""
 
 
 class Warn(enum.StrEnum):
@@ -86,7 +91,8 @@ _ADVICE = {
     Warn.NOISY: "the median is uncertain by more than 2 %; close other users of the GPU or give it a larger budget",
     Warn.TOO_SHORT: "it takes less than 5 empty launches, so launching dominates; use a larger problem or batch",
     Warn.CLOCK_DRIFT: "times or clocks moved while it was measured; warm up longer or lock clocks (nvidia-smi -lgc)",
-    Warn.THROTTLED: "the GPU slowed itself down for power or heat; improve cooling or lock lower clocks, and run again",
+    Warn.THROTTLED: "the GPU slowed itself down for power or heat (samples below 75 % of its clock are set aside while "
+    "it recovers); improve cooling or lock lower clocks, and run again",
     Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; give it a larger budget",
     Warn.NOT_HELD: "it waits for the GPU itself, so its time includes the launch from the host",
 }
@@ -97,6 +103,7 @@ class TimingOptions:
     """When to stop, and how to warm up."""
 
     mode: str = "cold"
+    """One of MODES."""
     warmup_runs: int = 3
     warmup_s: float = 0.025
     min_samples: int = 10
@@ -110,24 +117,38 @@ class TimingOptions:
 
 @dataclass(frozen=True)
 class Measurement:
-    """All samples of one case, in the order taken, with how they were taken."""
+    """All samples of one case, in the order taken, with how they were taken; times are spans unless named otherwise."""
 
     mode: str
     timer: str
     samples_s: tuple[float, ...]
+    """Those that count."""
     median_s: float
+    """Of samples from several processes the mean of the processes' medians."""
     low_s: float
     high_s: float
     quartiles_s: tuple[float, float]
     coverage: float
     """Probability that [low_s, high_s] covers the true median."""
     stop_reason: str
-    """target, max_samples or budget."""
+    """target, stable (more samples no longer narrow the interval), max_samples or budget."""
     warmup_runs: int
     before: dict[str, Any]
     after: dict[str, Any]
     floor_s: float
     warnings: tuple[Warn, ...] = ()
+    settled: bool | None = None
+    """Whether the warm-up ended because times and clock had settled, not because it had taken long enough."""
+    offset_s: float | None = None
+    """What the clock reads beyond a kernel's own time."""
+    kernel_s: float | None = None
+    """The kernel's own time: the median less the offset."""
+    clocks_hz: tuple[float | None, ...] = ()
+    """The multiprocessors' clock at each sample; empty where no sample has one."""
+    throttled: tuple[tuple[int, float, float], ...] = ()
+    """Samples set aside: how many that count came before, seconds, clock in Hz."""
+    processes: tuple[int, ...] = ()
+    """The process that took each sample, from 0; empty where it was one."""
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -136,14 +157,24 @@ class Measurement:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Measurement:
         """The inverse of `to_json`."""
-        lists = ("samples_s", "quartiles_s")
-        values = {**record, **{key: tuple(record[key]) for key in lists}}
+        lists = ("samples_s", "quartiles_s", "clocks_hz", "processes")
+        values = {**record, **{key: tuple(record[key]) for key in lists if key in record}}
+        values["throttled"] = tuple((int(n), float(s), float(hz)) for n, s, hz in record.get("throttled") or ())
         for key in ("before", "after"):
             state = dict(record[key])
             if state.get("throttle") is not None:
                 state["throttle"] = tuple(state["throttle"])
             values[key] = state
         return cls(**{**values, "warnings": tuple(Warn(name) for name in record["warnings"])})
+
+
+@dataclass(frozen=True)
+class _Readings:
+    """What a clock says of itself."""
+
+    timer: str
+    floor_s: float
+    offset_s: float | None
 
 
 @dataclass
@@ -154,8 +185,12 @@ class _Contender:
     launch: Callable[[], None]
     hold: bool
     warmup_runs: int = 0
+    settled: bool = False
     spent_s: float = 0.0
     samples: list[float] = field(default_factory=list)
+    clocks: list[float | None] = field(default_factory=list)
+    half_widths: list[float] = field(default_factory=list)
+    throttled: list[tuple[int, float, float]] = field(default_factory=list)
     stop_reason: str = ""
     before: DeviceState = DeviceState()
     after: DeviceState = DeviceState()
@@ -170,6 +205,7 @@ def measure(
     on_start: Callable[[str], None] = lambda key: None,
     on_sample: Callable[[str, float], None] = lambda key, seconds: None,
     now: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Measurement]:
     """Measure contenders side by side: rounds of one sample each in random order, so that a drift hits all alike.
 
@@ -177,76 +213,98 @@ def measure(
     nothing. `unheld` names the callables known to wait for the device; others are found out in the warm-up.
     """
     options = options or TimingOptions()
+    if not launches:
+        return {}
     order = random.Random(options.seed)
-    floor_s = clock.launch_floor()
+    readings = _Readings(clock.timer, clock.launch_floor(), clock.offset())
+    guard = ThrottleGuard(sleep)
     contenders = [_Contender(key, launch, key not in unheld) for key, launch in launches.items()]
     for contender in contenders:
         on_start(contender.key)
-        _warm_up(clock, contender, options, now)
+        _warm_up(clock, contender, options, guard, now)
     running = list(contenders)
     while running:
         order.shuffle(running)
         for contender in running:
             on_start(contender.key)
-            began = now()
-            sample = clock.sample(contender.launch, hold=contender.hold)
-            contender.spent_s += now() - began
-            contender.hold = contender.hold and sample.held
-            contender.samples.append(sample.seconds)
-            on_sample(contender.key, sample.seconds)
-            contender.stop_reason = _stop_reason(contender.samples, contender.spent_s, options)
+            _take_sample(clock, contender, guard, now, on_sample)
+            contender.stop_reason = _stop_reason(contender, options)
             if contender.stop_reason:
                 contender.after = clock.device_state()
         running = [contender for contender in running if not contender.stop_reason]
-    return {contender.key: _summary(clock, contender, options, floor_s) for contender in contenders}
+    return {contender.key: _summary(readings, contender, options, guard) for contender in contenders}
 
 
-def _warm_up(clock: Clock, contender: _Contender, options: TimingOptions, now: Callable[[], float]) -> None:
-    """Run until caches, clocks and lazily loaded code are ready, for no longer than the budget.
+def _take_sample(
+    clock: Clock,
+    contender: _Contender,
+    guard: ThrottleGuard,
+    now: Callable[[], float],
+    on_sample: Callable[[str, float], None],
+) -> None:
+    """One sample that counts, or one set aside with a wait after it, which is not on the contender's budget."""
+    began = now()
+    sample = clock.sample(contender.launch, hold=contender.hold)
+    contender.spent_s += now() - began
+    contender.hold = contender.hold and sample.held
+    on_sample(contender.key, sample.seconds)
+    if guard.throttled(sample.sm_clock_hz):
+        contender.throttled.append((len(contender.samples), sample.seconds, sample.sm_clock_hz or 0.0))
+        guard.wait()
+        return
+    guard.recovered()
+    contender.samples.append(sample.seconds)
+    contender.clocks.append(sample.sm_clock_hz)
+
+
+def _warm_up(
+    clock: Clock, contender: _Contender, options: TimingOptions, guard: ThrottleGuard, now: Callable[[], float]
+) -> None:
+    """Run until caches, lazily loaded code, times and clock have settled, for no longer than the budget.
 
     The first two runs are never held: loading a kernel behind a held stream would deadlock (NVIDIA/nvbench issue 339).
     """
     began = now()
+    taken: list[Sample] = []
     while True:
-        clock.sample(contender.launch, hold=False)
-        contender.warmup_runs += 1
+        taken.append(clock.sample(contender.launch, hold=False))
+        guard.note(taken[-1].sm_clock_hz)
         spent_s = now() - began
-        ready = contender.warmup_runs >= options.warmup_runs and spent_s >= options.warmup_s
-        if contender.warmup_runs >= 2 and (ready or spent_s >= options.budget_s):
+        contender.settled = settled([s.seconds for s in taken[-8:]], [s.sm_clock_hz for s in taken[-8:]])
+        ready = len(taken) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
+        if len(taken) >= 2 and (ready or spent_s >= max(options.warmup_s, options.budget_s)):
             break
     if contender.hold:
-        contender.hold = clock.sample(contender.launch, hold=True).held
-        contender.warmup_runs += 1
+        taken.append(clock.sample(contender.launch, hold=True))
+        contender.hold = taken[-1].held
+    contender.warmup_runs = len(taken)
     contender.before = clock.device_state()
 
 
-def _stop_reason(samples: list[float], spent_s: float, options: TimingOptions) -> str:
+def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
     """Why a case is done, or an empty string; a case too slow for the minimum still gets three samples."""
-    n = len(samples)
+    n = len(contender.samples)
     if n >= options.min_samples:
-        interval = stats.median_interval(samples)
-        if interval.coverage >= 0.95 and _half_width(samples, interval) <= options.target:
+        interval = stats.median_interval(contender.samples)
+        contender.half_widths.append(half_width(contender.samples, interval))
+        if interval.coverage >= 0.95 and contender.half_widths[-1] <= options.target:
             return "target"
+        if stabilised(contender.half_widths):
+            return "stable"
     if n >= options.max_samples:
         return "max_samples"
-    if n >= min(3, options.min_samples) and spent_s >= options.budget_s:
+    if n >= min(3, options.min_samples) and contender.spent_s >= options.budget_s:
         return "budget"
     return ""
 
 
-def _half_width(samples: list[float], interval: stats.Interval) -> float:
-    """Half the interval's width over the median."""
-    middle = stats.median(samples)
-    return (interval.high - interval.low) / 2 / middle if middle > 0 else 0.0
-
-
-def _summary(clock: Clock, contender: _Contender, options: TimingOptions, floor_s: float) -> Measurement:
+def _summary(readings: _Readings, contender: _Contender, options: TimingOptions, guard: ThrottleGuard) -> Measurement:
     """Everything known of a finished contender."""
     samples = contender.samples
     interval = stats.median_interval(samples)
     return Measurement(
         mode=options.mode,
-        timer=clock.timer + (", stream held" if contender.hold else ", stream not held"),
+        timer=readings.timer + (", stream held" if contender.hold else ", stream not held"),
         samples_s=tuple(samples),
         median_s=stats.median(samples),
         low_s=interval.low,
@@ -257,22 +315,33 @@ def _summary(clock: Clock, contender: _Contender, options: TimingOptions, floor_
         warmup_runs=contender.warmup_runs,
         before=asdict(contender.before),
         after=asdict(contender.after),
-        floor_s=floor_s,
-        warnings=_warnings(contender, interval, floor_s, options),
+        floor_s=readings.floor_s,
+        warnings=_warnings(contender, interval, readings.floor_s, options, guard),
+        settled=contender.settled,
+        offset_s=readings.offset_s,
+        kernel_s=kernel_time(stats.median(samples), readings.offset_s),
+        clocks_hz=tuple(contender.clocks) if any(contender.clocks) else (),
+        throttled=tuple(contender.throttled),
     )
 
 
+def kernel_time(span_s: float, offset_s: float | None) -> float | None:
+    """A kernel's own time within a span; None where the clock's offset is not known."""
+    return None if offset_s is None else max(0.0, span_s - offset_s)
+
+
 def _warnings(
-    contender: _Contender, interval: stats.Interval, floor_s: float, options: TimingOptions
+    contender: _Contender, interval: stats.Interval, floor_s: float, options: TimingOptions, guard: ThrottleGuard
 ) -> tuple[Warn, ...]:
     """What looks odd."""
     samples = contender.samples
     throttle = {*(contender.before.throttle or ()), *(contender.after.throttle or ())}
+    slow = bool(contender.throttled) or any(map(guard.below, contender.clocks))
     odd = {
-        Warn.NOISY: _half_width(samples, interval) > NOISY_HALF_WIDTH,
+        Warn.NOISY: half_width(samples, interval) > NOISY_HALF_WIDTH,
         Warn.TOO_SHORT: stats.median(samples) < SHORT * floor_s,
         Warn.CLOCK_DRIFT: _drifted(samples) or _clock_changed(contender.before, contender.after),
-        Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE),
+        Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or slow,
         Warn.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,
         Warn.NOT_HELD: not contender.hold,
     }

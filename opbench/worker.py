@@ -275,10 +275,10 @@ class Server:
         }
 
     def measure(self, request: Message, send: Callable[[Message], None]) -> Message:
-        """Measure right cases of one problem, interleaved."""
+        """Measure right cases of one problem, interleaved; then check them again if asked to."""
         cases = [unpack(self.catalog, packed) for packed in request["cases"]]
         options = TimingOptions(**request["timing"])
-        clock = self.backend.clock()  # type: ignore[attr-defined]
+        clock = self.backend.clock(options.mode)  # type: ignore[attr-defined]
         with phase_range("measure"):
             found = self.session.measure(
                 cases,
@@ -286,8 +286,9 @@ class Server:
                 clock,
                 on_start=lambda key: send({"start": key}),
                 on_sample=lambda key, seconds: send({"sample": key, "s": seconds}),
+                check_again=request["check_again"],
             )
-        return {"measurements": {name: m.to_json() for name, m in found.items()}}
+        return {"measurements": {name: m.to_json() for name, m in found.measurements.items()}, "wrong": found.wrong}
 
 
 def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:

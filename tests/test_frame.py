@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
-from report.fabricate import access, counted_run, cpu_run, matmul_run, relu_run, result, run, traffic
+from report.fabricate import access, counted_run, cpu_run, matmul_run, measured, noisy, relu_run, result, run, traffic
 
 from opbench.frame import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
 from opbench.results import Run
@@ -174,3 +175,13 @@ def test_counts_of_some_blocks_stand_for_all_and_are_called_predicted() -> None:
 
 def test_the_rows_of_a_cpu_run_survive_the_frame() -> None:
     assert rows_of_frame(frame(counted_run())) == rows(counted_run())
+
+
+def test_a_row_says_how_its_time_was_taken_and_the_kernels_own() -> None:
+    made = measured("a", noisy(1))
+    row = rows(
+        run([replace(made, measurement={**(made.measurement or {}), "kernel_s": 5e-4, "throttled": [[1, 2, 3]]})])
+    )[0]
+    assert (row.mode, row.kernel_s, row.throttled) == ("cold", 5e-4, 1)
+    older = rows(run([made]))[0]
+    assert (older.kernel_s, older.throttled) == (None, 0)

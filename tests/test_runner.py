@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from common import CHEATS, RELU, Cli
 
-from opbench import api, records, runner
+from opbench import api, floor, runner
 from opbench.backends.base import BuildRequest
 from opbench.case import Case
 from opbench.catalog import Catalog
@@ -358,9 +358,15 @@ class FakeClock:
         """A microsecond."""
         return 1e-6
 
+    def offset(self) -> float | None:
+        """A little less."""
+        return 0.8e-6
+
 
 class FakeWorker(Worker):
     """Answers as a worker on a GPU would, from tables."""
+
+    wrong_after: frozenset[str] = frozenset()
 
     times: Mapping[str, float] = {}
     deadly: frozenset[str] = frozenset()
@@ -412,7 +418,11 @@ class FakeWorker(Worker):
             on_sample=lambda key, s: on_progress({"sample": key, "s": s}),
             now=lambda: next(ticks) * 1e-3,
         )
-        return {"measurements": {name: m.to_json() for name, m in found.items()}}
+        late = {c.name: "right before it was timed, wrong after" for c in cases if c.variant.name in self.wrong_after}
+        return {
+            "measurements": {name: m.to_json() for name, m in found.items()},
+            "wrong": late if request["check_again"] else {},
+        }
 
     def stop(self) -> None:
         """Nothing to stop."""
@@ -447,8 +457,8 @@ BYTES = 2 * 4 * 67108864
 
 
 def test_right_cases_are_measured_and_an_impossible_time_is_invalid(fake: Any, tmp_path: Path) -> None:
-    floor = (BYTES - ROOF["l2_bytes"]) / ROOF["dram_bytes_per_s"]  # type: ignore[operator]
-    fake.times = {"scalar": 2 * floor, "vec4": 1.01 * floor, "grid_stride": 0.5 * floor, "vec4_unrolled": floor}
+    least = (BYTES - ROOF["l2_bytes"]) / ROOF["dram_bytes_per_s"]  # type: ignore[operator]
+    fake.times = {"scalar": 2 * least, "vec4": 1.01 * least, "grid_stride": 0.5 * least, "vec4_unrolled": least}
     results = run_fake(tmp_path, ROOF)
     status = {name: r.status for name, r in results.items()}
     assert status == {
@@ -461,7 +471,7 @@ def test_right_cases_are_measured_and_an_impossible_time_is_invalid(fake: Any, t
     assert "impossible" in results["grid_stride"].reason and "DRAM bandwidth" in results["grid_stride"].reason
     assert results["grid_stride"].measurement is not None, "the evidence is kept"
     assert results["scalar"].measurement and results["scalar"].measurement["median_s"] == pytest.approx(
-        2 * floor, rel=1e-3
+        2 * least, rel=1e-3
     )
     assert results["torch"].reason == "no such library here"
     assert runner.exit_code(results.values()) == 1
@@ -495,6 +505,31 @@ def test_a_case_that_dies_while_measured_is_failed_and_the_rest_measured_again(f
     assert FakeWorker.asked.count("measure") == 3
 
 
+def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> None:
+    fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    fake.wrong_after = frozenset({"vec4"})
+    results = run_fake(tmp_path)
+    assert (results["vec4"].status, results["vec4"].measurement) == ("wrong", None)
+    assert results["vec4"].reason == "right before it was timed, wrong after"
+    assert results["vec4"].verdict == {"right": False, "reason": results["vec4"].reason}
+    assert {r.status for name, r in results.items() if name not in ("vec4", "torch")} == {"right"}
+
+
+def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: Any, tmp_path: Path) -> None:
+    fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    fake.wrong_after = frozenset({"vec4"})
+    stops: list[int] = []
+    fake.stop = lambda self: stops.append(FakeWorker.asked.count("measure"))
+    results = run_fake(tmp_path, processes=3)
+    assert stops[:2] == [1, 2] and FakeWorker.asked.count("measure") == 3, "a new process before each further round"
+    found = results["scalar"].measurement
+    assert found and set(found["processes"]) == {0, 1, 2} and len(found["processes"]) == len(found["samples_s"])
+    assert results["vec4"].status == "wrong", "checked after the last"
+    assert read_run(tmp_path / "out").header["timing"]["processes"] == 3
+    with pytest.raises(UsageError, match="was run with processes = 3, not 1"):
+        run_fake(tmp_path, resume=True)
+
+
 def test_nothing_right_asks_for_no_measurement(fake: Any, tmp_path: Path) -> None:
     fake.wrong = frozenset({"scalar", "vec4", "grid_stride", "vec4_unrolled"})
     assert {r.status for r in run_fake(tmp_path).values()} == {"wrong", "unsupported"}
@@ -507,6 +542,19 @@ def test_a_run_is_not_completed_on_another_gpu(fake: Any, tmp_path: Path) -> Non
     fake.gpu = "Other GPU"
     with pytest.raises(UsageError, match="gpu = Fake GPU, not Other GPU; choose another --out DIR"):
         run_fake(tmp_path, resume=True)
+
+
+def test_times_of_two_modes_do_not_share_a_run(fake: Any, tmp_path: Path) -> None:
+    fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    found = run_fake(tmp_path)["vec4"].measurement
+    assert found and found["mode"] == "cold" and found["kernel_s"] == pytest.approx(found["median_s"] - 0.8e-6)
+    suite = read_suite(tmp_path / "s.toml", Catalog(), "cuda")
+    hot = replace(suite, timing=replace(suite.timing, mode="hot"))
+    with pytest.raises(UsageError, match="was run with mode = cold, not hot; choose another --out DIR"):
+        run_suite(hot, RunOptions("cuda", tmp_path / "out", resume=True))
+    run = run_suite(hot, RunOptions("cuda", tmp_path / "hot"))
+    assert {r.measurement["mode"] for r in run.results if r.measurement} == {"hot"}
+    assert run.header["timing"]["mode"] == "hot"
 
 
 def test_ceilings_lost_with_a_killed_run_are_written_when_it_is_completed(fake: Any, tmp_path: Path) -> None:
@@ -571,14 +619,27 @@ def test_floors_count_only_what_must_happen() -> None:
         return found
 
     copy = case("copy/vec4", "(n=268435456)")
-    seconds, bound = records.floor_s(copy, {**ROOF, "l2_bytes": 0})
-    assert bound == "DRAM bandwidth" and seconds == pytest.approx(records.FLOOR_MARGIN * 2**31 / 4e12)
-    assert records.floor_s(case("copy/vec4", "(n=1000)"), ROOF)[0] == 0.0, "it may never leave the L2 cache"
+    seconds, bound = floor.floor_s(copy, {**ROOF, "l2_bytes": 0})
+    assert bound == "measured DRAM bandwidth" and seconds == pytest.approx(floor.FLOOR_MARGIN * 2**31 / 4e12)
+    assert floor.floor_s(case("copy/vec4", "(n=1000)"), ROOF)[0] == 0.0, "it may never leave the L2 cache"
     matmul = case("matmul/coalesced", "(m=4096,n=4096,k=4096)")
-    assert records.floor_s(matmul, ROOF) == (pytest.approx(records.FLOOR_MARGIN * 2 * 4096**3 / 5e13), "fp32 rate")
+    assert floor.floor_s(matmul, ROOF) == (
+        pytest.approx(floor.FLOOR_MARGIN * 2 * 4096**3 / 5e13),
+        "measured fp32 rate",
+    )
     conv = case("conv2d/naive_grid3d", "(n=16,c=256,h=56,w=56,k=64,r=3,s=3,padding=1)")
-    assert records.floor_s(conv, ROOF)[1] == "DRAM bandwidth", "fewer operations than the textbook's are possible"
-    assert records.floor_s(copy, None) == (0.0, "")
+    assert floor.floor_s(conv, ROOF)[1] == "measured DRAM bandwidth", (
+        "fewer operations than the textbook's are possible"
+    )
+    assert floor.floor_s(copy, None) == (0.0, "")
+    small = floor.floor_s(case("copy/vec4", "(n=1000000)"), {**ROOF, "l2_bytes_per_s": 1e13})
+    assert small == (pytest.approx(floor.L2_MARGIN * 8e6 / 1e13), "measured L2 bandwidth"), "all of it passes the L2"
+    halves = replace(matmul, variant=replace(matmul.variant, precision="bf16"))
+    rate = 989.5e12
+    assert floor.floor_s(halves, {**ROOF, "gpu": "NVIDIA H200"}) == (
+        pytest.approx(floor.FLOOR_MARGIN * 2 * 4096**3 / rate),
+        "datasheet's bf16 rate",
+    )
 
 
 def test_exit_codes_follow_the_worst_case() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import repeat
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opbench.stopping import WAITED_S
 from opbench.timing import DeviceState, Measurement, Sample, TimingOptions, Warn, measure
 
-FLOOR = 2e-6
+FLOOR, OFFSET = 2e-6, 1.5e-6
 
 
 class FakeClock:
@@ -27,29 +30,34 @@ class FakeClock:
         self.held: list[bool] = []
         self.order: list[str] = []
         self._states = states or repeat(DeviceState())
-        self._next: tuple[str, float, bool] = ("", 0.0, True)
+        self._next: tuple[str, float, bool, float | None] = ("", 0.0, True, None)
 
-    def contender(self, name: str, times: Iterator[float], waits: bool = False) -> Callable[[], None]:
+    def contender(
+        self, name: str, times: Iterator[float], waits: bool = False, clocks: Iterator[float | None] | None = None
+    ) -> Callable[[], None]:
         """A callable that takes the next of these times; `waits` marks one that cannot be held."""
 
         def launch() -> None:
-            self._next = (name, next(times), waits)
+            self._next = (name, next(times), waits, next(clocks) if clocks else None)
 
         return launch
 
     def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
         launch()
-        name, seconds, waits = self._next
+        name, seconds, waits, sm_clock_hz = self._next
         self.order.append(name)
         self.held.append(hold)
         self.now_s += seconds + self.overhead_s
-        return Sample(seconds, hold and not waits)
+        return Sample(seconds, hold and not waits, sm_clock_hz)
 
     def device_state(self) -> DeviceState:
         return next(self._states)
 
     def launch_floor(self) -> float:
         return FLOOR
+
+    def offset(self) -> float | None:
+        return OFFSET
 
     def now(self) -> float:
         return self.now_s
@@ -69,8 +77,8 @@ def run(times: Iterator[float], options: TimingOptions | None = None, clock: Fak
 
 
 QUICK = TimingOptions(warmup_runs=2, warmup_s=0.0)
-WARMUP = 3
-"""Runs of QUICK's warm-up: two, and the one that tries to hold."""
+WARMUP = 7
+"""Runs of QUICK's warm-up: six to see that it has settled, and the one that tries to hold."""
 
 
 def test_steady_times_stop_at_the_minimum() -> None:
@@ -181,7 +189,7 @@ def test_whoever_hangs_was_announced() -> None:
 
 def test_rounds_are_interleaved_in_random_order() -> None:
     clock = FakeClock()
-    launches = {name: clock.contender(name, noise(1e-3, 1e-4, seed)) for seed, name in enumerate("abcd")}
+    launches = {name: clock.contender(name, noise(1e-3, 1e-6, seed)) for seed, name in enumerate("abcd")}
     measure(clock, launches, TimingOptions(warmup_runs=2, warmup_s=0, target=0, max_samples=60), now=clock.now)
     rounds = [tuple(clock.order[i : i + 4]) for i in range(4 * WARMUP, len(clock.order), 4)]
     assert len(rounds) == 60 and all(sorted(r) == list("abcd") for r in rounds)
@@ -242,16 +250,117 @@ def test_nothing_to_measure() -> None:
     assert measure(FakeClock(), {}) == {}
 
 
+# Clocks, throttling, warm-up --------------------------------------------------------------------------------------
+
+
+def timed_at(hertz: Iterator[float | None], cycles: float = 1e6) -> tuple[FakeClock, Callable[[], None], list[float]]:
+    """A fake clock, a contender of so many cycles whose clock is told, and the waits that are asked for."""
+    clock, waits = FakeClock(), []
+    ahead, again = itertools.tee(hertz)
+    times = (cycles / (hz or 1e9) for hz in ahead)
+    return clock, clock.contender("x", times, clocks=again), waits
+
+
+def test_each_sample_has_its_clock_and_the_kernel_its_own_time() -> None:
+    clock, launch, waits = timed_at(repeat(2e9))
+    found = measure(clock, {"x": launch}, QUICK, now=clock.now, sleep=waits.append)["x"]
+    assert found.clocks_hz == (2e9,) * 10 and found.throttled == () and waits == []
+    assert found.offset_s == OFFSET and found.kernel_s == pytest.approx(5e-4 - OFFSET)
+    assert run(noise(1e-3, 1e-7)).clocks_hz == ()
+    assert run(repeat(OFFSET / 2)).kernel_s == 0.0, "no kernel takes less than no time"
+    clock.offset = lambda: None  # type: ignore[method-assign]
+    assert measure(clock, {"x": launch}, QUICK, now=clock.now)["x"].kernel_s is None
+
+
+def test_throttled_samples_are_set_aside_and_waited_for() -> None:
+    slow_from, slow_to = WARMUP + 4, WARMUP + 9
+    clock, launch, waits = timed_at(1.4e9 if slow_from <= i < slow_to else 2e9 for i in itertools.count())
+    found = measure(clock, {"x": launch}, QUICK, now=clock.now, sleep=waits.append)["x"]
+    assert found.throttled == ((4, 1e6 / 1.4e9, 1.4e9),) * 5, "kept, with where it happened"
+    assert found.median_s == 5e-4 and len(found.samples_s) == 10 and found.warnings == (Warn.THROTTLED,)
+    assert waits == sorted(waits) and waits[0] == waits[1] == 0.05 and waits[2] > 0.05
+
+
+def test_a_clock_three_quarters_high_is_not_throttled() -> None:
+    clock, launch, waits = timed_at(1.51e9 if i > WARMUP + 3 else 2e9 for i in itertools.count())
+    found = measure(clock, {"x": launch}, QUICK, now=clock.now, sleep=waits.append)["x"]
+    assert (found.throttled, waits) == ((), [])
+
+
+def test_a_gpu_that_never_recovers_is_measured_all_the_same() -> None:
+    clock, launch, waits = timed_at(1e9 if i > WARMUP + 3 else 2e9 for i in itertools.count())
+    found = measure(
+        clock, {"x": launch}, replace(QUICK, max_samples=30, target=-1.0), now=clock.now, sleep=waits.append
+    )["x"]
+    assert sum(waits) == pytest.approx(WAITED_S) and max(waits) <= 0.5
+    assert len(found.throttled) == len(waits) and len(found.samples_s) == 30 and Warn.THROTTLED in found.warnings
+
+
+def test_one_odd_reading_of_the_clock_throttles_nothing() -> None:
+    clock, launch, waits = timed_at(9e9 if i == 3 else None if i % 5 == 4 else 2e9 for i in itertools.count())
+    found = measure(clock, {"x": launch}, QUICK, now=clock.now, sleep=waits.append)["x"]
+    assert waits == [] and set(found.clocks_hz) == {2e9, None}
+
+
+def test_warm_up_lasts_until_times_have_settled() -> None:
+    falling = (1e-3 * (1 + 2 * 0.9**i) for i in itertools.count())
+    found = run(falling, QUICK)
+    assert found.settled and 15 < found.warmup_runs < 60
+    assert found.samples_s[0] == pytest.approx(1e-3, rel=0.2), "the first half of the fall is not in it"
+
+
+def test_warm_up_lasts_until_the_clock_has_settled() -> None:
+    rising = (min(2e9, 1e9 + 5e7 * i) for i in itertools.count())
+    clock = FakeClock()
+    launch = clock.contender("x", repeat(1e-3), clocks=rising)
+    found = measure(clock, {"x": launch}, QUICK, now=clock.now)["x"]
+    assert found.settled and found.warmup_runs > 20 and set(found.clocks_hz) == {2e9}
+
+
+def test_what_never_settles_is_warmed_up_for_no_longer_than_the_budget() -> None:
+    found = run((1e-3 * 1.02**i for i in itertools.count()), TimingOptions(warmup_s=0, budget_s=0.5))
+    assert found.settled is False and found.warmup_runs < 200
+
+
+def test_short_kernels_whose_spans_never_agree_settle_too() -> None:
+    generator = random.Random(3)
+    runs = [run((32e-9 * generator.randint(90, 110) for _ in repeat(0)), QUICK).warmup_runs for _ in range(50)]
+    assert max(runs) < 60 and sorted(runs)[25] < 15
+
+
+def test_samples_that_no_longer_help_end_the_measurement() -> None:
+    modes = (1e-3 if i // 7 % 2 else 1.3e-3 for i in itertools.count())
+    found = run(modes, TimingOptions(max_samples=2000, budget_s=60))
+    assert found.stop_reason == "stable" and len(found.samples_s) < 150 and Warn.NOISY in found.warnings
+
+
+def test_noise_that_is_averaged_out_is_not_called_stable_early() -> None:
+    options = TimingOptions(max_samples=200, budget_s=60, target=0)
+    stopped = [run(noise(1e-3, 1e-4, seed), options).stop_reason for seed in range(60)]
+    assert stopped.count("stable") <= 12, "the interval still shrinks with the root of their number"
+
+
 @given(
     samples=st.lists(st.floats(1e-7, 10), min_size=1, max_size=20).map(tuple),
     warnings=st.lists(st.sampled_from(list(Warn)), unique=True).map(tuple),
     throttle=st.sampled_from([None, (), ("sw_power_cap",)]),
+    clocks=st.sampled_from([(), (None, 2e9)]),
+    throttled=st.sampled_from([(), ((3, 1e-3, 1e9), (3, 2e-3, 1e9))]),
 )
 def test_json_round_trip(
-    samples: tuple[float, ...], warnings: tuple[Warn, ...], throttle: tuple[str, ...] | None
+    samples: tuple[float, ...],
+    warnings: tuple[Warn, ...],
+    throttle: tuple[str, ...] | None,
+    clocks: tuple[float | None, ...],
+    throttled: tuple[tuple[int, float, float], ...],
 ) -> None:
     state = {"sm_clock_hz": 1e9, "power_w": None, "throttle": throttle}
     found = Measurement(
         "cold", "fake", samples, 1.0, 1.0, 1.0, (1.0, 2.0), 0.9, "target", 3, state, state, FLOOR, warnings
     )
-    assert Measurement.from_json(json.loads(json.dumps(found.to_json()))) == found
+    found = replace(found, clocks_hz=clocks, throttled=throttled, kernel_s=0.5, offset_s=0.5, processes=(0, 1))
+    record = json.loads(json.dumps(found.to_json()))
+    assert Measurement.from_json(record) == found
+    for key in ("settled", "offset_s", "kernel_s", "clocks_hz", "throttled", "processes"):
+        del record[key]
+    assert Measurement.from_json(record).clocks_hz == (), "as runs measured before these fields"

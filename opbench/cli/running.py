@@ -16,7 +16,9 @@ from click.core import ParameterSource
 
 from opbench.cli import discard_stdout
 from opbench.cli.options import cases_option, gpu_option, json_option, variants_option
+from opbench.processes import PROCESSES
 from opbench.runner import Progress, exit_code
+from opbench.timing import MODES
 
 BACKENDS = click.Choice(["auto", "cuda", "cpu"])
 
@@ -50,6 +52,18 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Path(path_type=Path, file_okay=False),
     help="The run's folder [default: reports/<time>-<suite>-<backend>].",
 )
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="Each sample with a flushed L2 cache, with the case's data left in it, or as replays of a CUDA graph "
+    "[default: the suite's, else cold].",
+)
+@click.option(
+    "--publish",
+    is_flag=True,
+    help=f"Measure in {PROCESSES} processes, each with its own context, so that what differs between them is in the "
+    "intervals.",
+)
 @click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
 @gpu_option
 @shared_options
@@ -57,6 +71,8 @@ def run_command(
     target: str,
     backend: str,
     out: Path | None,
+    mode: str | None,
+    publish: bool,
     resume: bool,
     gpu: str,
     cases: tuple[str, ...],
@@ -81,6 +97,8 @@ def run_command(
             resume=resume,
             seed=seed,
             time_limit_s=time_limit_s,
+            mode=mode,
+            publish=publish,
             gpu=gpu,
             command=sys.argv[1:],
             tell=tell,

@@ -52,10 +52,11 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
 
             over = problems_chart(parts, predicting)
             charts |= {("", ""): over} if over is not None else {}
+        sizes = _crossovers(parts)
         results = {r.case: r for r in run.results}
-        context = Context(run, measured, sheet, predicting, charts, undrawn, results, listings(run, parts))
+        context = Context(run, measured, sheet, predicting, charts, undrawn, results, sizes, listings(run, parts))
         page = render(context, parts)
-        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts.values()}
+        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in [*charts.values(), *sizes.values()]}
     files = {"report.html": page.encode("utf-8"), **pictures}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +92,20 @@ def _charts(
             charts[operator, ""] = over
     undrawn = {(part.operator, part.problem) for part in parts if part.groups} - charts.keys()
     return charts, frozenset(undrawn)
+
+
+def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
+    """Which variant wins at which size, for the first operators that have the sizes for it."""
+    from opbench.report.chart import look
+    from opbench.report.crossover import crossover
+
+    charts: dict[str, Chart] = {}
+    for operator in dict.fromkeys(part.operator for part in parts):
+        own = [part for part in parts if part.operator == operator]
+        looks = look(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
+        chart = crossover(operator, own, f"{file_name(operator)}-crossover", looks) if len(charts) < CHARTS else None
+        charts |= {operator: chart} if chart is not None else {}
+    return charts
 
 
 def _to_draw(parts: Sequence[Section]) -> list[Section]:

@@ -57,7 +57,8 @@ def row_sentence(row: Row) -> str:
     )
     rates = [text for text in (units.byte_rate(row.bytes_per_s), units.flop_rate(row.flops_per_s)) if text != "–"]
     share = [f"{units.percent(row.roof_share)} of the measured roof"] if row.roof_share is not None else []
-    return f"{row.name}: {units.time(row.time_s)}{ends}, {', '.join([*rates, *share])}"
+    mode = f"{row.mode} span " if row.mode else ""
+    return f"{row.name}: {mode}{units.time(row.time_s)}{ends}, {', '.join([*rates, *share])}"
 
 
 def per_byte(flops_per_byte: float) -> str:

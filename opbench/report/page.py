@@ -23,7 +23,7 @@ from opbench.report.overview import bar_width, overview, problem_facts
 from opbench.report.sections import Section, same_reason
 from opbench.report.svg import sparkline, to_svg
 from opbench.report.template import render_template
-from opbench.report.terminal import error, rate
+from opbench.report.terminal import error, rate, span_words
 from opbench.results import Result, Run
 
 NAMES_SHOWN = 40
@@ -44,6 +44,8 @@ class Context:
     undrawn: frozenset[tuple[str, str]] = frozenset()
     """Sections without a chart because the report draws only so many."""
     results: dict[str, Result] = field(default_factory=dict)
+    crossovers: Mapping[str, Chart] = field(default_factory=dict)
+    """Which variant wins at which size, by operator."""
     listings: Mapping[tuple[str, str], list[Listing]] = field(default_factory=dict)
     """Annotated sources by operator and problem."""
 
@@ -65,6 +67,7 @@ def render(context: Context, parts: Sequence[Section]) -> str:
         outlook=sentences.outlook(context.predicting) if context.predicting else "",
         incomplete=sentences.incomplete(run),
         timed=context.timed,
+        mode=str((run.header.get("timing") or {}).get("mode") or ""),
         overview=[overview(part, f"s{i}", context.predicting) for i, part in enumerate(parts)],
         problems=_chart(context.charts["", ""], "all") if ("", "") in context.charts else None,
         operators=_operators(context, parts),
@@ -100,11 +103,14 @@ def _some(names: Sequence[str]) -> list[str]:
 def _operators(context: Context, parts: Sequence[Section]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for index, part in enumerate(parts):
-        entry = found.setdefault(part.operator, {"name": part.operator, "sections": [], "ladder": None})
+        new: dict[str, Any] = {"name": part.operator, "sections": [], "ladder": None, "crossover": None}
+        entry = found.setdefault(part.operator, new)
         entry["sections"].append(_section(context, part, index))
     for number, (name, entry) in enumerate(found.items()):
         chart = context.charts.get((name, ""))
         entry["ladder"] = _chart(chart, f"l{number}") if chart else None
+        sizes = context.crossovers.get(name)
+        entry["crossover"] = _chart(sizes, f"x{number}") if sizes else None
     return list(found.values())
 
 
@@ -195,6 +201,7 @@ def _group(
         "rows": [_cells(context, row, rank) for row, rank in rows],
         "rest": [_cells(context, row, rank) for row, rank in rest],
         "rate_unit": rate_unit([row for row, _ in rows]),
+        "span": span_words(row for row, _ in rows),
     }
 
 
@@ -217,8 +224,9 @@ def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
         "library": row.library,
         "median": units.time(row.time_s),
         "interval": interval(row),
+        "kernel": units.time(row.kernel_s) if row.kernel_s is not None else "",
         "spark": Markup(sparkline(samples)),
-        "samples": f"{row.samples} samples" if row.samples else "",
+        "samples": _samples(row, result),
         "rate": rate(row),
         "share": units.percent(row.roof_share),
         "bar": bar_width(row),
@@ -249,6 +257,17 @@ def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
             }.items()
         },
     }
+
+
+def _samples(row: Row, result: Result) -> str:
+    """How many samples there are, why there are no more, and how many were set aside."""
+    if not row.samples:
+        return ""
+    reason = str((result.measurement or {}).get("stop_reason") or "").replace("_", " ")
+    aside = f"; {row.throttled} more at a throttled clock set aside" if row.throttled else ""
+    count = len(set((result.measurement or {}).get("processes") or ()))
+    processes = f" in {count} processes" if count else ""
+    return f"{row.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
 
 
 def interval(row: Row) -> str:

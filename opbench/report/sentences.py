@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from opbench import units
 from opbench.ceiling import Ceilings
 from opbench.frame import Row, first_rung, tied
+from opbench.report.lead import by_how_much, first_and_next
 from opbench.report.sections import STATUSES, Group, Section, best_configs
 from opbench.results import Run
 from opbench.timing import Warn
@@ -122,7 +123,7 @@ def gpu_phrase(ceilings: Ceilings) -> str:
 
 def _fastest(section: Section, group: Group) -> str:
     """Such as "`vec4` is fastest: 1.83× the first rung `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
-    winner = group.rows[0][0]
+    winner, runner_up = group.rows[0][0], first_and_next(group)[1]
     peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
     peers = [row for row in peers if row.variant != winner.variant]
     alone = len({row.variant for row, _ in group.rows}) == 1
@@ -130,12 +131,15 @@ def _fastest(section: Section, group: Group) -> str:
     if peers:
         names = listed([_called(row) for row in (winner, *peers[:4])])
         more = f" and {len(peers) - 4} more" if len(peers) > 4 else ""
-        start = f"{names}{more} tie as fastest{label} (their 95 % intervals overlap)"
+        start = f"{names}{more} cannot be told apart as fastest{label} (their 95 % intervals overlap)"
     elif alone:
         start = f"{code(winner.variant)} is the only one ranked{label}: {units.time(winner.time_s)}"
     else:
-        start = f"{_called(winner)} is fastest{label}"
-    facts = [fact for fact in (_over_first(section, winner), _share(winner), _over_library(section, winner)) if fact]
+        lead = by_how_much(winner, runner_up) if runner_up else ""
+        over = f" and wins by {lead} over {_called(runner_up)}" if runner_up and lead else ""
+        start = f"{_called(winner)} is fastest{label}{over}"
+    over_library = "" if runner_up and runner_up.library else _over_library(section, winner)
+    facts = [fact for fact in (_over_first(section, winner), _share(winner), over_library) if fact]
     separator = ", " if alone else ": "
     said = start[0].upper() + start[1:] if start.startswith("the library") else start
     return said + (separator + ", ".join(facts) if facts else "") + "." + _best_own(section, group, winner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,7 +12,8 @@ from rich.text import Text
 from opbench import units
 from opbench.frame import Row, rows_of_frame
 from opbench.report import counted
-from opbench.report.sections import STATUSES, Section, same_reason, sections
+from opbench.report.lead import by_how_much, first_and_next
+from opbench.report.sections import STATUSES, Group, Section, same_reason, sections
 from opbench.timing import Warn
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ def _print_section(section: Section, console: Console) -> None:
     _line(console, Text())
     _line(console, Text.assemble((section.operator, "bold"), section.problem, (facts, "dim")))
     if section.groups:
-        _print_columns(console, _ranking(section))
+        _print_columns(console, _ranking(section, console))
+    for group in section.groups:
+        if said := _lead(group):
+            _line(console, Text(f"    {said}", style="dim"))
     if section.unmeasured:
         _print_columns(console, _with_traffic(_untimed(section), console))
     for rows, reason in same_reason(section.fallen):
@@ -63,9 +67,19 @@ def _print_section(section: Section, console: Console) -> None:
         _line(console, Text.assemble("  ", (status, COLOURS[status]), f"  {names}: {first}"))
 
 
-def _ranking(section: Section) -> list[Line]:
-    """Rank, variant, time, rate, share of the roof and speed-ups, one precision class after the other."""
-    lines: list[Line] = [(["", "variant", "median", "", "rate", "of roof", "× rung", "× lib"], None)]
+def _ranking(section: Section, console: Console) -> list[Line]:
+    """The ranking, with the kernels' own times beside the spans where they are known and fit."""
+    with_kernel = _ranking_of(section, any(row.kernel_s is not None for g in section.groups for row, _ in g.rows))
+    if not console.is_terminal or _width(with_kernel) <= console.width:
+        return with_kernel
+    return _ranking_of(section, kernel=False)
+
+
+def _ranking_of(section: Section, kernel: bool) -> list[Line]:
+    """Rank, variant, span, rate, share of the roof and speed-ups, one precision class after the other."""
+    own_time = ["kernel"] if kernel else []
+    span = span_words(row for group in section.groups for row, _ in group.rows)
+    lines: list[Line] = [(["", "variant", span, "", *own_time, "rate", "of roof", "× rung", "× lib"], None)]
     for group in section.groups:
         for row, rank in group.rows:
             cells = [
@@ -73,6 +87,7 @@ def _ranking(section: Section) -> list[Line]:
                 row.variant if group.precision == "f32" else f"{row.variant} ({group.precision})",
                 units.time(row.time_s),
                 "!" if row.warnings else "",
+                *([units.time(row.kernel_s)] if kernel else []),
                 rate(row),
                 units.percent(row.roof_share),
                 units.ratio(row.speedup_over_rung),
@@ -82,6 +97,22 @@ def _ranking(section: Section) -> list[Line]:
         if (hidden := len(group.rest) - len(group.rows)) > 0:
             lines.append((["", f"({hidden} more configs, slower than their variant's best)"], None))
     return lines
+
+
+def _lead(group: Group) -> str:
+    """By how much the first variant wins, or who cannot be told apart."""
+    first, runner_up = first_and_next(group)
+    if len(first) > 1:
+        more = f" and {len(first) - 4} more" if len(first) > 4 else ""
+        return f"cannot be told apart: {', '.join(row.variant for row in first[:4])}{more}"
+    lead = by_how_much(first[0], runner_up) if runner_up else ""
+    return f"{first[0].variant} wins by {lead} over {runner_up.variant}" if runner_up and lead else ""
+
+
+def span_words(rows: Iterable[Row]) -> str:
+    """What a column of spans is called, such as "cold span"."""
+    modes = sorted({row.mode or "" for row in rows} - {""})
+    return f"{'/'.join(modes)} span".strip()
 
 
 def _untimed(section: Section) -> list[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def test_a_narrow_terminal_has_the_config_below() -> None:
     assert any("grid_stride_vec4" in line and "UNROLL=4" in line for line in wide)
     text = printed(matmul_run(), terminal=True)
     assert max(len(line) for line in text.splitlines() if "unsupported" not in line) <= 80
+
+
+def with_kernels(found: Run) -> Run:
+    """The run on a clock that knows its offset."""
+    own = [r.measurement and {**r.measurement, "kernel_s": r.measurement["median_s"] - 1e-3} for r in found.results]
+    found.results = [replace(r, measurement=m) for r, m in zip(found.results, own, strict=True)]
+    return found
+
+
+def test_the_kernels_own_time_stands_beside_the_span_where_there_is_room() -> None:
+    assert "cold span" in printed(relu_run()) and "kernel" not in printed(relu_run())
+    text = printed(with_kernels(relu_run()), terminal=True)
+    assert re.search(r"cold span +kernel", text) and re.search(r"vec4 +2.20 ms +1.20 ms", text)
+    narrow = printed(with_kernels(relu_run()), width=60, terminal=True)
+    assert "cold span" in narrow and "kernel" not in narrow
 
 
 def test_the_terminal_table_takes_every_run() -> None:

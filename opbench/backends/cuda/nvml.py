@@ -55,6 +55,7 @@ class Nvml:
             memory_clock_hz=_scaled(self._ask("nvmlDeviceGetClockInfo", 2), 1e6),
             temperature_c=_scaled(self._ask("nvmlDeviceGetTemperature", 0), 1.0),
             power_w=_scaled(self._ask("nvmlDeviceGetPowerUsage"), 1e-3),
+            energy_j=_scaled(self._ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
             throttle=None if reasons is None else _named(int(reasons)),
         )
 

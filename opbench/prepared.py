@@ -1,0 +1,47 @@
+"""A problem's data: its buffers on the device, and what must come out of each kind of run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from opbench.backends.base import Buffer
+from opbench.operator import Arrays, Operator, Tolerance
+
+
+@dataclass
+class Expected:
+    """Inputs of one run and what must come out."""
+
+    inputs: Arrays
+    reference: Arrays
+    magnitude: Arrays | None
+    """Scale of each element's tolerance; None where only the reference's own bits will do."""
+    tolerance: Tolerance
+
+
+@dataclass
+class Prepared:
+    """A problem's buffers on the device and its expectations, shared by all its cases."""
+
+    problem: Operator
+    seed: int
+    buffers: dict[str, Buffer]
+    expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
+    loaded: str = ""
+    """Which kind of inputs the device holds."""
+
+    def expect(self, kind: str, precision: str) -> Expected:
+        """The expectation of a kind of run, computed once: "normal", "again" (other normals) or "integers"."""
+        key = (kind, precision)
+        if key not in self.expected:
+            other = next((e for (k, _), e in self.expected.items() if k == kind), None)
+            if other is None:
+                seed = self.seed + (kind == "again")
+                inputs = self.problem.make_inputs(seed, integers=kind == "integers")
+                exact = kind == "integers" or self.problem.tolerance(precision).exact
+                reference = self.problem.reference_outputs(inputs)
+                magnitude = None if exact else self.problem.magnitude_outputs(inputs)
+                other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
+            tolerance = self.problem.tolerance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
+            self.expected[key] = replace(other, tolerance=tolerance)
+        return self.expected[key]

@@ -1,0 +1,88 @@
+"""What is measured is checked once more: kernels that are right until they have been timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from common import RELU
+
+from opbench.api import case_named
+from opbench.backends import open_backend
+from opbench.case import Case
+from opbench.catalog import Catalog
+from opbench.session import Measured, Session
+from opbench.timing import DeviceState, Sample, TimingOptions
+
+BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
+CHEATS = {
+    "stops working": ("__device__ int calls;", f"if (i == 0) ++calls; if (calls < 12) {{ {BODY} }}"),
+    "gives the old output again": (
+        "__device__ int calls; __device__ float kept[1024];",
+        f"if (i == 0) ++calls; if (calls < 12) {{ {BODY} if (i < n) kept[i] = out[i]; }} "
+        "else if (i < n) out[i] = kept[i];",
+    ),
+    "is tied to an address": (
+        "__device__ const float* first;",
+        f"if (first == nullptr) first = x; if (x == first) {{ {BODY} }}",
+    ),
+}
+
+
+class Steady:
+    """A clock whose every sample is a millisecond."""
+
+    timer = "fake"
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        launch()
+        return Sample(1e-3)
+
+    def device_state(self) -> DeviceState:
+        return DeviceState()
+
+    def launch_floor(self) -> float:
+        return 1e-6
+
+    def offset(self) -> float | None:
+        return None
+
+
+def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -> Measured:
+    """A kernel of this body and an honest one, measured on the cpu backend by a fake clock."""
+    path = folder / "cheat.cu"
+    path.write_text(RELU.replace(BODY, body).replace('extern "C"', f'{globals_}\nextern "C"'))
+    catalog = Catalog()
+    cheat = Case(catalog.variant_file(path), {}, catalog.operator("relu").from_axes({"n": 1000}))
+    honest = case_named("relu/scalar(n=1000)")
+    session = Session(open_backend("cpu"))
+    options = TimingOptions(warmup_s=0, max_samples=10)
+    started: list[str] = []
+    found = session.measure([cheat, honest], options, Steady(), started.append, lambda key, s: None, check_again)
+    assert set(found.measurements) == {cheat.name, honest.name} and honest.name not in found.wrong
+    assert (started[-1] in (cheat.name, honest.name)) and set(found.wrong) <= {cheat.name}
+    return found
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_who_is_right_only_until_timed_is_caught(tmp_path: Path, cheat: str) -> None:
+    (reason,) = measured(tmp_path, *CHEATS[cheat]).wrong.values()
+    where = "in other buffers" if cheat == "is tied to an address" else "on new content"
+    assert reason.startswith(f"right before it was timed, wrong after, {where}: ")
+    what = "wrong at out[" if cheat == "gives the old output again" else "never written: 1000 of 1000 elements"
+    assert what in reason
+
+
+def test_an_honest_kernel_stays_right(tmp_path: Path) -> None:
+    assert measured(tmp_path, "", BODY).wrong == {}
+
+
+def test_a_kernel_that_damages_its_neighbours_late_costs_only_itself(tmp_path: Path) -> None:
+    late = f"if (i == 0) ++calls; {BODY} if (calls > 12 && i == 0) out[n + 4] = 1.0f;"
+    (reason,) = measured(tmp_path, "__device__ int calls;", late).wrong.values()
+    assert "on new content: " in reason and "out" in reason
+
+
+def test_who_is_not_asked_to_does_not_check_again(tmp_path: Path) -> None:
+    assert measured(tmp_path, *CHEATS["stops working"], check_again=False).wrong == {}
