@@ -20,7 +20,7 @@ from opbench.comparison import Change, compare_runs, decide, judge
 from opbench.errors import UsageError
 from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
 from opbench.results import Result, Run, read_run
-from opbench.samples import cycles_of
+from opbench.samples import clocks_of, cycles_of
 
 CODE = {"machine_code_sha256": "a" * 64}
 
@@ -377,3 +377,11 @@ def test_real_runs_on_the_cpu(cli: Cli, relu_file: Path, tmp_path: Path) -> None
     broken = cli("compare", "a", "c")
     assert broken.returncode == 5 and broken.stdout.splitlines()[1].startswith("BROKEN")
     assert cli("compare", "c", "a").returncode == 0, "what was wrong and is right is no regression"
+
+
+def test_clocks_stamped_beside_each_sample_are_taken_before_readings_at_the_ends() -> None:
+    made = measured("a", noisy(1, count=4), clock_hz=(1e9, 2e9))
+    assert clocks_of(made) == pytest.approx([1e9, 4e9 / 3, 5e9 / 3, 2e9])
+    stamped = replace(made, measurement={**(made.measurement or {}), "clocks_hz": [1.9e9, None, 1.7e9, 1.8e9]})
+    assert clocks_of(stamped) == [1.9e9, 1.8e9, 1.7e9, 1.8e9], "one without a stamp gets the others' median"
+    assert clocks_of(replace(made, measurement={**(made.measurement or {}), "clocks_hz": []})) == clocks_of(made)
