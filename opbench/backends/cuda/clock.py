@@ -123,6 +123,10 @@ class CudaClock:
         """Median span of an empty kernel, launched alone."""
         return self._floor
 
+    @functools.cached_property
+    def _floor(self) -> float:
+        return self._median_span(self.nothing)
+
     def offset(self) -> float:
         """Seconds that a span exceeds the kernel's own time, as profilers see that.
 
