@@ -259,6 +259,8 @@ class Session:
             raise LaunchError(str(error)) from error
         finally:
             for b in bound.values():
+                if options.mode == "graph":
+                    clock.forget(b.launch)
                 self.backend.free(b.workspace)
 
     def _check_again(
