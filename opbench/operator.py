@@ -79,6 +79,9 @@ class Operator:
     """Whether no algorithm gets by with fewer operations than `flops()` (false for convolution: Winograd, FFT)."""
     memory_level: ClassVar[str] = "dram"
     """Where `bytes()` are meant to come from: "dram", or "l2" for a probe of the cache."""
+    degree: ClassVar[int | None] = None
+    """d where inputs twice as large give outputs 2**d times as large, bit for bit (1 for a sum, 2 for a product of two
+    inputs): then content that changes costs no second reference. None where that does not hold."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
     """For each str field, the values it may have."""
 

@@ -31,10 +31,12 @@ class Prepared:
     """Which kind of inputs the device holds."""
 
     def expect(self, kind: str, precision: str) -> Expected:
-        """The expectation of a kind of run, computed once: "normal", "again" (other normals) or "integers"."""
+        """The expectation of a kind of run, computed once: "normal", "again" (other content) or "integers"."""
         key = (kind, precision)
         if key not in self.expected:
             other = next((e for (k, _), e in self.expected.items() if k == kind), None)
+            if other is None and kind == "again" and self.problem.degree is not None:
+                other = _doubled(self.expect("normal", precision), self.problem.degree)
             if other is None:
                 seed = self.seed + (kind == "again")
                 inputs = self.problem.make_inputs(seed, integers=kind == "integers")
@@ -45,3 +47,15 @@ class Prepared:
             tolerance = self.problem.tolerance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
             self.expected[key] = replace(other, tolerance=tolerance)
         return self.expected[key]
+
+
+def _doubled(base: Expected, degree: int) -> Expected:
+    """What follows from inputs twice as large; powers of two change no rounding."""
+    factor = 2.0**degree
+    magnitude = base.magnitude
+    return replace(
+        base,
+        inputs={name: 2 * array for name, array in base.inputs.items()},
+        reference={name: factor * array for name, array in base.reference.items()},
+        magnitude={name: factor * array for name, array in magnitude.items()} if magnitude is not None else None,
+    )

@@ -66,3 +66,15 @@ def test_every_bf16_survives_the_round_trip() -> None:
     wide = from_storage(bits, "bf16")
     finite = np.isfinite(wide)
     assert np.array_equal(to_storage(wide[finite], "bf16"), bits[finite])
+
+
+@pytest.mark.parametrize("name", Catalog().operator_names())
+def test_a_degree_is_true_bit_for_bit(name: str) -> None:
+    operator = Catalog().operator(name)
+    for problem in operator.examples()[:6]:
+        if problem.degree is None:
+            continue
+        inputs = problem.make_inputs(3)
+        doubled = problem.reference_outputs({key: 2 * array for key, array in inputs.items()})
+        for key, array in problem.reference_outputs(inputs).items():
+            np.testing.assert_array_equal(doubled[key], 2.0**problem.degree * array)

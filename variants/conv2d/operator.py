@@ -31,6 +31,7 @@ class Conv2d(Operator):
     layout: str = "nchw"
 
     choices = {"layout": ("nchw", "nhwc")}
+    degree = 2
     library = "torch"
     flops_are_a_floor = False  # Winograd and FFT get by with fewer
 

@@ -16,6 +16,7 @@ class Copy(Operator):
 
     n: int
 
+    degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "n"}
     library = "cupy"

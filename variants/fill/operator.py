@@ -16,6 +16,7 @@ class Fill(Operator):
 
     n: int
 
+    degree = 1
     inputs = {"value": "1"}
     outputs = {"out": "n"}
 

@@ -19,6 +19,7 @@ class Matmul(Operator):
     k: int
     b_order: str = "row"
 
+    degree = 2
     outputs = {"out": "m n"}
     choices = {"b_order": ("row", "col")}
     library = "cublas"

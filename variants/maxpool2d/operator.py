@@ -26,6 +26,7 @@ class MaxPool2d(Operator):
     stride: int = 2
     padding: int = 0
 
+    degree = 1
     inputs = {"x": "n c h w"}
     outputs = {"out": "n c p q"}
     library = "torch"

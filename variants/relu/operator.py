@@ -16,6 +16,7 @@ class Relu(Operator):
 
     n: int
 
+    degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "n"}
     library = "torch"

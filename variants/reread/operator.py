@@ -20,6 +20,7 @@ class Reread(Operator):
     n: int
     rounds: int = 1
 
+    degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "1"}
     memory_level = "l2"

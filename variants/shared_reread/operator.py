@@ -21,6 +21,7 @@ class SharedReread(Operator):
     n: int
     rounds: int = 1
 
+    degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "1"}
     memory_level = "l1"

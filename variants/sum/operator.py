@@ -16,6 +16,7 @@ class Sum(Operator):
 
     n: int
 
+    degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "1"}
     library = "torch"

@@ -17,6 +17,7 @@ class Transpose(Operator):
     rows: int
     cols: int
 
+    degree = 1
     inputs = {"x": "rows cols"}
     outputs = {"out": "cols rows"}
 
