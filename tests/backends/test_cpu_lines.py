@@ -50,7 +50,7 @@ def test_a_module_is_read_once(tmp_path: Path, cache: Path) -> None:  # noqa: F8
     lines._table.cache_clear()
     for _ in range(3):
         tracer.clean(INLINED, 1, 32, floats(33), floats(128), floats(96))
-    assert (lines._table.cache_info().misses, lines._table.cache_info().hits) == (1, 2)
+    assert lines._table.cache_info().misses == 1
 
 
 def test_addresses_of_no_function_have_no_line(tmp_path: Path, cache: Path) -> None:  # noqa: F811

@@ -263,10 +263,12 @@ def test_a_patched_event_undercuts_the_floor(
     case, session = case_of(TIME_CHEATS["patches_the_timing_events"]), Session(backend)
     honest_s = backend.clock().sample(lambda: None).seconds
     options = TimingOptions(max_samples=10, warmup_s=0.0)
-    found = session.measure([case], options, backend.clock(), lambda key: None, lambda key, seconds: None)[case.name]
+    found = session.measure([case], options, backend.clock(), lambda key: None, lambda key, seconds: None).measurements[
+        case.name
+    ]
     ceilings = {"fp32_flops_per_s": case.problem.flops() / (honest_s / 10)}
     floor, bound = floor_s(case, ceilings)
-    assert found.median_s < floor < honest_s and bound == "fp32 rate", asdict(found)
+    assert found.median_s < floor < honest_s and bound == "measured fp32 rate", asdict(found)
 
 
 @pytest.mark.skipif(available() is not None, reason=str(available()))
