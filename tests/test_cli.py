@@ -545,6 +545,11 @@ def test_a_corrupt_results_file_is_named_with_its_line(cli: Cli, tiny_suite: Pat
 # Interrupts ---------------------------------------------------------------------------------------------------------
 
 
+def heed_interrupts() -> None:
+    """Where the tests run in a shell's background, they and what they start would ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_an_interrupt_keeps_what_was_measured_and_says_where(tmp_path: Path) -> None:
     own_folder(tmp_path / "mine", zz_hangs=HANGS)
     suite = tmp_path / "s.toml"
@@ -552,7 +557,9 @@ def test_an_interrupt_keeps_what_was_measured_and_says_where(tmp_path: Path) -> 
         '[[run]]\noperator = "relu"\nvariants = ["scalar", "zz_hangs"]\nproblems = [{ n = 7 }]\nconfigs = "default"\n'
     )
     args = command("run", suite, "--variants", "mine", "--backend", "cpu")
-    process = subprocess.Popen(args, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        args, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+    )
     lines = tmp_path / "reports"
     until(lambda: any(p.read_text().count('"type":"result"') for p in lines.glob(f"*/{FILE}")))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal's Ctrl-C does
@@ -568,7 +575,9 @@ def test_an_interrupt_keeps_what_was_measured_and_says_where(tmp_path: Path) -> 
 
 def test_an_interrupted_check_promises_nothing(tmp_path: Path, relu_file: Path) -> None:
     relu_file.write_text(HANGS)
-    process = subprocess.Popen(command("check", relu_file), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command("check", relu_file), cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
     assert process.stderr
     assert "build" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
