@@ -558,7 +558,12 @@ def test_an_interrupt_keeps_what_was_measured_and_says_where(tmp_path: Path) -> 
     )
     args = command("run", suite, "--variants", "mine", "--backend", "cpu")
     process = subprocess.Popen(
-        args, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+        args,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 (it starts no thread)
     )
     lines = tmp_path / "reports"
     until(lambda: any(p.read_text().count('"type":"result"') for p in lines.glob(f"*/{FILE}")))
@@ -576,7 +581,11 @@ def test_an_interrupt_keeps_what_was_measured_and_says_where(tmp_path: Path) -> 
 def test_an_interrupted_check_promises_nothing(tmp_path: Path, relu_file: Path) -> None:
     relu_file.write_text(HANGS)
     process = subprocess.Popen(
-        command("check", relu_file), cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+        command("check", relu_file),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509
     )
     assert process.stderr
     assert "build" in process.stderr.readline()
