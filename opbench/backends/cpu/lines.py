@@ -61,7 +61,7 @@ def _place(table: _Table, address: int) -> Place:
     while row >= 0 and table.places[row] != NOWHERE:
         callers = (call.caller for call in table.calls if call.start <= address < call.end)
         for place in (table.places[row], *callers):
-            if place.file and place.line and not place.file.startswith(str(INCLUDE)):
+            if place.file and place.line and not place.file.startswith(str(INCLUDE)) and not _is_wrapper(place.file):
                 return place
         row -= 1  # the instruction before tells as much
         address = table.starts[row]
@@ -132,3 +132,8 @@ def _ranges(dwarf: DWARFInfo, unit: CompileUnit, entry: DIE) -> Iterator[tuple[i
     elif "DW_AT_low_pc" in attributes:
         start, end = attributes["DW_AT_low_pc"].value, attributes["DW_AT_high_pc"]
         yield start, end.value + (0 if end.form == "DW_FORM_addr" else start)
+
+
+def _is_wrapper(file: str) -> bool:
+    """Whether that is what opbench puts around the user's file, which the compiler names as it lay in this folder."""
+    return Path(file).name == "wrapper.cpp"
