@@ -174,21 +174,14 @@ static bool follows(const Window* window, const Request* request, uint32_t kind,
   return alike;
 }
 
-static bool aligned_alike(const Request* request, uint64_t width) {
-  uint64_t varying = 0;
-  for (uint32_t index = 1; index < request->count; ++index) {
-    varying |= request->addresses[index] ^ request->addresses[0];
-  }
-  return !(varying & (width - 1));
-}
-
 // Counts what accesses of `width` bytes would save. A device compiler merges neighbours of one aligned piece, whichever
 // iterations of a loop they come from, but not over a barrier, at which a warp takes a fresh log.
-static void follow_window(WarpLog* log, Count* count, uint32_t kind, const Request* request, Cost cost, uint32_t size) {
+// `varying` has the bits in which the request's addresses differ.
+static void follow_window(WarpLog* log, Count* count, uint32_t kind, const Request* request, Cost cost, uint32_t size,
+                          uint32_t lanes, uint64_t varying) {
   uint64_t width = 8ull << size, first = request->addresses[0];
   if (request->bytes >= width) return;
-  uint32_t lanes = 0, hash = (uint32_t)(first / width) * 0x9e3779b1u >> 20;
-  for (uint32_t index = 0; index < request->count; ++index) lanes |= 1u << request->lanes[index];
+  uint32_t hash = (uint32_t)(first / width) * 0x9e3779b1u >> 20;
   Window* window = &log->windows[size][hash % kWindows];
   if (first % width && follows(window, request, kind, log->epoch, lanes)) {
     auto* saved = &count->saved[size];
@@ -206,7 +199,7 @@ static void follow_window(WarpLog* log, Count* count, uint32_t kind, const Reque
     saved->sectors += cost.sectors;
     saved->wavefronts += cost.wavefronts;
     saved->ideal_wavefronts += cost.ideal_wavefronts;
-  } else if (aligned_alike(request, width)) {
+  } else if (!(varying & (width - 1))) {
     *window = {log->epoch, kind, request->form, request->count, lanes, false, cost, {}};
   } else {
     return;
@@ -240,5 +233,13 @@ static void count_request(Trace* trace, WarpLog* log, uint32_t control, Request*
     count->collisions += count_collisions(request);
     return;
   }
-  for (uint32_t size = 0; size < 2; ++size) follow_window(log, count, event_kind(control), request, cost, size);
+  uint32_t lanes = 0;
+  uint64_t varying = 0;
+  for (uint32_t index = 0; index < request->count; ++index) {
+    lanes |= 1u << request->lanes[index];
+    varying |= request->addresses[index] ^ request->addresses[0];
+  }
+  for (uint32_t size = 0; size < 2; ++size) {
+    follow_window(log, count, event_kind(control), request, cost, size, lanes, varying);
+  }
 }
