@@ -29,6 +29,13 @@ class Prepared:
     expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
     loaded: str = ""
     """Which kind of inputs the device holds."""
+    made: dict[str, Arrays] = field(default_factory=dict)
+
+    def inputs(self, kind: str) -> Arrays:
+        """The inputs of a kind of run, made once; no reference is needed for them."""
+        if kind not in self.made:
+            self.made[kind] = self.problem.make_inputs(self.seed + (kind == "again"), integers=kind == "integers")
+        return self.made[kind]
 
     def expect(self, kind: str, precision: str) -> Expected:
         """The expectation of a kind of run, computed once: "normal", "again" (other content) or "integers"."""
@@ -38,8 +45,7 @@ class Prepared:
             if other is None and kind == "again" and self.problem.degree is not None:
                 other = _doubled(self.expect("normal", precision), self.problem.degree)
             if other is None:
-                seed = self.seed + (kind == "again")
-                inputs = self.problem.make_inputs(seed, integers=kind == "integers")
+                inputs = self.inputs(kind)
                 exact = kind == "integers" or self.problem.tolerance(precision).exact
                 reference = self.problem.reference_outputs(inputs)
                 magnitude = None if exact else self.problem.magnitude_outputs(inputs)

@@ -224,7 +224,7 @@ class Session:
     def bind(self, case: Case) -> Callable[[], None]:
         """The case's launch on checked buffers, to be called at will until the next problem is prepared."""
         prepared = self.prepare(case.problem)
-        for name, array in prepared.expect("normal", case.variant.precision).inputs.items():
+        for name, array in prepared.inputs("normal").items():
             prepared.buffers[name].write(array)
         prepared.loaded = "normal"
         return self._bind(case, prepared).launch
@@ -242,8 +242,7 @@ class Session:
     ) -> Measured:
         """Measure right cases of one problem, interleaved; then, unless told not to, check their outputs once more."""
         prepared = self.prepare(cases[0].problem)
-        expected = prepared.expect("normal", cases[0].variant.precision)
-        for name, array in expected.inputs.items():
+        for name, array in prepared.inputs("normal").items():
             prepared.buffers[name].write(array)
         prepared.loaded = "normal"
         bound: dict[str, _Bound] = {}
