@@ -70,7 +70,6 @@ class Operator:
     inputs: ClassVar[Any] = {}
     """Tensor name to its axes, outermost first, such as {"a": "m k"}; may be a property when a mode decides."""
     outputs: ClassVar[Any] = {}
-    dtype: ClassVar[str] = "f32"
     library: ClassVar[str] = ""
     """Variant to compare with, such as "cublas"; empty when no library does this operator."""
     integers_exact: ClassVar[bool] = True
@@ -83,7 +82,7 @@ class Operator:
     """d where inputs twice as large give outputs 2**d times as large, bit for bit (1 for a sum, 2 for a product of two
     inputs): then content that changes costs no second reference. None where that does not hold."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """For each str field, the values it may have."""
+    """For each str field, a mode, the values it may have. A mode called `dtype` says how all tensors are stored."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -120,8 +119,11 @@ class Operator:
         """What a variant of this precision class may deviate: grows with the square root of the reduction length."""
         root = float(np.sqrt(self.reduction()))
         accumulate = UNIT_ROUNDOFF["f32"] * root
-        inputs = 0.0 if precision == "f32" else 2 * UNIT_ROUNDOFF[precision]
-        return Tolerance(elementwise=8 * accumulate + 2 * inputs, norm=4 * accumulate + 2 * inputs)
+        stored = UNIT_ROUNDOFF[self.storage]
+        # Inputs that are stored no finer than the class multiplies are taken as they are.
+        inputs = 2 * UNIT_ROUNDOFF[precision] if UNIT_ROUNDOFF[precision] > stored else 0.0
+        output = 2 * stored if self.storage != "f32" else 0.0
+        return Tolerance(elementwise=8 * accumulate + 2 * inputs + output, norm=4 * accumulate + 2 * inputs + output)
 
     @classmethod
     def examples(cls) -> Sequence[Operator]:
@@ -160,21 +162,31 @@ class Operator:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     @property
+    def storage(self) -> str:
+        """The dtype of its tensors in memory."""
+        return str(self.axes.get("dtype", "f32"))
+
+    @classmethod
+    def modes(cls) -> dict[str, str]:
+        """Each mode (a str field) with its default."""
+        return {f.name: str(f.default) for f in dataclasses.fields(cls) if f.name in cls.choices}
+
+    @property
     def scope(self) -> dict[str, int | str]:
         """Names a header's expressions may use: fields and integer properties."""
         derived = {}
         for cls in type(self).__mro__:
             for key, value in vars(cls).items():
-                if isinstance(value, property) and key not in ("axes", "scope", "inputs", "outputs"):
+                if isinstance(value, property) and key not in ("axes", "scope", "storage", "inputs", "outputs"):
                     derived[key] = getattr(self, key)
-        return {**derived, **self.axes, "dtype": self.dtype}
+        return {**derived, **self.axes, "dtype": self.storage}
 
     def _tensors(self, declared: Mapping[str, str]) -> list[Tensor]:
         scope = self.scope
         tensors = []
         for name, axes in declared.items():
             shape = tuple(int(axis) if axis.isdigit() else int(scope[axis]) for axis in axes.split())
-            tensors.append(Tensor(name, shape, self.dtype))
+            tensors.append(Tensor(name, shape, self.storage))
         return tensors
 
     def input_tensors(self) -> list[Tensor]:

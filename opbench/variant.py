@@ -22,7 +22,8 @@ Config = dict[str, int]
 
 HEADER_KEYS = {
     "title": str, "operator": str, "builds_on": str, "precision": str, "compute_capability": str,
-    "tune": dict, "define": dict, "workspace": dict, "where": list, "requires": list, "launch": list, "modules": list,
+    "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list, "launch": list,
+    "modules": list,
 }  # fmt: skip
 LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero"}
 PRECISIONS = tuple(UNIT_ROUNDOFF)
@@ -55,6 +56,8 @@ class Variant:
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     where: tuple[str, ...] = ()
     define: Mapping[str, str] = field(default_factory=dict)
+    supports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each mode of the operator, the values it serves; of a mode not named here only the default."""
     requires: tuple[str, ...] = ()
     workspace: Mapping[str, str] = field(default_factory=dict)
     launch: tuple[LaunchTemplate, ...] = ()
@@ -84,6 +87,14 @@ class Variant:
 
     def unmet(self, problem: Operator, config: Config) -> str | None:
         """The first of its requirements that the problem does not meet, as a reason, else None."""
+        modes = problem.modes()
+        for mode in self.supports:
+            if mode not in modes:
+                raise UsageError(f"{self.path}: supports: {unknown('mode', mode, modes)}")
+        for mode, default in modes.items():
+            allowed, seen = self.supports.get(mode, (default,)), problem.scope[mode]
+            if seen not in allowed:
+                return f"supports {mode} = {' or '.join(allowed)} (here {mode}={seen})"
         scope = {**problem.scope, **config}
         for rule in self.requires:
             if not expression.evaluate(rule, scope):
@@ -202,6 +213,7 @@ class _HeaderReader:
             tune=self._tune(),
             where=self._expressions("where"),
             define=self._named_expressions("define"),
+            supports=self._supports(),
             requires=self._expressions("requires"),
             workspace=self._named_expressions("workspace"),
             launch=tuple(self._launch(i, entry) for i, entry in enumerate(table.get("launch", []))),
@@ -218,6 +230,16 @@ class _HeaderReader:
                 raise self.refuse("tune", f"tune.{name} = {values!r} is not allowed; a list of whole numbers")
             tune[name] = tuple(values)
         return tune
+
+    def _supports(self) -> dict[str, tuple[str, ...]]:
+        supports = {}
+        for mode, values in self.table.get("supports", {}).items():
+            if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
+                raise self.refuse(
+                    "supports", f"supports.{mode} = {values!r} is not allowed; a list of the mode's values"
+                )
+            supports[mode] = tuple(values)
+        return supports
 
     def _expressions(self, key: str) -> tuple[str, ...]:
         return tuple(self._expression(key, text) for text in self.table.get(key, []))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from common import RELU
 
@@ -81,3 +82,65 @@ def test_every_ladder_has_a_foot_and_no_loop(name: str) -> None:
     assert any(not v.builds_on for v in rungs.values())
     library = CATALOG.operator(name).library
     assert not library or library in {v.name for v in CATALOG.variants(name)}
+
+
+STORED = """
+from dataclasses import dataclass
+
+from opbench.operator import Operator, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored(Operator):
+    \"\"\"A sum, in two ways to store it.\"\"\"
+
+    n: int
+    dtype: str = "f32"
+    order: str = "up"
+
+    inputs = {"a": "n"}
+    outputs = {"out": "n"}
+    choices = {"dtype": ("f32", "bf16"), "order": ("up", "down")}
+
+    def reference(self, a):
+        return a + a
+
+    @classmethod
+    def examples(cls):
+        return [cls(n=3), cls(n=5, dtype="bf16", order="down")]
+"""
+
+
+def test_a_variant_serves_the_modes_that_it_names_and_of_others_the_default(tmp_path: Path) -> None:
+    folder = tmp_path / "stored"
+    folder.mkdir()
+    (folder / "operator.py").write_text(STORED)
+    header = "// /// opbench\n// title = 't'\n{}// launch = [{{ kernel = 'k', grid = [1], block = [1] }}]\n// ///\n"
+    for name, line in {
+        "plain": "",
+        "both": "// supports = { dtype = ['f32', 'bf16'] }\n",
+        "odd": "// supports = { ordr = ['up'] }\n",
+    }.items():
+        (folder / f"{name}.cu").write_text(header.format(line))
+    catalog = Catalog([tmp_path])
+    stored = catalog.operator("stored")
+    plain, both, odd = (catalog.variant("stored", name) for name in ("plain", "both", "odd"))
+    wide, narrow, down = stored.parse("(n=3)"), stored.parse("(n=3,dtype=bf16)"), stored.parse("(n=3,order=down)")
+    assert plain.unmet(wide, {}) is None and both.unmet(narrow, {}) is None
+    assert plain.unmet(narrow, {}) == "supports dtype = f32 (here dtype=bf16)"
+    assert both.unmet(down, {}) == "supports order = up (here order=down)"
+    with pytest.raises(UsageError, match="did you mean 'order'"):
+        odd.unmet(wide, {})
+    assert narrow.bytes() == 12 and wide.bytes() == 24
+    assert narrow.make_inputs(1)["a"].dtype == np.uint16
+
+
+def test_a_result_stored_in_bf16_may_be_off_by_its_rounding_and_exact_products_by_nothing_more(tmp_path: Path) -> None:
+    folder = tmp_path / "stored"
+    folder.mkdir()
+    (folder / "operator.py").write_text(STORED)
+    stored = Catalog([tmp_path]).operator("stored")
+    narrow, wide = stored.parse("(n=3,dtype=bf16)"), stored.parse("(n=3)")
+    assert wide.tolerance("f32").norm < 1e-6 < wide.tolerance("bf16").norm
+    assert narrow.tolerance("bf16") == narrow.tolerance("f32")
+    assert 2.0**-8 <= narrow.tolerance("f32").norm <= 2.0**-6

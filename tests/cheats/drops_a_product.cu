@@ -1,7 +1,7 @@
 // /// opbench
 // operator = "matmul"
 // title    = "leaves out the last of the k products"
-// requires = ["b_order == 'row'", "k > 4"]
+// requires = ["k > 4"]
 // launch   = [{ kernel = "drops_a_product", grid = ["cdiv(m * n, 256)"], block = ["256"] }]
 // ///
 //

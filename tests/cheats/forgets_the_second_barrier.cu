@@ -1,12 +1,11 @@
 // /// opbench
 // operator = "matmul"
 // title    = "waits for the tile to be full, but not for it to be read"
-// requires = ["b_order == 'row'"]
 // launch   = [{ kernel = "forgets_the_second_barrier", grid = ["cdiv(n, 16)", "cdiv(m, 16)"], block = ["16", "16"] }]
 // ///
 //
 // The next tile overwrites what slower warps still read.
-// expect: forgets_the_second_barrier.cu:16: shared race: writes 4 bytes
+// expect: forgets_the_second_barrier.cu:15: shared race: writes 4 bytes
 extern "C" __global__ void forgets_the_second_barrier(const float* a, const float* b, float* out, int m,
                                         int n, int k) {
     __shared__ float left[16][16], right[16][16];

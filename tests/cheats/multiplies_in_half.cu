@@ -1,7 +1,7 @@
 // /// opbench
 // operator = "matmul"
 // title    = "rounds the operands of every product"
-// requires = ["b_order == 'row'", "k > 4"]
+// requires = ["k > 4"]
 // launch   = [{ kernel = "multiplies_in_half", grid = ["cdiv(m * n, 256)"], block = ["256"] }]
 // ///
 //

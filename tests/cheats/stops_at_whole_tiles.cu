@@ -1,7 +1,6 @@
 // /// opbench
 // operator = "matmul"
 // title    = "counts the tiles of k by k / 16"
-// requires = ["b_order == 'row'"]
 // launch   = [{ kernel = "stops_at_whole_tiles", grid = ["cdiv(n, 16)", "cdiv(m, 16)"], block = ["16", "16"] }]
 // ///
 //

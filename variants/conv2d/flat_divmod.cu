@@ -2,7 +2,6 @@
 // title     = "one thread per output, flat grid: indices come back by division and remainder"
 // builds_on = "naive_grid3d"
 // tune      = { BLOCK = [128, 256, 512] }
-// requires  = ["layout == 'nchw'"]
 // launch    = [{ kernel = "conv2d_flat_divmod", grid = ["cdiv(n * k * p * q, BLOCK)"], block = ["BLOCK"] }]
 // ///
 //

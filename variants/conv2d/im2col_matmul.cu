@@ -3,7 +3,6 @@
 // builds_on = "multi_channel_out"
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
-// requires  = ["layout == 'nchw'"]
 // workspace = { columns = "c * r * s * n * p * q" }
 // launch    = [{ kernel = "conv2d_im2col", grid = ["cdiv(n * p * q, 256)", "min(c, 65535)"], block = [256], args = ["image", "columns", "n", "c", "h", "w", "r", "s", "stride", "padding"] }, { kernel = "conv2d_columns_matmul", grid = ["cdiv(k, BM) * cdiv(n * p * q, BN)"], block = ["BM * BN // 64"], args = ["weight", "columns", "out", "k", "c * r * s", "n", "p * q"] }]
 // ///

@@ -3,7 +3,7 @@
 // builds_on = "im2col_matmul"
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
-// requires  = ["layout == 'nchw'", "(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
+// requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
 // launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_implicit_gemm", grid = ["cdiv(n * p * q, BN)", "cdiv(k, BM)"], block = ["BM * BN // 64"], args = ["packed", "image", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s", "r * s * cdiv(c, BK)"] }]
 // ///

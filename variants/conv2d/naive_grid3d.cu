@@ -2,7 +2,7 @@
 // title     = "one thread per output, 3-D grid: width on x, height on y, image and channel on z"
 // builds_on = "naive_channel_x"
 // tune      = { BLOCK_X = [32, 16], BLOCK_Y = [8, 4] }
-// requires  = ["layout == 'nchw'", "n * k < 2 ** 31"]
+// requires  = ["n * k < 2 ** 31"]
 // launch    = [{ kernel = "conv2d_naive_grid3d", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"] }]
 // ///
 //

@@ -3,7 +3,7 @@
 // builds_on = "naive_channel_x"
 // tune      = { BLOCK_K = [32], BLOCK_P = [4], PIXELS = [8, 4, 1] }
 // define    = { C4 = "1 if c % 4 == 0 else 0" }
-// requires  = ["layout == 'nhwc'"]
+// supports  = { layout = ["nhwc"] }
 // launch    = [{ kernel = "conv2d_nhwc_direct", grid = ["cdiv(n * p * q, BLOCK_P * PIXELS)", "min(cdiv(k, BLOCK_K), 65535)"], block = ["BLOCK_K", "BLOCK_P"] }]
 // ///
 //

@@ -3,7 +3,7 @@
 // builds_on = "im2col_matmul"
 // tune      = { BM = [64, 32, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if h * w % 4 == 0 else 0" }
-// requires  = ["layout == 'nchw'", "r == 1 and s == 1", "stride == 1", "padding == 0"]
+// requires  = ["r == 1 and s == 1", "stride == 1", "padding == 0"]
 // launch    = [{ kernel = "conv2d_pointwise_gemm", grid = ["cdiv(k, BM) * cdiv(n * h * w, BN)"], block = ["BM * BN // 64"], args = ["weight", "image", "out", "k", "c", "n", "h * w"] }]
 // ///
 //

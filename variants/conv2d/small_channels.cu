@@ -3,7 +3,7 @@
 // builds_on = "multi_channel_out"
 // tune      = { OUT = [8, 16], PIXELS = [2, 4], ROWS = [4, 8] }
 // define    = { R = "r", S = "s", STRIDE = "stride" }
-// requires  = ["layout == 'nchw'", "c <= 4", "r * s <= 256", "4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2)) <= 227 * 1024"]
+// requires  = ["c <= 4", "r * s <= 256", "4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2)) <= 227 * 1024"]
 // launch    = [{ kernel = "conv2d_small_channels", grid = ["cdiv(k, OUT * 4) * cdiv(q, PIXELS * 8)", "min(cdiv(p, ROWS), 65535)", "min(n, 65535)"], block = [32, "ROWS"], shared = "4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2))", args = ["image", "weight", "out", "n", "c", "h", "w", "k", "padding"] }]
 // ///
 //

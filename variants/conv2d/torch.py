@@ -4,6 +4,7 @@
 title     = "cuDNN's fastest float32 algorithm for this problem, chosen by cudnn.benchmark"
 precision = "f32"
 modules   = ["cupy", "torch"]
+supports  = { layout = ["nchw", "nhwc"] }
 ///
 
 `aten::cudnn_convolution.out` is called rather than `torch.nn.functional.conv2d`, which has no `out=` and would need a

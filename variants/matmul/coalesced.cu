@@ -2,7 +2,7 @@
 // title     = "one thread per output, the column on threadIdx.x: b and out coalesced"
 // builds_on = "naive_row_x"
 // tune      = { ROWS = [8, 4, 32] }
-// requires  = ["b_order == 'row'", "cdiv(m, ROWS) <= 65535"]
+// requires  = ["cdiv(m, ROWS) <= 65535"]
 // launch    = [{ kernel = "matmul_coalesced", grid = ["cdiv(n, 32)", "cdiv(m, ROWS)"], block = [32, "ROWS"] }]
 // ///
 //

@@ -7,7 +7,7 @@
 //   "TN == (8 if BM * BN <= 128 * 128 else 16)",
 //   "(BM, BN, BK) != (128, 128, 16)",  # two blocks per multiprocessor leave 128 registers: too few
 // ]
-// requires  = ["b_order == 'col'"]
+// supports  = { b_order = ["col"] }
 // launch    = [
 //   { kernel = "matmul_column_major_b", grid = ["cdiv(m, BM) * cdiv(n, BN)"], block = ["BM * BN // (TM * TN)"] },
 // ]

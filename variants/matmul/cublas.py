@@ -4,6 +4,7 @@
 title     = "cuBLAS gemm through CuPy, full float32"
 precision = "f32"
 modules   = ["cupy", "cupy.cublas"]
+supports  = { b_order = ["row", "col"] }
 requires  = ["m * n > 1"]
 ///
 

@@ -4,6 +4,7 @@
 title     = "cuBLAS gemm through CuPy, TF32 on the matrix units"
 precision = "tf32"
 modules   = ["cupy", "cupy.cublas"]
+supports  = { b_order = ["row", "col"] }
 requires  = ["m * n > 1"]
 compute_capability = "8.0"
 ///

@@ -1,7 +1,8 @@
 // /// opbench
 // title    = "b by columns: one thread per output, the column on threadIdx.x"
 // tune     = { ROWS = [4, 8, 32] }
-// requires = ["b_order == 'col'", "cdiv(m, ROWS) <= 65535"]
+// supports = { b_order = ["col"] }
+// requires = ["cdiv(m, ROWS) <= 65535"]
 // launch   = [{ kernel = "matmul_naive_col", grid = ["cdiv(n, 32)", "cdiv(m, ROWS)"], block = [32, "ROWS"] }]
 // ///
 //

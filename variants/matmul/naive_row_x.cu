@@ -1,7 +1,7 @@
 // /// opbench
 // title    = "one thread per output, the row on threadIdx.x: every access strided"
 // tune     = { COLS = [8] }
-// requires = ["b_order == 'row'", "cdiv(n, COLS) <= 65535"]
+// requires = ["cdiv(n, COLS) <= 65535"]
 // launch   = [{ kernel = "matmul_naive_row_x", grid = ["cdiv(m, 32)", "cdiv(n, COLS)"], block = [32, "COLS"] }]
 // ///
 //

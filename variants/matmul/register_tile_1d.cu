@@ -3,7 +3,7 @@
 // builds_on = "shared_tile"
 // tune      = { BM = [64, 128], BN = [64], BK = [16, 8], TM = [16, 8] }
 // where     = ["BK * TM % BN == 0", "BK * TM % BM == 0"]
-// requires  = ["b_order == 'row'", "cdiv(m, BM) <= 65535"]
+// requires  = ["cdiv(m, BM) <= 65535"]
 // launch    = [
 //   { kernel = "matmul_register_tile_1d", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // TM"] },
 // ]

@@ -3,7 +3,7 @@
 // builds_on = "register_tile_1d"
 // tune      = { BM = [128, 64], BN = [128, 64], BK = [16, 8], TM = [8, 4], TN = [8, 4] }
 // where     = ["(BM, BN, TM, TN) in ((64, 64, 4, 4), (128, 64, 8, 4), (128, 128, 8, 8))"]
-// requires  = ["b_order == 'row'", "cdiv(m, BM) <= 65535"]
+// requires  = ["cdiv(m, BM) <= 65535"]
 // launch    = [
 //   { kernel = "matmul_register_tile_2d", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // (TM * TN)"] },
 // ]

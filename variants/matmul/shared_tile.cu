@@ -2,7 +2,7 @@
 // title     = "TILE×TILE output tile, both operands staged in shared memory"
 // builds_on = "coalesced"
 // tune      = { TILE = [32, 16, 8] }
-// requires  = ["b_order == 'row'", "cdiv(m, TILE) <= 65535"]
+// requires  = ["cdiv(m, TILE) <= 65535"]
 // launch    = [{ kernel = "matmul_shared_tile", grid = ["cdiv(n, TILE)", "cdiv(m, TILE)"], block = ["TILE", "TILE"] }]
 // ///
 //

@@ -2,7 +2,7 @@
 // title     = "k split over SPLIT blocks per tile, parts added in a fixed order by a second kernel"
 // builds_on = "vectorised"
 // tune      = { SPLIT = [8, 32, 128, 512] }
-// requires  = ["b_order == 'row'", "SPLIT * m * n <= 2 ** 30"]
+// requires  = ["SPLIT * m * n <= 2 ** 30"]
 // workspace = { parts = "SPLIT * m * n" }
 // launch    = [
 //   { kernel = "sum_stretch", grid = ["cdiv(m, 64) * cdiv(n, 64)", "SPLIT"], block = [128], args = [

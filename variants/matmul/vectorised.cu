@@ -5,7 +5,7 @@
 // where     = [
 //   "(BM, BN, BK, TM, TN) in ((64, 64, 16, 4, 4), (128, 64, 16, 8, 4), (128, 128, 8, 8, 8), (128, 128, 16, 8, 8))",
 // ]
-// requires  = ["b_order == 'row'", "cdiv(m, BM) <= 65535"]
+// requires  = ["cdiv(m, BM) <= 65535"]
 // launch    = [
 //   { kernel = "matmul_vectorised", grid = ["cdiv(n, BN)", "cdiv(m, BM)"], block = ["BM * BN // (TM * TN)"] },
 // ]

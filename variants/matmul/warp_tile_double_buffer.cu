@@ -7,7 +7,6 @@
 //   "TN == (8 if BM * BN <= 128 * 128 else 16)",
 //   "(BM, BN, BK) != (128, 128, 16)",  # two blocks per multiprocessor leave 128 registers: too few
 // ]
-// requires  = ["b_order == 'row'"]
 // launch    = [
 //   { kernel = "matmul_warp_tiles", grid = ["cdiv(m, BM) * cdiv(n, BN)"], block = ["BM * BN // (TM * TN)"] },
 // ]
