@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -82,8 +83,10 @@ class Prepared:
             if other is None:
                 inputs = self.inputs(kind)
                 exact = kind == "integers" or self.problem.tolerance(precision).exact
-                reference = self.problem.reference_outputs(inputs)
-                magnitude = None if exact else self.problem.magnitude_outputs(inputs)
+                with ThreadPoolExecutor(2) as pool:  # half of it each, as one thread of NumPy is busy with either
+                    scale = None if exact else pool.submit(self.problem.magnitude_outputs, inputs)
+                    reference = self.problem.reference_outputs(inputs)
+                    magnitude = scale.result() if scale else None
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
             tolerance = self.problem.tolerance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
             self.expected[key] = replace(other, tolerance=tolerance)

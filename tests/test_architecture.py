@@ -31,7 +31,7 @@ LAYERS = (
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
     ("variant", "results", "stopping"),
     ("operator", "backends.base", "occupancy"),
-    ("expression", "stats", "ranges", "cubin"),
+    ("expression", "stats", "ranges", "cubin", "arrays"),
     ("errors", "units", "places", "precision"),
 )
 """From the top; a module may import from the layers below its own, and from its own package."""
