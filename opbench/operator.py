@@ -26,6 +26,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """Storage of each dtype on the host; bf16 travels as its 16 bits."""
 
+ONE_WAY = 0.01
+"""A problem whose writes are at most this share of its bytes only reads, and the other way round."""
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -202,6 +205,17 @@ class Operator:
     def bytes(self) -> int:
         """Compulsory bytes: each input read once, each output written once."""
         return sum(t.nbytes for t in (*self.input_tensors(), *self.output_tensors()))
+
+    def bandwidth(self) -> str:
+        """The bandwidth that the compulsory bytes are judged by: a `memory_level`, "dram_read" or "dram_write".
+
+        DRAM reads or writes faster than it copies: a problem that all but only reads (or writes) has that ceiling.
+        """
+        if self.memory_level != "dram":
+            return self.memory_level
+        read, written = (sum(t.nbytes for t in tensors) for tensors in (self.input_tensors(), self.output_tensors()))
+        few = ONE_WAY * (read + written)
+        return "dram_read" if written <= few else "dram_write" if read <= few else "dram"
 
     def arguments(self) -> list[str]:
         """The kernel's default argument order: inputs, outputs, integer axes as declared."""

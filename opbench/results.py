@@ -54,7 +54,8 @@ class Result:
     library: bool = False
     """Whether the variant calls a vendor's library."""
     memory_level: str = "dram"
-    """The memory whose ceiling the compulsory bytes are judged by."""
+    """The bandwidth that the compulsory bytes are judged by: "dram" (a copy's, also in runs older than the next two),
+    "dram_read" or "dram_write" where they go one way, "l2" or "l1"."""
     flops_are_a_floor: bool = True
     """Whether no algorithm needs fewer operations than `flops`."""
     title: str = ""

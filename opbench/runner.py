@@ -350,7 +350,7 @@ def _result(
         compulsory_bytes=case.problem.bytes(),
         builds_on=case.variant.builds_on,
         library=case.variant.is_library,
-        memory_level=case.problem.memory_level,
+        memory_level=case.problem.bandwidth(),
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
         source_sha256=source_sha256(case),
