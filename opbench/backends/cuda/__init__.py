@@ -44,6 +44,11 @@ class CudaBackend:
         """What bounds occupancy on this device."""
         return self._session.limits
 
+    @property
+    def stream_handle(self) -> int:
+        """The driver's handle of this backend's stream."""
+        return self._session.stream.value or 0
+
     def clock(self, mode: str = "cold") -> CudaClock:
         """The clock of this device that works as `mode` says; opened at first use, as it takes four times the L2."""
         if mode not in self._clocks:
@@ -127,7 +132,7 @@ class CudaBackend:
         """This backend's stream as CuPy's: `with backend.stream:` sends a library's work to it."""
         cupy = _cupy()
         cupy.cuda.Device(self._session.ordinal).use()
-        stream, ordinal = self._session.stream.value or 0, self._session.ordinal
+        stream, ordinal = self.stream_handle, self._session.ordinal
         if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14; the older name is deprecated there
             return cupy.cuda.Stream.from_external(_External(stream))
         return cupy.cuda.ExternalStream(stream, ordinal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import secrets
 from ctypes import byref, c_uint, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ GUARD_BYTES = 256 * 1024
 """Before and after each tensor; wide enough for a whole row or tile too far, and a multiple of every alignment."""
 
 UNTOUCHED = 0xFFFFFFFF
+SECRET = secrets.randbits(64)
+"""Of this process's fingerprints."""
 
 
 class DeviceArray:
@@ -61,6 +64,17 @@ class DeviceArray:
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
         self._session.driver.call("cuMemsetD8Async", self.pointer, 0xFF, self.nbytes, self._session.stream)
+
+    def fingerprint(self) -> int:
+        """64 bits that stand for the content, after all launches before it; see kernels.cu."""
+        session = self._session
+        session.driver.call("cuMemsetD8Async", session.scratch, 0, 8, session.stream)
+        arguments = (c_uint64(self.pointer), c_uint64(self.nbytes), c_uint64(SECRET), c_uint64(session.scratch))
+        session.launch("opbench_fingerprint", 8 * session.sm_count, 256, arguments)
+        found = c_uint64()
+        session.driver.call("cuMemcpyDtoHAsync_v2", byref(found), session.scratch, 8, session.stream)
+        session.wait()
+        return found.value
 
     def damage(self) -> int | None:
         """None: there are no guard bands here."""

@@ -28,6 +28,7 @@ KERNELS = BuildRequest(
     Path(__file__).with_name("kernels.cu"),
     (
         "opbench_compare_guards",
+        "opbench_fingerprint",
         "opbench_fill",
         "opbench_drain",
         "opbench_hold",
