@@ -1,17 +1,20 @@
 // /// opbench
-// title     = "resident blocks stream on through a ring in shared memory that cp.async fills: no gap between rows"
+// title     = "resident blocks stream on through a ring that cp.async fills: no gap between rows"
 // builds_on = "split_k_stream"
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
 // define.RELU   = "1 if epilogue == 'bias_relu' else 0"
 // define.M_TILE = "1 if m == 1 else 2 if m == 2 else 4 if m <= 4 else 8"
-// tune      = { ROWS = [4, 2, 1], THREADS = [128, 256], STAGES = [4, 8], BLOCKS = [3, 2, 4] }
+// tune      = { ROWS = [4, 2], THREADS = [128, 256], STAGES = [8, 4], BLOCKS = [3, 2, 4] }
 // compute_capability = "8.0"
 // where     = [
-//   "(ROWS, THREADS, STAGES, BLOCKS) in ((4, 128, 8, 3), (4, 256, 4, 3), (2, 256, 8, 3), (2, 128, 8, 4), (1, 256, 8, 4), (4, 256, 4, 2))",
+//   "(ROWS, THREADS, STAGES) in ((4, 128, 8), (4, 256, 4), (2, 256, 8), (2, 128, 8))",
+//   "BLOCKS == (4 if ROWS * THREADS == 256 else 3) or (BLOCKS == 2 and ROWS * THREADS == 1024)",
 // ]
 // launch    = [
-//   { kernel = "linear_stream", grid = ["min(sm_count * BLOCKS, cdiv(m, 8) * cdiv(n, ROWS))"], block = ["THREADS"], shared = "STAGES * ROWS * THREADS * 16" },
+//   { kernel = "linear_stream", grid = [
+//     "min(sm_count * BLOCKS, cdiv(m, 8) * cdiv(n, ROWS))",
+//   ], block = ["THREADS"], shared = "STAGES * ROWS * THREADS * 16" },
 // ]
 // ///
 //

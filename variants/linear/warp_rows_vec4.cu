@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a warp streams ROWS rows of weights, 16 bytes per lane and load, for up to 8 rows of x at once"
+// title     = "a warp streams ROWS rows of weights, 16 bytes a load, for up to 8 rows of x"
 // builds_on = "warp_per_output"
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
@@ -13,11 +13,11 @@
 // ///
 //
 // A lane has ROWS * DEPTH loads of 16 bytes under way before it needs the first, so 16 warps keep 32 to 64 KB in flight
-// on a multiprocessor, which is what DRAM's latency asks for. Up to 8 rows of x are multiplied by a weight while it is in
-// registers, so the weights are read once; x comes from L1, once for ROWS rows of weights. Blocks of the same weights
-// and other rows of x are neighbours, so that L2 serves the second. Limit: a warp walks all of k alone, so few rows n
-// leave multiprocessors idle, and at the end all warps stop together with nothing in flight. After the matrix-vector
-// kernels of llama.cpp and of FasterTransformer.
+// on a multiprocessor, which is what DRAM's latency asks for. Up to 8 rows of x are multiplied by a weight while it is
+// in registers, so the weights are read once; x comes from L1, once for ROWS rows of weights. Blocks of the same
+// weights and other rows of x are neighbours, so that L2 serves the second. Limit: a warp walks all of k alone, so few
+// rows n leave multiprocessors idle, and at the end all warps stop together with nothing in flight. After the
+// matrix-vector kernels of llama.cpp and of FasterTransformer.
 
 #if BF16
 #include <cuda_bf16.h>
