@@ -15,6 +15,11 @@ from opbench.results import Result
 
 Bound = Literal["memory", "compute"]
 
+LEVELS = {
+    "dram": "DRAM", "dram_read": "DRAM read", "dram_write": "DRAM write", "l2": "L2", "l1": "shared memory",
+}  # fmt: skip
+"""What each bandwidth is called."""
+
 DRAM_TRAFFIC = 1 << 30
 """A copy must move this much before its rate counts as DRAM's: less may stay in the L2 cache."""
 
@@ -54,8 +59,15 @@ class Ceilings:
         return {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
 
     def at_level(self, level: str) -> Ceilings:
-        """The same limits with the bandwidth of a memory level ("dram", "l2" or "l1") in DRAM's place."""
-        return self if level == "dram" else replace(self, dram_bytes_per_s=getattr(self, f"{level}_bytes_per_s"))
+        """The same limits with another bandwidth in the place of DRAM's copy.
+
+        `level` is "dram", "dram_read", "dram_write", "l2" or "l1"; where the one-way limits are not known, as of a
+        datasheet, the copy's stands for them.
+        """
+        rate = getattr(self, f"{level}_bytes_per_s")
+        if level == "dram" or (rate is None and level.startswith("dram")):
+            return self
+        return replace(self, dram_bytes_per_s=rate)
 
     def flops_per_s(self, precision: str) -> float | None:
         """The arithmetic rate that a variant of this precision class can reach."""

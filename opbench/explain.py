@@ -255,7 +255,7 @@ def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
     """The least time that a GPU's limits allow the problem, whatever the variant."""
     if ceilings is None:
         return []
-    limits = ceilings.at_level(case.problem.memory_level)
+    limits = ceilings.at_level(case.problem.bandwidth())
     best = best_time(limits, case.problem.flops(), case.problem.bytes(), case.variant.precision)
     if best is None:
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -96,7 +97,7 @@ def run_suite(
     `ceilings` are the device's measured limits, kept with the run. Raises EnvironmentFault when the backend cannot
     be opened or the disk is full, UsageError when --resume does not fit the run in the folder.
     """
-    earlier = earlier_run(suite, options)
+    earlier, began = earlier_run(suite, options), time.perf_counter()
     writer = RunWriter(options.out)
     # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
     stands_for = resources.target(options.gpu) if options.backend == "cpu" and options.gpu else None
@@ -130,7 +131,9 @@ def run_suite(
         _build(state, todo)
         _compile_for_gpu(state, todo)
         _run_problems(state, todo)
-        writer.write("end", {"finished": now()})
+        # What a run that was killed took until then is not known.
+        known = earlier is None or earlier.finished
+        writer.write("end", {"finished": now(), "wall_s": round(time.perf_counter() - began, 3) if known else None})
     except KeyboardInterrupt:
         kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(kept if options.keep else "") from None
@@ -347,7 +350,7 @@ def _result(
         compulsory_bytes=case.problem.bytes(),
         builds_on=case.variant.builds_on,
         library=case.variant.is_library,
-        memory_level=case.problem.memory_level,
+        memory_level=case.problem.bandwidth(),
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
         source_sha256=source_sha256(case),

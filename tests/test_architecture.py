@@ -27,11 +27,11 @@ LAYERS = (
     ("history", "selftest"),
     ("records",),
     ("suite", "frame", "explain", "agreement", "comparison", "processes", "floor"),
-    ("diagnosis", "lowering", "levels", "binding"),
+    ("diagnosis", "lowering", "levels", "binding", "prepared"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
-    ("variant", "results", "stopping", "prepared"),
+    ("variant", "results", "stopping"),
     ("operator", "backends.base", "occupancy"),
-    ("expression", "stats", "ranges", "cubin"),
+    ("expression", "stats", "ranges", "cubin", "arrays"),
     ("errors", "units", "places", "precision"),
 )
 """From the top; a module may import from the layers below its own, and from its own package."""

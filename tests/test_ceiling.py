@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from report.fabricate import result
+from report.fabricate import run as fabricated_run
 
 from opbench import ceiling
+from opbench.api import case_named
+from opbench.catalog import Catalog
 from opbench.ceiling import (
     DATASHEET,
     Ceilings,
@@ -20,6 +24,8 @@ from opbench.ceiling import (
     known_gpus,
 )
 from opbench.errors import UsageError
+from opbench.floor import floor_s
+from opbench.frame import rows
 from opbench.resources import TARGETS
 
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
@@ -116,3 +122,32 @@ def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: p
 def test_an_unknown_gpu_names_the_known_ones(name: str) -> None:
     with pytest.raises(UsageError, match="known: a100, h100, h200"):
         committed(name)
+
+
+@pytest.mark.parametrize(
+    ("problem", "level", "rate"),
+    [
+        ("fill(n=268435456)", "dram_write", 4.6e12), ("sum(n=67108864)", "dram_read", 4.4e12),
+        ("add(n=67108864)", "dram", 4e12), ("copy(n=1000)", "dram", 4e12), ("matmul(m=512,n=512,k=512)", "dram", 4e12),
+        ("reread(n=1000,rounds=3)", "l2", 9e12), ("shared_reread(n=1000,rounds=3)", "l1", 30e12),
+    ],
+)  # fmt: skip
+def test_bytes_that_go_one_way_are_judged_by_that_ceiling(problem: str, level: str, rate: float) -> None:
+    operator, _, axes = problem.partition("(")
+    found = Catalog().operator(operator).parse(f"({axes}")
+    limits = replace(
+        ROOFS, dram_read_bytes_per_s=4.4e12, dram_write_bytes_per_s=4.6e12, l2_bytes_per_s=9e12, l1_bytes_per_s=30e12
+    )
+    assert found.bandwidth() == level and limits.at_level(level).dram_bytes_per_s == rate
+    assert ROOFS.at_level("dram_write") == ROOFS, "unknown one-way limits leave the copy's"
+
+
+def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
+    case = case_named("fill/vec4(n=268435456)")
+    nbytes = case.problem.bytes()
+    limits = {"dram_bytes_per_s": 4e12, "dram_write_bytes_per_s": 5e12, "l2_bytes_per_s": 2e13}
+    floor, why = floor_s(case, limits)
+    assert floor == pytest.approx(0.95 * nbytes / 5e12) and why == "measured DRAM write bandwidth"
+    done = result("vec4", nbytes / 5e12, operator="fill", nbytes=nbytes, memory_level=case.problem.bandwidth())
+    (row,) = rows(fabricated_run([done], ceilings=limits))
+    assert row.roof_share is not None and 0.95 < row.roof_share <= 1.05, "1.25 by a copy's ceiling"

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from opbench import units
-from opbench.ceiling import Ceilings
+from opbench.ceiling import LEVELS, Ceilings
 from opbench.frame import Row
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -70,7 +70,7 @@ def to_the_roof(row: Row) -> str:
     """Such as "1.3× to the fp32 roof"; nothing for a row that is there, or whose roof is not known."""
     if row.roof_share is None or row.roof_share > 0.95:
         return ""
-    memory = {"dram": "DRAM", "l2": "L2", "l1": "shared memory"}.get(row.memory_level, row.memory_level)
+    memory = LEVELS.get(row.memory_level, row.memory_level)
     roof = memory if row.bound == "memory" else row.precision.replace("f32", "fp32")
     return f"{units.ratio(1 / row.roof_share)} to the {roof} roof"
 

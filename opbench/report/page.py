@@ -91,6 +91,7 @@ def _facts(run: Run) -> list[str]:
         f"backend {run.header.get('backend', '?')}",
         device,
         run.header.get("started"),
+        f"{units.duration(run.wall_s)} of wall time" if run.wall_s else "",
         f"opbench {run.header['opbench']}" if run.header.get("opbench") else "",
     ]
     return [str(fact) for fact in facts if fact]

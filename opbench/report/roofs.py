@@ -13,13 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from opbench import units
-from opbench.ceiling import Ceilings
+from opbench.ceiling import LEVELS, Ceilings
 from opbench.report.chart import per_byte
 from opbench.report.svg import INK, MUTED, spread
 
 SIZE = 8.5
 """Of names and labels, in points."""
-LEVELS = {"dram": "DRAM", "l2": "L2", "l1": "shared memory"}
 _LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
 _WIDTH_POINTS = 8.0 * 72 * _WIDTH
 
