@@ -26,7 +26,7 @@ STEPS += ("upsample_concat", "scale")
 
 def step(net: Builder, kind: str, x: Value, images: list[Value], k: int) -> Value | None:
     """One more node after x; None where this kind does not fit."""
-    n, c, h, w = x.image
+    _, c, h, w = x.image
     alike = [v for v in images if v.image[2:] == (h, w)]
     larger = [v for v in images if v.image[2:] == (2 * h, 2 * w)]
     match kind:
