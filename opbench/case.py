@@ -27,6 +27,12 @@ class Case:
         """Such as "matmul/tiled[TILE=16](m=64,n=64,k=64)"."""
         return f"{self.variant.id}{print_config(self.config)}{self.problem}"
 
+    @property
+    def unit(self) -> str:
+        """What its multiplications run on: the precision class, of narrower storage that, or what the header says."""
+        precision, storage = self.variant.precision, self.problem.storage
+        return self.variant.unit or (storage if precision == "f32" else precision)
+
     def unmet(self) -> str | None:
         """Why the variant does not fit the problem, else None."""
         return self.variant.unmet(self.problem, self.config)

@@ -23,7 +23,8 @@
 //
 // As nhwc_mma_bf16, on floats: the same bytes move, of half as many elements, and an mma does half the products.
 // ldmatrix moves 16-byte rows whatever they hold, and its 32-bit words are a tf32 fragment. Rounding to nearest is one
-// integer addition per word. Limited by mma.sync's tf32 rate, half of bf16's. Ideas: CUTLASS, "implicit GEMM convolution".
+// integer addition per word. Limited by mma.sync's tf32 rate, half of bf16's. Ideas: CUTLASS, "implicit GEMM
+// convolution".
 
 typedef float T;
 constexpr int VEC = 16 / sizeof(T);       // elements of a chunk, the unit of every copy

@@ -146,4 +146,5 @@ class Conv2d(Operator):
             cls(n=3, c=72, h=6, w=7, k=65, r=3, s=2, stride=2, padding=1, **nhwc, **bias, **bf16),
             cls(n=2, c=3, h=20, w=17, k=64, r=3, s=3, padding=1, **nhwc, **relu, **bf16),
             cls(n=1, c=37, h=11, w=9, k=1, r=1, s=1, **nhwc, **bias, **bf16),
+            cls(n=2, c=72, h=7, w=9, k=3, r=1, s=1, **nhwc, **bf16),
         ]
