@@ -72,6 +72,8 @@ class Case:
             *self.variant.workspace,
             *(a for a in self.problem.arguments() if a not in tensors),
         )
+        # "bias?" is the bias where the problem has one, else no argument.
+        args = tuple(a.removesuffix("?") for a in args if not a.endswith("?") or a.removesuffix("?") in tensors)
         values = tuple(a if a in tensors else expression.evaluate(a, scope) for a in args)
         grid, block = (_dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block))
         return KernelLaunch(step.kernel, grid, block, int(expression.evaluate(step.shared, scope)), values)
