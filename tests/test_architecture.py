@@ -26,7 +26,7 @@ LAYERS = (
     ("backends",),
     ("history", "selftest"),
     ("records",),
-    ("suite", "frame", "explain", "agreement", "comparison", "processes", "floor"),
+    ("suite", "frame", "explain", "agreement", "comparison", "processes", "floor", "canary"),
     ("diagnosis", "lowering", "levels", "binding", "prepared"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
     ("variant", "results", "stopping"),
