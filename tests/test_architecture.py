@@ -29,7 +29,7 @@ LAYERS = (
     ("suite", "frame", "explain", "agreement", "comparison", "processes", "floor", "canary"),
     ("diagnosis", "lowering", "levels", "binding", "prepared"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
-    ("variant", "results", "stopping"),
+    ("variant", "results", "stopping", "soaking"),
     ("operator", "backends.base", "occupancy"),
     ("expression", "stats", "ranges", "cubin", "arrays"),
     ("errors", "units", "places", "precision"),

@@ -22,11 +22,14 @@ from opbench.ceiling import (
     datasheet,
     from_probes,
     known_gpus,
+    with_sustained,
 )
 from opbench.errors import UsageError
 from opbench.floor import floor_s
 from opbench.frame import rows
+from opbench.report.evidence import ceilings_table
 from opbench.resources import TARGETS
+from opbench.results import Result
 
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
 
@@ -151,3 +154,24 @@ def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
     done = result("vec4", nbytes / 5e12, operator="fill", nbytes=nbytes, memory_level=case.problem.bandwidth())
     (row,) = rows(fabricated_run([done], ceilings=limits))
     assert row.roof_share is not None and 0.95 < row.roof_share <= 1.05, "1.25 by a copy's ceiling"
+
+
+def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
+    def probes(time_s: float) -> list[Result]:
+        return [
+            result("chains_8", time_s, operator="fma", flops=10**14, nbytes=8),
+            result("cublas_tf32", time_s / 10, operator="matmul", flops=10**14, nbytes=8, precision="tf32"),
+        ]
+
+    found = with_sustained(from_probes(probes(2.0)), probes(2.5))
+    assert (found.fp32_flops_per_s, found.fp32_sustained_flops_per_s) == (5e13, 4e13)
+    assert found.matrix_flops_per_s == {"tf32": 5e14} and found.matrix_sustained_flops_per_s == {"tf32": 4e14}
+    assert found.flops_per_s("f32") == 5e13 and set(found.cases) == {
+        "fp32_flops_per_s", "fp32_sustained_flops_per_s", "tf32", "tf32 sustained",
+    }  # fmt: skip
+    table = ceilings_table(found, DATASHEET["h200"])
+    labels = [line[0] for line in table["body"]]
+    assert "fp32 units, multiply-add, sustained" in labels and "matrix units, tf32, sustained" in labels
+    assert "matrix units, bf16" in labels and table["sustained"]
+    assert all(len(line) == 5 for line in table["body"])
+    assert not ceilings_table(from_probes(probes(2.0)), None)["sustained"]
