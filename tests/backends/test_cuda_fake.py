@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from opbench.backends.cuda.clock import GRAPH_GAP_S
 from opbench.backends.cuda.driver import Driver, DriverError
 from opbench.backends.cuda.memory import GUARD_BYTES
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
-from opbench.operator import DTYPES
+from opbench.operator import DTYPES, Tensor
 from opbench.timing import TimingOptions, measure
 
 FAKE = r"""
@@ -203,7 +204,20 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph* g) {
     *g = (CUgraph)(size_t)(captured + 1);
     return CUDA_SUCCESS;
 }
+static int whole, children, waits;                                 // one graph is put together at a time
+CUresult cuGraphCreate(CUgraph* g, unsigned f) { whole = children = waits = 0; *g = (CUgraph)-1; return CUDA_SUCCESS; }
+CUresult cuGraphAddChildGraphNode(CUgraphNode* n, CUgraph g, const CUgraphNode* after, size_t count, CUgraph child) {
+    for (size_t i = 0; i < count; ++i)
+        if ((size_t)after[i] < 1 || (size_t)after[i] > (size_t)children) return CUDA_ERROR_INVALID_VALUE;
+    whole += (int)(size_t)child - 1;
+    waits += (int)count;
+    *n = (CUgraphNode)(size_t)++children;
+    graphs--;                                                      // the caller destroys its part: the node has a copy
+    return CUDA_SUCCESS;
+}
+int fake_waits(void) { return waits; }
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* e, CUgraph g, unsigned long long f) {
+    if (g == (CUgraph)-1) { graphs++; g = (CUgraph)(size_t)(whole + 1); }
     *e = (CUgraphExec)g;
     return CUDA_SUCCESS;
 }
@@ -449,6 +463,44 @@ def test_a_graph_is_captured_once_and_given_back(backend: CudaBackend) -> None:
     clock.forget(launch)
     clock.forget(launch)
     assert graphs() == before
+
+
+def test_steps_become_one_graph_in_which_each_waits_for_what_it_depends_on(backend: CudaBackend) -> None:
+    clock = backend.clock()
+    library: Any = clock._driver._library
+    before = library.fake_graphs()
+    graph = backend.graph([(clock.nothing, []), (clock.nothing, []), (clock.nothing, [0, 1])])
+    assert library.fake_waits() == 2 and library.fake_graphs() == before + 1
+    assert clock.sample(graph.launch).seconds == pytest.approx(0.004)  # three launches and the second event
+    graph.run()
+    graph.close()
+    graph.close()
+    assert library.fake_graphs() == before
+
+
+def test_launches_in_a_chain_are_timed_one_by_one(backend: CudaBackend) -> None:
+    clock = backend.clock()
+
+    def twice() -> None:
+        clock.nothing()
+        clock.nothing()
+
+    assert clock.chain([clock.nothing, twice, clock.nothing]) == pytest.approx([0.002, 0.003, 0.002])
+    assert clock.between == pytest.approx(0.001 + GRAPH_GAP_S, rel=2e-3)
+
+
+def test_tensors_lie_in_an_arena_where_they_are_put(backend: CudaBackend) -> None:
+    arena = backend.arena(4096)
+    low, high = (backend.view(arena, Tensor("part", (3, 5)), offset) for offset in (0, 256))
+    values = np.arange(15, dtype=np.float32).reshape(3, 5)
+    low.write(values)
+    high.write(values + 1)
+    assert high.pointer - low.pointer == 256 and np.array_equal(low.read(), values)
+    low.poison()
+    assert np.isnan(low.read()).all() and np.array_equal(high.read(), values + 1) and low.damage() is None
+    with pytest.raises(UsageError, match="buffer 'part' takes"):
+        low.write(values.T)
+    backend.free({"arena": arena})
 
 
 def test_a_callable_that_waits_is_noticed(backend: CudaBackend) -> None:

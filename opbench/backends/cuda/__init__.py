@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from opbench.backends.base import Buffer, BuildRequest, Finding
 from opbench.backends.cuda import nvrtc
 from opbench.backends.cuda.clock import CudaClock
 from opbench.backends.cuda.driver import available
-from opbench.backends.cuda.memory import CudaBuffer
+from opbench.backends.cuda.graphs import CudaGraph, Step
+from opbench.backends.cuda.memory import CudaBuffer, DeviceArray
 from opbench.backends.cuda.nvml import Nvml
 from opbench.backends.cuda.program import CudaProgram
 from opbench.backends.cuda.session import ECC_ENABLED, Session, device_key
 from opbench.errors import EnvironmentFault
 from opbench.occupancy import DeviceLimits
-from opbench.operator import DTYPES
+from opbench.operator import DTYPES, Tensor
 
 __all__ = ["CudaBackend", "available", "device_key"]
 
@@ -93,6 +96,23 @@ class CudaBackend:
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> CudaBuffer:
         """A new poisoned buffer between guard bands; raises EnvironmentFault when memory is short."""
         return CudaBuffer(self._session, name, shape, DTYPES[dtype])
+
+    def arena(self, nbytes: int) -> CudaBuffer:
+        """Memory for many tensors, between guard bands; raises EnvironmentFault when it is short."""
+        return CudaBuffer(self._session, "activations", (nbytes,), np.dtype(np.uint8))
+
+    def view(self, arena: CudaBuffer, tensor: Tensor, offset: int) -> DeviceArray:
+        """A tensor in an arena, at an offset in bytes."""
+        pointer = arena.pointer + offset
+        return DeviceArray(self._session, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
+
+    def graph(self, steps: Sequence[Step]) -> CudaGraph:
+        """Steps as one CUDA graph."""
+        return CudaGraph(self._session, steps)
+
+    def enter_thread(self) -> None:
+        """Let the calling thread use the device, as the one that opened the backend may."""
+        self._session.driver.call("cuCtxSetCurrent", self._session.context)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Give the memory back, after all launches."""
