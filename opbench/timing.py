@@ -17,7 +17,9 @@ from opbench.soaking import soak
 from opbench.stopping import WAITED_S, ThrottleGuard, half_width, settled, stabilised
 
 MODES = ("cold", "hot", "graph")
-"""The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph."""
+"""The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph, over so many sets
+of buffers, where they fit, that it is cold: a measurement's `mode` then says "graph, cold (N buffer sets)", else
+"graph, hot"."""
 NOISY_HALF_WIDTH = 0.02
 DRIFT = 0.01
 CLOCK_CHANGE = 0.03

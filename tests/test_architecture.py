@@ -27,7 +27,7 @@ LAYERS = (
     ("history", "selftest"),
     ("records",),
     ("suite", "frame", "explain", "agreement", "comparison", "processes", "floor", "canary"),
-    ("diagnosis", "lowering", "levels", "binding", "prepared"),
+    ("diagnosis", "lowering", "levels", "binding", "prepared", "rotation"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
     ("variant", "results", "stopping", "soaking"),
     ("operator", "backends.base", "occupancy"),
