@@ -35,7 +35,7 @@ class Case:
         """What must be compiled for it."""
         scope = {**self.problem.scope, **self.config}
         defines = {key: expression.evaluate(text, scope) for key, text in self.variant.define.items()}
-        macros = tuple(sorted((k, str(v)) for k, v in {**self.config, **defines}.items()))
+        macros = tuple(sorted((k, str(v + 0)) for k, v in {**self.config, **defines}.items()))  # a bool becomes 1 or 0
         return BuildRequest(self.variant.path, self.variant.kernels, macros, self.variant.compute_capability)
 
     def workspace(self, sm_count: int) -> list[Tensor]:
