@@ -27,6 +27,14 @@ class Case:
         """Such as "matmul/tiled[TILE=16](m=64,n=64,k=64)"."""
         return f"{self.variant.id}{print_config(self.config)}{self.problem}"
 
+    @property
+    def precision(self) -> str:
+        """The class that it is ranked in and whose arithmetic rate is its roof.
+
+        That is the variant's; of a problem stored in 16 bits the storage's, as the matrix units take those as they are.
+        """
+        return self.problem.storage if self.problem.storage in ("bf16", "f16") else self.variant.precision
+
     def unmet(self) -> str | None:
         """Why the variant does not fit the problem, else None."""
         return self.variant.unmet(self.problem, self.config)

@@ -103,6 +103,8 @@ PROBES: Mapping[str, tuple[str, str, str]] = {
     "l1_bytes_per_s": ("shared_reread", "compulsory_bytes", "f32"),
     "fp32_flops_per_s": ("fma", "flops", "f32"),
     "tf32": ("matmul", "flops", "tf32"),
+    "bf16": ("linear", "flops", "bf16"),
+    "f16": ("linear", "flops", "f16"),
 }
 """For each limit the operator that reaches it, the work that counts and the precision. A rate of the matrix units is a
 library's."""

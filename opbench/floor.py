@@ -21,7 +21,7 @@ def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
     """
     if not ceilings:
         return 0.0, ""
-    problem, precision = case.problem, case.variant.precision
+    problem, precision = case.problem, case.precision
     nbytes, limits = problem.bytes(), Ceilings.from_json(ceilings)
     floors = [(0.0, "")]
     if limits.l1_bytes_per_s and problem.memory_level == "l1":

@@ -359,7 +359,7 @@ def _result(
         config=case.config,
         problem=str(case.problem),
         axes=case.problem.axes,
-        precision=case.variant.precision,
+        precision=case.precision,
         backend=state.options.backend,
         status=status,
         reason=reason,

@@ -30,6 +30,7 @@ from opbench.frame import rows
 from opbench.report.evidence import ceilings_table
 from opbench.resources import TARGETS
 from opbench.results import Result
+from opbench.suite import read_suite
 
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
 
@@ -175,3 +176,23 @@ def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
     assert "matrix units, bf16" in labels and table["sustained"]
     assert all(len(line) == 5 for line in table["body"])
     assert not ceilings_table(from_probes(probes(2.0)), None)["sustained"]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None:
+    case = case_named(f"linear/torch(m=4096,n=4096,k=4096,dtype={dtype})")
+    assert case.precision == dtype and case.variant.precision == "f32" and case.unmet() is None
+    limits = {"fp32_flops_per_s": 5e13, "matrix_flops_per_s": {dtype: 8e14}}
+    assert floor_s(case, limits)[0] == pytest.approx(0.95 * case.problem.flops() / 8e14), "not by the fp32 units"
+    done = result(
+        "torch", 2e-4, operator="linear", flops=case.problem.flops(), nbytes=10**8, precision=case.precision
+    )  # fmt: skip
+    assert from_probes([done]).matrix_flops_per_s == {dtype: pytest.approx(case.problem.flops() / 2e-4)}
+    assert case_named("linear/torch(m=4,n=4,k=4)").precision == "f32"
+
+
+@pytest.mark.parametrize("suite", ["ceilings", "sustained"])
+def test_every_matrix_rate_has_a_probe_of_its_own(suite: str) -> None:
+    cases = read_suite(Path(suite), Catalog(), "cuda").cases
+    probed = {(case.variant.operator, case.precision) for case in cases if case.variant.is_library}
+    assert {ceiling.PROBES[name][::2] for name in ceiling.MATRIX} == probed
