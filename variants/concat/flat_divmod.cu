@@ -20,8 +20,8 @@ typedef unsigned short T;  // elements are copied, never looked into
 typedef float T;
 #endif
 
-extern "C" __global__ void concat_flat_divmod(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int n,
-                                              int c1, int c2, int plane) {
+extern "C" __global__ void concat_flat_divmod(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,
+                                              int n, int c1, int c2, int plane) {
   // nchw: out n c1+c2 plane, a n c1 plane, b n c2 plane; nhwc likewise with the channels last; below 2^32 elements
   const unsigned c = (unsigned)(c1 + c2);
   const unsigned i = blockIdx.x * BLOCK + threadIdx.x;

@@ -72,6 +72,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) layout2d_vectorised(const T*
     Stored v;
 #pragma unroll
     for (int j = 0; j < OUT; ++j) reinterpret_cast<T*>(&v)[j] = tiles[place / TILE][(row + j) * STRIDE + column];
-    *reinterpret_cast<Stored*>(out + image + (size_t)(left + place) * ROWS + top + row) = v;
+    // An ordinary assignment was compiled to stores of one word.
+    __stwb(reinterpret_cast<Stored*>(out + image + (size_t)(left + place) * ROWS + top + row), v);
   }
 }
