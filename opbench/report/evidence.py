@@ -102,3 +102,21 @@ def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, A
         "origin": sheet.origin if sheet else "",
         "measured": measured is not None,
     }
+
+
+def flat_rows(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested values as rows."""
+    found: list[tuple[str, str]] = []
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            found += flat_rows(item, f"{prefix}{key}.")
+        else:
+            text = (
+                ", ".join(map(str, item))
+                if isinstance(item, (list, tuple))
+                else "–"
+                if item is None or item == ""
+                else str(item)
+            )
+            found.append((f"{prefix}{key}", text))
+    return found
