@@ -27,6 +27,12 @@ class Case:
         """Such as "matmul/tiled[TILE=16](m=64,n=64,k=64)"."""
         return f"{self.variant.id}{print_config(self.config)}{self.problem}"
 
+    @property
+    def unit(self) -> str:
+        """What its multiplications run on: the precision class, of narrower storage that, or what the header says."""
+        precision, storage = self.variant.precision, self.problem.storage
+        return self.variant.unit or (storage if precision == "f32" else precision)
+
     def unmet(self) -> str | None:
         """Why the variant does not fit the problem, else None."""
         return self.variant.unmet(self.problem, self.config)
@@ -35,7 +41,7 @@ class Case:
         """What must be compiled for it."""
         scope = {**self.problem.scope, **self.config}
         defines = {key: expression.evaluate(text, scope) for key, text in self.variant.define.items()}
-        macros = tuple(sorted((k, str(v)) for k, v in {**self.config, **defines}.items()))
+        macros = tuple(sorted((k, str(v + 0)) for k, v in {**self.config, **defines}.items()))  # a bool becomes 1 or 0
         return BuildRequest(self.variant.path, self.variant.kernels, macros, self.variant.compute_capability)
 
     def workspace(self, sm_count: int) -> list[Tensor]:

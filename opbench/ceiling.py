@@ -69,9 +69,11 @@ class Ceilings:
             return self
         return replace(self, dram_bytes_per_s=rate)
 
-    def flops_per_s(self, precision: str) -> float | None:
-        """The arithmetic rate that a variant of this precision class can reach."""
-        return self.fp32_flops_per_s if precision == "f32" else self.matrix_flops_per_s.get(precision)
+    def flops_per_s(self, unit: str) -> float | None:
+        """The arithmetic rate of a unit, such as "f32", "bf16" or "tf32/3" for three products in place of one."""
+        name, _, products = unit.partition("/")
+        rate = self.fp32_flops_per_s if name == "f32" else self.matrix_flops_per_s.get(name)
+        return rate / int(products or 1) if rate else None
 
 
 def attainable(ceilings: Ceilings, flops: int, nbytes: int, precision: str = "f32") -> float | None:

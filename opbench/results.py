@@ -50,6 +50,8 @@ class Result:
     """Why a cpu run has no `resources`: no NVRTC, or what it said against the source."""
     flops: int = 0
     compulsory_bytes: int = 0
+    unit: str = ""
+    """What its multiplications run on, such as "tf32/3"; empty in runs older than this field: the precision class."""
     builds_on: str = ""
     library: bool = False
     """Whether the variant calls a vendor's library."""

@@ -339,6 +339,7 @@ def _result(
         problem=str(case.problem),
         axes=case.problem.axes,
         precision=case.variant.precision,
+        unit=case.unit,
         backend=state.options.backend,
         status=status,
         reason=reason,

@@ -56,3 +56,10 @@ def duration(seconds: float) -> str:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min {rest} s"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def unit(name: str) -> str:
+    """What multiplies, in words: "f32" is fp32, "tf32/3" three tf32 products in place of one."""
+    kind, _, products = name.partition("/")
+    kind = {"f32": "fp32"}.get(kind, kind)
+    return f"{products}×{kind}" if products else kind

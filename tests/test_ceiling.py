@@ -151,3 +151,8 @@ def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
     done = result("vec4", nbytes / 5e12, operator="fill", nbytes=nbytes, memory_level=case.problem.bandwidth())
     (row,) = rows(fabricated_run([done], ceilings=limits))
     assert row.roof_share is not None and 0.95 < row.roof_share <= 1.05, "1.25 by a copy's ceiling"
+
+
+def test_three_products_of_a_matrix_unit_have_a_third_of_its_rate() -> None:
+    limits = Ceilings(fp32_flops_per_s=60e12, matrix_flops_per_s={"tf32": 360e12})
+    assert [limits.flops_per_s(unit) for unit in ("f32", "tf32", "tf32/3", "bf16")] == [60e12, 360e12, 120e12, None]

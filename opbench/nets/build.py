@@ -36,11 +36,27 @@ class Builder:
         return self._value(name, shape)
 
     def graph(self, *outputs: Value) -> Graph:
-        """The finished network."""
+        """The finished network: what these outputs need; anything else that was built is left out."""
         if not outputs:
             raise UsageError(f"{self.name}: a network needs at least one output")
         names = tuple(value.name for value in outputs)
-        return Graph(self.name, dict(self._values), tuple(self._nodes), tuple(self._inputs), names, self._weights)
+        needed, nodes = set(self._inputs), []
+
+        def need(name: str) -> None:
+            needed.add(name)
+            if of := self._values[name].of:
+                need(of)
+
+        for name in names:
+            need(name)
+        for node in reversed(self._nodes):  # built in an order in which each follows what it needs
+            if needed & set(node.outputs.values()):
+                nodes.append(node)
+                for name in (*node.inputs.values(), *node.outputs.values()):
+                    need(name)
+        values = {name: value for name, value in self._values.items() if name in needed}
+        weights = {name: array for name, array in self._weights.items() if name in needed}
+        return Graph(self.name, values, tuple(reversed(nodes)), tuple(self._inputs), names, weights)
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
@@ -128,11 +144,28 @@ class Builder:
         return self.node(name, "concat", {"n": n, "c1": c1, "c2": other[1], "h": h, "w": w}, {"a": a, "b": b})
 
     def elementwise(self, op: str, a: Value, b: Value, *, name: str = "") -> Value:
-        """a op b of equal shapes; op is add, sub, mul or div (a residual connection is an add)."""
+        """a op b; op is add, sub, mul or div (a residual connection is an add).
+
+        b has a's shape, or one that broadcasts to it as in NumPy along one run of axes: (1, c, 1, 1), (k,) or (1,).
+        """
         name = self._name(op, name)
-        if a.shape != b.shape:
-            raise UsageError(f"{name}: '{a.name}' {a.shape} and '{b.name}' {b.shape} must have one shape")
-        axes = {"outer": 1, "channels": 1, "inner": a.elements, "op": op}
+        padded = (1,) * (len(a.shape) - len(b.shape)) + b.shape
+        own = [axis for axis, size in enumerate(padded) if size != 1]
+        run = range(own[0], own[-1] + 1) if own else range(0)
+        if len(padded) != len(a.shape) or any(padded[axis] != a.shape[axis] for axis in run):
+            raise UsageError(
+                f"{name}: '{b.name}' {b.shape} must have the shape of '{a.name}' {a.shape}, or one run of its axes"
+            )
+        before, after = math.prod(a.shape[: run.start]), math.prod(a.shape[run.stop :])
+        axes: dict[str, Any] = {"op": op, "outer": 1, "channels": 1, "inner": a.elements}
+        if b.elements == 1 < a.elements:
+            axes |= {"broadcast": "scalar"}
+        elif before == after == 1 or b.elements == a.elements:
+            pass
+        elif after == 1:
+            axes |= {"broadcast": "inner", "outer": before, "inner": b.elements}
+        else:
+            axes |= {"broadcast": "channel", "outer": before, "channels": b.elements, "inner": after}
         return self.node(name, "elementwise", axes, {"a": a, "b": b}, shape=a.shape)
 
     def dropout(self, x: Value, percent: int = 50, *, name: str = "") -> Value:
@@ -176,8 +209,12 @@ class Builder:
     def weight(self, name: str, shape: tuple[int, ...], bound: float, centre: float = 0.0) -> Value:
         """A weight drawn uniformly from centre - bound to centre + bound."""
         rng = np.random.default_rng([self._seed, zlib.crc32(name.encode())])
-        self._weights[name] = (centre + bound * (2 * rng.random(shape, np.float32) - 1)).astype(np.float32)
-        return self._value(name, shape)
+        return self.constant(name, centre + bound * (2 * rng.random(shape, np.float32) - 1))
+
+    def constant(self, name: str, array: np.ndarray) -> Value:
+        """A weight that is given."""
+        self._weights[name] = np.ascontiguousarray(array, np.float32)
+        return self._value(name, array.shape)
 
     def _pool(self, operator: str, x: Value, window: int, stride: int, padding: int, name: str) -> Value:
         n, c, h, w = self._image(name, x)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import graphlib
+import itertools
+import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +13,26 @@ import numpy as np
 
 from opbench.errors import UsageError, unknown
 from opbench.operator import DTYPES, Arrays, Operator, Tensor, from_storage, to_storage
+
+LAYOUTS = ("nchw", "nhwc")
+CONVERSION = "layout2d"
+"""The operator that copies an image from one layout to the other."""
+
+
+def other_layout(layout: str) -> str:
+    """nhwc for nchw, and back."""
+    return LAYOUTS[1 - LAYOUTS.index(layout)]
+
+
+def seen_flat(shape: tuple[int, ...], flat: tuple[int, ...]) -> bool:
+    """Whether an operator that sees its tensors flat, with one axis or (outer, channels, inner), fits such an array.
+
+    That is so where each of its axes is a run of neighbouring axes of the array.
+    """
+    if len(flat) not in (1, 3) or math.prod(shape) != math.prod(flat):
+        return False
+    edges = set(itertools.accumulate(shape, operator.mul))
+    return all(edge in edges or edge == 1 for edge in itertools.accumulate(flat, operator.mul))
 
 
 @dataclass(frozen=True)
@@ -62,13 +85,23 @@ class Node:
         for tensor in (*self.problem.input_tensors(), *self.problem.output_tensors()):
             yield tensor, tied[tensor.name]
 
+    @property
+    def layouts(self) -> dict[str, str]:
+        """The layout of each image among its tensors; empty for a node to which layouts mean nothing."""
+        images = [t.name for t in (*self.problem.input_tensors(), *self.problem.output_tensors()) if len(t.shape) == 4]
+        if self.operator == CONVERSION:
+            to = str(self.problem.scope["to"])
+            return {name: to if name in self.outputs else other_layout(to) for name in images}
+        layout = self.problem.axes.get("layout")
+        return {name: str(layout) for name in images} if layout else {}
+
 
 @dataclass(frozen=True)
 class Graph:
     """A directed acyclic graph of problems; nodes lie in an order in which they can run.
 
     Making one raises UsageError, naming the node, for a cycle, an unknown value, a value that two nodes produce, and
-    shapes or dtypes that do not fit.
+    shapes, dtypes or layouts that do not fit.
     """
 
     name: str
@@ -83,21 +116,20 @@ class Graph:
         names = [node.name for node in self.nodes]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{self.name}: two nodes are called '{twice}'; give one of them another name")
+        self._check_ends()
+        for value in self.values.values():
+            self._check_view(value)
         producers: dict[str, str] = {}
         for node in self.nodes:
             self._check_tensors(node)
-            for value in node.outputs.values():
-                if value in producers or value in self.inputs or value in self.weights:
-                    other = producers.get(value, "an input or weight")
-                    raise UsageError(f"{node.name}: it produces '{value}', as {other} does")
-                producers[value] = node.name
+            for out in node.outputs.values():
+                if out in producers or out in self.inputs or out in self.weights or self.values[out].of:
+                    other = producers.get(out, "a view" if self.values[out].of else "an input or weight")
+                    raise UsageError(f"{node.name}: it produces '{out}', as {other} does")
+                producers[out] = node.name
         for name in self.outputs:
-            self._known("the outputs", name)
-        for name, array in self.weights.items():
-            if self._known("the weights", name).shape != array.shape:
-                raise UsageError(
-                    f"weight '{name}' has shape {array.shape}; the network needs {self.values[name].shape}"
-                )
+            if (base := self.base(name)) not in producers and base not in self.inputs:
+                raise UsageError(f"{self.name}: nothing produces the output '{name}'")
         object.__setattr__(self, "nodes", self._ordered(producers))
 
     def _known(self, where: str, name: str) -> Value:
@@ -105,15 +137,53 @@ class Graph:
             raise UsageError(f"{where}: {unknown('value', name, self.values)}")
         return self.values[name]
 
+    def _check_ends(self) -> None:
+        """Inputs, outputs and weights are values of their own; a weight has its value's shape, in float32."""
+        for where, names in (("inputs", self.inputs), ("outputs", self.outputs), ("weights", self.weights)):
+            for name in names:
+                self._known(f"{self.name}: the {where}", name)
+        for name in (*self.inputs, *self.weights):
+            if self.values[name].of:
+                raise UsageError(
+                    f"{self.name}: '{name}' is an input or weight, so it cannot be a view of another value"
+                )
+            if name in self.inputs and (name in self.weights or self.inputs.count(name) > 1):
+                raise UsageError(f"{self.name}: '{name}' is an input twice, or an input and a weight")
+        for name, array in self.weights.items():
+            if array.shape != self.values[name].shape:
+                raise UsageError(
+                    f"weight '{name}' has shape {array.shape}; the network needs {self.values[name].shape}"
+                )
+            if array.dtype != np.float32:
+                raise UsageError(f"weight '{name}' is {array.dtype}; give it as float32 (.astype('float32'))")
+
+    def _check_view(self, value: Value) -> None:
+        """A view ends in a value of its own, of as many numbers and the same dtype."""
+        seen = [value.name]
+        while of := self.values[seen[-1]].of:
+            base = self._known(value.name, of)
+            if of in seen:
+                raise UsageError(f"{self.name}: views in a cycle: {' -> '.join([*seen, of])}")
+            if (base.elements, base.dtype) != (value.elements, value.dtype):
+                raise UsageError(
+                    f"'{value.name}' {value.shape} {value.dtype} cannot be a view of "
+                    f"'{base.name}' {base.shape} {base.dtype}"
+                )
+            seen.append(of)
+
     def _check_tensors(self, node: Node) -> None:
-        """Every tensor is tied to a value that fits: of its shape or, where the problem takes it flat, of its size."""
+        """Every tensor is tied to a value that fits in shape, dtype and layout."""
         tied = {**node.inputs, **node.outputs}
-        for tensor in (*node.problem.input_tensors(), *node.problem.output_tensors()):
+        tensors = (*node.problem.input_tensors(), *node.problem.output_tensors())
+        if extra := sorted(tied.keys() - {tensor.name for tensor in tensors}):
+            raise UsageError(f"{node.name}: {unknown('tensor', extra[0], [t.name for t in tensors])}")
+        layouts = node.layouts
+        images: list[Value] = []
+        for tensor in tensors:
             if tensor.name not in tied:
                 raise UsageError(f"{node.name}: its tensor '{tensor.name}' {tensor.shape} has no value")
             value = self._known(node.name, tied[tensor.name])
-            flat = len(tensor.shape) == 1 and value.elements == tensor.elements
-            if value.shape != tensor.shape and not flat:
+            if value.shape != tensor.shape and not seen_flat(value.shape, tensor.shape):
                 raise UsageError(
                     f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, "
                     f"but '{value.name}' has {value.shape}"
@@ -123,9 +193,17 @@ class Graph:
                     f"{node.name}: {node.operator} needs '{tensor.name}' in {tensor.dtype}, "
                     f"but '{value.name}' is {value.dtype}"
                 )
-            layout = node.problem.scope.get("layout")
-            if len(tensor.shape) == 4 and layout and value.layout != layout and value.name not in self.weights:
-                raise UsageError(f"{node.name}: it works in {layout}, but '{value.name}' lies in {value.layout}")
+            if len(value.shape) != 4:
+                continue
+            images.append(value)
+            if value.layout != layouts.get(tensor.name, value.layout):
+                raise UsageError(
+                    f"{node.name}: it works in {layouts[tensor.name]}, but '{value.name}' lies in {value.layout}"
+                )
+        if not layouts and (other := next((v for v in images if v.layout != images[0].layout), None)):
+            raise UsageError(
+                f"{node.name}: '{images[0].name}' lies in {images[0].layout}, but '{other.name}' in {other.layout}"
+            )
 
     def _ordered(self, producers: Mapping[str, str]) -> tuple[Node, ...]:
         """The nodes sorted so that each follows what it needs, otherwise as given."""
@@ -173,6 +251,9 @@ class Graph:
 
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> Graph:
         """The same network with other weights; all must be there, in the right shapes."""
+        for name in weights:
+            if name not in self.weights:
+                raise UsageError(f"{self.name}: {unknown('weight', name, self.weights)}")
         missing = [name for name in self.weights if name not in weights]
         if missing:
             raise UsageError(f"{self.name}: weight '{missing[0]}' is missing ({len(missing)} of {len(self.weights)})")
@@ -205,15 +286,13 @@ class Graph:
             dtype = self.values[name].dtype
             known[name] = from_storage(to_storage(np.asarray(array, np.float32), dtype), dtype).astype(np.float64)
         for node in self.nodes:
-            given = {t: self._seen(known, node, t) for t in node.inputs}
+            given = {
+                t.name: known[self.base(node.inputs[t.name])].reshape(t.shape) for t in node.problem.input_tensors()
+            }
             result = node.problem.reference(**given)
             if not isinstance(result, dict):
                 result = {next(iter(node.outputs)): result}
             for tensor, value in node.outputs.items():
                 known[value] = result[tensor].reshape(self.values[value].shape)
-        return known
-
-    def _seen(self, known: Mapping[str, np.ndarray], node: Node, tensor: str) -> np.ndarray:
-        """A value in the shape that a node's tensor has."""
-        shape = next(t.shape for t in node.problem.input_tensors() if t.name == tensor)
-        return known[self.base(node.inputs[tensor])].reshape(shape)
+        views = {name: known[self.base(name)] for name, value in self.values.items() if value.of}
+        return known | {name: array.reshape(self.values[name].shape) for name, array in views.items()}

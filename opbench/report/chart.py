@@ -78,7 +78,7 @@ def to_the_roof(row: Row) -> str:
     if row.roof_share is None or row.roof_share > 0.95:
         return ""
     memory = LEVELS.get(row.memory_level, row.memory_level)
-    roof = memory if row.bound == "memory" else row.precision.replace("f32", "fp32")
+    roof = memory if row.bound == "memory" else units.unit(row.unit)
     return f"{units.ratio(1 / row.roof_share)} to the {roof} roof"
 
 

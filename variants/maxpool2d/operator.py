@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ class MaxPool2d(Operator):
     """out[n,c,p,q] = max over r, s < window of x[n, c, p*stride - padding + r, q*stride - padding + s].
 
     Positions outside the image count as -infinity. A NaN loses every comparison (v > largest), as in the kernels.
+    `layout` orders both arrays, `dtype` stores them.
     """
 
     n: int
@@ -25,10 +26,11 @@ class MaxPool2d(Operator):
     window: int = 2
     stride: int = 2
     padding: int = 0
+    layout: str = "nchw"
+    dtype: str = "f32"
 
+    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
-    inputs = {"x": "n c h w"}
-    outputs = {"out": "n c p q"}
     library = "torch"
 
     @property
@@ -40,6 +42,24 @@ class MaxPool2d(Operator):
     def q(self) -> int:
         """Width of the output."""
         return (self.w + 2 * self.padding - self.window) // self.stride + 1
+
+    @property
+    def packs(self) -> int:
+        """Vectors of up to 16 bytes that a pixel's channels divide into."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        while self.c % lanes:
+            lanes //= 2
+        return self.c // lanes
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Physical axes of the image, outermost first."""
+        return {"x": "n c h w" if self.layout == "nchw" else "n h w c"}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Physical axes of the output, outermost first."""
+        return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
 
     def validate(self) -> None:
         """Refuse windows that hold no element of the image."""
@@ -58,13 +78,17 @@ class MaxPool2d(Operator):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The maximum over one shifted, strided slice of the padded image per position in the window."""
+        image = x if self.layout == "nchw" else x.transpose(0, 3, 1, 2)
         sides = (self.padding, self.padding)
-        padded = np.pad(x, ((0, 0), (0, 0), sides, sides), constant_values=-np.inf) if self.padding else x
-        out = np.full((self.n, self.c, self.p, self.q), -np.inf)
+        if self.padding:
+            image = np.pad(image, ((0, 0), (0, 0), sides, sides), constant_values=-np.inf)
+        out = np.full(tuple(self.scope[axis] for axis in self.outputs["out"].split()), -np.inf)
+        largest = out if self.layout == "nchw" else out.transpose(0, 3, 1, 2)
         rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
         for r in range(self.window):
             for s in range(self.window):
-                np.maximum(out, padded[:, :, r : r + rows : self.stride, s : s + columns : self.stride], out=out)
+                part = image[:, :, r : r + rows : self.stride, s : s + columns : self.stride]
+                np.maximum(largest, part, out=largest)
         return out
 
     def tolerance(self, precision: str) -> Tolerance:
@@ -88,4 +112,16 @@ class MaxPool2d(Operator):
             cls(n=1, c=2, h=6, w=70, window=1, stride=1),
             cls(n=1, c=1, h=9, w=9, window=9, stride=4, padding=4),
             cls(n=33, c=67, h=2, w=3),
+            cls(n=2, c=3, h=12, w=32, dtype="bf16"),
+            cls(n=1, c=5, h=13, w=22, window=3, dtype="bf16"),
+            cls(n=1, c=2, h=9, w=11, window=3, stride=1, padding=1, dtype="bf16"),
+            cls(n=1, c=1, h=2, w=2, layout="nhwc"),
+            cls(n=2, c=16, h=14, w=10, layout="nhwc"),
+            cls(n=1, c=8, h=27, w=13, window=3, layout="nhwc"),
+            cls(n=2, c=7, h=9, w=8, window=3, stride=2, padding=1, layout="nhwc"),
+            cls(n=1, c=6, h=11, w=12, window=5, stride=3, padding=2, layout="nhwc"),
+            cls(n=1, c=24, h=10, w=9, layout="nhwc", dtype="bf16"),
+            cls(n=2, c=8, h=13, w=13, window=3, layout="nhwc", dtype="bf16"),
+            cls(n=1, c=13, h=7, w=9, window=3, stride=1, padding=1, layout="nhwc", dtype="bf16"),
+            cls(n=3, c=4, h=6, w=5, window=2, stride=1, layout="nhwc", dtype="bf16"),
         ]

@@ -1,12 +1,14 @@
 """Maximum pooling by PyTorch.
 
 /// opbench
-title   = "aten::max_pool2d_with_indices.out, the kernel behind torch.nn.functional.max_pool2d"
-modules = ["cupy", "torch"]
+title    = "aten::max_pool2d_with_indices.out, the kernel behind torch.nn.functional.max_pool2d"
+modules  = ["cupy", "torch"]
+supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
 ///
 
 On CUDA torch.nn.functional.max_pool2d always writes the int64 position of each maximum as well (8 bytes per output,
-asked for or not); the out variant is that same kernel without allocating on every call.
+asked for or not); the out variant is that same kernel without allocating on every call. The nhwc layout is the same
+call on permuted views, which PyTorch calls channels_last.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     import cupy
     import torch
 
-    x, out = (torch.from_dlpack(buffers[name]) for name in ("x", "out"))
+    x, out = (_tensor(buffers[name], problem.dtype) for name in ("x", "out"))
     indices = torch.empty(out.shape, dtype=torch.int64, device=out.device)
+    if problem.layout == "nhwc":
+        x, out, indices = (tensor.permute(0, 3, 1, 2) for tensor in (x, out, indices))
     window, stride, padding = ([size, size] for size in (problem.window, problem.stride, problem.padding))
     pool = torch.ops.aten.max_pool2d_with_indices.out
 
@@ -33,3 +37,13 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
             pool(x, window, stride, padding, [1, 1], False, out=out, indices=indices)
 
     return run
+
+
+def _tensor(array: Any, dtype: str) -> Any:
+    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
+    import cupy
+    import torch
+
+    return (
+        torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16) if dtype == "bf16" else torch.from_dlpack(array)
+    )

@@ -1,0 +1,99 @@
+// /// opbench
+// title     = "nhwc: 16 bytes of channels per access, factors in registers over UNROLL pixels"
+// builds_on = "flat_divmod"
+// tune      = { UNROLL = [4, 2, 8, 1], BLOCK = [256, 128], STREAM = [0, 1] }
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires  = ["cdiv(n * h * w, UNROLL) * (c // lanes) <= 4294966272"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// RELU  = "epilogue == 'relu'"
+// LANES = "lanes"
+// C     = "c"
+//
+// [[launch]]
+// kernel = "batchnorm2d_nhwc_vector"
+// grid   = ["cdiv(cdiv(n * h * w, UNROLL) * (c // lanes), BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "scale", "shift", "mean", "variance", "out", "n * h * w"]
+// ///
+//
+// A thread keeps to one vector of channels, so that factors and offsets are worked out once, in registers, for UNROLL
+// pixels whose loads were issued before. Its pixels lie a share of the image apart, and so the loads of a warp stay
+// contiguous whatever the channels. STREAM marks x and out evict-first. Limit: HBM.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int PACKS = C / LANES;  // of a pixel
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> { typedef uint4 type; };
+template <>
+struct Raw<8> { typedef uint2 type; };
+template <>
+struct Raw<4> { typedef unsigned type; };
+template <>
+struct Raw<2> { typedef unsigned short type; };
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ Pack load(const Pack* source) {
+#if STREAM
+  return __ldcs(source);
+#else
+  return *source;
+#endif
+}
+
+__device__ __forceinline__ void store(Pack* target, Pack pack) {
+#if STREAM
+  __stcs(target, pack);
+#else
+  *target = pack;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+batchnorm2d_nhwc_vector(const Pack* __restrict__ x, const Pack* __restrict__ scale, const Pack* __restrict__ shift,
+                        const Pack* __restrict__ mean, const Pack* __restrict__ variance, Pack* __restrict__ out,
+                        unsigned pixels) {
+  // x, out: pixels PACKS; the others: PACKS
+  const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
+  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+  if (i >= groups * PACKS) return;
+  const unsigned pack = i % PACKS, first = i / PACKS;  // and every groups-th pixel after it
+  Pack v[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    if (first + u * groups < pixels) v[u] = load(x + i + (size_t)u * groups * PACKS);
+  }
+  float factor[LANES], offset[LANES];
+  const Pack four[4] = {scale[pack], shift[pack], mean[pack], variance[pack]};
+#pragma unroll
+  for (int lane = 0; lane < LANES; ++lane) {
+    float number[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) number[k] = (float)reinterpret_cast<const T*>(&four[k])[lane];
+    factor[lane] = number[0] * rsqrtf(number[3] + 1e-5f);
+    offset[lane] = number[1] - number[2] * factor[lane];
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    if (first + u * groups >= pixels) break;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+      T& element = reinterpret_cast<T*>(&v[u])[lane];
+      float value = (float)element * factor[lane] + offset[lane];
+#if RELU
+      value = fmaxf(value, 0.0f);
+#endif
+      element = (T)value;
+    }
+    store(out + i + (size_t)u * groups * PACKS, v[u]);
+  }
+}

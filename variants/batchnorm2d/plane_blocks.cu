@@ -1,0 +1,50 @@
+// /// opbench
+// title     = "a block stays within one plane: factor and offset of its channel are computed once per block"
+// builds_on = "flat_divmod"
+// tune      = { BLOCK = [256, 128, 512], PER_THREAD = [4, 1, 8] }
+// define    = { BF16 = "dtype == 'bf16'", RELU = "epilogue == 'relu'" }
+// supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires  = ["cdiv(h * w, BLOCK * PER_THREAD) <= 65535"]
+//
+// [[launch]]
+// kernel = "batchnorm2d_plane_blocks"
+// grid   = ["n * c", "cdiv(h * w, BLOCK * PER_THREAD)"]
+// block  = ["BLOCK"]
+// args   = ["x", "scale", "shift", "mean", "variance", "out", "c", "h * w"]
+// ///
+//
+// (x - mean) / sqrt(variance + e) * scale + shift is x * factor + offset with two numbers per channel: one thread works
+// them out, and an element costs one fused multiplication and addition. Limits: every thread waits at a barrier for the
+// one before its first load, blocks of small planes are mostly idle, one element per load and store.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+batchnorm2d_plane_blocks(const T* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
+                         const T* __restrict__ mean, const T* __restrict__ variance, T* __restrict__ out, int c,
+                         int plane) {
+  // x, out: n*c planes of `plane` elements; the others: c
+  __shared__ float factor, offset;
+  if (threadIdx.x == 0) {
+    const int channel = (int)(blockIdx.x % (unsigned)c);
+    factor = (float)scale[channel] * rsqrtf((float)variance[channel] + 1e-5f);
+    offset = (float)shift[channel] - (float)mean[channel] * factor;
+  }
+  __syncthreads();
+  const size_t base = (size_t)blockIdx.x * plane;
+  const int first = blockIdx.y * (BLOCK * PER_THREAD) + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < PER_THREAD; ++k) {
+    const int i = first + k * BLOCK;
+    if (i >= plane) break;
+    float value = (float)x[base + i] * factor + offset;
+#if RELU
+    value = fmaxf(value, 0.0f);
+#endif
+    out[base + i] = (T)value;
+  }
+}

@@ -1,0 +1,94 @@
+// /// opbench
+// title     = "16-byte accesses, UNROLL vectors of one plane per thread, no barrier"
+// builds_on = "plane_blocks"
+// tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }
+// supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires  = ["n * c * cdiv(h * w // lanes, UNROLL) <= 4294966272"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// RELU  = "epilogue == 'relu'"
+// LANES = "lanes"
+// C     = "c"
+// PLANE = "h * w"
+//
+// [[launch]]
+// kernel = "batchnorm2d_vectorised"
+// grid   = ["cdiv(n * c * cdiv(h * w // lanes, UNROLL), BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "scale", "shift", "mean", "variance", "out", "n * c"]
+// ///
+//
+// Each thread works out factor and offset for itself, from four loads that the whole warp shares, while its own vectors
+// of x, requested before, are on their way: no thread waits for another. The flat index leaves no thread idle on small
+// planes. STREAM marks x and out evict-first. Limit: HBM.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int VECTORS = PLANE / LANES, GROUPS = (VECTORS + UNROLL - 1) / UNROLL;  // of a plane
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> { typedef uint4 type; };
+template <>
+struct Raw<8> { typedef uint2 type; };
+template <>
+struct Raw<4> { typedef unsigned type; };
+template <>
+struct Raw<2> { typedef unsigned short type; };
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ Pack load(const Pack* source) {
+#if STREAM
+  return __ldcs(source);
+#else
+  return *source;
+#endif
+}
+
+__device__ __forceinline__ void store(Pack* target, Pack pack) {
+#if STREAM
+  __stcs(target, pack);
+#else
+  *target = pack;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+batchnorm2d_vectorised(const Pack* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
+                       const T* __restrict__ mean, const T* __restrict__ variance, Pack* __restrict__ out,
+                       unsigned planes) {
+  // x, out: planes VECTORS; the others: C
+  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+  if (i >= planes * GROUPS) return;
+  const unsigned plane = i / GROUPS;
+  const int first = (int)(i % GROUPS);  // and every GROUPS-th after it
+  const size_t base = (size_t)plane * VECTORS + first;
+  Pack v[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    if (VECTORS % UNROLL == 0 || first + u * GROUPS < VECTORS) v[u] = load(x + base + u * GROUPS);
+  }
+  const int channel = (int)(plane % C);
+  const float factor = (float)scale[channel] * rsqrtf((float)variance[channel] + 1e-5f);
+  const float offset = (float)shift[channel] - (float)mean[channel] * factor;
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    if (VECTORS % UNROLL != 0 && first + u * GROUPS >= VECTORS) break;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+      T& element = reinterpret_cast<T*>(&v[u])[lane];
+      float value = (float)element * factor + offset;
+#if RELU
+      value = fmaxf(value, 0.0f);
+#endif
+      element = (T)value;
+    }
+    store(out + base + u * GROUPS, v[u]);
+  }
+}

@@ -1,0 +1,129 @@
+"""upsample2d: images enlarged by a whole factor, by the nearest pixel or bilinearly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.operator import Operator, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upsample2d(Operator):
+    """Output pixel y lies at (y + 1/2) / scale - 1/2 of the input, and so in both directions.
+
+    "nearest" takes the pixel y // scale; "bilinear" weighs the two neighbours by their distance, where a position left
+    of the first or right of the last pixel is that pixel (PyTorch's align_corners=False). `layout` orders both arrays,
+    `dtype` stores them.
+    """
+
+    n: int
+    c: int
+    h: int
+    w: int
+    scale: int = 2
+    mode: str = "nearest"
+    layout: str = "nchw"
+    dtype: str = "f32"
+
+    choices = {"mode": ("nearest", "bilinear"), "layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
+    degree = 1
+    library = "torch"
+
+    @property
+    def p(self) -> int:
+        """Height of the output."""
+        return self.h * self.scale
+
+    @property
+    def q(self) -> int:
+        """Width of the output."""
+        return self.w * self.scale
+
+    @property
+    def packs(self) -> int:
+        """Vectors of up to 16 bytes that a pixel's channels divide into."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        while self.c % lanes:
+            lanes //= 2
+        return self.c // lanes
+
+    @property
+    def columns(self) -> int:
+        """Pixels of a row under a vector of up to 16 bytes of outputs."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        under = lanes // self.scale
+        return under if lanes % self.scale == 0 and self.w % under == 0 else 1
+
+    @property
+    def integers_exact(self) -> bool:
+        """Weights of a power of two are exact."""
+        return self.mode == "nearest" or self.scale & (self.scale - 1) == 0
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Physical axes of the image, outermost first."""
+        return {"x": "n c h w" if self.layout == "nchw" else "n h w c"}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Physical axes of the output, outermost first."""
+        return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
+
+    def validate(self) -> None:
+        """Refuse a scale of 0."""
+        if self.scale < 1:
+            raise UsageError(f"{self}: scale={self.scale} is not allowed; at least 1")
+
+    def flops(self) -> int:
+        """None for the nearest pixel; four products and three sums per bilinear output."""
+        return 0 if self.mode == "nearest" else 7 * self.n * self.c * self.p * self.q
+
+    def reduction(self) -> int:
+        """Pixels weighed per output."""
+        return 1 if self.mode == "nearest" else 4
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        """One direction after the other: gather the neighbours, weigh them."""
+        rows, columns = (2, 3) if self.layout == "nchw" else (1, 2)
+        for axis in (rows, columns):
+            if self.mode == "nearest":
+                x = np.repeat(x, self.scale, axis)
+            else:
+                x = self._interpolated(x, axis)
+        return x
+
+    def _interpolated(self, x: np.ndarray, axis: int) -> np.ndarray:
+        size = x.shape[axis]
+        position = np.maximum((np.arange(size * self.scale) + 0.5) / self.scale - 0.5, 0.0)
+        low = position.astype(np.int64)
+        weight = (position - low).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+        left, right = x.take(low, axis), x.take(np.minimum(low + 1, size - 1), axis)
+        left *= 1 - weight
+        right *= weight
+        left += right
+        return left
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Exact for the nearest pixel, which is copied."""
+        return Tolerance(0.0, 0.0) if self.mode == "nearest" else super().tolerance(precision)
+
+    @classmethod
+    def examples(cls) -> Sequence[Upsample2d]:
+        """Both modes, layouts and dtypes on images of odd, prime and unaligned size, down to one pixel."""
+        shapes = [
+            {"n": 1, "c": 1, "h": 1, "w": 1},
+            {"n": 2, "c": 3, "h": 8, "w": 12},
+            {"n": 1, "c": 2, "h": 7, "w": 13},
+            {"n": 1, "c": 5, "h": 5, "w": 6, "scale": 3},
+            {"n": 1, "c": 8, "h": 9, "w": 4, "scale": 4},
+            {"n": 3, "c": 16, "h": 5, "w": 7},
+        ]
+        modes = [
+            (m, layout, d) for m in ("nearest", "bilinear") for layout in ("nchw", "nhwc") for d in ("f32", "bf16")
+        ]
+        pairs = [(s, m) for i, m in enumerate(modes) for j, s in enumerate(shapes) if j < 2 or (i + j) % 2]
+        return [cls(**shape, mode=m, layout=layout, dtype=d) for shape, (m, layout, d) in pairs]

@@ -1,0 +1,102 @@
+// /// opbench
+// title     = "nhwc: 16 bytes of channels per load and store, one thread for the 2 x 2 outputs of a pixel of low"
+// builds_on = "sizes_constant"
+// tune      = { COLUMNS = [1, 2], BLOCK = [256, 128], STREAM = [0, 1] }
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"] }
+// requires  = ["n * c * h * w <= 4294966272"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// LANES = "lanes"
+// C1    = "c1"
+// C2    = "c2"
+// H     = "h"
+// W     = "w"
+//
+// [[launch]]
+// kernel = "upsample_concat_nhwc_vector"
+// grid   = ["cdiv(n * h * cdiv(w, COLUMNS) * (c // lanes), BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["low", "skip", "out", "n"]
+// ///
+//
+// Consecutive lanes write consecutive vectors of one pixel's channels, those of skip and then those of low. A lane of
+// skip copies four pixels with four loads in flight, a lane of low writes one load four times, so that no byte is
+// fetched twice. The lanes of one warp may part in two, which costs instructions and no bytes. STREAM marks the loads
+// of skip and all stores evict-first. Limit: HBM.
+#if BF16
+typedef unsigned short T;
+#else
+typedef float T;
+#endif
+constexpr int PACKS1 = C1 / LANES, PACKS2 = C2 / LANES, PACKS = PACKS1 + PACKS2;  // of a pixel
+constexpr int P = 2 * H, Q = 2 * W;
+constexpr int COLUMN_GROUPS = (W + COLUMNS - 1) / COLUMNS;
+
+// Words of a vector, which are copied and never looked into.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> { typedef uint4 type; };
+template <>
+struct Raw<8> { typedef uint2 type; };
+template <>
+struct Raw<4> { typedef unsigned type; };
+template <>
+struct Raw<2> { typedef unsigned short type; };
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ Pack load(const Pack* source) {
+#if STREAM
+  return __ldcs(source);
+#else
+  return *source;
+#endif
+}
+
+__device__ __forceinline__ void store(Pack* target, Pack pack) {
+#if STREAM
+  __stcs(target, pack);
+#else
+  *target = pack;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+upsample_concat_nhwc_vector(const Pack* __restrict__ low, const Pack* __restrict__ skip, Pack* __restrict__ out,
+                            int n) {
+  // low: n H W PACKS1; skip: n P Q PACKS2; out: n P Q PACKS
+  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+  if (i >= (unsigned)n * (unsigned)(H * COLUMN_GROUPS * PACKS)) return;
+  const int pack = (int)(i % PACKS);
+  const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS;  // of low
+  const size_t row = i / PACKS / COLUMN_GROUPS;                   // of low, counted through all images
+  const size_t pixel = 2 * row * Q + 2 * column;                  // of skip and out
+  Pack* target = out + pixel * PACKS + pack;
+  if (pack < PACKS2) {
+    const Pack* source = skip + pixel * PACKS2 + pack;
+    Pack v[2][2 * COLUMNS];
+#pragma unroll
+    for (int k = 0; k < 4 * COLUMNS; ++k) {
+      const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
+      if (W % COLUMNS == 0 || column + z / 2 < W) v[r][z] = load(source + (r * Q + z) * PACKS2);
+    }
+#pragma unroll
+    for (int k = 0; k < 4 * COLUMNS; ++k) {
+      const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
+      if (W % COLUMNS == 0 || column + z / 2 < W) store(target + (r * Q + z) * PACKS, v[r][z]);
+    }
+  } else {
+    const Pack* source = low + (row * W + column) * PACKS1 + (pack - PACKS2);
+    Pack v[COLUMNS];
+#pragma unroll
+    for (int z = 0; z < COLUMNS; ++z) {
+      if (W % COLUMNS == 0 || column + z < W) v[z] = source[z * PACKS1];
+    }
+#pragma unroll
+    for (int k = 0; k < 4 * COLUMNS; ++k) {
+      const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
+      if (W % COLUMNS == 0 || column + z / 2 < W) store(target + (r * Q + z) * PACKS, v[z / 2]);
+    }
+  }
+}
