@@ -15,7 +15,12 @@ from opbench.cli.running import print_table, progress_on_stderr, stdout_console
 @click.argument("run", type=click.Path(path_type=Path))
 @gpu_option
 def report_command(run: Path, gpu: str) -> None:
-    """Write report.html and the PNGs of RUN (a run's folder) again and print its table."""
+    """Write report.html and the PNGs of RUN (a run's folder, a network's too) again and print its table."""
+    from opbench.report.network import is_network
+
+    if is_network(run):
+        _report_network(run)
+        return
     from opbench.frame import frame
     from opbench.report import write_report
     from opbench.results import read_run
@@ -24,6 +29,17 @@ def report_command(run: Path, gpu: str) -> None:
     for path in write_report(found, found.folder, gpu):
         click.echo(f"wrote {path}", err=True)
     print_table(frame(found, gpu))
+
+
+def _report_network(run: Path) -> None:
+    from opbench.report.network import read_network
+    from opbench.report.network.page import write_network
+    from opbench.report.network.terminal import print_network
+
+    record = read_network(run)
+    for path in write_network(record, run if run.is_dir() else run.parent):
+        click.echo(f"wrote {path}", err=True)
+    print_network(record, stdout_console())
 
 
 @click.command("ceiling")

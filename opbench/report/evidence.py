@@ -122,3 +122,21 @@ def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list
             label = f"matrix units, {name}, sustained"
             body.append([label, units.flop_rate(sustained), units.flop_rate(quoted), share, case])
     return body
+
+
+def flat_rows(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested values as rows."""
+    found: list[tuple[str, str]] = []
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            found += flat_rows(item, f"{prefix}{key}.")
+        else:
+            text = (
+                ", ".join(map(str, item))
+                if isinstance(item, (list, tuple))
+                else "–"
+                if item is None or item == ""
+                else str(item)
+            )
+            found.append((f"{prefix}{key}", text))
+    return found
