@@ -36,7 +36,7 @@ class Every(nn.Module):  # type: ignore[misc,name-defined]
 
     def forward(self, x, other):  # type: ignore[no-untyped-def]
         y = F.relu(self.norm(self.first(x)))
-        z = F.interpolate(F.max_pool2d(y, 2), scale_factor=2)
+        z = F.interpolate(F.max_pool2d(y, 2), scale_factor=2.0)
         both = torch.cat([y, z, other], 1) * 0.5
         wide = F.interpolate(F.avg_pool2d(both, 3, 2, 1, count_include_pad=False), size=(8, 8), mode="bilinear")
         third = self.third(y) - 1.5
@@ -45,7 +45,7 @@ class Every(nn.Module):  # type: ignore[misc,name-defined]
         rows = torch.flatten(self.drop(y * weights).mean((-1, -2)), 1)
         head = self.head(rows)
         return (
-            wide / (2 + other.mean((2, 3), keepdim=True)),
+            wide / (2.0 + other.mean((2, 3), keepdim=True)),
             third,
             narrow,
             F.softmax(self.bare(head), dim=-1),
@@ -120,6 +120,17 @@ def test_a_module_a_program_and_its_file_are_one_network(tmp_path: Path) -> None
     operators = " ".join(node.operator for node in fused.nodes)
     assert operators == "conv2d maxpool2d conv2d elementwise avgpool2d linear linear"
     assert_same(fused, module, 1e-5)
+
+
+@pytest.mark.parametrize("make", ["trace", "script"])
+@pytest.mark.parametrize("module", [Every, Classifier])
+def test_torchscript_is_read_too(module: type[torch.nn.Module], make: str) -> None:
+    eager = randomised(module())
+    arguments = (torch.randn(2, 2, 8, 8), torch.randn(2, 1, 8, 8)) if module is Every else (torch.randn(2, 1, 28, 28),)
+    script = torch.jit.trace(eager, arguments) if make == "trace" else torch.jit.script(eager)
+    graph = from_torch(script, *arguments)
+    assert_same(graph, eager, 1e-6)
+    assert {name.partition(".")[0] for name in graph.weights} & {"first", "features"}
 
 
 def call(function):  # type: ignore[no-untyped-def]

@@ -12,8 +12,7 @@ from opbench.nets.graph import Graph
 def from_torch(program: Any, *arguments: Any, name: str = "") -> Graph:
     """The network of a `torch.export` program, of a .pt2 file with one, or of a module called with `arguments`.
 
-    A TorchScript module is first made a module again by its owner: `torch.export` takes no script. Sizes must be fixed,
-    and the module in evaluation mode.
+    A TorchScript module, traced or scripted, will do too. Sizes must be fixed, and a module in evaluation mode.
     """
     from opbench.nets.importing import aten
 
@@ -24,7 +23,10 @@ def from_torch(program: Any, *arguments: Any, name: str = "") -> Graph:
     elif not hasattr(program, "graph_signature"):
         if getattr(program, "training", False):
             raise UsageError(f"{type(program).__name__}: it is in training mode; call .eval() first")
-        program = _torch().export.export(program, arguments)
+        torch = _torch()
+        if isinstance(program, torch.jit.ScriptModule):
+            program = _of_script(program, arguments)
+        program = torch.export.export(program, arguments)
     return aten.read(program, name or "torch")
 
 
@@ -44,6 +46,16 @@ def from_onnx(model: Any, name: str = "") -> Graph:
         except Exception as error:  # protobuf's own, of a package that onnx brings
             raise UsageError(f"{model}: is no ONNX model: {error}") from None
     return onnx_model.read(model, name or model.graph.name or "onnx")
+
+
+def _of_script(module: Any, arguments: tuple[Any, ...]) -> Any:
+    """A module that `torch.export` takes, by the converter that its own refusal names."""
+    try:
+        from torch._export.converter import TS2EPConverter
+    except ImportError:
+        raise UsageError("this PyTorch cannot convert TorchScript; export the module that it was made of") from None
+    # The program has free sizes; its module is exported again with those of the arguments.
+    return TS2EPConverter(module, arguments).convert().module()
 
 
 def _torch() -> Any:

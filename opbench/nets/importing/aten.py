@@ -25,15 +25,27 @@ def read(program: Any, name: str) -> Graph:
         )
     known: dict[str, Any] = {}
     outputs: list[Value] = []
+    needed = _needed(program.graph)
     for node in program.graph.nodes:
         build.where = f"'{node.name}' ({node.target})"
         if node.op == "placeholder":
             known[node.name] = _placeholder(build, program, node)
         elif node.op == "output":
             outputs = [build.value(_resolved(known, result)) for result in _flat(node.args[0]) if result is not None]
-        else:
+        elif node in needed:
             known[node.name] = _computed(build, known, node)
     return build.net.graph(*outputs)
+
+
+def _needed(graph: Any) -> set[Any]:
+    """The nodes from which the output is computed: not the checks of shapes that a script is full of."""
+    needed, todo = set(), [node for node in graph.nodes if node.op == "output"]
+    while todo:
+        node = todo.pop()
+        if node not in needed:
+            needed.add(node)
+            todo += node.all_input_nodes
+    return needed
 
 
 def _placeholder(build: Assembly, program: Any, node: Any) -> Any:
@@ -222,12 +234,12 @@ def _identity(build: Assembly, name: str, a: Arguments) -> Operand:
     return a["self"]  # type: ignore[no-any-return]
 
 
-def _nothing(build: Assembly, name: str, a: Arguments) -> None:
-    return None
-
-
 def _rsub(build: Assembly, name: str, a: Arguments) -> Operand:
     return _elementwise("sub")(build, name, {**a, "self": a["other"], "other": a["self"]})
+
+
+def _neg(build: Assembly, name: str, a: Arguments) -> Operand:
+    return _elementwise("mul")(build, name, {**a, "other": -1})
 
 
 def _elementwise(op: str) -> Callable[[Assembly, str, Arguments], Operand]:
@@ -246,6 +258,8 @@ def _elementwise(op: str) -> Callable[[Assembly, str, Arguments], Operand]:
 OPERATORS: dict[str, Callable[[Assembly, str, Arguments], Any]] = {
     "conv2d": _conv2d,
     "convolution": _conv2d,
+    "_convolution": _conv2d,
+    "_convolution_mode": _conv2d,
     "linear": _linear,
     "addmm": _addmm,
     "mm": _mm,
@@ -280,10 +294,10 @@ OPERATORS: dict[str, Callable[[Assembly, str, Arguments], Any]] = {
     "alias": _identity,
     "detach": _identity,
     "detach_": _identity,
-    "_assert_tensor_metadata": _nothing,
     "add": _elementwise("add"),
     "sub": _elementwise("sub"),
     "rsub": _rsub,
+    "neg": _neg,
     "mul": _elementwise("mul"),
     "div": _elementwise("div"),
 }
