@@ -143,6 +143,7 @@ def test_what_is_not_supported_is_named_with_its_node(tmp_path: Path) -> None:
     image = {"x": (1, 4, 8, 8)}
     scales = {"scales": np.array([1, 1, 1.5, 1.5], np.float32), "channels": np.array([1, 2, 1, 1], np.float32)}
     for nodes, message in (
+        ([node("Relu", "mask", "end")], r"node 'end' \(Relu\): nothing before it gives 'mask'"),
         ([node("Sigmoid", "x", "gate")], r"node 'gate' \(Sigmoid\): unknown operator 'Sigmoid'; supported: Add, "),
         ([node("Conv", "x w", "conv", group=2)], r"node 'conv' \(Conv\): group=2 is not supported; 1 is"),
         ([node("Conv", "x w", "conv", auto_pad="SAME_UPPER", strides=[2, 2])], "auto_pad=SAME_UPPER with strides or"),

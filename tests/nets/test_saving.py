@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_networks import inputs_of, networks
 from safetensors.numpy import load_file, save_file
 
@@ -94,6 +95,39 @@ def test_an_edit_that_is_wrong_is_named(case: str, tmp_path: Path) -> None:
     change, message = CHANGES[case]
     with pytest.raises(UsageError, match=message):
         load(edited(tmp_path / "lenet.json", change))
+
+
+def places(item: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to everything in a document."""
+    inside = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+    return [path, *(place for key, part in inside for place in places(part, (*path, key)))]
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 3), st.just(1.5), st.just([]), st.just({}), st.text(max_size=3)
+)
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_no_edit_ends_in_anything_but_a_network_or_words(folder: Path, data: st.DataObject) -> None:
+    path, whole = folder / "edited.json", folder / "whole.json"
+    if not whole.exists():
+        save(lenet(), whole)
+    document = json.loads(whole.read_text())
+    *way, last = data.draw(st.sampled_from([place for place in places(document) if place]))
+    table = document
+    for key in way:
+        table = table[key]
+    if data.draw(st.booleans()):
+        table[last] = data.draw(ANYTHING)
+    else:
+        del table[last]
+    path.write_text(json.dumps(document))
+    try:
+        assert load(path).nodes
+    except UsageError as error:
+        assert "edited." in str(error)
 
 
 def test_files_that_are_damaged_are_refused(tmp_path: Path) -> None:

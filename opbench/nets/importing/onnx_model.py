@@ -43,14 +43,20 @@ def read(model: Any, name: str) -> Graph:
         attributes = {attribute.name: _plain(helper.get_attribute_value(attribute)) for attribute in node.attribute}
         if node.op_type == "Softmax" and opset < 13:
             attributes.setdefault("axis", 1)
-        inputs = [known[item] if item else None for item in node.input]
+        inputs = [_found(build, known, item) if item else None for item in node.input]
         known[node.output[0]] = OPERATORS[node.op_type](build, node.output[0], inputs, attributes)
     outputs = []
     for result in graph.output:
         build.where = f"'{result.name}' (output)"
-        value = build.value(known[result.name])
+        value = build.value(_found(build, known, result.name))
         outputs.append(value if value.name == result.name else build.net.view(value, value.shape, name=result.name))
     return build.net.graph(*outputs)
+
+
+def _found(build: Assembly, known: dict[str, Any], name: str) -> Any:
+    if name not in known:
+        raise build.refuse(f"nothing before it gives '{name}'; of each node the first output is supported")
+    return known[name]
 
 
 def _plain(value: Any) -> Any:
