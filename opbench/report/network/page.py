@@ -212,7 +212,7 @@ def _memory(record: Record) -> list[tuple[str, str]]:
 
 def _commands(record: Record) -> list[tuple[str, str]]:
     """What to type to repeat the run, and to write this page again."""
-    sizes = " ".join(f"--{key} {value}" for key, value in record["sizes"].items())
-    made = f"opbench net run {shlex.quote(str(record['network']))} {sizes} --precision {record['precision']}".split()
-    run = str(record.get("command") or " ".join([*made, "--backend", str(record["backend"])]))
+    sizes = [word for key, value in record["sizes"].items() for word in (f"--{key}", str(value))]
+    made = ["net", "run", str(record["network"]), *sizes, "--precision", str(record["precision"])]
+    run = "opbench " + shlex.join(record.get("command") or [*made, "--backend", str(record["backend"])])
     return [("the run", run), ("this page again, from the run's folder", "opbench report .")]
