@@ -52,7 +52,7 @@ def test_show_has_a_line_a_node_after_the_passes() -> None:
 def test_run_hands_on_its_options_and_writes_the_page(seen: list[running.NetOptions], tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = "--batch 2 --precision tf32 --layout nhwc --without fuse_relu --no-graph --compare torch --libraries"
-    done = invoke("run", "alexnet", *words.split(), "--results", str(tmp_path), "--out", str(out))
+    done = invoke("run", "alexnet", "--backend", "cuda", *words.split(), "--results", str(tmp_path), "--out", str(out))
     assert done.exit_code == 0, done.output
     (options,) = seen
     assert options.network == "alexnet" and options.sizes == {"batch": 2} and options.out == out
@@ -78,6 +78,7 @@ def test_a_wrong_node_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_p
         (["show", "unet", "--size", "30"], "size=30 cannot be halved 4 times; take a multiple of 16"),
         (["run", "mine.json", "--batch", "2"], "--batch: a saved network has its sizes"),
         (["show", "lenet", "--without", "fuse"], "unknown pass 'fuse'"),
+        (["run", "lenet", "--compare", "torch", "--backend", "cpu"], "the cpu backend has no clock; leave it out"),
         (["run", "lenet", "--image", "no.png"], "no.png: cannot be read"),
     ],
 )

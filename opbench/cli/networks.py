@@ -167,8 +167,11 @@ def run_command(
     \b
     Exit codes: 0 all right · 1 a node or an output is wrong · 2 usage · 3 environment.
     """
+    from opbench import backends
     from opbench.nets.running import NetOptions
 
+    if compare and (backend == "cpu" or backends.resolve(backend) == "cpu"):
+        raise UsageError("--compare torch times PyTorch on a GPU, and the cpu backend has no clock; leave it out here")
     options = NetOptions(
         network=network,
         sizes=sizes_given(network, sizes),

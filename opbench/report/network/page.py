@@ -142,7 +142,8 @@ def _peer(peer: words.Peer, images: int, *, own: bool) -> dict[str, Any]:
 
 
 def _versions(record: Record) -> str:
-    told = record.get("peer_versions") or {}
+    named = [peer["versions"] for peer in (record.get("peers") or {}).values() if peer.get("versions")]
+    told = record.get("peer_versions") or (named[0] if named else {})
     return ", ".join(f"{name} {version}" for name, version in told.items()) or "versions unknown"
 
 
