@@ -1,16 +1,14 @@
-"""Real pictures as inputs: a file of the user's, or the digits and photographs that scikit-learn ships."""
+"""Real pictures as inputs: a file of the user's, or the digits and photographs of `opbench.nets.data`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from opbench.errors import EnvironmentFault, UsageError
-
-PHOTOS = ("china.jpg", "flower.jpg")
+from opbench.errors import UsageError
+from opbench.nets import data
 
 
 def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
@@ -26,35 +24,23 @@ def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
         raise UsageError(
             f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy"
         )
-    found = digits() if source == "digits" else photos() if source == "photo" else [_opened(Path(source))]
-    resized = [_fitted(found[i], c, h, w) for i in range(min(n, len(found)))]
-    return np.stack([resized[i % len(resized)] for i in range(n)])
+    if source == "photo":
+        return data.photographs(image)
+    if source == "digits":
+        return _digits(image)
+    return np.stack([_fitted(_opened(Path(source)), c, h, w)] * n)
 
 
-def digits() -> list[Any]:
-    """The 1797 handwritten digits of scikit-learn, 8x8, in their order (Alpaydin and Kaynak, 1998)."""
+def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
+    """The digits that no network was trained with, as LeNet takes them or resized."""
     from PIL import Image
 
-    images = _datasets().load_digits().images
-    return [Image.fromarray((digit * (255 / 16)).astype(np.uint8)) for digit in images]
-
-
-def photos() -> Sequence[Any]:
-    """The two photographs of scikit-learn."""
-    from PIL import Image
-
-    return [Image.fromarray(_datasets().load_sample_image(name)) for name in PHOTOS]
-
-
-def _datasets() -> Any:
-    try:
-        import sklearn.datasets
-    except ImportError as error:
-        raise EnvironmentFault(
-            f"--image digits and photo come from scikit-learn, which cannot be imported ({error}): "
-            "pip install 'opbench[pictures]'"
-        ) from None
-    return sklearn.datasets
+    n, c, h, w = image
+    found, _ = data.held_out_digits()
+    chosen = found[np.arange(n) % len(found)]
+    if (c, h, w) == found.shape[1:]:
+        return chosen
+    return np.stack([_fitted(Image.fromarray((digit[0] * 255).astype(np.uint8)), c, h, w) for digit in chosen])
 
 
 def _opened(path: Path) -> Any:
