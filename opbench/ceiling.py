@@ -15,6 +15,11 @@ from opbench.results import Result
 
 Bound = Literal["memory", "compute"]
 
+LEVELS = {
+    "dram": "DRAM", "dram_read": "DRAM read", "dram_write": "DRAM write", "l2": "L2", "l1": "shared memory",
+}  # fmt: skip
+"""What each bandwidth is called."""
+
 DRAM_TRAFFIC = 1 << 30
 """A copy must move this much before its rate counts as DRAM's: less may stay in the L2 cache."""
 
@@ -37,6 +42,9 @@ class Ceilings:
     fp32_flops_per_s: float | None = None
     matrix_flops_per_s: dict[str, float] = field(default_factory=dict)
     """Dense rate of the matrix units by precision class: tf32, bf16, f16."""
+    fp32_sustained_flops_per_s: float | None = None
+    """As `fp32_flops_per_s`, which is a burst's, but after seconds without a break: power and clocks have settled."""
+    matrix_sustained_flops_per_s: dict[str, float] = field(default_factory=dict)
     launch_floor_s: float | None = None
     sm_clock_hz: float | None = None
     l2_bytes: int | None = None
@@ -54,12 +62,21 @@ class Ceilings:
         return {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
 
     def at_level(self, level: str) -> Ceilings:
-        """The same limits with the bandwidth of a memory level ("dram", "l2" or "l1") in DRAM's place."""
-        return self if level == "dram" else replace(self, dram_bytes_per_s=getattr(self, f"{level}_bytes_per_s"))
+        """The same limits with another bandwidth in the place of DRAM's copy.
 
-    def flops_per_s(self, precision: str) -> float | None:
-        """The arithmetic rate that a variant of this precision class can reach."""
-        return self.fp32_flops_per_s if precision == "f32" else self.matrix_flops_per_s.get(precision)
+        `level` is "dram", "dram_read", "dram_write", "l2" or "l1"; where the one-way limits are not known, as of a
+        datasheet, the copy's stands for them.
+        """
+        rate = getattr(self, f"{level}_bytes_per_s")
+        if level == "dram" or (rate is None and level.startswith("dram")):
+            return self
+        return replace(self, dram_bytes_per_s=rate)
+
+    def flops_per_s(self, unit: str) -> float | None:
+        """The arithmetic rate of a unit, such as "f32", "bf16" or "tf32/3" for three products in place of one."""
+        name, _, products = unit.partition("/")
+        rate = self.fp32_flops_per_s if name == "f32" else self.matrix_flops_per_s.get(name)
+        return rate / int(products or 1) if rate else None
 
 
 def attainable(ceilings: Ceilings, flops: int, nbytes: int, precision: str = "f32") -> float | None:
@@ -88,9 +105,30 @@ PROBES: Mapping[str, tuple[str, str, str]] = {
     "l1_bytes_per_s": ("shared_reread", "compulsory_bytes", "f32"),
     "fp32_flops_per_s": ("fma", "flops", "f32"),
     "tf32": ("matmul", "flops", "tf32"),
+    "bf16": ("linear", "flops", "bf16"),
+    "f16": ("linear", "flops", "f16"),
 }
 """For each limit the operator that reaches it, the work that counts and the precision. A rate of the matrix units is a
 library's."""
+
+
+MATRIX = ("tf32", "bf16", "f16")
+"""Keys of `PROBES` that are precision classes of the matrix units."""
+
+
+def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
+    """The same limits with the arithmetic rates of probes that were soaked before they were sampled."""
+    soaked = from_probes(results)
+    cases = {
+        "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
+        for name, case in soaked.cases.items()
+    }
+    return replace(
+        ceilings,
+        fp32_sustained_flops_per_s=soaked.fp32_flops_per_s,
+        matrix_sustained_flops_per_s=soaked.matrix_flops_per_s,
+        cases={**ceilings.cases, **cases},
+    )
 
 
 def from_probes(results: Iterable[Result]) -> Ceilings:
@@ -104,7 +142,7 @@ def from_probes(results: Iterable[Result]) -> Ceilings:
         best[name] = _fastest(chosen, work)
     floors = [float(r.measurement["floor_s"]) for r in measured if r.measurement and r.measurement.get("floor_s")]
     rates = {name: found[0] for name, found in best.items() if found}
-    matrix = {name: rates.pop(name) for name in ("tf32",) if name in rates}
+    matrix = {name: rates.pop(name) for name in MATRIX if name in rates}
     return Ceilings.from_json(
         {
             **rates,

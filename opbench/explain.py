@@ -248,15 +248,15 @@ def _bounds(
     found = levels(traffic, resources)
     if found is None or ceilings is None:
         return ()
-    return tuple(bounds(found, case.problem.flops(), case.variant.precision, ceilings))
+    return tuple(bounds(found, case.problem.flops(), case.unit, ceilings))
 
 
 def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
     """The least time that a GPU's limits allow the problem, whatever the variant."""
     if ceilings is None:
         return []
-    limits = ceilings.at_level(case.problem.memory_level)
-    best = best_time(limits, case.problem.flops(), case.problem.bytes(), case.variant.precision)
+    limits = ceilings.at_level(case.problem.bandwidth())
+    best = best_time(limits, case.problem.flops(), case.problem.bytes(), case.unit)
     if best is None:
         return []
     least = max(best[0], ceilings.launch_floor_s or 0.0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbench import units
 from opbench.case import Case
-from opbench.ceiling import Ceilings, datasheet
+from opbench.ceiling import LEVELS, Ceilings, datasheet
 
 FLOOR_MARGIN = 0.95
 """A time may be this much below the floor before it is called impossible: clocks vary by a few per cent."""
@@ -21,7 +22,7 @@ def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
     """
     if not ceilings:
         return 0.0, ""
-    problem, precision = case.problem, case.variant.precision
+    problem, unit = case.problem, case.unit
     nbytes, limits = problem.bytes(), Ceilings.from_json(ceilings)
     floors = [(0.0, "")]
     if limits.l1_bytes_per_s and problem.memory_level == "l1":
@@ -30,11 +31,12 @@ def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
         margin = FLOOR_MARGIN if problem.memory_level == "l2" else L2_MARGIN
         floors.append((margin * nbytes / limits.l2_bytes_per_s, "measured L2 bandwidth"))
     if limits.dram_bytes_per_s and problem.memory_level == "dram":
-        beyond = max(0, nbytes - (limits.l2_bytes or 0))
-        floors.append((FLOOR_MARGIN * beyond / limits.dram_bytes_per_s, "measured DRAM bandwidth"))
+        beyond, level = max(0, nbytes - (limits.l2_bytes or 0)), problem.bandwidth()
+        bandwidth = limits.at_level(level).dram_bytes_per_s or limits.dram_bytes_per_s
+        floors.append((FLOOR_MARGIN * beyond / bandwidth, f"measured {LEVELS[level]} bandwidth"))
     # Where nobody measured a precision class, the datasheet's rate stands in, which nothing passes either.
     for known, whose in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
-        if problem.flops_are_a_floor and known and (rate := known.flops_per_s(precision)):
-            floors.append((FLOOR_MARGIN * problem.flops() / rate, f"{whose} {precision.replace('f32', 'fp32')} rate"))
+        if problem.flops_are_a_floor and known and (rate := known.flops_per_s(unit)):
+            floors.append((FLOOR_MARGIN * problem.flops() / rate, f"{whose} {units.unit(unit)} rate"))
             break
     return max(floors)

@@ -31,6 +31,8 @@ class Row:
     precision: str
     backend: str
     library: bool
+    unit: str = "f32"
+    """What its multiplications run on: "f32", "tf32", "bf16", or "tf32/3" for three products in place of one."""
     title: str = ""
     builds_on: str = ""
     time_s: float | None = None
@@ -175,6 +177,7 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
         result.precision,
         result.backend,
         result.library,
+        result.unit or result.precision,
         result.title,
         result.builds_on,
     )
@@ -187,7 +190,11 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
     row.worst_error, row.allowed_error = _number(verdict.get("worst_error")), _number(verdict.get("allowed_error"))
     if result.measurement is not None and result.backend != "cpu":
         _set_times(row, result.measurement)
-    best = best_time(ceilings, result.flops, result.compulsory_bytes, result.precision) if ceilings else None
+    best = (
+        best_time(ceilings, result.flops, result.compulsory_bytes, result.unit or result.precision)
+        if ceilings
+        else None
+    )
     if best and ceilings:
         row.bound = best[1]
         if result.backend == "cpu":
@@ -261,7 +268,7 @@ def _set_levels(row: Row, found: Levels | None, ceilings: Ceilings | None) -> No
     if found is None or ceilings is None:
         return
     row.l2_bytes, row.dram_bytes = found.l2_bytes, found.dram_bytes
-    tightest = bounds(found, row.flops or 0, row.precision, ceilings)
+    tightest = bounds(found, row.flops or 0, row.unit, ceilings)
     if tightest:
         row.least_s, row.least_limit = tightest[0].time_s, tightest[0].limit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from opbench.arrays import drawn, widened
 from opbench.errors import UsageError, unknown
 from opbench.precision import UNIT_ROUNDOFF
 
@@ -23,6 +25,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "i32": np.dtype(np.int32),
 }
 """Storage of each dtype on the host; bf16 travels as its 16 bits."""
+
+ONE_WAY = 0.01
+"""A problem whose writes are at most this share of its bytes only reads, and the other way round."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +210,17 @@ class Operator:
         """Compulsory bytes: each input read once, each output written once."""
         return sum(t.nbytes for t in (*self.input_tensors(), *self.output_tensors()))
 
+    def bandwidth(self) -> str:
+        """The bandwidth that the compulsory bytes are judged by: a `memory_level`, "dram_read" or "dram_write".
+
+        DRAM reads or writes faster than it copies: a problem that all but only reads (or writes) has that ceiling.
+        """
+        if self.memory_level != "dram":
+            return self.memory_level
+        read, written = (sum(t.nbytes for t in tensors) for tensors in (self.input_tensors(), self.output_tensors()))
+        few = ONE_WAY * (read + written)
+        return "dram_read" if written <= few else "dram_write" if read <= few else "dram"
+
     def arguments(self) -> list[str]:
         """The kernel's default argument order: inputs, outputs, integer axes as declared."""
         axes = [name for name, value in self.axes.items() if isinstance(value, int)]
@@ -216,15 +232,16 @@ class Operator:
         The integers span [-limit, limit] with limit**2 * sqrt(reduction) far below 2**24.
         """
         limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5)))
-        arrays = {}
-        for tensor in self.input_tensors():
-            rng = np.random.default_rng([seed, zlib.crc32(f"{self}/{tensor.name}".encode())])
+
+        def draw(rng: np.random.Generator, count: int) -> np.ndarray:
             if integers:
-                values = rng.integers(-limit, limit, tensor.shape, np.int8, endpoint=True).astype(np.float32)
-            else:
-                values = rng.standard_normal(tensor.shape, np.float32)
-            arrays[tensor.name] = to_storage(values, tensor.dtype)
-        return arrays
+                return rng.integers(-limit, limit, count, np.int8, endpoint=True).astype(np.float32)
+            return rng.standard_normal(count, np.float32)
+
+        return {
+            t.name: to_storage(drawn([seed, zlib.crc32(f"{self}/{t.name}".encode())], t.shape, draw), t.dtype)
+            for t in self.input_tensors()
+        }
 
     def reference_outputs(self, inputs: Arrays) -> Arrays:
         """Reference results by output name, in float64."""
@@ -240,7 +257,7 @@ class Operator:
 
     def _wide(self, inputs: Arrays) -> Arrays:
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
-        return {name: from_storage(array, dtypes[name]).astype(np.float64) for name, array in inputs.items()}
+        return {name: widened(a, functools.partial(from_storage, dtype=dtypes[name])) for name, a in inputs.items()}
 
     def _evaluated(self, wide: Arrays) -> Arrays:
         result = self.reference(**wide)

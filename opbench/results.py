@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -49,11 +50,14 @@ class Result:
     """Why a cpu run has no `resources`: no NVRTC, or what it said against the source."""
     flops: int = 0
     compulsory_bytes: int = 0
+    unit: str = ""
+    """What its multiplications run on, such as "tf32/3"; empty in runs older than this field: the precision class."""
     builds_on: str = ""
     library: bool = False
     """Whether the variant calls a vendor's library."""
     memory_level: str = "dram"
-    """The memory whose ceiling the compulsory bytes are judged by."""
+    """The bandwidth that the compulsory bytes are judged by: "dram" (a copy's, also in runs older than the next two),
+    "dram_read" or "dram_write" where they go one way, "l2" or "l1"."""
     flops_are_a_floor: bool = True
     """Whether no algorithm needs fewer operations than `flops`."""
     title: str = ""
@@ -83,6 +87,9 @@ class Run:
     traffic: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the cpu backend counted, by case; see `opbench.traffic.Traffic.from_json`."""
     finished: bool = False
+    wall_s: float | None = None
+    """Wall time of the run, and of what completed it, from the first process to the last result: building and checks
+    included, ceilings not. None where it never ended; of runs older than this field from whole seconds."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -184,12 +191,24 @@ def _result(value: dict[str, Any]) -> Result:
     return Result(**values)
 
 
+def _spent_s(end: dict[str, Any], header: dict[str, Any]) -> float | None:
+    """Seconds that an end line stands for; None where it does not say, as that of a run that was killed before."""
+    if "wall_s" in end:
+        return float(end["wall_s"]) if end["wall_s"] is not None else None
+    try:
+        began, ended = (datetime.fromisoformat(text) for text in (header["started"], end["finished"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (ended - began).total_seconds()
+
+
 def read_run(folder: Path) -> Run:
     """Read a run from its folder (or its results file); later lines of a case replace earlier ones."""
     path = folder if folder.is_file() else folder / FILE
     header: dict[str, Any] | None = None
     run = Run(path.parent, {}, [])
     results: dict[str, Result] = {}
+    spent: list[float | None] = []
     for number, value in read_lines(path):
         kind = value.pop("type")
         if kind == "run":
@@ -208,12 +227,15 @@ def read_run(folder: Path) -> Run:
             results[result.case] = result
         elif kind == "ceilings":
             run.ceilings = value
+            if said := (value.get("canary") or {}).get("said"):
+                run.warnings.append(said)
         elif kind == "counters":
             run.counters[str(value.get("case"))] = value
         elif kind == "traffic":
             run.traffic[str(value.get("case"))] = value
         elif kind == "end":
             run.finished = True
+            spent.append(_spent_s(value, {} if spent else header or {}))
     if header is None:
         raise UsageError(
             f"{path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
@@ -221,4 +243,6 @@ def read_run(folder: Path) -> Run:
     if not path.read_bytes().endswith(b"\n"):
         run.warnings.append(f"{path}: the last line is incomplete and was left out; --resume repeats that case")
     run.header, run.results = header, list(results.values())
+    known = [seconds for seconds in spent if seconds is not None]
+    run.wall_s = sum(known) if known and len(known) == len(spent) else None
     return run

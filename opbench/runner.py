@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -11,14 +12,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from opbench import resources
+from opbench import canary, resources
 from opbench.case import Case
+from opbench.catalog import Catalog
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.floor import floor_s
 from opbench.processes import merge_processes
 from opbench.records import RunOptions, earlier_run, header, now, require_same_device, source_sha256
 from opbench.results import Result, Run, RunWriter, read_run
-from opbench.suite import Suite
+from opbench.suite import Suite, case_named
 from opbench.timing import Measurement, TimingOptions
 from opbench.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
 
@@ -96,7 +98,7 @@ def run_suite(
     `ceilings` are the device's measured limits, kept with the run. Raises EnvironmentFault when the backend cannot
     be opened or the disk is full, UsageError when --resume does not fit the run in the folder.
     """
-    earlier = earlier_run(suite, options)
+    earlier, began = earlier_run(suite, options), time.perf_counter()
     writer = RunWriter(options.out)
     # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
     stands_for = resources.target(options.gpu) if options.backend == "cpu" and options.gpu else None
@@ -123,14 +125,16 @@ def run_suite(
         else:
             require_same_device(earlier, environment)
         if ceilings and (earlier is None or earlier.ceilings is None):
-            writer.write("ceilings", ceilings)
+            writer.write("ceilings", _looked_at(state, ceilings))
         done = {(r.case, r.source_sha256) for r in earlier.results} if earlier else set()
         todo = [case for case in suite.cases if (case.name, source_sha256(case)) not in done]
         state.done = len(suite.cases) - len(todo)
         _build(state, todo)
         _compile_for_gpu(state, todo)
         _run_problems(state, todo)
-        writer.write("end", {"finished": now()})
+        # What a run that was killed took until then is not known.
+        known = earlier is None or earlier.finished
+        writer.write("end", {"finished": now(), "wall_s": round(time.perf_counter() - began, 3) if known else None})
     except KeyboardInterrupt:
         kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(kept if options.keep else "") from None
@@ -147,6 +151,26 @@ def _open(worker: Worker) -> dict[str, Any]:
     except WorkerLost as error:
         raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
     return found
+
+
+CANARY_LIMIT_S = 30.0
+
+
+def _looked_at(state: _State, ceilings: dict[str, Any]) -> dict[str, Any]:
+    """The ceilings with what a quick look at two of them found, where the run has a clock."""
+    names = canary.probes(ceilings) if state.options.measure and state.options.backend == "cuda" else {}
+    if not names:
+        return ceilings
+    state.announce("measure", "whether the ceilings still hold")
+    try:
+        cases = {limit: case_named(name, Catalog()) for limit, name in names.items()}
+        request = {"do": "canary", "cases": [pack(c) for c in cases.values()], "timing": asdict(canary.TIMING)}
+        medians = state.workers[0].ask(request, CANARY_LIMIT_S)["medians_s"]
+    except OpbenchError as error:
+        return {**ceilings, "canary": {"said": f"whether the remembered ceilings hold was not found out: {error}"}}
+    work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
+    seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}
+    return {**ceilings, "canary": canary.judge(ceilings, seen)}
 
 
 def _build(state: _State, cases: Sequence[Case]) -> None:
@@ -335,7 +359,8 @@ def _result(
         config=case.config,
         problem=str(case.problem),
         axes=case.problem.axes,
-        precision=case.variant.precision,
+        precision=case.precision,
+        unit=case.unit,
         backend=state.options.backend,
         status=status,
         reason=reason,
@@ -347,7 +372,7 @@ def _result(
         compulsory_bytes=case.problem.bytes(),
         builds_on=case.variant.builds_on,
         library=case.variant.is_library,
-        memory_level=case.problem.memory_level,
+        memory_level=case.problem.bandwidth(),
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
         source_sha256=source_sha256(case),

@@ -48,3 +48,18 @@ def ratio(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×" if value < 100 else f"{value:.0f}×"
+
+
+def duration(seconds: float) -> str:
+    """A wall time, such as "48 ms", "2.3 s" or "4 min 19 s"."""
+    if seconds >= 120:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest} s"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def unit(name: str) -> str:
+    """What multiplies, in words: "f32" is fp32, "tf32/3" three tf32 products in place of one."""
+    kind, _, products = name.partition("/")
+    kind = {"f32": "fp32"}.get(kind, kind)
+    return f"{products}×{kind}" if products else kind

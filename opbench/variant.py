@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Config = dict[str, int]
 
 HEADER_KEYS = {
-    "title": str, "operator": str, "builds_on": str, "precision": str, "compute_capability": str,
+    "title": str, "operator": str, "builds_on": str, "precision": str, "unit": str, "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list, "launch": list,
     "modules": list,
 }  # fmt: skip
@@ -52,6 +52,8 @@ class Variant:
     why: str
     builds_on: str = ""
     precision: str = "f32"
+    unit: str = ""
+    """What multiplies, where its precision class does not say it: "tf32/3" for three TF32 products in place of one."""
     compute_capability: str = ""
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     where: tuple[str, ...] = ()
@@ -209,6 +211,7 @@ class _HeaderReader:
             why=why,
             builds_on=table.get("builds_on", ""),
             precision=table.get("precision", "f32"),
+            unit=self._unit(),
             compute_capability=table.get("compute_capability", ""),
             tune=self._tune(),
             where=self._expressions("where"),
@@ -222,6 +225,15 @@ class _HeaderReader:
         if not variant.configs:
             raise self.refuse("where", f"no combination of tune passes where = {list(variant.where)}")
         return variant
+
+    def _unit(self) -> str:
+        unit = str(self.table.get("unit", ""))
+        name, _, products = unit.partition("/")
+        if unit and (name not in PRECISIONS or not (products or "1").isdigit() or products == "0"):
+            raise self.refuse(
+                "unit", f'unit = {unit!r} is not allowed; a precision class, or "tf32/3" for three products'
+            )
+        return unit
 
     def _tune(self) -> dict[str, tuple[int, ...]]:
         tune = {}
@@ -281,8 +293,14 @@ class _HeaderReader:
             grid=tuple(self._expression("grid", e) for e in entry["grid"]),
             block=tuple(self._expression("block", e) for e in entry["block"]),
             shared=self._expression("shared", entry.get("shared", "0")),
-            args=tuple(self._expression("args", e) for e in entry.get("args", [])),
+            args=tuple(self._argument(e) for e in entry.get("args", [])),
         )
+
+    def _argument(self, text: Any) -> str:
+        """An expression, or a buffer's name with a question mark."""
+        if isinstance(text, str) and text.endswith("?") and text[:-1].isidentifier():
+            return text
+        return self._expression("args", text)
 
 
 def docstring(path: Path) -> str:

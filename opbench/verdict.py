@@ -104,8 +104,11 @@ def compare(
     magnitude: np.ndarray | None,
     tolerance: Tolerance,
     kind: str = "value",
+    scale: float = 1.0,
 ) -> Comparison:
     """Compare one output as stored with its float64 reference; `kind` is "integers" for the exact run.
+
+    Reference and magnitude are taken times `scale`, a power of two.
 
     An element may deviate by tolerance.elementwise * magnitude; without a magnitude only the reference's own bits,
     rounded to the output's dtype, will do. Pieces are compared by several threads.
@@ -116,9 +119,9 @@ def compare(
 
     def piece(start: int) -> _Piece:
         part = slice(start, start + CHUNK)
-        return _compare_piece(
-            dtype, flat[part], references[part], None if magnitudes is None else magnitudes[part], tolerance.elementwise
-        )
+        want = _times(scale, references[part])
+        allowed = None if magnitudes is None else _times(scale, magnitudes[part])
+        return _compare_piece(dtype, flat[part], want, allowed, tolerance.elementwise)
 
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
         starts = range(0, flat.size, CHUNK)
@@ -128,8 +131,12 @@ def compare(
         if hits:
             at, count = hits[0][0], sum(n for _, n in hits)
             got = None if broken == "unwritten" else float(from_storage(flat[at : at + 1], dtype)[0])
-            return _broken(broken, name, out.shape, (at, count), got, float(references[at]))
-    return _judge(name, dtype, out, references, magnitudes, tolerance, kind, pieces)
+            return _broken(broken, name, out.shape, (at, count), got, scale * float(references[at]))
+    return _judge(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
+
+
+def _times(scale: float, values: np.ndarray) -> np.ndarray:
+    return values if scale == 1.0 else scale * values
 
 
 def _judge(
@@ -140,6 +147,7 @@ def _judge(
     magnitude: np.ndarray | None,
     tolerance: Tolerance,
     kind: str,
+    scale: float,
     pieces: list[tuple[int, _Piece]],
 ) -> Comparison:
     """Put the pieces of one output together."""
@@ -153,8 +161,9 @@ def _judge(
         start, most = max(pieces, key=lambda item: item[1].excess)
         at = start + most.at
         got = float(from_storage(out.reshape(-1)[at : at + 1], dtype)[0])
-        allowed = 0.0 if magnitude is None else float(tolerance.elementwise * magnitude[at])
-        mismatch = Mismatch(kind, name, _index(at, out.shape), got, float(reference[at]), allowed, outside, out.size)
+        allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[at])
+        want = scale * float(reference[at])
+        mismatch = Mismatch(kind, name, _index(at, out.shape), got, want, allowed, outside, out.size)
     elif norm > tolerance.norm and not tolerance.exact and out.size >= 64:
         mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
     return Comparison(worst, norm, mismatch)

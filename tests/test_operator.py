@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opbench import arrays
 from opbench.catalog import Catalog
 from opbench.errors import UsageError
 from opbench.operator import Operator, from_storage, to_storage
@@ -75,6 +76,22 @@ def test_a_degree_is_true_bit_for_bit(name: str) -> None:
         if problem.degree is None:
             continue
         inputs = problem.make_inputs(3)
-        doubled = problem.reference_outputs({key: 2 * array for key, array in inputs.items()})
+        dtype = problem.storage
+        twice = {key: to_storage(2 * from_storage(array, dtype), dtype) for key, array in inputs.items()}
+        doubled = problem.reference_outputs(twice)
         for key, array in problem.reference_outputs(inputs).items():
             np.testing.assert_array_equal(doubled[key], 2.0**problem.degree * array)
+
+
+def test_large_inputs_are_drawn_piece_by_piece_and_the_same_by_any_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw: arrays.Draw = lambda rng, count: rng.standard_normal(count, np.float32)  # noqa: E731
+    monkeypatch.setattr(arrays, "PIECE", 1000)
+    several = arrays.drawn([7, 8], (3, 1501), draw)
+    monkeypatch.setattr(arrays, "THREADS", 1)
+    np.testing.assert_array_equal(arrays.drawn([7, 8], (3, 1501), draw), several)
+    flat = several.reshape(-1)
+    np.testing.assert_array_equal(flat[:1000], np.random.default_rng([7, 8]).standard_normal(1000, np.float32))
+    assert abs(flat.mean()) < 0.1 and len({float(x) for x in flat}) > 4490, "no piece is drawn twice"
+    wide = arrays.widened(several, lambda part: 2 * part)
+    assert wide.dtype == np.float64 and wide.shape == (3, 1501)
+    np.testing.assert_array_equal(wide, 2 * several)

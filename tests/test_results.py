@@ -7,6 +7,7 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -71,6 +72,26 @@ def test_a_corrupt_line_is_named_with_its_number(tmp_path: Path, line: bytes) ->
     path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps({"type": "end"}).encode() + b"\n")
     with pytest.raises(UsageError, match=rf"{FILE}:3: corrupt .*--resume"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ends", "wall_s"),
+    [
+        ([{"wall_s": 2.5}, {"wall_s": 1.0}], 3.5),
+        ([{"wall_s": 2.5}, {"wall_s": None}], None),
+        ([{"finished": "2026-01-01T00:04:19+00:00"}], 259.0),
+        ([{"finished": "2026-01-01T00:04:19+00:00"}, {"wall_s": 1.0}], 260.0),
+        ([{"finished": "2026-01-01T00:04:19+00:00"}, {"finished": "2026-01-09T00:04:19+00:00"}], None),
+        ([], None),
+    ],
+)
+def test_the_wall_time_is_that_of_all_parts_or_none(tmp_path: Path, ends: list[dict[str, Any]], wall_s: Any) -> None:
+    lines = [
+        {"type": "run", "format": 1, "started": "2026-01-01T00:00:00+00:00"},
+        *({"type": "end", **e} for e in ends),
+    ]
+    (tmp_path / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_run(tmp_path).wall_s == wall_s
 
 
 def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from common import RELU
 
@@ -86,3 +89,50 @@ def test_a_kernel_that_damages_its_neighbours_late_costs_only_itself(tmp_path: P
 
 def test_who_is_not_asked_to_does_not_check_again(tmp_path: Path) -> None:
     assert measured(tmp_path, *CHEATS["stops working"], check_again=False).wrong == {}
+
+
+class Counted:
+    """A backend whose buffers count what is fetched from them."""
+
+    def __init__(self) -> None:
+        self.genuine, self.fetched = open_backend("cpu"), Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.genuine, name)
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+        buffer = self.genuine.allocate(name, shape, dtype)
+        read = buffer.read
+
+        def counted() -> np.ndarray:
+            self.fetched[name] += 1
+            return read()
+
+        buffer.read = counted  # type: ignore[method-assign]
+        return buffer
+
+
+def test_bits_that_were_right_before_are_not_fetched_again(tmp_path: Path) -> None:
+    backend = Counted()
+    session = Session(backend)  # type: ignore[arg-type]
+    cases = [case_named(f"relu/{name}(n=1000)") for name in ("scalar", "grid_stride", "vec4")]
+    assert all(session.check(case).verdict.right for case in cases)
+    assert backend.fetched == {"out": 1}, "one output for all variants, no input at all"
+    options = TimingOptions(warmup_s=0, max_samples=10)
+    found = session.measure(cases, options, Steady(), lambda key: None, lambda key, s: None)
+    assert found.wrong == {} and backend.fetched == {"out": 2}, "once more, for other content"
+    path = tmp_path / "wrong.cu"
+    path.write_text(RELU.replace(BODY, "if (i < n) out[i] = x[i] > 0.0f ? x[i] : -1.0f;"))
+    wrong = Case(Catalog().variant_file(path), {}, cases[0].problem)
+    assert not session.check(wrong).verdict.right and not session.check(wrong).verdict.right
+    assert backend.fetched == {"out": 4}, "what is wrong is always looked at"
+
+
+def test_a_changed_input_is_named_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "changes.cu"
+    path.write_text(RELU.replace("const float*", "float*").replace(BODY, f"{BODY} if (i == 7) x[i] = 5.0f;"))
+    case = Case(Catalog().variant_file(path), {}, Catalog().operator("relu").from_axes({"n": 1000}))
+    session = Session(open_backend("cpu"), traced_work=0)
+    assert session.check(case).verdict.reason == "changed its input: x[7]"
+    honest = session.check(case_named("relu/scalar(n=1000)")).verdict
+    assert honest.right, honest.reason

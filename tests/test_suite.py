@@ -9,6 +9,7 @@ import pytest
 from opbench.catalog import Catalog
 from opbench.errors import UsageError
 from opbench.places import shipped
+from opbench.stopping import stabilised
 from opbench.suite import read_suite
 
 CATALOG = Catalog()
@@ -63,3 +64,14 @@ def test_a_sweep_is_a_product(tmp_path: Path) -> None:
 def test_shipped_suites_expand_without_doubles(path: Path, backend: str) -> None:
     cases = read_suite(path, CATALOG, backend).cases
     assert len({c.name for c in cases}) == len(cases) > 0
+
+
+@pytest.mark.parametrize("name", ["quick", "full", "seeds", "ceilings"])
+def test_noise_that_no_longer_shrinks_can_end_a_case_of_a_shipped_suite(name: str) -> None:
+    timing = read_suite(Path(name), CATALOG, "cuda").timing
+    half_widths, stopped_at = [0.02] * timing.max_samples, 0
+    for samples in range(timing.min_samples, timing.max_samples):
+        if stabilised(half_widths[: samples - timing.min_samples + 1]):
+            stopped_at = samples
+            break
+    assert timing.min_samples < stopped_at < timing.max_samples

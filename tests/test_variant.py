@@ -144,3 +144,18 @@ def test_a_result_stored_in_bf16_may_be_off_by_its_rounding_and_exact_products_b
     assert wide.tolerance("f32").norm < 1e-6 < wide.tolerance("bf16").norm
     assert narrow.tolerance("bf16") == narrow.tolerance("f32")
     assert 2.0**-8 <= narrow.tolerance("f32").norm <= 2.0**-6
+
+
+def test_a_unit_is_a_precision_class_and_how_many_products(tmp_path: Path) -> None:
+    def header(unit: str) -> Path:
+        path = tmp_path / "v.cu"
+        launch = "launch = [{ kernel = 'k', grid = [1], block = [1] }]"
+        path.write_text(
+            f"// /// opbench\n// operator = 'relu'\n// title = 't'\n// unit = '{unit}'\n// {launch}\n// ///\n"
+        )
+        return path
+
+    assert read_variant(header("tf32/3")).unit == "tf32/3"
+    for wrong in ("fp32", "tf32/0", "tf32/x"):
+        with pytest.raises(UsageError, match=r"v\.cu:4: unit = "):
+            read_variant(header(wrong))

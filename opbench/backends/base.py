@@ -83,6 +83,9 @@ class Buffer(Protocol):
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
 
+    def fingerprint(self) -> int:
+        """64 bits that stand for the content: alike for equal contents, else as good as never in one process."""
+
     def damage(self) -> int | None:
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
 

@@ -29,10 +29,11 @@ COMMANDS = {
     "ladder": ("reporting", "Write variants/<operator>/README.md from committed runs."),
     "profile-target": ("profiling", ""),
     "selftest-target": ("selftesting", ""),
+    "selftest-race": ("racing", ""),
 }
 """Command to its module and summary; a module is imported only when its command is used."""
 
-HIDDEN = ("profile-target", "selftest-target")
+HIDDEN = ("profile-target", "selftest-target", "selftest-race")
 
 EPILOG = """\b
 Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage · 3 environment (no GPU, no compiler, disk full).

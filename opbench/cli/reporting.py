@@ -15,7 +15,12 @@ from opbench.cli.running import print_table, progress_on_stderr, stdout_console
 @click.argument("run", type=click.Path(path_type=Path))
 @gpu_option
 def report_command(run: Path, gpu: str) -> None:
-    """Write report.html and the PNGs of RUN (a run's folder) again and print its table."""
+    """Write report.html and the PNGs of RUN (a run's folder, a network's too) again and print its table."""
+    from opbench.report.network import is_network
+
+    if is_network(run):
+        _report_network(run)
+        return
     from opbench.frame import frame
     from opbench.report import write_report
     from opbench.results import read_run
@@ -26,11 +31,22 @@ def report_command(run: Path, gpu: str) -> None:
     print_table(frame(found, gpu))
 
 
+def _report_network(run: Path) -> None:
+    from opbench.report.network import read_network
+    from opbench.report.network.page import write_network
+    from opbench.report.network.terminal import print_network
+
+    record = read_network(run)
+    for path in write_network(record, run if run.is_dir() else run.parent):
+        click.echo(f"wrote {path}", err=True)
+    print_network(record, stdout_console())
+
+
 @click.command("ceiling")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Keep the probes' run here.")
 @json_option
 def ceiling_command(out: Path | None, as_json: bool) -> None:
-    """Measure this GPU's limits afresh with the probes `copy`, `reread` and `fma` and remember them."""
+    """Measure this GPU's limits afresh with the probes of suites/ceilings.toml and remember them."""
     import tempfile
 
     from opbench import units
@@ -51,11 +67,13 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
         ("l2_bytes_per_s", "L2, read", units.byte_rate),
         ("l1_bytes_per_s", "shared memory, read", units.byte_rate),
         ("fp32_flops_per_s", "fp32 FMA", units.flop_rate),
+        ("fp32_sustained_flops_per_s", "fp32 FMA, sustained", units.flop_rate),
         ("launch_floor_s", "launch floor", units.time),
     ):
-        click.echo(f"{label:20} {show(ceilings.get(key))}")
+        click.echo(f"{label:28} {show(ceilings.get(key))}")
     for precision, rate in (ceilings.get("matrix_flops_per_s") or {}).items():
-        click.echo(f"{f'{precision}, matrix units':20} {units.flop_rate(rate)}")
+        sustained = (ceilings.get("matrix_sustained_flops_per_s") or {}).get(precision)
+        click.echo(f"{f'{precision}, matrix units':28} {units.flop_rate(rate)}, sustained {units.flop_rate(sustained)}")
 
 
 @click.command("ladder")

@@ -16,7 +16,7 @@ from opbench.cli.running import leave
 from opbench.errors import EnvironmentFault
 
 if TYPE_CHECKING:
-    from opbench.results import Result
+    from opbench.results import Result, Run
     from opbench.selftest import Cell, Part, Selftest, SelftestDevice
 
 OUT = Path("reports") / "selftest"
@@ -35,7 +35,7 @@ OUT = Path("reports") / "selftest"
     "--only",
     default="",
     metavar="PARTS",
-    help="Some of floor,stamps,flush,aa,slowdown,clocks,cheats, separated by commas [default: all].",
+    help="Some of floor,stamps,flush,aa,slowdown,clocks,wall,cheats, separated by commas [default: all].",
 )
 @click.option(
     "--budget",
@@ -46,8 +46,16 @@ OUT = Path("reports") / "selftest"
     metavar="SECONDS",
     help="Time for the measuring parts; more time, more pairs, narrower intervals (never below 40 pairs).",
 )
+@click.option(
+    "--run",
+    "run_folder",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="A run of this GPU, such as one of suites/full.toml, whose wall time is compared with a process of cuda.bench "
+    "a case.",
+)
 @json_option
-def selftest_command(out: Path, only: str, budget_s: float, as_json: bool) -> None:
+def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | None, as_json: bool) -> None:
     """Test on this GPU what opbench claims of its own times: false differences, missed slow-downs, agreement, cheats.
 
     \b
@@ -56,8 +64,10 @@ def selftest_command(out: Path, only: str, budget_s: float, as_json: bool) -> No
     from opbench import selftest
     from opbench.backends import cuda
     from opbench.report.selftest import keep_selftest, part_lines, write_selftest
+    from opbench.results import read_run
 
     names = selftest.chosen_parts(only)
+    run = read_run(run_folder) if run_folder else None
     if reason := cuda.available():
         raise EnvironmentFault(reason)
     device: Any = cuda.CudaBackend()
@@ -68,7 +78,7 @@ def selftest_command(out: Path, only: str, budget_s: float, as_json: bool) -> No
         for line in part_lines(part):
             click.echo(line, err=as_json)
 
-    selftest.run_parts(_parts(device, lambda line: click.echo(line, err=True)), names, outcome, keep)
+    selftest.run_parts(_parts(device, lambda line: click.echo(line, err=True), run), names, outcome, keep)
     for path in write_selftest(outcome, out):
         click.echo(f"wrote {path}", err=True)
     text = json.dumps(outcome.to_json(), indent=1) if as_json else outcome.summary()
@@ -85,9 +95,10 @@ def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
     return Selftest(device.environment(), budget_s, __version__, date)
 
 
-def _parts(device: SelftestDevice, say: Any) -> dict[str, Any]:
+def _parts(device: SelftestDevice, say: Any, run: Run | None = None) -> dict[str, Any]:
     """Each part with what only a GPU's machine has put behind it."""
     from opbench import selftest
+    from opbench.profile.races import alone_in_children, race_in_child
     from opbench.profile.witnesses import times_by_ncu, times_in_child
 
     witnesses = [
@@ -103,6 +114,7 @@ def _parts(device: SelftestDevice, say: Any) -> dict[str, Any]:
         "aa": lambda seconds: selftest.alike(device, seconds),
         "slowdown": lambda seconds: selftest.slow_downs(device, seconds),
         "clocks": lambda seconds: selftest.clocks(device, seconds, witnesses),
+        "wall": lambda seconds: selftest.wall_time(race_in_child, alone_in_children, run),
         "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, say=say)),
     }
 
@@ -148,7 +160,7 @@ def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | No
         # What nvbench calls must be loaded by then.
         for launch in launches.values():
             clock.sample(launch, hold=False)
-        found = witnesses.bench_times(backend.stream.ptr, launches)
+        found = witnesses.bench_times(backend.stream_handle, launches)
     if out is not None:
         out.write_text(json.dumps(found))
 

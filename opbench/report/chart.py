@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from opbench import units
-from opbench.ceiling import Ceilings
+from opbench.ceiling import LEVELS, Ceilings
 from opbench.frame import Row
+from opbench.report.svg import to_svg
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 """Okabe and Ito's colours that stand out on white and on near-black."""
@@ -28,6 +30,11 @@ class Chart:
     points: dict[str, str] = field(default_factory=dict)
     """Group id of each point to what it says."""
     note: str = ""
+
+    def drawn(self, prefix: str) -> dict[str, Any]:
+        """What a page shows of it; `prefix` keeps its ids apart from those of the page's other charts."""
+        svg = to_svg(self.figure, prefix, self.title, self.description, self.points)
+        return {"svg": Markup(svg), "title": self.title, "note": self.note}
 
 
 def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -70,8 +77,8 @@ def to_the_roof(row: Row) -> str:
     """Such as "1.3× to the fp32 roof"; nothing for a row that is there, or whose roof is not known."""
     if row.roof_share is None or row.roof_share > 0.95:
         return ""
-    memory = {"dram": "DRAM", "l2": "L2", "l1": "shared memory"}.get(row.memory_level, row.memory_level)
-    roof = memory if row.bound == "memory" else row.precision.replace("f32", "fp32")
+    memory = LEVELS.get(row.memory_level, row.memory_level)
+    roof = memory if row.bound == "memory" else units.unit(row.unit)
     return f"{units.ratio(1 / row.roof_share)} to the {roof} roof"
 
 

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from opbench import units
-from opbench.ceiling import Ceilings
+from opbench.ceiling import LEVELS, Ceilings
 from opbench.frame import Row
 from opbench.report.chart import Chart, Scene, row_sentence, shortened, to_the_roof
 from opbench.report.roofline import roofline
-from opbench.report.roofs import LEVELS, OFFSET, line_of
+from opbench.report.roofs import OFFSET, line_of
 from opbench.report.sections import Section, best_configs
 from opbench.report.svg import INK, MUTED, spread
 from opbench.report.terminal import arithmetic_heavy

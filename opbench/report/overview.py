@@ -56,7 +56,7 @@ def _under_the_launch(row: Row | None, ceilings: Ceilings | None) -> str:
     """What the roofs alone would allow a problem that an empty kernel's launch outlasts."""
     if row is None or ceilings is None or row.bound != "launch" or not row.compulsory_bytes:
         return ""
-    best = best_time(ceilings.at_level(row.memory_level), row.flops or 0, row.compulsory_bytes, row.precision)
+    best = best_time(ceilings.at_level(row.memory_level), row.flops or 0, row.compulsory_bytes, row.unit)
     return f"{LIMITS[best[1]]} {units.time(best[0])}" if best else ""
 
 

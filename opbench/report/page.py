@@ -17,11 +17,11 @@ from opbench.frame import Row
 from opbench.report import counted, sentences
 from opbench.report.advice import advice
 from opbench.report.chart import Chart
-from opbench.report.evidence import ceilings_table, counters_table
+from opbench.report.evidence import ceilings_table, counters_table, flat_rows
 from opbench.report.listing import Listing
 from opbench.report.overview import bar_width, overview, problem_facts
 from opbench.report.sections import Section, same_reason
-from opbench.report.svg import sparkline, to_svg
+from opbench.report.svg import sparkline
 from opbench.report.template import render_template
 from opbench.report.terminal import error, rate, span_words
 from opbench.results import Result, Run
@@ -69,11 +69,11 @@ def render(context: Context, parts: Sequence[Section]) -> str:
         timed=context.timed,
         mode=str((run.header.get("timing") or {}).get("mode") or ""),
         overview=[overview(part, f"s{i}", context.predicting) for i, part in enumerate(parts)],
-        problems=_chart(context.charts["", ""], "all") if ("", "") in context.charts else None,
+        problems=context.charts["", ""].drawn("all") if ("", "") in context.charts else None,
         operators=_operators(context, parts),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
-        environment=_flat(run.header.get("environment") or {}),
-        timing=_flat(run.header.get("timing") or {}),
+        environment=flat_rows(run.header.get("environment") or {}),
+        timing=flat_rows(run.header.get("timing") or {}),
         commands=_commands(run, parts),
         warnings=[(text, _some(cases)) for text, cases in sentences.warnings(rows)],
         run_warnings=run.warnings,
@@ -91,6 +91,7 @@ def _facts(run: Run) -> list[str]:
         f"backend {run.header.get('backend', '?')}",
         device,
         run.header.get("started"),
+        f"{units.duration(run.wall_s)} of wall time" if run.wall_s else "",
         f"opbench {run.header['opbench']}" if run.header.get("opbench") else "",
     ]
     return [str(fact) for fact in facts if fact]
@@ -108,18 +109,10 @@ def _operators(context: Context, parts: Sequence[Section]) -> list[dict[str, Any
         entry["sections"].append(_section(context, part, index))
     for number, (name, entry) in enumerate(found.items()):
         chart = context.charts.get((name, ""))
-        entry["ladder"] = _chart(chart, f"l{number}") if chart else None
+        entry["ladder"] = chart.drawn(f"l{number}") if chart else None
         sizes = context.crossovers.get(name)
-        entry["crossover"] = _chart(sizes, f"x{number}") if sizes else None
+        entry["crossover"] = sizes.drawn(f"x{number}") if sizes else None
     return list(found.values())
-
-
-def _chart(chart: Chart, prefix: str) -> dict[str, Any]:
-    return {
-        "svg": Markup(to_svg(chart.figure, prefix, chart.title, chart.description, chart.points)),
-        "title": chart.title,
-        "note": chart.note,
-    }
 
 
 def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
@@ -142,7 +135,7 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
             {"status": rows[0].status, "names": _some([r.name for r in rows]), "title": rows[0].title, "reason": reason}
             for rows, reason in same_reason(part.fallen)
         ],
-        "chart": _chart(chart, f"c{index}") if chart else None,
+        "chart": chart.drawn(f"c{index}") if chart else None,
         "undrawn": key in context.undrawn,
         "counters": counters_table(part, context.run.counters),
         "library": any(r.library and r.ranked for r in part.rows),
@@ -292,24 +285,6 @@ def _counts(result: Result) -> dict[str, str]:
         "findings": str(len(verdict["findings"])) if "findings" in verdict else "–",
         "integers": str(verdict.get("integers") or "–"),
     }
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested values as rows."""
-    found: list[tuple[str, str]] = []
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            found += _flat(item, f"{prefix}{key}.")
-        else:
-            text = (
-                ", ".join(map(str, item))
-                if isinstance(item, (list, tuple))
-                else "–"
-                if item is None or item == ""
-                else str(item)
-            )
-            found.append((f"{prefix}{key}", text))
-    return found
 
 
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ def problems_chart(parts: Sequence[Section], ceilings: Ceilings) -> Chart | None
 def _label(part: Section, ceilings: Ceilings) -> Label | None:
     """A problem's place on the roof; None when it has no FLOPs or lives in another memory level."""
     row = part.rows[0]
-    if not row.flops or not row.compulsory_bytes or row.memory_level != "dram":
+    if not row.flops or not row.compulsory_bytes or not row.memory_level.startswith("dram"):
         return None
     best = best_time(ceilings, row.flops, row.compulsory_bytes)
     if best is None:

@@ -13,13 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from opbench import units
-from opbench.ceiling import Ceilings
+from opbench.ceiling import LEVELS, Ceilings
 from opbench.report.chart import per_byte
 from opbench.report.svg import INK, MUTED, spread
 
 SIZE = 8.5
 """Of names and labels, in points."""
-LEVELS = {"dram": "DRAM", "l2": "L2", "l1": "shared memory"}
 _LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
 _WIDTH_POINTS = 8.0 * 72 * _WIDTH
 
@@ -145,19 +144,18 @@ def _legend(axes: Axes, roofs: Sequence[Ceilings], memory: str) -> None:
 OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": SIZE, "parse_math": False}
 
 
-def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], precisions: Iterable[str]) -> None:
-    """Flat roofs of the matrix units for the precision classes that some variant uses."""
-    for precision in sorted(set(precisions) - {"f32"}):
-        known = next((c for c in roofs if c.matrix_flops_per_s.get(precision)), None)
+def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str]) -> None:
+    """Flat roofs of the matrix units that some variant uses."""
+    for unit in sorted(set(used) - {"f32"}):
+        known, rate = next(((c, rate) for c in roofs if (rate := c.flops_per_s(unit))), (None, 0.0))
         if known is None:
             continue
-        rate = known.matrix_flops_per_s[precision]
         low, high = axes.get_ylim()
         axes.set_ylim(low, max(high, rate * 2))
         right = axes.get_xlim()[1]
         begin = min(rate / (known.dram_bytes_per_s or 1.0), right)
         axes.plot([begin, right], [rate, rate], **{**line_of(known), "linewidth": 1.1})
-        text = f"{known.source} {precision} {units.flop_rate(rate)}"
+        text = f"{known.source} {units.unit(unit)} {units.flop_rate(rate)}"
         axes.annotate(text, (right, rate), xytext=(-2, 3), ha="right", color=MUTED, **OFFSET)
 
 

@@ -25,7 +25,7 @@ def part_lines(part: Part) -> list[str]:
     rows = [(claim.word, claim.sentence, claim.seen, claim.wanted) for claim in part.claims]
     lines = [f"{part.name}: {part.title} ({part.spent_s:.0f} s)"]
     lines += [f"  {line}" for line in aligned(("", "claim", "seen", "wanted"), rows, left=(0, 1, 2, 3))] if rows else []
-    lines += [f"  note: {note}" for note in part.notes if part.name in ("clocks", "cheats")]
+    lines += [f"  note: {note}" for note in part.notes if part.name in ("clocks", "wall", "cheats")]
     return lines + ([f"  ended early: {part.error}"] if part.error else [])
 
 

@@ -178,11 +178,7 @@ def _over_first(section: Section, winner: Row) -> str:
 def _share(winner: Row) -> str:
     if winner.roof_share is None:
         return ""
-    roof = (
-        "measured bandwidth"
-        if winner.bound == "memory"
-        else f"the measured {winner.precision.replace('f32', 'fp32')} rate"
-    )
+    roof = "measured bandwidth" if winner.bound == "memory" else f"the measured {units.unit(winner.unit)} rate"
     return f"{units.percent(winner.roof_share)} of {roof}"
 
 

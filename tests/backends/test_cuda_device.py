@@ -20,6 +20,7 @@ from opbench.backends.cuda.clock import CudaClock
 from opbench.backends.cuda.memory import GUARD_BYTES
 from opbench.errors import LaunchError
 from opbench.occupancy import occupancy
+from opbench.operator import DTYPES
 from opbench.timing import TimingOptions, measure
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
@@ -120,6 +121,23 @@ def test_guard_bands_see_one_byte(backend: CudaBackend, request_: BuildRequest, 
     program.bind([launch("poke", ("a", offset, 1), block=1)], {"a": buffer})()
     assert buffer.damage() == offset
     backend.free({"a": buffer})
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1, "f32"), (5, "f16"), (4099, "f16"), (1_000_003, "f32")])
+def test_a_fingerprint_stands_for_the_content_alone(
+    backend: CudaBackend, request_: BuildRequest, size: int, dtype: str
+) -> None:
+    values = np.arange(size).astype(DTYPES[dtype])
+    one, two = (backend.allocate(name, (size,), dtype) for name in "ab")
+    one.write(values)
+    two.write(values)
+    seen = {one.fingerprint(), two.fingerprint()}
+    assert len(seen) == 1
+    for offset in {0, values.nbytes // 2, values.nbytes - 1}:
+        backend.load(request_).bind([launch("poke", ("a", offset, 0x5A))], {"a": one})()
+        assert one.fingerprint() not in seen
+        seen.add(one.fingerprint())
+    backend.free({"a": one, "b": two})
 
 
 def test_zero_step(backend: CudaBackend, request_: BuildRequest) -> None:

@@ -10,16 +10,22 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from opbench import rotation
+from opbench.api import case_named
 from opbench.backends.base import BuildRequest, KernelLaunch
 from opbench.backends.cuda import CudaBackend, nvrtc, session
 from opbench.backends.cuda.clock import GRAPH_GAP_S
 from opbench.backends.cuda.driver import Driver, DriverError
 from opbench.backends.cuda.memory import GUARD_BYTES
+from opbench.backends.cuda.program import CudaProgram
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
+from opbench.operator import DTYPES, Tensor
+from opbench.session import Session
 from opbench.timing import TimingOptions, measure
 
 FAKE = r"""
@@ -108,6 +114,18 @@ static void guards(void** p) {
         if (base[at] != (at & 1 ? 0xFF : 0xF0 | tag) && distance < nearest[behind]) nearest[behind] = distance;
     }
 }
+static void fingerprint(void** p) {          // as in kernels.cu, byte for byte
+    unsigned char* content = *(unsigned char**)p[0];
+    unsigned long long nbytes = *(unsigned long long*)p[1], secret = *(unsigned long long*)p[2];
+    for (unsigned long long i = 0; 4 * i < nbytes; i++) {
+        unsigned word = 0;
+        memcpy(&word, content + 4 * i, nbytes - 4 * i < 4 ? nbytes - 4 * i : 4);
+        unsigned long long x = (secret + i * 0x9E3779B97F4A7C15ull) ^ (word * 0xD6E8FEB86659FD93ull);
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+        **(unsigned long long**)p[3] += x ^ (x >> 31);
+    }
+}
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                         unsigned shared, CUstream s, void** p, void** extra) {
     const char* name = (const char*)f;
@@ -115,6 +133,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     if (extra || (int)shared > allowed_shared || s != (CUstream)0x5eed) return CUDA_ERROR_INVALID_VALUE;
     launches++;
     if (!strcmp(name, "opbench_compare_guards")) guards(p);
+    if (!strcmp(name, "opbench_fingerprint")) fingerprint(p);
     if (!strcmp(name, "opbench_fill")) memset(*(void**)p[0], *(unsigned*)p[2], 16 * *(unsigned long long*)p[1]);
     if (!strcmp(name, "opbench_stamp")) {   // a device of 1.5 GHz, on which every launch takes a microsecond
         unsigned long long* at = *(unsigned long long**)p[0];
@@ -189,7 +208,20 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph* g) {
     *g = (CUgraph)(size_t)(captured + 1);
     return CUDA_SUCCESS;
 }
+static int whole, children, waits;                                 // one graph is put together at a time
+CUresult cuGraphCreate(CUgraph* g, unsigned f) { whole = children = waits = 0; *g = (CUgraph)-1; return CUDA_SUCCESS; }
+CUresult cuGraphAddChildGraphNode(CUgraphNode* n, CUgraph g, const CUgraphNode* after, size_t count, CUgraph child) {
+    for (size_t i = 0; i < count; ++i)
+        if ((size_t)after[i] < 1 || (size_t)after[i] > (size_t)children) return CUDA_ERROR_INVALID_VALUE;
+    whole += (int)(size_t)child - 1;
+    waits += (int)count;
+    *n = (CUgraphNode)(size_t)++children;
+    graphs--;                                                      // the caller destroys its part: the node has a copy
+    return CUDA_SUCCESS;
+}
+int fake_waits(void) { return waits; }
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* e, CUgraph g, unsigned long long f) {
+    if (g == (CUgraph)-1) { graphs++; g = (CUgraph)(size_t)(whole + 1); }
     *e = (CUgraphExec)g;
     return CUDA_SUCCESS;
 }
@@ -269,6 +301,20 @@ def test_round_trip_poison_and_zero(backend: CudaBackend, request_: BuildRequest
     backend.free({"a": buffer})
     with pytest.raises(UsageError, match="was freed"):
         buffer.read()
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("f32", 5), ("f16", 7), ("f16", 6)])
+def test_a_fingerprint_stands_for_the_content_alone(backend: CudaBackend, dtype: str, size: int) -> None:
+    values = np.arange(1, size + 1, dtype=DTYPES[dtype])
+    one, two = (backend.allocate(name, (size,), dtype) for name in "ab")
+    one.write(values)
+    two.write(values)
+    seen = {one.fingerprint()}
+    assert two.fingerprint() in seen, "neither the address nor the guard bands are in it"
+    for changed in (values[::-1], values * 2, np.concatenate([values[:-1], values[:1]])):
+        two.write(np.ascontiguousarray(changed))
+        assert two.fingerprint() not in seen
+        seen.add(two.fingerprint())
 
 
 @pytest.mark.parametrize("offset", [-1, -GUARD_BYTES, 35 * 2, 35 * 2 + GUARD_BYTES - 1])
@@ -423,6 +469,44 @@ def test_a_graph_is_captured_once_and_given_back(backend: CudaBackend) -> None:
     assert graphs() == before
 
 
+def test_steps_become_one_graph_in_which_each_waits_for_what_it_depends_on(backend: CudaBackend) -> None:
+    clock = backend.clock()
+    library: Any = clock._driver._library
+    before = library.fake_graphs()
+    graph = backend.graph([(clock.nothing, []), (clock.nothing, []), (clock.nothing, [0, 1])])
+    assert library.fake_waits() == 2 and library.fake_graphs() == before + 1
+    assert clock.sample(graph.launch).seconds == pytest.approx(0.004)  # three launches and the second event
+    graph.run()
+    graph.close()
+    graph.close()
+    assert library.fake_graphs() == before
+
+
+def test_launches_in_a_chain_are_timed_one_by_one(backend: CudaBackend) -> None:
+    clock = backend.clock()
+
+    def twice() -> None:
+        clock.nothing()
+        clock.nothing()
+
+    assert clock.chain([clock.nothing, twice, clock.nothing]) == pytest.approx([0.002, 0.003, 0.002])
+    assert clock.between == pytest.approx(0.001 + GRAPH_GAP_S, rel=2e-3)
+
+
+def test_tensors_lie_in_an_arena_where_they_are_put(backend: CudaBackend) -> None:
+    arena = backend.arena(4096)
+    low, high = (backend.view(arena, Tensor("part", (3, 5)), offset) for offset in (0, 256))
+    values = np.arange(15, dtype=np.float32).reshape(3, 5)
+    low.write(values)
+    high.write(values + 1)
+    assert high.pointer - low.pointer == 256 and np.array_equal(low.read(), values)
+    low.poison()
+    assert np.isnan(low.read()).all() and np.array_equal(high.read(), values + 1) and low.damage() is None
+    with pytest.raises(UsageError, match="buffer 'part' takes"):
+        low.write(values.T)
+    backend.free({"arena": arena})
+
+
 def test_a_callable_that_waits_is_noticed(backend: CudaBackend) -> None:
     clock = backend.clock()
     assert not clock.sample(backend.synchronize).held
@@ -445,3 +529,55 @@ def test_a_launch_that_raises_lets_the_stream_go(backend: CudaBackend) -> None:
 def test_missing_kernel_is_a_compile_error(backend: CudaBackend, request_: BuildRequest) -> None:
     with pytest.raises(CompileError, match="unknown kernel 'pok'; did you mean 'poke'"):
         backend.load(BuildRequest(request_.source, ("pok",)))
+
+
+def relu_measured(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, n: int) -> tuple[str, list[int]]:
+    """The mode of a graph of relu/scalar on n elements, and the addresses of x in the order launched."""
+    monkeypatch.setattr(Driver, "has", lambda self, name: False)  # the fake does not know what this kernel takes
+    case, addresses = case_named(f"relu/scalar(n={n})"), list[int]()
+    genuine = CudaProgram.bind
+
+    def recorded(self: CudaProgram, launches: Any, buffers: Any) -> Any:
+        enqueue = genuine(self, launches, buffers)
+        return lambda: (addresses.append(buffers["x"].pointer), enqueue())
+
+    monkeypatch.setattr(CudaProgram, "bind", recorded)
+    options = TimingOptions(mode="graph", warmup_s=0, max_samples=10)
+    clock = backend.clock("graph")
+    found = Session(backend).measure([case], options, clock, print, lambda key, s: None, check_again=False)
+    assert clock._driver._library.fake_graphs() == 0 and clock._graphs == {}, "given back"
+    return found.measurements[case.name].mode, addresses
+
+
+def test_a_graph_rotates_over_buffers_that_the_l2_cannot_hold(
+    backend: CudaBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The fake's L2 holds 1000 bytes; x and out take 200 each here.
+    mode, addresses = relu_measured(backend, monkeypatch, 50)
+    assert mode == "graph, cold (8 buffer sets)" and len(set(addresses)) == 8
+    assert all(len(set(addresses[at : at + 8])) == 8 for at in range(0, len(addresses) - 8, 8)), "in turn"
+    assert len(addresses) % 8 == 0, "each set as often as another"
+
+
+@pytest.mark.parametrize(("n", "mode"), [(1, "graph, cold (375 buffer sets)"), (2000, "graph, cold (1 buffer set)")])
+def test_the_mode_says_over_how_many_sets(
+    backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, n: int, mode: str
+) -> None:
+    assert relu_measured(backend, monkeypatch, n)[0] == mode
+
+
+@pytest.mark.parametrize("limit", ["MOST_SETS", "MOST_BYTES"])
+def test_a_graph_whose_buffers_would_be_too_many_stays_hot_and_says_so(
+    backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(rotation, limit, 7)
+    mode, addresses = relu_measured(backend, monkeypatch, 50)
+    assert mode == "graph, hot" and len(set(addresses)) == 1
+
+
+def test_a_graph_stays_hot_where_memory_is_short(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(nbytes: int) -> Any:
+        raise EnvironmentFault("no memory")
+
+    monkeypatch.setattr(backend, "arena", short)
+    assert relu_measured(backend, monkeypatch, 50)[0] == "graph, hot"

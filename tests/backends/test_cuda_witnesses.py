@@ -306,3 +306,113 @@ def test_what_the_self_test_launches_is_launched(backend: CudaBackend) -> None: 
             assert sample.held and sample.seconds > 0
     with pytest.raises(LaunchError, match="does not time kernels"):
         selftest.stamps(backend, 0.1)  # type: ignore[arg-type]
+
+
+# Wall time --------------------------------------------------------------------------------------------------------
+
+
+class FakeBench(types.ModuleType):
+    """As much of cuda-bench 0.3 as the race uses; every `exec` calls the launch so often and leaves samples."""
+
+    def __init__(self) -> None:
+        super().__init__("cuda.bench")
+        self.skipped: list[str] = []
+        self.modes: list[Any] = []
+
+    def register(self, function: Callable[[Any], None]) -> Any:
+        self.function = function
+        return self
+
+    def add_int64_axis(self, name: str, values: list[int]) -> None:
+        self.axis = (name, values)
+
+    def run_all_benchmarks(self, argv: list[str]) -> None:
+        assert argv[1:3] == ["--devices", "0"] and argv[3] == "--jsonbin" and len(argv) == 5, "every default left alone"
+        path, states = Path(argv[4]), []
+        (path.parent / "bench.json-bin").mkdir()
+        for value in self.axis[1]:
+            done: list[Any] = []
+
+            def execute(launcher: Any, batched: Any = None, done: list[Any] = done) -> None:
+                self.modes.append(batched)
+                done += [launcher(None) for _ in range(7)]
+
+            state = types.SimpleNamespace(
+                get_int64={self.axis[0]: value}.__getitem__,
+                set_stream=lambda provider: provider.__cuda_stream__(),
+                exec=execute,
+                skip=self.skipped.append,
+            )
+            self.function(state)
+            name = f"bench.json-bin/{value}.bin"
+            np.full(len(done), 2e-3, "<f4").tofile(path.parent / name)
+            kept = {"tag": "nv/json/bin:nv/cold/sample_times", "data": [{"name": "filename", "value": name}]}
+            axes = [{"name": self.axis[0], "type": "int64", "value": str(value)}]
+            summaries = [summary("nv/cold/walltime", "0.75"), kept] if done and value else [kept]
+            states.append({"axis_values": axes, "summaries": summaries if done else None})
+        path.write_text(json.dumps({"benchmarks": [{"states": states}]}))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    """In the place of cuda-bench, on a driver that does not tell what kernels take: the fake's are its own."""
+    from opbench.backends.cuda.driver import Driver
+
+    monkeypatch.setattr(Driver, "has", lambda self, name: False)
+    package = types.ModuleType("cuda")
+    package.bench = FakeBench()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda", package)
+    return package.bench  # type: ignore[attr-defined, no-any-return]
+
+
+CELLS = ("copy/scalar(n=1000)", "relu/scalar(n=1000)", "relu/nothing(n=1000)")
+
+
+def test_both_engines_run_on_one_launch_of_each_case(backend: CudaBackend, bench: FakeBench) -> None:  # noqa: F811
+    from opbench.cli.racing import race_cells
+
+    found = race_cells(backend, CELLS)
+    assert list(found) == list(CELLS) and "unknown variant" in found[CELLS[2]]["left_out"] == bench.skipped[0]
+    assert bench.modes == [False, False]
+    for case in CELLS[:2]:
+        assert found[case]["stop_reason"] == "target" and found[case]["half_width"] == 0 < found[case]["ours_s"]
+        assert found[case]["bench_samples_s"] == pytest.approx([2e-3] * 7)
+    assert found[CELLS[1]]["bench_s"] == 0.75 > found[CELLS[0]]["bench_s"] > 0, "without its own figure, what exec took"
+
+
+def test_no_cell_is_begun_after_the_limit(bench: FakeBench) -> None:
+    from opbench.backends.cuda.bench import race
+
+    times = iter([0.0, 1.0, 2.0, 2.5, 9.0])
+    found = race(
+        1, {"a": lambda: lambda: None, "b": pytest.fail}, lambda launch: {"ours_s": 1.0}, 5.0, lambda: next(times)
+    )
+    assert found["a"]["bench_s"] == 0.5 and found["b"] == {"left_out": "not begun within 5 s"}
+
+
+def test_a_cell_alone_is_measured_at_every_default(
+    backend: CudaBackend,  # noqa: F811
+    bench: FakeBench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from click.testing import CliRunner
+
+    from opbench.backends import cuda
+    from opbench.cli import cli as commands
+
+    monkeypatch.setattr(cuda, "CudaBackend", lambda: backend)
+    words = ["selftest-race", "alone", "--case", CELLS[0], "--out", str(tmp_path / "found.json")]
+    done = CliRunner().invoke(commands, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "found.json").read_text())["bench_s"] > 0 and bench.modes == [None]
+
+
+def test_the_worker_measures_a_canary_without_a_check(backend: CudaBackend, bench: FakeBench) -> None:  # noqa: F811
+    from opbench.api import case_named
+    from opbench.worker import Server, pack
+
+    server = Server.__new__(Server)
+    server.catalog, server.backend = Catalog(), backend  # type: ignore[assignment]
+    request = {"cases": [pack(case_named(CELLS[0]))], "timing": asdict(TimingOptions(warmup_s=0, max_samples=10))}
+    assert server.canary(request, lambda message: None)["medians_s"] == {case_named(CELLS[0]).name: pytest.approx(2e-3)}

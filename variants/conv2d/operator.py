@@ -16,7 +16,8 @@ class Conv2d(Operator):
     """out[n,k,y,x] = sum over c,i,j of image[n,c,y*stride+i-padding,x*stride+j-padding] * weight[k,c,i,j].
 
     Axes: n images of c channels and h x w pixels; k output channels; filters of r rows and s columns; the output has
-    p rows and q columns. The image counts as zero outside its borders. `layout` orders all three arrays.
+    p rows and q columns. The image counts as zero outside its borders. `layout` orders image, weight and output.
+    `epilogue` adds a bias to each output channel, then clips at zero.
     """
 
     n: int
@@ -29,11 +30,21 @@ class Conv2d(Operator):
     stride: int = 1
     padding: int = 0
     layout: str = "nchw"
+    epilogue: str = "none"
+    dtype: str = "f32"
 
-    choices = {"layout": ("nchw", "nhwc")}
-    degree = 2
+    choices = {
+        "layout": ("nchw", "nhwc"),
+        "epilogue": ("none", "bias", "bias_relu"),
+        "dtype": ("f32", "bf16"),
+    }
     library = "torch"
     flops_are_a_floor = False  # Winograd and FFT get by with fewer
+
+    @property
+    def degree(self) -> int | None:
+        """2, as long as no bias is added, which is of degree 1."""
+        return 2 if self.epilogue == "none" else None
 
     @property
     def p(self) -> int:
@@ -47,10 +58,11 @@ class Conv2d(Operator):
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Physical axes of image and weight, outermost first."""
+        """Physical axes of image, weight and, where there is one, bias, outermost first."""
+        bias = {} if self.epilogue == "none" else {"bias": "k"}
         if self.layout == "nchw":
-            return {"image": "n c h w", "weight": "k c r s"}
-        return {"image": "n h w c", "weight": "k r s c"}
+            return {"image": "n c h w", "weight": "k c r s", **bias}
+        return {"image": "n h w c", "weight": "k r s c", **bias}
 
     @property
     def outputs(self) -> Mapping[str, str]:
@@ -71,14 +83,14 @@ class Conv2d(Operator):
             )
 
     def flops(self) -> int:
-        """One multiplication and one addition per filter element and output element, padding included."""
+        """One multiplication and one addition per filter element and output element, padding included; no epilogue."""
         return 2 * self.n * self.k * self.p * self.q * self.c * self.r * self.s
 
     def reduction(self) -> int:
         """Products added up per output element."""
         return self.c * self.r * self.s
 
-    def reference(self, image: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def reference(self, image: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
         """One matrix product per image and filter position, so that memory stays near one image at full size."""
         channels_first = self.layout == "nchw"
         if not channels_first:
@@ -92,12 +104,18 @@ class Conv2d(Operator):
                     rows = slice(i, i + (self.p - 1) * self.stride + 1, self.stride)
                     columns = slice(j, j + (self.q - 1) * self.stride + 1, self.stride)
                     out[index] += weight[:, :, i, j] @ padded[:, rows, columns].reshape(self.c, -1)
+        if bias is not None:
+            out += bias[:, None]
+        if self.epilogue == "bias_relu":
+            np.maximum(out, 0.0, out=out)
         out = out.reshape(self.n, self.k, self.p, self.q)
         return out if channels_first else np.ascontiguousarray(out.transpose(0, 2, 3, 1))
 
     @classmethod
     def examples(cls) -> Sequence[Conv2d]:
-        """Every filter shape, stride, padding and layout, with odd channels and sizes that no tile divides."""
+        """Every filter shape, stride, padding and mode, with odd channels and sizes that no tile divides."""
+        bias, relu = {"epilogue": "bias"}, {"epilogue": "bias_relu"}
+        nhwc, bf16 = {"layout": "nhwc"}, {"dtype": "bf16"}
         return [
             cls(n=1, c=1, h=1, w=1, k=1, r=1, s=1),
             cls(n=3, c=37, h=13, w=11, k=41, r=1, s=1),
@@ -115,4 +133,18 @@ class Conv2d(Operator):
             cls(n=1, c=24, h=9, w=10, k=68, r=3, s=3, stride=2, padding=1, layout="nhwc"),
             cls(n=3, c=4, h=14, w=15, k=9, r=3, s=5, stride=3, padding=2, layout="nhwc"),
             cls(n=1, c=3, h=35, w=51, k=7, r=11, s=11, stride=4, padding=3, layout="nhwc"),
+            cls(n=2, c=9, h=13, w=11, k=14, r=3, s=3, padding=1, **bias),
+            cls(n=1, c=3, h=23, w=18, k=21, r=5, s=5, stride=2, padding=2, **relu),
+            cls(n=2, c=19, h=9, w=7, k=33, r=1, s=1, **relu),
+            cls(n=1, c=12, h=11, w=14, k=17, r=3, s=3, padding=1, **bf16),
+            cls(n=2, c=1, h=27, w=19, k=12, r=5, s=3, stride=2, padding=1, **relu, **bf16),
+            cls(n=1, c=12, h=15, w=10, k=72, r=3, s=3, padding=1, **nhwc, **bias),
+            cls(n=2, c=36, h=9, w=8, k=23, r=3, s=3, padding=1, **nhwc, **relu),
+            cls(n=1, c=1, h=29, w=31, k=24, r=11, s=11, stride=4, padding=1, **nhwc, **relu),
+            cls(n=2, c=64, h=13, w=9, k=2, r=1, s=1, **nhwc, **bias),
+            cls(n=1, c=16, h=12, w=13, k=136, r=3, s=3, padding=1, **nhwc, **bf16),
+            cls(n=3, c=72, h=6, w=7, k=65, r=3, s=2, stride=2, padding=1, **nhwc, **bias, **bf16),
+            cls(n=2, c=3, h=20, w=17, k=64, r=3, s=3, padding=1, **nhwc, **relu, **bf16),
+            cls(n=1, c=37, h=11, w=9, k=1, r=1, s=1, **nhwc, **bias, **bf16),
+            cls(n=2, c=72, h=7, w=9, k=3, r=1, s=1, **nhwc, **bf16),
         ]

@@ -1,15 +1,18 @@
-"""cuDNN through PyTorch, in true float32, reading and writing the given buffers without a copy.
+"""cuDNN through PyTorch, in true float32 or bf16, reading and writing the given buffers without a copy.
 
 /// opbench
-title     = "cuDNN's fastest float32 algorithm for this problem, chosen by cudnn.benchmark"
+title     = "cuDNN's fastest algorithm for this problem, chosen by cudnn.benchmark; float32 without TF32, or bf16"
 precision = "f32"
 modules   = ["cupy", "torch"]
-supports  = { layout = ["nchw", "nhwc"] }
+supports.layout   = ["nchw", "nhwc"]
+supports.epilogue = ["none", "bias", "bias_relu"]
+supports.dtype    = ["f32", "bf16"]
 ///
 
 `aten::cudnn_convolution.out` is called rather than `torch.nn.functional.conv2d`, which has no `out=` and would need a
-copy of the result. The nhwc layout is the same call on permuted views, which PyTorch calls channels_last. The first
-call tries every algorithm and must not be captured into a graph, so `bind` makes it.
+copy of the result. The nhwc layout is the same call on permuted views, which PyTorch calls channels_last. Bias and ReLU
+follow as operations of their own, in place, as in eager PyTorch. The first call tries every algorithm and must not be
+captured into a graph, so `bind` makes it.
 """
 
 from __future__ import annotations
@@ -17,17 +20,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+ALLOW_TF32 = False
+
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
     """A callable that enqueues the convolution on the current CuPy stream."""
     import cupy
     import torch
 
-    image, weight, out = (torch.as_tensor(buffers[name], device="cuda") for name in ("image", "weight", "out"))
+    def tensor(name: str) -> Any:
+        if problem.dtype == "bf16":
+            return torch.as_tensor(buffers[name].view(cupy.int16), device="cuda").view(torch.bfloat16)
+        return torch.as_tensor(buffers[name], device="cuda")
+
+    image, weight, out = tensor("image"), tensor("weight"), tensor("out")
     if problem.layout == "nhwc":
-        image, weight, out = (tensor.permute(0, 3, 1, 2) for tensor in (image, weight, out))
+        image, weight, out = (array.permute(0, 3, 1, 2) for array in (image, weight, out))
+    bias = tensor("bias")[:, None, None] if problem.epilogue != "none" else None
     geometry = ([problem.padding] * 2, [problem.stride] * 2, [1, 1], 1)
-    benchmark, deterministic, allow_tf32 = True, False, False
+    benchmark, deterministic = True, False
     convolve = torch.ops.aten.cudnn_convolution.out
 
     def enqueue() -> None:
@@ -35,7 +46,11 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         # Handle 0 is the default stream, for which ExternalStream would make a new one of its own.
         stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
         with torch.no_grad(), torch.cuda.stream(stream):
-            convolve(image, weight, *geometry, benchmark, deterministic, allow_tf32, out=out)
+            convolve(image, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out)
+            if bias is not None:
+                out.add_(bias)
+            if problem.epilogue == "bias_relu":
+                out.relu_()
 
     enqueue()
     return enqueue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import mmap
 import re
 from pathlib import Path
@@ -106,6 +107,11 @@ class CpuBuffer:
         if after.size:
             found.append((int(after[0]) + 1, self.bytes + int(after[0])))
         return min(found)[1] if found else None
+
+    def fingerprint(self) -> int:
+        """64 bits that stand for the content."""
+        content = self._all[BAND : BAND + self.bytes].data
+        return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
     def distance(self, address: int) -> int:
         """How far an address lies outside of the content; 0 inside."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from opbench.backends.base import Buffer, BuildRequest, Finding
 from opbench.backends.cuda import nvrtc
 from opbench.backends.cuda.clock import CudaClock
 from opbench.backends.cuda.driver import available
-from opbench.backends.cuda.memory import CudaBuffer
+from opbench.backends.cuda.graphs import CudaGraph, Step
+from opbench.backends.cuda.memory import CudaBuffer, DeviceArray
 from opbench.backends.cuda.nvml import Nvml
 from opbench.backends.cuda.program import CudaProgram
 from opbench.backends.cuda.session import ECC_ENABLED, Session, device_key
 from opbench.errors import EnvironmentFault
 from opbench.occupancy import DeviceLimits
-from opbench.operator import DTYPES
+from opbench.operator import DTYPES, Tensor
 
 __all__ = ["CudaBackend", "available", "device_key"]
 
@@ -40,6 +43,16 @@ class CudaBackend:
     def limits(self) -> DeviceLimits:
         """What bounds occupancy on this device."""
         return self._session.limits
+
+    @property
+    def stream_handle(self) -> int:
+        """The driver's handle of this backend's stream."""
+        return self._session.stream.value or 0
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the L2 cache."""
+        return self._session.l2_bytes
 
     def clock(self, mode: str = "cold") -> CudaClock:
         """The clock of this device that works as `mode` says; opened at first use, as it takes four times the L2."""
@@ -89,6 +102,23 @@ class CudaBackend:
         """A new poisoned buffer between guard bands; raises EnvironmentFault when memory is short."""
         return CudaBuffer(self._session, name, shape, DTYPES[dtype])
 
+    def arena(self, nbytes: int) -> CudaBuffer:
+        """Memory for many tensors, between guard bands; raises EnvironmentFault when it is short."""
+        return CudaBuffer(self._session, "activations", (nbytes,), np.dtype(np.uint8))
+
+    def view(self, arena: CudaBuffer, tensor: Tensor, offset: int) -> DeviceArray:
+        """A tensor in an arena, at an offset in bytes."""
+        pointer = arena.pointer + offset
+        return DeviceArray(self._session, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
+
+    def graph(self, steps: Sequence[Step]) -> CudaGraph:
+        """Steps as one CUDA graph."""
+        return CudaGraph(self._session, steps)
+
+    def enter_thread(self) -> None:
+        """Let the calling thread use the device, as the one that opened the backend may."""
+        self._session.driver.call("cuCtxSetCurrent", self._session.context)
+
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Give the memory back, after all launches."""
         self._session.driver.raw("cuStreamSynchronize")(self._session.stream)
@@ -107,7 +137,7 @@ class CudaBackend:
         """This backend's stream as CuPy's: `with backend.stream:` sends a library's work to it."""
         cupy = _cupy()
         cupy.cuda.Device(self._session.ordinal).use()
-        stream, ordinal = self._session.stream.value or 0, self._session.ordinal
+        stream, ordinal = self.stream_handle, self._session.ordinal
         if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14; the older name is deprecated there
             return cupy.cuda.Stream.from_external(_External(stream))
         return cupy.cuda.ExternalStream(stream, ordinal)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_uint, c_uint64, c_void_p
 
 from opbench.backends.cuda.driver import CAPTURE_RELAXED
@@ -39,7 +40,8 @@ class CudaClock:
     "dirty"  the same with lines that have to be written back before others take their place, as other tools' flush
              leaves them (a memset: NVIDIA/nvbench);
     "hot"    one launch right after another of the same;
-    "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them.
+    "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them, hence
+             cold only where launches take turns at enough buffers (opbench.rotation), which a result's mode says.
     """
 
     def __init__(self, session: Session, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:
@@ -53,6 +55,7 @@ class CudaClock:
         self._words = MappedWords(session, c_uint64, 6)
         """Two stamps of two words each, then what a kernel of known length says of itself."""
         self._graphs: dict[Callable[[], None], tuple[c_void_p, int]] = {}
+        self._marks: list[c_void_p] = []
         self._ticket = 0
         self._start, self._stop = (c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)) for _ in range(2))
         # Every kernel has to run once before the stream is ever held: loading it later would deadlock.
@@ -104,10 +107,15 @@ class CudaClock:
         return Sample(span_ms / 1e3, held=hold and not expired, sm_clock_hz=self._sm_clock_hz())
 
     def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
-        """A graph of enough launches to last; the first launch outside of it loads what has to be loaded."""
+        """A graph of enough launches to last; the first launch outside of it loads what has to be loaded.
+
+        Launches that take turns at several sets of buffers (`rotation.Rotated`) have equally many each.
+        """
         driver, stream = self._driver, self._session.stream
-        alone = min(self._span(launch, hold=False).seconds for _ in range(2))
+        sets = len(getattr(launch, "launches", (launch,)))
+        alone = min(self._span(launch, hold=False).seconds for _ in range(max(2, sets)))
         count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
+        count = -(-count // sets) * sets
         driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
         graph = c_void_p()
         try:
@@ -159,6 +167,35 @@ class CudaClock:
 
     def _median_span(self, launch: Callable[[], None]) -> float:
         return statistics.median(self._span(launch, hold=True).seconds for _ in range(25))
+
+    def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
+        """Spans between events before, between and after launches that follow on each other, in seconds, once.
+
+        Each holds what an event costs besides: see `between`.
+        """
+        while len(self._marks) <= len(launches):
+            self._marks.append(c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)))
+        call, stream = self._driver.call, self._session.stream
+        self._flush()
+        try:
+            self._hold()
+            call("cuEventRecord", self._marks[0], stream)
+            for launch, mark in zip(launches, self._marks[1:], strict=False):
+                launch()
+                call("cuEventRecord", mark, stream)
+        finally:
+            self._release(self._ticket)
+        self._session.wait()
+        pairs = itertools.pairwise(self._marks[: len(launches) + 1])
+        return [float(self._driver.get("cuEventElapsedTime", c_float, a, b)) / 1e3 for a, b in pairs]
+
+    @functools.cached_property
+    def between(self) -> float:
+        """What a span of `chain` exceeds a kernel's own time by: kernels of known length tell, in seconds."""
+        cycles = CALIBRATION_CYCLES[-1]
+        launch = self.cycles(cycles)
+        spans = [statistics.median(self.chain([launch] * 12)[1:-1]) for _ in range(15)]
+        return max(0.0, statistics.median(spans) - self.calibrate(cycles)[1] + GRAPH_GAP_S)
 
     # Launches of known length ---------------------------------------------------------------------------------------
 
@@ -237,5 +274,5 @@ class CudaClock:
         for launch in list(self._graphs):
             self.forget(launch)
         self._driver.raw("cuMemFree_v2")(self._flush_buffer)
-        for event in (self._start, self._stop):
+        for event in (self._start, self._stop, *self._marks):
             self._driver.raw("cuEventDestroy_v2")(event)

@@ -91,6 +91,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventDestroy_v2": (c_void_p,),
     "cuStreamBeginCapture_v2": (c_void_p, c_int),
     "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
+    "cuGraphCreate": (POINTER(c_void_p), c_uint),
+    "cuGraphAddChildGraphNode": (POINTER(c_void_p), c_void_p, c_void_p, c_size_t, c_void_p),
     "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, c_uint64),
     "cuGraphLaunch": (c_void_p, c_void_p),
     "cuGraphDestroy": (c_void_p,),

@@ -24,6 +24,32 @@ extern "C" __global__ void opbench_compare_guards(const unsigned char* base, u64
     }
 }
 
+// A number that stands for the content of a buffer: the sum of mixed (position, word, secret), so that no order matters
+// and no change of one word goes unseen; two contents that differ in more agree once in 2^64. The mixing is that of
+// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014); the secret is new in each process, so that no kernel can aim at it.
+static __device__ __forceinline__ u64 mixed(u64 position, unsigned word, u64 secret) {
+    u64 x = (secret + position * 0x9E3779B97F4A7C15ull) ^ (word * 0xD6E8FEB86659FD93ull);
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return x ^ (x >> 31);
+}
+
+extern "C" __global__ void opbench_fingerprint(const unsigned char* content, u64 nbytes, u64 secret, u64* sum) {
+    const u64 stride = (u64)gridDim.x * blockDim.x, whole = nbytes / 4;
+    const unsigned* words = reinterpret_cast<const unsigned*>(content);
+    u64 own = 0;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < whole; i += stride) {
+        own += mixed(i, words[i], secret);
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0 && nbytes % 4) {
+        unsigned rest = 0;
+        for (u64 at = 4 * whole; at < nbytes; at++) rest |= (unsigned)content[at] << 8 * (at % 4);
+        own += mixed(whole, rest, secret);
+    }
+    for (int apart = 16; apart > 0; apart /= 2) own += __shfl_down_sync(0xFFFFFFFFu, own, apart);
+    if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
+}
+
 // First half of a cold L2: writing more than it holds pushes out all that a kernel left there.
 extern "C" __global__ void opbench_fill(uint4* to, u64 count, unsigned value) {
     const u64 stride = (u64)gridDim.x * blockDim.x;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import secrets
 from ctypes import byref, c_uint, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
@@ -19,33 +20,25 @@ GUARD_BYTES = 256 * 1024
 """Before and after each tensor; wide enough for a whole row or tile too far, and a multiple of every alignment."""
 
 UNTOUCHED = 0xFFFFFFFF
+SECRET = secrets.randbits(64)
+"""Of this process's fingerprints."""
 
 
-class CudaBuffer:
-    """Device memory for one tensor.
+class DeviceArray:
+    """A tensor's place in device memory that someone else allocated, such as a network's arena."""
 
-    Guard bands hold 16-bit words 0xFFF1 to 0xFFFE: NaN in f64, f32, f16 and bf16, so a stray read poisons the result;
-    each buffer has its own word, so that even a copy from one guard band into another is seen.
-    """
-
-    _tags = itertools.count()
-
-    def __init__(self, session: Session, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, session: Session, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], pointer: int = 0
+    ) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self._session = session
-        self._tag = 1 + next(self._tags) % 14
-        words = (2 * GUARD_BYTES + self.nbytes + 1) // 2
-        self._base = reserve(session, 2 * words, f"buffer '{name}'")
-        session.driver.call("cuMemsetD16Async", self._base, 0xFFF0 | self._tag, words, session.stream)
-        self.poison()
+        self._pointer = pointer
 
     @property
     def pointer(self) -> int:
         """Address of the first element on the device."""
-        if not self._base:
-            raise UsageError(f"buffer '{self.name}' was freed")
-        return self._base + GUARD_BYTES
+        return self._pointer
 
     def write(self, array: np.ndarray) -> None:
         """Copy a C-contiguous host array of the same shape and dtype in."""
@@ -71,6 +64,46 @@ class CudaBuffer:
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
         self._session.driver.call("cuMemsetD8Async", self.pointer, 0xFF, self.nbytes, self._session.stream)
+
+    def fingerprint(self) -> int:
+        """64 bits that stand for the content, after all launches before it; see kernels.cu."""
+        session = self._session
+        session.driver.call("cuMemsetD8Async", session.scratch, 0, 8, session.stream)
+        arguments = (c_uint64(self.pointer), c_uint64(self.nbytes), c_uint64(SECRET), c_uint64(session.scratch))
+        session.launch("opbench_fingerprint", 8 * session.sm_count, 256, arguments)
+        found = c_uint64()
+        session.driver.call("cuMemcpyDtoHAsync_v2", byref(found), session.scratch, 8, session.stream)
+        session.wait()
+        return found.value
+
+    def damage(self) -> int | None:
+        """None: there are no guard bands here."""
+        return None
+
+
+class CudaBuffer(DeviceArray):
+    """Device memory for one tensor.
+
+    Guard bands hold 16-bit words 0xFFF1 to 0xFFFE: NaN in f64, f32, f16 and bf16, so a stray read poisons the result;
+    each buffer has its own word, so that even a copy from one guard band into another is seen.
+    """
+
+    _tags = itertools.count()
+
+    def __init__(self, session: Session, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        super().__init__(session, name, shape, dtype)
+        self._tag = 1 + next(self._tags) % 14
+        words = (2 * GUARD_BYTES + self.nbytes + 1) // 2
+        self._base = reserve(session, 2 * words, f"buffer '{name}'")
+        session.driver.call("cuMemsetD16Async", self._base, 0xFFF0 | self._tag, words, session.stream)
+        self.poison()
+
+    @property
+    def pointer(self) -> int:
+        """Address of the first element on the device."""
+        if not self._base:
+            raise UsageError(f"buffer '{self.name}' was freed")
+        return self._base + GUARD_BYTES
 
     def damage(self) -> int | None:
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""

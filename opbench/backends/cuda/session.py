@@ -28,6 +28,7 @@ KERNELS = BuildRequest(
     Path(__file__).with_name("kernels.cu"),
     (
         "opbench_compare_guards",
+        "opbench_fingerprint",
         "opbench_fill",
         "opbench_drain",
         "opbench_hold",
@@ -62,8 +63,8 @@ class Session:
             self.capability = (self.attribute(CAPABILITY_MAJOR), self.attribute(CAPABILITY_MINOR))
             self.sm_count = self.attribute(SM_COUNT)
             self._check_versions()
-            context = self.driver.get("cuDevicePrimaryCtxRetain", c_void_p, self.device)
-            self.driver.call("cuCtxSetCurrent", context)
+            self.context = self.driver.get("cuDevicePrimaryCtxRetain", c_void_p, self.device)
+            self.driver.call("cuCtxSetCurrent", self.context)
             # Not a non-blocking stream: this one waits for work that a library puts on the legacy default stream, and
             # that work for it, so that it is ordered, and timed, too.
             self.stream = c_void_p(self.driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))

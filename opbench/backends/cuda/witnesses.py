@@ -84,15 +84,10 @@ def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[f
 
     def selftest(state: Any) -> None:
         launch = launches[names[state.get_int64("Cell")]]
-        state.set_stream(_Stream(stream))
+        state.set_stream(StreamHandle(stream))
         state.exec(lambda _: launch(), batched=False)
 
-    try:
-        from cuda import bench
-
-        benchmark = bench.register(selftest)  # loads the library, which is another import
-    except ImportError as error:
-        raise EnvironmentFault(f"cuda-bench cannot be used: {error}; pip install 'cuda-bench[cu13]'") from None
+    bench, benchmark = register(selftest)
     benchmark.add_int64_axis("Cell", list(range(len(names))))
     benchmark.set_timeout(BENCH_TIMEOUT_S)
     with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
@@ -100,6 +95,16 @@ def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[f
         bench.run_all_benchmarks(["selftest", "--devices", "0", "--min-samples", str(SAMPLES), "--json", str(path)])
         found = read_bench(json.loads(path.read_text()))
     return {names[cell]: [seconds] for cell, seconds in found.items()}
+
+
+def register(function: Callable[[Any], None]) -> tuple[Any, Any]:
+    """`cuda.bench` and a benchmark of it that calls a function; raises EnvironmentFault where it is missing."""
+    try:
+        from cuda import bench
+
+        return bench, bench.register(function)  # loads the library, which is another import
+    except ImportError as error:
+        raise EnvironmentFault(f"cuda-bench cannot be used: {error}; pip install 'cuda-bench[cu13]'") from None
 
 
 def read_bench(document: Mapping[str, Any]) -> dict[int, float]:
@@ -116,7 +121,7 @@ def read_bench(document: Mapping[str, Any]) -> dict[int, float]:
     return found
 
 
-class _Stream:
+class StreamHandle:
     """A stream handle in the CUDA stream protocol."""
 
     def __init__(self, pointer: int) -> None:

@@ -1,0 +1,202 @@
+"""Places of a network's boxes and the routes of its edges: layers from top to bottom, long edges at the side.
+
+Ranks are longest paths from the inputs (the first step of Sugiyama, Tagawa and Toda, 1981). A network whose long edges
+join its beginning and its end, such as UNet, is folded: down in one column, up in the next, so that they stay short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Point = tuple[float, float]
+Edge = tuple[str, str]
+
+FOLD_FROM = 14
+"""Ranks from which a network with long edges is folded."""
+LANE = 9.0
+STUB = 12.0
+NEAR = 0.22
+"""Part of a gap at which edges turn before the box that they lead to; the rest is for the shape's words."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of boxes and gaps, in points."""
+
+    width: float = 292.0
+    height: float = 33.0
+    gap: float = 19.0
+    beside: float = 14.0
+    """Between boxes of one rank."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A placed item: its centre, and the way its column runs."""
+
+    x: float
+    y: float
+    column: int
+    row: int
+    upward: bool
+    leftmost: bool
+    rightmost: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Everything placed, y growing downwards."""
+
+    width: float
+    height: float
+    boxes: Mapping[str, Box]
+    routes: Mapping[Edge, Sequence[Point]]
+    sizes: Sizes
+
+
+def layered(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | None = None) -> Layout:
+    """Place items, given in an order in which each follows what it needs; `edges` lead from earlier to later ones."""
+    ranks = longest_paths(items, edges)
+    fold = best_fold(ranks, edges)
+    last = max(ranks.values(), default=0)
+    alone = fold == last and len(set(ranks.values())) == len(ranks)
+    sizes = sizes or (Sizes(width=400.0) if alone else Sizes())
+    places = {item: _place(rank, fold, last) for item, rank in ranks.items()}
+    lanes = _lanes(places, edges)
+    margins = [len({lane for side, lane in lanes.values() if side == which}) for which in (0, 1, 2)]
+    boxes, ends = _boxes(items, places, margins, sizes)
+    routes = {
+        edge: _long(boxes, edge, *lanes[edge], ends, sizes) if edge in lanes else _short(boxes, edge, sizes)
+        for edge in edges
+    }
+    rows = 1 + max((row for _, row in places.values()), default=-1)
+    height = rows * (sizes.height + sizes.gap) + sizes.gap / 2
+    return Layout(ends[-1][1] + _channel(margins[2]), height, boxes, routes, sizes)
+
+
+def longest_paths(items: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
+    """Each item's rank: one more than the highest it needs; an item that needs nothing stands right above its use."""
+    ranks: dict[str, int] = {}
+    for item in items:
+        ranks[item] = 1 + max((ranks[a] for a, b in edges if b == item), default=-1)
+    for item in items:
+        used = [ranks[b] for a, b in edges if a == item]
+        if used and not any(b == item for _, b in edges):
+            ranks[item] = min(used) - 1
+    return ranks
+
+
+def best_fold(ranks: Mapping[str, int], edges: Sequence[Edge]) -> int:
+    """The last rank of the first column; the last of all where folding shortens nothing."""
+    last = max(ranks.values(), default=0)
+    spans = [ranks[b] - ranks[a] for a, b in edges]
+    if last < FOLD_FROM or max(spans, default=0) <= last / 3:
+        return last
+
+    def length(fold: int) -> int:
+        rows = {item: _place(rank, fold, last)[1] for item, rank in ranks.items()}
+        return sum(abs(rows[a] - rows[b]) for a, b in edges) + max(rows.values())
+
+    return min(range(last // 3, last), key=length)
+
+
+def _place(rank: int, fold: int, last: int) -> tuple[int, int]:
+    """Column and row; the second column runs upwards beside the first, and starts beside its end."""
+    shift = max(0, last - 1 - 2 * fold)  # a second column longer than the first begins above it
+    return (0, rank + shift) if rank <= fold else (1, 2 * fold + 1 - rank + shift)
+
+
+def _lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict[Edge, tuple[int, int]]:
+    """For each long edge the channel it runs in (left of the boxes, between the columns, right) and its lane there.
+
+    Lanes are given greedily to intervals of rows, so that two edges in one lane never meet.
+    """
+    folded = any(column for column, _ in places.values())
+    wanted: list[tuple[int, int, int, Edge]] = []
+    for a, b in edges:
+        (column, row), (other, end) = places[a], places[b]
+        if column == other and abs(row - end) <= 1:
+            continue
+        across = column != other
+        side = 1 if across else 0 if folded and column == 0 else 2
+        if across and row == end and abs(row - end) == 0 and _neighbours(places, a, b):
+            continue
+        wanted.append((side, min(row, end), max(row, end), (a, b)))
+    found: dict[Edge, tuple[int, int]] = {}
+    busy: dict[tuple[int, int], int] = {}
+    for side, low, high, edge in sorted(wanted, key=lambda w: (w[0], w[1], w[2])):
+        lane = next(lane for lane in range(len(edges)) if busy.get((side, lane), -1) < low)
+        busy[side, lane] = high
+        found[edge] = (side, lane)
+    return found
+
+
+def _neighbours(places: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:
+    """Whether each stands alone in its rank, so that a straight line between them meets no other box."""
+    return all(sum(place == places[item] for place in places.values()) == 1 for item in (a, b))
+
+
+def _channel(lanes: int) -> float:
+    return 2 * STUB + LANE * max(0, lanes - 1) if lanes else STUB
+
+
+def _boxes(
+    items: Sequence[str], places: Mapping[str, tuple[int, int]], margins: Sequence[int], sizes: Sizes
+) -> tuple[dict[str, Box], list[tuple[float, float]]]:
+    """Every box, and where each column begins and ends."""
+    ranks: dict[tuple[int, int], list[str]] = {}
+    for item in items:
+        ranks.setdefault(places[item], []).append(item)
+    boxes: dict[str, Box] = {}
+    ends: list[tuple[float, float]] = []
+    x = _channel(margins[0])
+    for column in range(1 + max((c for c, _ in ranks), default=0)):
+        most = max(len(found) for (c, _), found in ranks.items() if c == column)
+        width = most * sizes.width + (most - 1) * sizes.beside
+        ends.append((x, x + width))
+        for (c, row), found in ranks.items():
+            if c != column:
+                continue
+            begin = x + width / 2 - (len(found) - 1) * (sizes.width + sizes.beside) / 2
+            for number, item in enumerate(found):
+                centre = begin + number * (sizes.width + sizes.beside)
+                y = (row + 0.5) * (sizes.height + sizes.gap)
+                boxes[item] = Box(centre, y, c, row, c == 1, number == 0, number == len(found) - 1)
+        x += width + max(_channel(margins[1]), 3 * STUB)
+    return boxes, ends
+
+
+def _short(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Point]:
+    """Between neighbouring ranks, or straight across from the end of one column to the start of the next."""
+    a, b = (boxes[item] for item in edge)
+    if a.column != b.column:
+        return [(a.x + sizes.width / 2, a.y), (b.x - sizes.width / 2, b.y)]
+    way = -1 if a.upward else 1
+    begin, end = (a.x, a.y + way * sizes.height / 2), (b.x, b.y - way * sizes.height / 2)
+    if a.x == b.x:
+        return [begin, end]
+    turn = end[1] - way * NEAR * sizes.gap
+    return [begin, (a.x, turn), (b.x, turn), end]
+
+
+def _long(
+    boxes: Mapping[str, Box], edge: Edge, side: int, lane: int, ends: Sequence[tuple[float, float]], sizes: Sizes
+) -> list[Point]:
+    """Out at the side of the source, along its lane, in at the side of the target."""
+    a, b = (boxes[item] for item in edge)
+    x = ends[0][0] - STUB - lane * LANE if side == 0 else ends[0 if side == 1 else -1][1] + STUB + lane * LANE
+    leaves = _stub(a, out=True, to_left=side == 0, sizes=sizes)
+    enters = _stub(b, out=False, to_left=side in (0, 1), sizes=sizes)
+    return [*leaves, (x, leaves[-1][1]), (x, enters[-1][1]), *reversed(enters)]
+
+
+def _stub(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Point]:
+    """From a box's edge to where a horizontal line can reach its channel without meeting another box."""
+    if box.leftmost if to_left else box.rightmost:
+        # What leaves does so below the middle, what enters above it, so that the two never lie on each other.
+        shift = (1 if out else -1) * (-1 if box.upward else 1) * sizes.height / 6
+        return [(box.x + (-1 if to_left else 1) * sizes.width / 2, box.y + shift)]
+    way = (1 if out else -1) * (-1 if box.upward else 1)
+    edge = box.y + way * sizes.height / 2
+    return [(box.x, edge), (box.x, edge + way * (1 - NEAR if out else NEAR) * sizes.gap)]

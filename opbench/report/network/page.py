@@ -1,0 +1,218 @@
+"""The page of a network's run: prepares every text and number that the template prints, and writes it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opbench import units
+from opbench.ceiling import Ceilings, datasheet
+from opbench.errors import EnvironmentFault
+from opbench.places import write_atomically
+from opbench.report.chart import Chart
+from opbench.report.evidence import ceilings_table, flat_rows
+from opbench.report.network import words
+from opbench.report.network.drawing import graph_chart
+from opbench.report.network.figures import memory_chart, timeline_chart
+from opbench.report.network.record import Record, batch, by_time, node_sum, variant_of
+from opbench.report.svg import STYLE, to_png
+from opbench.report.template import render_template
+from opbench.report.terminal import error
+from opbench.timing import Warn
+
+PAGE = "network.html"
+
+
+def write_network(record: Record, folder: Path) -> list[Path]:
+    """Write network.html and its charts as PNG into a folder; a pure function of the record.
+
+    Returns the files written, the page first.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        found = (graph_chart(record), timeline_chart(record), memory_chart(record))
+        page = render(record, *(_drawn(chart) for chart in found))
+        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in found if chart}
+    files = {PAGE: page.encode("utf-8"), **pictures}
+    for name, content in files.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / name, content)
+        except OSError as fault:
+            raise EnvironmentFault(
+                f"{folder / name}: cannot write: {fault.strerror or fault}; choose another folder with --out DIR; "
+                "the record is kept: opbench report DIR"
+            ) from None
+    return [folder / name for name in files]
+
+
+Drawn = dict[str, Any] | None
+PIXELS_PER_POINT = 1.6
+
+
+def _drawn(chart: Chart | None) -> Drawn:
+    """A chart for the page, with the width in pixels at which its text is as large as the page's small text."""
+    if chart is None:
+        return None
+    return {**chart.drawn(chart.name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
+
+
+def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
+    """The page around its drawn charts."""
+    measured = Ceilings.from_json(record["ceilings"]) if record.get("ceilings") else None
+    environment = record.get("environment") or {}
+    largest = max((node.get("share") or 0.0 for node in record["nodes"]), default=0.0)
+    numbers = {node["name"]: number for number, node in enumerate(record["nodes"], 1)}
+    return render_template(
+        "network.html.j2",
+        title=words.headline_name(record),
+        facts=_facts(record, environment),
+        headline=words.headline(record),
+        warnings=_warnings(record),
+        batch=batch(record),
+        against=_against(record),
+        versions=_versions(record),
+        graph=graph,
+        timeline=timeline,
+        memory=memory,
+        timed=node_sum(record) is not None,
+        between=_between(record),
+        nodes=[_row(node, numbers[node["name"]], record, largest) for node in by_time(record)],
+        memory_facts=_memory(record),
+        passes=record.get("passes") or [],
+        ceilings=ceilings_table(measured, datasheet(str(environment.get("gpu") or "")) if measured else None),
+        commands=_commands(record),
+        options=flat_rows(record.get("options") or {}),
+        environment=flat_rows(environment),
+    )
+
+
+def _facts(record: Record, environment: Mapping[str, Any]) -> list[str]:
+    """The line above the title."""
+    device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
+    version = f"opbench {record['opbench']}" if record.get("opbench") else ""
+    facts = ["network", f"backend {record['backend']}", device, record.get("started"), version]
+    return [str(fact) for fact in facts if fact]
+
+
+def _warnings(record: Record) -> list[str]:
+    """What looked odd in ours or in PyTorch's measurements."""
+    everyone = {"opbench": record.get("total"), **(record.get("peers") or {})}
+    found: dict[str, list[str]] = {}
+    for who, measured in everyone.items():
+        for name in (measured or {}).get("warnings") or ():
+            found.setdefault(name, []).append(who)
+    return [f"{', '.join(who)}: {name.replace('_', ' ')}: {Warn(name).advice}." for name, who in found.items()]
+
+
+def _against(record: Record) -> list[dict[str, Any]]:
+    """Ours first, then each of PyTorch's ways, fastest first."""
+    total = record.get("total")
+    found = words.peers(record)
+    if not found or not total:
+        return []
+    outputs = ((record.get("check") or {}).get("outputs") or {}).values()
+    worst = max((told["norm_error"] for told in outputs if told.get("norm_error") is not None), default=None)
+    own = words.Peer("opbench", total, None, record["memory"].get("peak_bytes"), worst)
+    ordered = sorted(found, key=lambda peer: peer.measured["median_s"] if peer.measured else math.inf)
+    return [_peer(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
+
+
+def _peer(peer: words.Peer, images: int, *, own: bool) -> dict[str, Any]:
+    value, _, ends = peer.times.partition(" ")
+    time, _, interval = words.span(peer.measured).partition(" [")
+    return {
+        "own": own,
+        "name": peer.name,
+        "time": time,
+        "interval": interval.rstrip("]"),
+        "image": units.time(peer.measured["median_s"] / images) if peer.measured else "–",
+        "ratio": value,
+        "ratio_ends": ends,
+        "verdict": "" if own else peer.error or peer.verdict,
+        "peak": words.size(peer.peak_bytes),
+        "error": error(peer.norm_error),
+    }
+
+
+def _versions(record: Record) -> str:
+    told = record.get("peer_versions") or {}
+    return ", ".join(f"{name} {version}" for name, version in told.items()) or "versions unknown"
+
+
+def _between(record: Record) -> str:
+    cost = record.get("between_s")
+    return f"each alone, less the {units.time(cost)} that the events between two nodes cost" if cost else ""
+
+
+def _row(node: Mapping[str, Any], number: int, record: Record, largest: float) -> dict[str, Any]:
+    """A node's row as text, with the numbers to sort it by."""
+    check = node.get("check") or {}
+    variant, config = variant_of(node)
+    share = node.get("share")
+    sort = {
+        "time": node.get("kernel_s"),
+        "share": share,
+        "least": node.get("bound_s"),
+        "roof": node.get("roof_share"),
+        "flops": node.get("flops"),
+        "bytes": node.get("compulsory_bytes"),
+        "error": check.get("worst_error"),
+        "norm": check.get("norm_error"),
+    }
+    return {
+        "number": number,
+        "name": node["name"],
+        "operator": node["operator"],
+        "converts": node["name"] in (record.get("conversions") or ()),
+        "case": node["case"],
+        "kernels": ", ".join(node.get("kernels") or ()),
+        "variant": variant,
+        "config": config,
+        "precision": node.get("precision") or "",
+        "title": node.get("title") or "",
+        "problem": node.get("problem") or "",
+        "time": units.time(node.get("kernel_s")),
+        "share": units.percent(share),
+        "width": f"{100 * share / largest:.0f}" if share and largest else "",
+        "least": units.time(node.get("bound_s")),
+        "bound": node.get("bound") or "",
+        "roof": units.percent(node.get("roof_share")),
+        "flops": units.si(node.get("flops"), "FLOP"),
+        "bytes": words.size(node.get("compulsory_bytes")),
+        "source": words.source_words(node),
+        "wrong": check.get("right") is False,
+        "reason": check.get("reason") or "",
+        "error": error(check.get("worst_error")),
+        "allowed": error(check.get("allowed_error")),
+        "norm": error(check.get("norm_error")),
+        "allowed_norm": error(check.get("allowed_norm_error")),
+        "sort": {
+            key: "" if value is None or not math.isfinite(value) else f"{value:.6g}" for key, value in sort.items()
+        },
+    }
+
+
+def _memory(record: Record) -> list[tuple[str, str]]:
+    memory = record["memory"]
+    labels = {
+        "peak_bytes": "activations at the peak",
+        "lower_bound_bytes": "the most that is alive at once, which no plan can go below",
+        "naive_bytes": "a buffer for each value",
+        "weights_bytes": "weights",
+    }
+    return [(label, words.size(memory[key])) for key, label in labels.items() if memory.get(key) is not None]
+
+
+def _commands(record: Record) -> list[tuple[str, str]]:
+    """What to type to repeat the run, and to write this page again."""
+    sizes = " ".join(f"--{key} {value}" for key, value in record["sizes"].items())
+    made = f"opbench net run {shlex.quote(str(record['network']))} {sizes} --precision {record['precision']}".split()
+    run = str(record.get("command") or " ".join([*made, "--backend", str(record["backend"])]))
+    return [("the run", run), ("this page again, from the run's folder", "opbench report .")]

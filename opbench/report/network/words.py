@@ -1,0 +1,217 @@
+"""What a network's run says, in sentences and cells that the page and the terminal share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opbench import units
+from opbench.report.network.record import Record, batch, by_time, least_time, variant_of
+from opbench.report.sentences import code, counted, listed
+from opbench.stats import Interval, Ratio, interval_ratio
+
+MOST_OF_THE_TIME = 0.5
+"""The nodes named as those that cost most are the slowest that together make up this share."""
+
+
+def headline_name(record: Record) -> str:
+    """Such as "alexnet, batch 1, bf16"."""
+    sizes = ", ".join(f"{key} {value}" for key, value in record["sizes"].items())
+    return ", ".join(part for part in (str(record["network"]), sizes, str(record["precision"])) if part)
+
+
+def span(measured: Mapping[str, Any] | None, divisor: float = 1.0) -> str:
+    """A median with its interval, such as "118 µs [117 µs, 119 µs]"."""
+    if not measured:
+        return "–"
+    ends = [units.time(measured[key] / divisor) for key in ("median_s", "low_s", "high_s")]
+    return f"{ends[0]} [{ends[1]}, {ends[2]}]"
+
+
+def size(nbytes: float | None) -> str:
+    """Bytes with their prefix."""
+    return units.si(nbytes, "B")
+
+
+def shape_words(value: Mapping[str, Any]) -> str:
+    """Such as "1×256×54×54 nchw f32"; a row of features has no layout."""
+    shape = value.get("shape") or []
+    said = "×".join(map(str, shape))
+    layout = f" {value['layout']}" if len(shape) == 4 and value.get("layout") else ""
+    return f"{said}{layout} {value.get('dtype', '')}".rstrip()
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way in which PyTorch ran the same network in the same run."""
+
+    name: str
+    measured: Mapping[str, Any] | None
+    ratio: Ratio | None
+    """Its time over ours: above 1, ours is faster."""
+    peak_bytes: int | None
+    norm_error: float | None
+    error: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether ours is faster, as far as both intervals tell."""
+        if self.ratio is None:
+            return "not measured"
+        if self.ratio.low <= 1 <= self.ratio.high:
+            return "cannot be told apart"
+        return "opbench is faster" if self.ratio.value > 1 else "PyTorch is faster"
+
+    @property
+    def times(self) -> str:
+        """The ratio with its interval."""
+        if self.ratio is None:
+            return "–"
+        return f"{units.ratio(self.ratio.value)} [{units.ratio(self.ratio.low)}, {units.ratio(self.ratio.high)}]"
+
+
+def peers(record: Record) -> list[Peer]:
+    """PyTorch's ways as recorded, each against ours."""
+    own = record.get("total")
+    found = []
+    for name, told in (record.get("peers") or {}).items():
+        measured = told if told.get("median_s") else None
+        ratio = _ratio(measured, own) if measured and own else None
+        error = "" if measured else str(told.get("error") or "not measured")
+        found.append(Peer(name, measured, ratio, told.get("peak_bytes"), told.get("norm_error"), error))
+    return found
+
+
+def _ratio(top: Mapping[str, Any], bottom: Mapping[str, Any]) -> Ratio:
+    intervals = [Interval(m["low_s"], m["high_s"], m["coverage"]) for m in (top, bottom)]
+    return interval_ratio(top["median_s"], intervals[0], bottom["median_s"], intervals[1])
+
+
+def headline(record: Record) -> list[str]:
+    """The run in a few sentences, the most important first."""
+    told = [_time(record), _against_peers(record), _limits(record), _memory(record), _right(record)]
+    return [sentence for sentence in told if sentence]
+
+
+def _time(record: Record) -> str:
+    total = record.get("total")
+    if not total:
+        return f"The {counted(len(record['nodes']), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
+    images = batch(record)
+    an_image = f", {units.time(total['median_s'] / images)} an image" if images > 1 else ""
+    kernel = f" (kernels alone {units.time(total['kernel_s'])})" if total.get("kernel_s") else ""
+    options = record.get("options") or {}
+    how = "as one CUDA graph" if options.get("graph") else "launched node by node"
+    branches = ", parallel branches on streams of their own" if options.get("parallel") else ""
+    what = "One image" if images == 1 else f"A batch of {images} images"
+    return f"{what} takes {span(total)}{kernel}{an_image}, {how}{branches}, from a {total['mode']} start."
+
+
+def _against_peers(record: Record) -> str:
+    """Against the fastest of PyTorch's ways, then against each of the others."""
+    found = [peer for peer in peers(record) if peer.ratio is not None and peer.measured is not None]
+    if not found:
+        return ""
+    best = min(found, key=lambda peer: peer.measured["median_s"] if peer.measured else math.inf)
+    others = [f"{_than(peer)} {peer.name}" for peer in found if peer is not best]
+    said = f"In the same run the fastest PyTorch, {best.name}, takes {span(best.measured)}: opbench is {_than(best)} it"
+    return said + (f", and {listed(others)}." if others else ".")
+
+
+def _than(peer: Peer) -> str:
+    assert peer.ratio is not None
+    if peer.verdict == "cannot be told apart":
+        return f"not to be told apart ({peer.times}) from"
+    if peer.ratio.value > 1:
+        return f"{peer.times} as fast as"
+    slower = Ratio(1 / peer.ratio.value, 1 / peer.ratio.high, 1 / peer.ratio.low, peer.ratio.coverage)
+    ends = f"[{units.ratio(slower.low)}, {units.ratio(slower.high)}]"
+    return f"{units.ratio(slower.value)} {ends} as slow as"
+
+
+def _limits(record: Record) -> str:
+    """How far the whole is from its roofs, and which nodes cost most."""
+    least, total = least_time(record), record.get("total")
+    said = []
+    if least and total:
+        share = least / (total.get("kernel_s") or total["median_s"])
+        said.append(
+            f"By the measured roofs {units.time(least)} would do, so the whole is at {units.percent(share)} of them."
+        )
+    costly: list[str] = []
+    reached = 0.0
+    for node in by_time(record):
+        if reached >= MOST_OF_THE_TIME or not node.get("share"):
+            break
+        reached += node["share"]
+        costly.append(f"{code(node['name'])} ({units.percent(node['share'])})")
+    if costly:
+        said.append(f"Most of the time is in {listed(costly)}.")
+    return " ".join(said)
+
+
+def _memory(record: Record) -> str:
+    memory = record["memory"]
+    peak, naive, least = (memory.get(key) for key in ("peak_bytes", "naive_bytes", "lower_bound_bytes"))
+    if not peak:
+        return ""
+    said = f"Activations take {size(peak)} at the peak"
+    if naive:
+        said += f", {units.percent(peak / naive)} of what a buffer for each would take ({size(naive)})"
+    if least:
+        over = "the least that any plan can do" if peak <= least else f"the least any plan needs is {size(least)}"
+        said += f"; {over}"
+    eager = (record.get("peers") or {}).get("PyTorch eager") or {}
+    if eager.get("peak_bytes"):
+        said += (
+            f"; PyTorch eager takes {size(eager['peak_bytes'])} (ours is {units.percent(peak / eager['peak_bytes'])})"
+        )
+    weights = memory.get("weights_bytes")
+    return said + (f". Weights take {size(weights)}." if weights else ".")
+
+
+def _right(record: Record) -> str:
+    """Whether every node and output agrees with the reference."""
+    wrong = [n["name"] for n in record["nodes"] if (n.get("check") or {}).get("right") is False]
+    checked = sum(bool(n.get("check")) for n in record["nodes"])
+    outputs = (record.get("check") or {}).get("outputs") or {}
+    off = [name for name, told in outputs.items() if not told.get("right")]
+    if wrong or off:
+        told = [f"node {code(name)}" for name in wrong] + [f"output {code(name)}" for name in off]
+        return f"Wrong: {listed(told)}."
+    if not checked and not outputs:
+        return "No result was checked."
+    worst = max((told.get("norm_error") or 0.0 for told in outputs.values()), default=None)
+    error = f", the outputs within {worst:.1e} of it in norm" if worst is not None else ""
+    return f"All {counted(checked, 'node')} agree with the float64 reference{error}."
+
+
+def is_right(record: Record) -> bool:
+    """Whether nothing that was checked is wrong."""
+    nodes = all((node.get("check") or {}).get("right") is not False for node in record["nodes"])
+    return nodes and (record.get("check") or {}).get("right") is not False
+
+
+def node_sentence(node: Mapping[str, Any]) -> str:
+    """All there is about a node, for who points at it."""
+    said = [f"{node['name']}: {node['operator']}/{''.join(variant_of(node))}{node['problem']}"]
+    if node.get("kernel_s") is not None:
+        said.append(f"{units.time(node['kernel_s'])}, {units.percent(node.get('share'))} of the time")
+    if node.get("bound_s") is not None:
+        said.append(f"at best {units.time(node['bound_s'])} ({node.get('bound')})")
+    if (node.get("check") or {}).get("right") is False:
+        said.append(f"wrong: {node['check'].get('reason') or ''}")
+    return "; ".join(said)
+
+
+def source_words(node: Mapping[str, Any]) -> str:
+    """Why this variant was chosen, and whether others were as good."""
+    said = [str(node.get("source") or "–")]
+    if ties := node.get("tied_with"):
+        names = [str(case).partition("(")[0].partition("/")[2] for case in ties]
+        said.append(f"tied with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
+    elif node.get("lead"):
+        said.append(f"ahead by {units.percent(node['lead'])}")
+    return "; ".join(said)

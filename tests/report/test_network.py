@@ -1,0 +1,162 @@
+"""A network's page: every node, edge and number of its record is on it, whatever the record lacks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fabricate_network import record
+from test_browser import CHROMIUM, QUIET
+
+from opbench.errors import UsageError
+from opbench.nets.build import Builder
+from opbench.nets.graph import Graph
+from opbench.nets.networks import NETWORKS
+from opbench.report.network import keep_network, read_network
+from opbench.report.network.layout import Sizes, layered
+from opbench.report.network.page import write_network
+from opbench.report.network.record import lives
+from opbench.report.network.terminal import print_network
+from opbench.report.network.words import headline, is_right, peers
+
+UNET = ("unet", {"batch": 2, "size": 64, "base": 8})
+
+
+def branches() -> Graph:
+    """Three branches of unequal length and a long connection around two convolutions."""
+    net = Builder("branches")
+    x = net.input("image", 1, 8, 20, 20)
+    parts = [
+        net.conv2d(x, 8, 1, name="one"),
+        net.conv2d(net.conv2d(x, 8, 1, name="two"), 8, 3, padding=1, name="three"),
+        net.maxpool2d(x, 3, 1, 1, name="pool"),
+    ]
+    joined = net.concat(net.concat(parts[0], parts[1], name="join"), parts[2], name="joined")
+    out = net.conv2d(net.relu(net.conv2d(joined, 24, 1, name="head"), name="relu"), 24, 1, name="last")
+    return net.graph(net.concat(out, joined, name="sum"))
+
+
+def made(name: str = "lenet", **sizes: int) -> Graph:
+    return branches() if name == "branches" else NETWORKS[name](**sizes)
+
+
+def written(tmp_path: Path, told: dict[str, Any]) -> str:
+    return write_network(told, tmp_path)[0].read_text()
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("lenet", {}), ("alexnet", {"batch": 4}), UNET, ("branches", {})])
+def test_the_page_shows_every_node_with_its_numbers(tmp_path: Path, name: str, sizes: dict[str, int]) -> None:
+    told = record(made(name, **sizes))
+    page = written(tmp_path, told)
+    for node in told["nodes"]:
+        assert page.count(f">{node['name']}<") >= 3, "in the graph, the timeline and the table"
+        assert node["case"].replace("<", "&lt;") in page
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+    assert {p.name for p in tmp_path.glob("*.png")} == {f"network-{n}.png" for n in ("graph", "timeline", "memory")}
+
+
+@pytest.mark.parametrize("name", ["alexnet", "unet", "branches"])
+def test_boxes_and_edges_of_a_drawing_keep_apart(name: str) -> None:
+    graph = made(name, **(UNET[1] if name == "unet" else {}))
+    names = [node.name for node in graph.nodes]
+    edges = [
+        (producer.name, node.name)
+        for node in graph.nodes
+        for value in node.inputs.values()
+        if value not in graph.weights and (producer := graph.producer(value))
+    ]
+    layout = layered(names, edges)
+    size = layout.sizes
+    for a, b in itertools.combinations(layout.boxes.values(), 2):
+        assert abs(a.x - b.x) >= size.width or abs(a.y - b.y) >= size.height + size.gap - 1e-9
+    for (a, b), route in layout.routes.items():
+        for (x1, y1), (x2, y2) in itertools.pairwise(route):
+            assert x1 == x2 or y1 == y2, "edges run straight up, down or across"
+            for other, box in layout.boxes.items():
+                if other in (a, b):
+                    continue
+                apart_x = max(x1, x2) <= box.x - size.width / 2 or min(x1, x2) >= box.x + size.width / 2
+                apart_y = max(y1, y2) <= box.y - size.height / 2 or min(y1, y2) >= box.y + size.height / 2
+                assert apart_x or apart_y, f"{a} to {b} runs through {other}"
+        assert all(0 <= x <= layout.width and 0 <= y <= layout.height for x, y in route)
+
+
+def test_a_network_with_long_skips_is_folded_where_they_stay_short() -> None:
+    names = [f"n{i}" for i in range(21)]
+    chain = list(itertools.pairwise(names))
+    skips = [(names[i], names[20 - i]) for i in (1, 4, 7)]
+    layout = layered(names, [*chain, *skips], Sizes())
+    assert {box.column for box in layout.boxes.values()} == {0, 1}
+    assert all(abs(layout.boxes[a].row - layout.boxes[b].row) <= 2 for a, b in skips)
+    assert {box.column for box in layered(names, chain).boxes.values()} == {0}
+
+
+def test_without_a_clock_there_are_verdicts_and_no_times(tmp_path: Path) -> None:
+    page = written(tmp_path, record(made(), timed=False))
+    assert "times need a GPU" in page and "of the time</" not in page and "Against PyTorch" not in page
+    assert not (tmp_path / "network-timeline.png").exists()
+
+
+def test_a_wrong_node_is_named_first_hand() -> None:
+    told = record(made())
+    assert is_right(told) and headline(told)[-1].startswith("All 11 nodes agree")
+    told["nodes"][3]["check"] |= {"right": False, "reason": "17 of 40 elements"}
+    assert not is_right(told) and headline(told)[-1] == "Wrong: node `conv2`."
+
+
+def test_peers_are_compared_with_intervals(tmp_path: Path) -> None:
+    told = record(made())
+    same = {**told["total"], "norm_error": 0.0}
+    told["peers"] = {"PyTorch eager": same, "torch.compile": {"error": "no compiler"}}
+    eager, compiled = peers(told)
+    assert eager.verdict == "cannot be told apart" and compiled.verdict == "not measured"
+    page = written(tmp_path, told)
+    assert "no compiler" in page and "not to be told apart" in page
+
+
+def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:
+    told = record(made())
+    place = {life.value: life for life in lives(told)}
+    names = [node["name"] for node in told["nodes"]]
+    assert (names[place["pool2"].first], names[place["pool2"].last]) == ("pool2", "fc3")
+
+
+def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
+    told = record(made())
+    keep_network(told, tmp_path)
+    assert read_network(tmp_path) == json.loads(json.dumps(told))
+    for text, message in (
+        ('{"format": 2}', "format 2 cannot be read; this opbench reads format 1"),
+        ("{", "is no JSON"),
+        ('{"format": 1}', "'network' is missing"),
+    ):
+        (tmp_path / "network.json").write_text(text)
+        with pytest.raises(UsageError, match=message):
+            read_network(tmp_path)
+
+
+def test_the_terminal_has_a_line_a_node(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    told = record(made())
+    print_network(told, Console(width=200))
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith(f"  {n['name']} ") for line in lines for n in told["nodes"]) == len(told["nodes"])
+    assert lines[0] == "lenet, batch 1, f32" and "as one CUDA graph" in "".join(lines)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; .ci/run installs it")
+def test_the_page_opens_in_chromium_without_an_error(tmp_path: Path) -> None:
+    written(tmp_path, record(made(*UNET[:1], **UNET[1])))
+    chromium = shutil.which(str(CHROMIUM)) or str(CHROMIUM)
+    command = [chromium, *QUIET.split(), f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr"]
+    page = (tmp_path / "network.html").as_uri()
+    dom = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=True)
+    assert [line for line in dom.stderr.splitlines() if "CONSOLE" in line] == []
+    assert dom.stdout.count("<h2") >= 6

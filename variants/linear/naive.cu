@@ -1,0 +1,36 @@
+// /// opbench
+// title     = "one thread per output, the column on threadIdx.x: every weight load strided by k"
+// supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// define    = { BF16 = "1 if dtype == 'bf16' else 0", RELU = "1 if epilogue == 'bias_relu' else 0" }
+// tune      = { ROWS = [1, 8] }
+// requires  = ["cdiv(m, ROWS) <= 65535"]
+// launch    = [{ kernel = "linear_naive", grid = ["cdiv(n, 32)", "cdiv(m, ROWS)"], block = [32, "ROWS"] }]
+// ///
+//
+// The sum as it is written. A warp's 32 threads read the same x, which is broadcast, but 32 different rows of the
+// weights: one load touches 32 sectors for 4 bytes of each, and only the caches make up for it later.
+
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+__device__ __forceinline__ float wide(T value) { return __bfloat162float(value); }
+__device__ __forceinline__ T narrow(float value) { return __float2bfloat16(value); }
+#else
+typedef float T;
+__device__ __forceinline__ float wide(T value) { return value; }
+__device__ __forceinline__ T narrow(float value) { return value; }
+#endif
+
+// x [m, k], weight [n, k], bias [n], out [m, n].
+extern "C" __global__ void __launch_bounds__(32 * ROWS)
+linear_naive(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,
+             int m, int n, int k) {
+  const int row = blockIdx.y * ROWS + threadIdx.y, col = blockIdx.x * 32 + threadIdx.x;
+  if (row >= m || col >= n) return;
+  const T* x_row = x + (size_t)row * k;
+  const T* weight_row = weight + (size_t)col * k;
+  float sum = wide(bias[col]);
+  for (int i = 0; i < k; ++i) sum += wide(x_row[i]) * wide(weight_row[i]);
+  if (RELU) sum = fmaxf(sum, 0.0f);
+  out[(size_t)row * n + col] = narrow(sum);
+}

@@ -1,0 +1,61 @@
+"""linear: out = x @ weight.T + bias, the fully connected layer of a network, ReLU included on request."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.operator import Operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Operator):
+    """out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k], or 0 where that is below 0 with "bias_relu".
+
+    The bias makes it inhomogeneous, so it has no `degree`. Each element's allowance is the base class's: absolute
+    values make every term positive, so the magnitude is that of the sum before ReLU.
+    """
+
+    m: int
+    n: int
+    k: int
+    epilogue: str = "bias"
+    dtype: str = "f32"
+
+    inputs = {"x": "m k", "weight": "n k", "bias": "n"}
+    outputs = {"out": "m n"}
+    choices = {"epilogue": ("bias", "bias_relu"), "dtype": ("f32", "bf16", "f16")}
+    library = "torch"
+
+    def flops(self) -> int:
+        """One multiplication and one addition per product; the bias is where the sum starts."""
+        return 2 * self.m * self.n * self.k
+
+    def reduction(self) -> int:
+        """Products per output, and the bias."""
+        return self.k + 1
+
+    def reference(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        """The affine map by NumPy."""
+        total: np.ndarray = x @ weight.T + bias
+        return np.maximum(total, 0.0) if self.epilogue == "bias_relu" else total
+
+    @classmethod
+    def examples(cls) -> Sequence[Linear]:
+        """A single row, ones, primes, one off the tiles; rows of k that 16 bytes divide, for f32 only, and not."""
+        sizes = [
+            (1, 1, 1),
+            (1, 131, 264),
+            (3, 5, 7),
+            (2, 33, 1028),
+            (8, 10, 400),
+            (17, 67, 36),
+            (67, 129, 40),
+            (131, 65, 67),
+        ]
+        modes = itertools.cycle([("bias", "f32"), ("bias_relu", "bf16"), ("bias_relu", "f32"), ("bias", "bf16")])
+        pairs = [(size, next(modes)) for size in sizes for _ in range(2)]
+        return [cls(m=m, n=n, k=k, epilogue=epilogue, dtype=dtype) for (m, n, k), (epilogue, dtype) in pairs]
