@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import backends
-from opbench.case import CASE_NAME, Case, select
+from opbench import suite as suites
+from opbench.case import Case, select
 from opbench.catalog import Catalog
 from opbench.ceiling import committed
 from opbench.errors import UsageError
@@ -20,7 +21,7 @@ from opbench.results import Result, Run, read_run
 from opbench.runner import Progress, RunOptions, Tell, default_out, run_suite
 from opbench.suite import Suite, read_suite, suite_for_variant
 from opbench.timing import TimingOptions
-from opbench.variant import Variant, print_config
+from opbench.variant import Variant
 
 if TYPE_CHECKING:
     import pandas
@@ -209,19 +210,7 @@ def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -
 
 def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
     """The case that prints as `name`; raises UsageError with the nearest right operator, variant, axis or config."""
-    match = CASE_NAME.match(name)
-    if not match:
-        raise UsageError(
-            f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) (opbench list cases)"
-        )
-    catalog = Catalog(tuple(Path(v).resolve() for v in variants))
-    variant = catalog.variant(match["operator"], match["variant"])
-    problem = catalog.operator(match["operator"]).parse(match["problem"])
-    for config in variant.configs:
-        if not match["config"] or print_config(config) == f"[{match['config']}]":
-            return Case(variant, config, problem)
-    known = " ".join(print_config(c) for c in variant.configs)
-    raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
+    return suites.case_named(name, Catalog(tuple(Path(v).resolve() for v in variants)))
 
 
 def load(folder: str | Path) -> pandas.DataFrame:

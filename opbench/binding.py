@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from opbench.backends.base import Buffer, KernelLaunch, KernelResources
 from opbench.case import Case
 from opbench.catalog import load_module
-from opbench.errors import UsageError
+from opbench.errors import OpbenchError, UsageError
 from opbench.occupancy import DeviceLimits, occupancy
+from opbench.operator import to_storage
 
 
 def bind_library(backend: Any, case: Case, buffers: Mapping[str, Buffer]) -> Callable[[], None]:
@@ -57,3 +60,30 @@ def launch_resources(
             entry |= asdict(found)
         resources[step.kernel] = entry
     return resources
+
+
+SMALL_BYTES = 64 << 20
+
+
+def bind_bare(backend: Any, case: Case) -> tuple[Callable[[], None], dict[str, Buffer]]:
+    """A case's launch, run once, on buffers of its own, which are to be freed; no reference and no check.
+
+    Inputs are the problem's own where they are small, else a few numbers over and over.
+    """
+    problem, buffers = case.problem, dict[str, Buffer]()
+    inputs = problem.make_inputs(0) if sum(t.nbytes for t in problem.input_tensors()) <= SMALL_BYTES else {}
+    values = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
+    try:
+        for tensor in (*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)):
+            buffers[tensor.name] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+            content = inputs.get(tensor.name)
+            if content is None:
+                content = np.resize(to_storage(values, tensor.dtype), tensor.shape)
+            buffers[tensor.name].write(content)
+        launch: Callable[[], None] = backend.load(case.request()).bind(case.launches(backend.sm_count), buffers)
+        launch()
+        backend.synchronize()
+    except OpbenchError:
+        backend.free(buffers)
+        raise
+    return launch, buffers

@@ -28,10 +28,14 @@ class Case:
         return f"{self.variant.id}{print_config(self.config)}{self.problem}"
 
     @property
+    def precision(self) -> str:
+        """The class that it is ranked in: the variant's, of a problem stored in 16 bits the storage's."""
+        return self.problem.storage if self.problem.storage in ("bf16", "f16") else self.variant.precision
+
+    @property
     def unit(self) -> str:
-        """What its multiplications run on: the precision class, of narrower storage that, or what the header says."""
-        precision, storage = self.variant.precision, self.problem.storage
-        return self.variant.unit or (storage if precision == "f32" else precision)
+        """What its multiplications run on, whose rate is its roof: what the header says, else its class."""
+        return self.variant.unit or self.precision
 
     def unmet(self) -> str | None:
         """Why the variant does not fit the problem, else None."""
@@ -72,6 +76,8 @@ class Case:
             *self.variant.workspace,
             *(a for a in self.problem.arguments() if a not in tensors),
         )
+        # "bias?" is the bias where the problem has one, else no argument.
+        args = tuple(a.removesuffix("?") for a in args if not a.endswith("?") or a.removesuffix("?") in tensors)
         values = tuple(a if a in tensors else expression.evaluate(a, scope) for a in args)
         grid, block = (_dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block))
         return KernelLaunch(step.kernel, grid, block, int(expression.evaluate(step.shared, scope)), values)

@@ -42,6 +42,9 @@ class Ceilings:
     fp32_flops_per_s: float | None = None
     matrix_flops_per_s: dict[str, float] = field(default_factory=dict)
     """Dense rate of the matrix units by precision class: tf32, bf16, f16."""
+    fp32_sustained_flops_per_s: float | None = None
+    """As `fp32_flops_per_s`, which is a burst's, but after seconds without a break: power and clocks have settled."""
+    matrix_sustained_flops_per_s: dict[str, float] = field(default_factory=dict)
     launch_floor_s: float | None = None
     sm_clock_hz: float | None = None
     l2_bytes: int | None = None
@@ -102,9 +105,30 @@ PROBES: Mapping[str, tuple[str, str, str]] = {
     "l1_bytes_per_s": ("shared_reread", "compulsory_bytes", "f32"),
     "fp32_flops_per_s": ("fma", "flops", "f32"),
     "tf32": ("matmul", "flops", "tf32"),
+    "bf16": ("linear", "flops", "bf16"),
+    "f16": ("linear", "flops", "f16"),
 }
 """For each limit the operator that reaches it, the work that counts and the precision. A rate of the matrix units is a
 library's."""
+
+
+MATRIX = ("tf32", "bf16", "f16")
+"""Keys of `PROBES` that are precision classes of the matrix units."""
+
+
+def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
+    """The same limits with the arithmetic rates of probes that were soaked before they were sampled."""
+    soaked = from_probes(results)
+    cases = {
+        "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
+        for name, case in soaked.cases.items()
+    }
+    return replace(
+        ceilings,
+        fp32_sustained_flops_per_s=soaked.fp32_flops_per_s,
+        matrix_sustained_flops_per_s=soaked.matrix_flops_per_s,
+        cases={**ceilings.cases, **cases},
+    )
 
 
 def from_probes(results: Iterable[Result]) -> Ceilings:
@@ -118,7 +142,7 @@ def from_probes(results: Iterable[Result]) -> Ceilings:
         best[name] = _fastest(chosen, work)
     floors = [float(r.measurement["floor_s"]) for r in measured if r.measurement and r.measurement.get("floor_s")]
     rates = {name: found[0] for name, found in best.items() if found}
-    matrix = {name: rates.pop(name) for name in ("tf32",) if name in rates}
+    matrix = {name: rates.pop(name) for name in MATRIX if name in rates}
     return Ceilings.from_json(
         {
             **rates,

@@ -171,6 +171,10 @@ class Operator:
         """The dtype of its tensors in memory."""
         return str(self.axes.get("dtype", "f32"))
 
+    def tensor_dtype(self, name: str) -> str:
+        """The dtype of one tensor, for an operator whose tensors differ."""
+        return self.storage
+
     @classmethod
     def modes(cls) -> dict[str, str]:
         """Each mode (a str field) with its default."""
@@ -191,7 +195,7 @@ class Operator:
         tensors = []
         for name, axes in declared.items():
             shape = tuple(int(axis) if axis.isdigit() else int(scope[axis]) for axis in axes.split())
-            tensors.append(Tensor(name, shape, self.storage))
+            tensors.append(Tensor(name, shape, self.tensor_dtype(name)))
         return tensors
 
     def input_tensors(self) -> list[Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from opbench import places
 from opbench.catalog import Catalog
-from opbench.ceiling import from_probes
+from opbench.ceiling import from_probes, with_sustained
 from opbench.errors import EnvironmentFault
 from opbench.results import Run
 from opbench.runner import RunOptions, Tell, run_suite
@@ -39,18 +39,27 @@ def _path() -> Path:
 
 
 def measure_ceilings(out: Path, tell: Tell = lambda progress: None, resume: bool = False) -> tuple[Run, dict[str, Any]]:
-    """Run suites/ceilings.toml into `out` and derive the limits; raises EnvironmentFault when a probe fails."""
-    suite = read_suite(Path("ceilings"), Catalog(), "cuda")
-    run = run_suite(suite, RunOptions(backend="cuda", out=out, resume=resume, command=("ceiling",)), tell)
-    wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
-    if wrong:
-        raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
-    ceilings = from_probes(run.results)
+    """Run suites/ceilings.toml into `out` and suites/sustained.toml below it, and derive the limits.
+
+    Raises EnvironmentFault when a probe fails.
+    """
+    run = _run("ceilings", out, tell, resume)
+    sustained = _run("sustained", out / "sustained", tell, resume)
+    ceilings = with_sustained(from_probes(run.results), sustained.results)
     environment = run.header["environment"]
     ceilings = replace(ceilings, gpu=environment["gpu"], l2_bytes=environment["l2_bytes"])
     value = ceilings.to_json()
     places.write_atomically(_path(), json.dumps(value, indent=2).encode())
     return run, value
+
+
+def _run(name: str, out: Path, tell: Tell, resume: bool) -> Run:
+    suite = read_suite(Path(name), Catalog(), "cuda")
+    run = run_suite(suite, RunOptions(backend="cuda", out=out, resume=resume, command=("ceiling",)), tell)
+    wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
+    if wrong:
+        raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
+    return run
 
 
 def ceilings_for_run(folder: Path, tell: Tell) -> dict[str, Any]:

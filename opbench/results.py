@@ -227,6 +227,8 @@ def read_run(folder: Path) -> Run:
             results[result.case] = result
         elif kind == "ceilings":
             run.ceilings = value
+            if said := (value.get("canary") or {}).get("said"):
+                run.warnings.append(said)
         elif kind == "counters":
             run.counters[str(value.get("case"))] = value
         elif kind == "traffic":

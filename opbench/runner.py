@@ -12,14 +12,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from opbench import resources
+from opbench import canary, resources
 from opbench.case import Case
+from opbench.catalog import Catalog
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.floor import floor_s
 from opbench.processes import merge_processes
 from opbench.records import RunOptions, earlier_run, header, now, require_same_device, source_sha256
 from opbench.results import Result, Run, RunWriter, read_run
-from opbench.suite import Suite
+from opbench.suite import Suite, case_named
 from opbench.timing import Measurement, TimingOptions
 from opbench.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
 
@@ -124,7 +125,7 @@ def run_suite(
         else:
             require_same_device(earlier, environment)
         if ceilings and (earlier is None or earlier.ceilings is None):
-            writer.write("ceilings", ceilings)
+            writer.write("ceilings", _looked_at(state, ceilings))
         done = {(r.case, r.source_sha256) for r in earlier.results} if earlier else set()
         todo = [case for case in suite.cases if (case.name, source_sha256(case)) not in done]
         state.done = len(suite.cases) - len(todo)
@@ -150,6 +151,26 @@ def _open(worker: Worker) -> dict[str, Any]:
     except WorkerLost as error:
         raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
     return found
+
+
+CANARY_LIMIT_S = 30.0
+
+
+def _looked_at(state: _State, ceilings: dict[str, Any]) -> dict[str, Any]:
+    """The ceilings with what a quick look at two of them found, where the run has a clock."""
+    names = canary.probes(ceilings) if state.options.measure and state.options.backend == "cuda" else {}
+    if not names:
+        return ceilings
+    state.announce("measure", "whether the ceilings still hold")
+    try:
+        cases = {limit: case_named(name, Catalog()) for limit, name in names.items()}
+        request = {"do": "canary", "cases": [pack(c) for c in cases.values()], "timing": asdict(canary.TIMING)}
+        medians = state.workers[0].ask(request, CANARY_LIMIT_S)["medians_s"]
+    except OpbenchError as error:
+        return {**ceilings, "canary": {"said": f"whether the remembered ceilings hold was not found out: {error}"}}
+    work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
+    seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}
+    return {**ceilings, "canary": canary.judge(ceilings, seen)}
 
 
 def _build(state: _State, cases: Sequence[Case]) -> None:
@@ -338,7 +359,7 @@ def _result(
         config=case.config,
         problem=str(case.problem),
         axes=case.problem.axes,
-        precision=case.variant.precision,
+        precision=case.precision,
         unit=case.unit,
         backend=state.options.backend,
         status=status,

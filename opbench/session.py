@@ -18,6 +18,7 @@ from opbench.occupancy import DeviceLimits
 from opbench.operator import Operator, Tensor, Tolerance
 from opbench.places import portable
 from opbench.prepared import Expected, Prepared
+from opbench.rotation import Rotation, rotate
 from opbench.suite import Suite
 from opbench.timing import Measurement, TimingOptions, measure
 from opbench.traffic import Traffic
@@ -158,14 +159,19 @@ class Session:
 
     def _bind(self, case: Case, prepared: Prepared) -> _Bound:
         workspace = {t.name: self._allocate(t) for t in case.workspace(self.sm_count)}
-        buffers = {**prepared.buffers, **workspace}
+        launch, launches = self._bind_to(case, {**prepared.buffers, **workspace})
         if case.variant.is_library:
-            return _Bound(bind_library(self.backend, case, buffers), [], workspace, {})
+            return _Bound(launch, [], workspace, {})
         program = self.backend.load(case.request())
-        launches = case.launches(self.sm_count)
-        launch = program.bind(launches, buffers)
         taken = launch_resources(program.resources, launches, self._limits())
         return _Bound(launch, launches, workspace, taken, program.machine_code_sha256)
+
+    def _bind_to(self, case: Case, buffers: Mapping[str, Buffer]) -> tuple[Callable[[], None], list[KernelLaunch]]:
+        """The case's launch on these buffers, and its kernels' where it is no library."""
+        if case.variant.is_library:
+            return bind_library(self.backend, case, buffers), []
+        launches = case.launches(self.sm_count)
+        return self.backend.load(case.request()).bind(launches, buffers), launches
 
     def _limits(self) -> DeviceLimits | None:
         limits: DeviceLimits | None = getattr(self.backend, "limits", None)
@@ -249,21 +255,38 @@ class Session:
         prepared = self.prepare(cases[0].problem)
         prepared.load("normal", verify=True)
         bound: dict[str, _Bound] = {}
+        rotation: Rotation | None = None
         try:
             for case in cases:
                 on_start(case.name)
                 bound[case.name] = self._bind(case, prepared)
-            launches = {name: b.launch for name, b in bound.items()}
+            launches: Mapping[str, Callable[[], None]] = {name: b.launch for name, b in bound.items()}
+            if options.mode == "graph":
+                rotation = self._rotate(cases, prepared, bound)
+                launches = rotation.launches
             found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start)
+            if rotation:
+                found = {name: replace(m, mode=rotation.modes[name]) for name, m in found.items()}
             return Measured(found, self._check_again(bound, cases, prepared, on_start) if check_again else {})
         except EnvironmentFault as error:
             # A workspace that does not fit beside the others costs the case that asked for it, not the run.
             raise LaunchError(str(error)) from error
         finally:
+            if rotation:
+                for launch in rotation.launches.values():
+                    clock.forget(launch)
+                self.backend.free(rotation.arenas)
             for b in bound.values():
-                if options.mode == "graph":
-                    clock.forget(b.launch)
                 self.backend.free(b.workspace)
+
+    def _rotate(self, cases: Sequence[Case], prepared: Prepared, bound: Mapping[str, _Bound]) -> Rotation:
+        """Every case bound to enough sets of buffers for a graph of its launches to be cold."""
+
+        def bind(case: Case, buffers: Mapping[str, Buffer]) -> Callable[[], None]:
+            return self._bind_to(case, buffers)[0]
+
+        workspaces = {name: b.workspace for name, b in bound.items()}
+        return rotate(self.backend, cases, prepared.buffers, workspaces, prepared.inputs("normal"), bind)
 
     def _check_again(
         self, bound: Mapping[str, _Bound], cases: Sequence[Case], prepared: Prepared, on_start: Callable[[str], None]

@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from opbench.case import Case
+from opbench.case import CASE_NAME, Case
 from opbench.catalog import Catalog
 from opbench.errors import UsageError, unknown
 from opbench.operator import Operator
 from opbench.places import shipped
 from opbench.timing import MODES, TimingOptions
-from opbench.variant import Config, Variant
+from opbench.variant import Config, Variant, print_config
 
 SUITE_KEYS: Mapping[str, Any] = {
     "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
@@ -89,6 +89,22 @@ def find_suite(path: Path) -> Path:
         return candidate
     known = [p.stem for p in shipped("suites").glob("*.toml")]
     raise UsageError(f"{path}: no such file; shipped suites: {', '.join(sorted(known))} (opbench list suites)")
+
+
+def case_named(name: str, catalog: Catalog) -> Case:
+    """The case that prints as `name`; raises UsageError with the nearest right operator, variant, axis or config."""
+    match = CASE_NAME.match(name)
+    if not match:
+        raise UsageError(
+            f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) (opbench list cases)"
+        )
+    variant = catalog.variant(match["operator"], match["variant"])
+    problem = catalog.operator(match["operator"]).parse(match["problem"])
+    for config in variant.configs:
+        if not match["config"] or print_config(config) == f"[{match['config']}]":
+            return Case(variant, config, problem)
+    known = " ".join(print_config(c) for c in variant.configs)
+    raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
 
 
 def suite_for_variant(variant: Variant, catalog: Catalog, backend: str) -> Suite:

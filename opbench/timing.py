@@ -13,10 +13,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from opbench import stats
-from opbench.stopping import ThrottleGuard, half_width, settled, stabilised
+from opbench.soaking import soak
+from opbench.stopping import WAITED_S, ThrottleGuard, half_width, settled, stabilised
 
 MODES = ("cold", "hot", "graph")
-"""The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph."""
+"""The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph, over so many sets
+of buffers, where they fit, that it is cold: a measurement's `mode` then says "graph, cold (N buffer sets)", else
+"graph, hot"."""
 NOISY_HALF_WIDTH = 0.02
 DRIFT = 0.01
 CLOCK_CHANGE = 0.03
@@ -113,6 +116,9 @@ class TimingOptions:
     target: float = 0.005
     """Relative half-width of the median's 95 % interval at which a case is done."""
     seed: int = 0
+    soak_s: float = 0.0
+    """How long a case runs without a break before its warm-up, so that power and clocks have settled; then it also
+    runs for a moment before every sample, so that they stay so."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,8 @@ class _Contender:
     warmup_runs: int = 0
     settled: bool = False
     spent_s: float = 0.0
+    busy: Callable[[], None] | None = None
+    """What keeps the device under its load before a sample."""
     samples: list[float] = field(default_factory=list)
     clocks: list[float | None] = field(default_factory=list)
     half_widths: list[float] = field(default_factory=list)
@@ -217,16 +225,22 @@ def measure(
         return {}
     order = random.Random(options.seed)
     readings = _Readings(clock.timer, clock.launch_floor(), clock.offset())
-    guard = ThrottleGuard(sleep)
+    soaked = options.soak_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
+    # Of a soaked case the throttled clock is what is asked for: nothing is set aside, and no wait lets it recover.
+    guard = ThrottleGuard(sleep, waited_s=WAITED_S if soaked else 0.0)
     contenders = [_Contender(key, launch, key not in unheld) for key, launch in launches.items()]
     for contender in contenders:
         on_start(contender.key)
+        if soaked:
+            contender.busy = soak(clock, contender.launch, options.soak_s, now)
         _warm_up(clock, contender, options, guard, now)
     running = list(contenders)
     while running:
         order.shuffle(running)
         for contender in running:
             on_start(contender.key)
+            if contender.busy:
+                clock.sample(contender.busy, hold=False)
             _take_sample(clock, contender, guard, now, on_sample)
             contender.stop_reason = _stop_reason(contender, options)
             if contender.stop_reason:

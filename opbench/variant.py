@@ -293,8 +293,14 @@ class _HeaderReader:
             grid=tuple(self._expression("grid", e) for e in entry["grid"]),
             block=tuple(self._expression("block", e) for e in entry["block"]),
             shared=self._expression("shared", entry.get("shared", "0")),
-            args=tuple(self._expression("args", e) for e in entry.get("args", [])),
+            args=tuple(self._argument(e) for e in entry.get("args", [])),
         )
+
+    def _argument(self, text: Any) -> str:
+        """An expression, or a buffer's name with a question mark."""
+        if isinstance(text, str) and text.endswith("?") and text[:-1].isidentifier():
+            return text
+        return self._expression("args", text)
 
 
 def docstring(path: Path) -> str:

@@ -25,11 +25,12 @@ from opbench import resources
 from opbench import session as sessions
 from opbench.backends import open_backend
 from opbench.backends.base import BuildRequest
+from opbench.binding import bind_bare
 from opbench.case import Case
 from opbench.catalog import Catalog
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
 from opbench.ranges import case_range, phase_range
-from opbench.timing import TimingOptions
+from opbench.timing import TimingOptions, measure
 
 Message = dict[str, Any]
 OPEN_LIMIT_S = 120.0
@@ -273,6 +274,19 @@ class Server:
             "traffic": found.traffic,
             "machine_code_sha256": found.machine_code_sha256,
         }
+
+    def canary(self, request: Message, send: Callable[[Message], None]) -> Message:
+        """Medians of a few probes, cold, with nothing prepared for a check."""
+        clock, options = self.backend.clock(), TimingOptions(**request["timing"])  # type: ignore[attr-defined]
+        medians: dict[str, float] = {}
+        for packed in request["cases"]:
+            case = unpack(self.catalog, packed)
+            launch, buffers = bind_bare(self.backend, case)
+            try:
+                medians[case.name] = measure(clock, {case.name: launch}, options)[case.name].median_s
+            finally:
+                self.backend.free(buffers)
+        return {"medians_s": medians}
 
     def measure(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Measure right cases of one problem, interleaved; then check them again if asked to."""

@@ -22,11 +22,15 @@ from opbench.ceiling import (
     datasheet,
     from_probes,
     known_gpus,
+    with_sustained,
 )
 from opbench.errors import UsageError
 from opbench.floor import floor_s
 from opbench.frame import rows
+from opbench.report.evidence import ceilings_table
 from opbench.resources import TARGETS
+from opbench.results import Result
+from opbench.suite import read_suite
 
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
 
@@ -156,3 +160,44 @@ def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
 def test_three_products_of_a_matrix_unit_have_a_third_of_its_rate() -> None:
     limits = Ceilings(fp32_flops_per_s=60e12, matrix_flops_per_s={"tf32": 360e12})
     assert [limits.flops_per_s(unit) for unit in ("f32", "tf32", "tf32/3", "bf16")] == [60e12, 360e12, 120e12, None]
+
+
+def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
+    def probes(time_s: float) -> list[Result]:
+        return [
+            result("chains_8", time_s, operator="fma", flops=10**14, nbytes=8),
+            result("cublas_tf32", time_s / 10, operator="matmul", flops=10**14, nbytes=8, precision="tf32"),
+        ]
+
+    found = with_sustained(from_probes(probes(2.0)), probes(2.5))
+    assert (found.fp32_flops_per_s, found.fp32_sustained_flops_per_s) == (5e13, 4e13)
+    assert found.matrix_flops_per_s == {"tf32": 5e14} and found.matrix_sustained_flops_per_s == {"tf32": 4e14}
+    assert found.flops_per_s("f32") == 5e13 and set(found.cases) == {
+        "fp32_flops_per_s", "fp32_sustained_flops_per_s", "tf32", "tf32 sustained",
+    }  # fmt: skip
+    table = ceilings_table(found, DATASHEET["h200"])
+    labels = [line[0] for line in table["body"]]
+    assert "fp32 units, multiply-add, sustained" in labels and "matrix units, tf32, sustained" in labels
+    assert "matrix units, bf16" in labels and table["sustained"]
+    assert all(len(line) == 5 for line in table["body"])
+    assert not ceilings_table(from_probes(probes(2.0)), None)["sustained"]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None:
+    case = case_named(f"linear/torch(m=4096,n=4096,k=4096,dtype={dtype})")
+    assert case.precision == dtype and case.variant.precision == "f32" and case.unmet() is None
+    limits = {"fp32_flops_per_s": 5e13, "matrix_flops_per_s": {dtype: 8e14}}
+    assert floor_s(case, limits)[0] == pytest.approx(0.95 * case.problem.flops() / 8e14), "not by the fp32 units"
+    done = result(
+        "torch", 2e-4, operator="linear", flops=case.problem.flops(), nbytes=10**8, precision=case.precision
+    )  # fmt: skip
+    assert from_probes([done]).matrix_flops_per_s == {dtype: pytest.approx(case.problem.flops() / 2e-4)}
+    assert case_named("linear/torch(m=4,n=4,k=4)").precision == "f32"
+
+
+@pytest.mark.parametrize("suite", ["ceilings", "sustained"])
+def test_every_matrix_rate_has_a_probe_of_its_own(suite: str) -> None:
+    cases = read_suite(Path(suite), Catalog(), "cuda").cases
+    probed = {(case.variant.operator, case.precision) for case in cases if case.variant.is_library}
+    assert {ceiling.PROBES[name][::2] for name in ceiling.MATRIX} == probed

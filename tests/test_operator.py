@@ -76,7 +76,9 @@ def test_a_degree_is_true_bit_for_bit(name: str) -> None:
         if problem.degree is None:
             continue
         inputs = problem.make_inputs(3)
-        doubled = problem.reference_outputs({key: 2 * array for key, array in inputs.items()})
+        dtype = problem.storage
+        twice = {key: to_storage(2 * from_storage(array, dtype), dtype) for key, array in inputs.items()}
+        doubled = problem.reference_outputs(twice)
         for key, array in problem.reference_outputs(inputs).items():
             np.testing.assert_array_equal(doubled[key], 2.0**problem.degree * array)
 

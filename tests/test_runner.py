@@ -458,6 +458,35 @@ ROOF = {
 BYTES = 2 * 4 * 67108864
 
 
+PROBED = {"dram_bytes_per_s": "copy/vec4[BLOCK=256](n=268435456)", "fp32_flops_per_s": "fma/chains_8(n=2112,rounds=4)"}
+
+
+@pytest.mark.parametrize(("copied", "said"), [(4.05e12, ""), (3.6e12, "DRAM copy 3.60 TB/s (−10.0 %) at the start")])
+def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: Path, copied: float, said: str) -> None:
+    ask = fake.ask
+
+    def answer(self: Any, request: Any, limit_s: float, on_progress: Any = None) -> Any:
+        if request["do"] != "canary":
+            return ask(self, request, limit_s, on_progress)
+        copy, fma = (unpack(Catalog(), packed) for packed in request["cases"])
+        return {"medians_s": {copy.name: copy.problem.bytes() / copied, fma.name: fma.problem.flops() / 5e13}}
+
+    fake.ask, fake.times = answer, dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    run_fake(tmp_path, ROOF | {"cases": PROBED})
+    run = read_run(tmp_path / "out")
+    assert run.ceilings is not None and [e["limit"] for e in run.ceilings["canary"]["checked"]] == list(PROBED)
+    assert run.ceilings["dram_bytes_per_s"] == 4e12 and len(run.warnings) == bool(said)
+    assert all(said in w and "fp32" not in w and "opbench ceiling" in w for w in run.warnings)
+
+
+def test_a_canary_that_dies_costs_no_run(fake: Any, tmp_path: Path) -> None:
+    fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    results = run_fake(tmp_path, ROOF | {"cases": {"dram_bytes_per_s": "copy/gone(n=4)"}})
+    assert {r.status for r in results.values()} == {"right", "unsupported"}
+    (warning,) = read_run(tmp_path / "out").warnings
+    assert "was not found out" in warning and "unknown variant 'gone'" in warning
+
+
 def test_right_cases_are_measured_and_an_impossible_time_is_invalid(fake: Any, tmp_path: Path) -> None:
     least = (BYTES - ROOF["l2_bytes"]) / ROOF["dram_bytes_per_s"]  # type: ignore[operator]
     fake.times = {"scalar": 2 * least, "vec4": 1.01 * least, "grid_stride": 0.5 * least, "vec4_unrolled": least}

@@ -364,3 +364,33 @@ def test_json_round_trip(
     for key in ("settled", "offset_s", "kernel_s", "clocks_hz", "throttled", "processes"):
         del record[key]
     assert Measurement.from_json(record).clocks_hz == (), "as runs measured before these fields"
+
+
+def test_a_soaked_case_runs_without_a_break_before_it_is_sampled_and_nothing_is_set_aside() -> None:
+    launched: list[str] = []
+
+    class Falling(FakeClock):
+        """A GPU whose clock falls to two thirds within a second of work, one launch a millisecond."""
+
+        def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+            before = len(launched)
+            launch()
+            count = len(launched) - before
+            clock_hz = 2e9 if self.now_s < 1 else 1.3e9
+            seconds = count * 1e-3 * 2e9 / clock_hz
+            self.now_s += seconds
+            self.held.append(hold)
+            return Sample(seconds, hold, clock_hz)
+
+    def measured(soak_s: float, mode: str = "cold") -> Measurement:
+        clock, waits = Falling(), list[float]()
+        launched.clear()
+        options = replace(QUICK, soak_s=soak_s, mode=mode)
+        found = measure(clock, {"x": lambda: launched.append("x")}, options, now=clock.now, sleep=waits.append)["x"]
+        assert waits == []
+        return found
+
+    burst, sustained = measured(0.0), measured(2.0)
+    assert burst.median_s == 1e-3 and len(launched) > 1300 and sustained.median_s == pytest.approx(1e-3 * 2 / 1.3)
+    assert sustained.throttled == () and len(launched) - 1300 > 10 * 20, "20 ms of launches before each sample, too"
+    assert measured(2.0, "graph").median_s == 1e-3 and len(launched) < 50

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 
 @click.command("selftest-race", hidden=True)
@@ -25,8 +24,9 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
     backend: Any = cuda.CudaBackend()
     if what == "alone":
         from opbench.backends.cuda.bench import alone
+        from opbench.binding import bind_bare
 
-        launch = bind_bare(backend, case_named(names[0]))
+        launch, _ = bind_bare(backend, case_named(names[0]))
         out.write_text(json.dumps({"bench_s": alone(backend.stream_handle, launch)}))
         return
     out.write_text(json.dumps(race_cells(backend, names)))
@@ -65,18 +65,3 @@ def time_ours(clock: Any, launch: Callable[[], None], now: Callable[[], float] =
         "ours_s": spent_s, "half_width": width, "samples": len(found.samples_s), "stop_reason": found.stop_reason,
         "median_s": found.median_s,
     }  # fmt: skip
-
-
-def bind_bare(backend: Any, case: Any) -> Callable[[], None]:
-    """A case's launch on buffers filled cheaply: no reference, no check, no clock of ours."""
-    from opbench.operator import to_storage
-
-    values = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
-    buffers = {}
-    for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(backend.sm_count)):
-        buffers[tensor.name] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
-        buffers[tensor.name].write(np.resize(to_storage(values, tensor.dtype), tensor.shape))
-    launch: Callable[[], None] = backend.load(case.request()).bind(case.launches(backend.sm_count), buffers)
-    launch()
-    backend.synchronize()
-    return launch

@@ -46,7 +46,7 @@ def _report_network(run: Path) -> None:
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Keep the probes' run here.")
 @json_option
 def ceiling_command(out: Path | None, as_json: bool) -> None:
-    """Measure this GPU's limits afresh with the probes `copy`, `reread` and `fma` and remember them."""
+    """Measure this GPU's limits afresh with the probes of suites/ceilings.toml and remember them."""
     import tempfile
 
     from opbench import units
@@ -67,11 +67,13 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
         ("l2_bytes_per_s", "L2, read", units.byte_rate),
         ("l1_bytes_per_s", "shared memory, read", units.byte_rate),
         ("fp32_flops_per_s", "fp32 FMA", units.flop_rate),
+        ("fp32_sustained_flops_per_s", "fp32 FMA, sustained", units.flop_rate),
         ("launch_floor_s", "launch floor", units.time),
     ):
-        click.echo(f"{label:20} {show(ceilings.get(key))}")
+        click.echo(f"{label:28} {show(ceilings.get(key))}")
     for precision, rate in (ceilings.get("matrix_flops_per_s") or {}).items():
-        click.echo(f"{f'{precision}, matrix units':20} {units.flop_rate(rate)}")
+        sustained = (ceilings.get("matrix_sustained_flops_per_s") or {}).get(precision)
+        click.echo(f"{f'{precision}, matrix units':28} {units.flop_rate(rate)}, sustained {units.flop_rate(sustained)}")
 
 
 @click.command("ladder")

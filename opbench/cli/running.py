@@ -56,7 +56,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--mode",
     type=click.Choice(MODES),
     help="Each sample with a flushed L2 cache, with the case's data left in it, or as replays of a CUDA graph "
-    "[default: the suite's, else cold].",
+    "over rotated buffers [default: the suite's, else cold].",
 )
 @click.option(
     "--publish",

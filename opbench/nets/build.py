@@ -182,8 +182,13 @@ class Builder:
 
     def flatten(self, x: Value, *, name: str = "") -> Value:
         """The same memory as rows of features; no work."""
-        name = self._name("flatten", name)
-        return self._value(name, (x.shape[0], x.elements // x.shape[0]), of=x.name)
+        return self.view(x, (x.shape[0], x.elements // x.shape[0]), name=self._name("flatten", name))
+
+    def view(self, x: Value, shape: tuple[int, ...], *, name: str) -> Value:
+        """The same memory in another shape, or under another name."""
+        if math.prod(shape) != x.elements:
+            raise UsageError(f"{name}: '{x.name}' {x.shape} cannot be seen as {shape}")
+        return self._value(name, shape, of=x.name)
 
     def node(
         self,

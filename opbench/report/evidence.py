@@ -78,6 +78,7 @@ LIMITS: tuple[tuple[str, str, Show], ...] = (
     ("l2_bytes_per_s", "L2 cache, reads", units.byte_rate),
     ("l1_bytes_per_s", "L1 and shared memory, reads", units.byte_rate),
     ("fp32_flops_per_s", "fp32 units, multiply-add", units.flop_rate),
+    ("fp32_sustained_flops_per_s", "fp32 units, multiply-add, sustained", units.flop_rate),
     ("launch_floor_s", "an empty kernel", units.time),
     ("sm_clock_hz", "multiprocessor clock", _in("Hz")),
     ("l2_bytes", "size of the L2 cache", _in("B")),
@@ -96,12 +97,31 @@ def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, A
         share = units.percent(ours / theirs) if ours and theirs and key.endswith("per_s") else "–"
         how = measured.cases.get(key, "") if measured else ""
         body.append([label, show(ours) if ours else "–", show(theirs) if theirs else "–", share, how])
+    body += _matrix_rows(measured, sheet)
     return {
         "gpu": (used or sheet or Ceilings()).gpu,
         "body": body,
         "origin": sheet.origin if sheet else "",
         "measured": measured is not None,
+        "sustained": bool(measured and measured.fp32_sustained_flops_per_s),
     }
+
+
+def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list[str]]:
+    """The matrix units' rates by precision class: a burst's beside the datasheet's, then the sustained one."""
+    body = []
+    ours, theirs = (c.matrix_flops_per_s if c else {} for c in (measured, sheet))
+    for name in dict.fromkeys([*ours, *theirs]):
+        rate, quoted = ours.get(name), theirs.get(name)
+        share = units.percent(rate / quoted) if rate and quoted else "–"
+        case = measured.cases.get(name, "") if measured else ""
+        body.append([f"matrix units, {name}", units.flop_rate(rate), units.flop_rate(quoted), share, case])
+        if measured and (sustained := measured.matrix_sustained_flops_per_s.get(name)):
+            share = units.percent(sustained / quoted) if quoted else "–"
+            case = measured.cases.get(f"{name} sustained", "")
+            label = f"matrix units, {name}, sustained"
+            body.append([label, units.flop_rate(sustained), units.flop_rate(quoted), share, case])
+    return body
 
 
 def flat_rows(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

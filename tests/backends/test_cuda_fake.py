@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opbench import rotation
+from opbench.api import case_named
 from opbench.backends.base import BuildRequest, KernelLaunch
 from opbench.backends.cuda import CudaBackend, nvrtc, session
 from opbench.backends.cuda.clock import GRAPH_GAP_S
 from opbench.backends.cuda.driver import Driver, DriverError
 from opbench.backends.cuda.memory import GUARD_BYTES
+from opbench.backends.cuda.program import CudaProgram
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
 from opbench.operator import DTYPES, Tensor
+from opbench.session import Session
 from opbench.timing import TimingOptions, measure
 
 FAKE = r"""
@@ -525,3 +529,55 @@ def test_a_launch_that_raises_lets_the_stream_go(backend: CudaBackend) -> None:
 def test_missing_kernel_is_a_compile_error(backend: CudaBackend, request_: BuildRequest) -> None:
     with pytest.raises(CompileError, match="unknown kernel 'pok'; did you mean 'poke'"):
         backend.load(BuildRequest(request_.source, ("pok",)))
+
+
+def relu_measured(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, n: int) -> tuple[str, list[int]]:
+    """The mode of a graph of relu/scalar on n elements, and the addresses of x in the order launched."""
+    monkeypatch.setattr(Driver, "has", lambda self, name: False)  # the fake does not know what this kernel takes
+    case, addresses = case_named(f"relu/scalar(n={n})"), list[int]()
+    genuine = CudaProgram.bind
+
+    def recorded(self: CudaProgram, launches: Any, buffers: Any) -> Any:
+        enqueue = genuine(self, launches, buffers)
+        return lambda: (addresses.append(buffers["x"].pointer), enqueue())
+
+    monkeypatch.setattr(CudaProgram, "bind", recorded)
+    options = TimingOptions(mode="graph", warmup_s=0, max_samples=10)
+    clock = backend.clock("graph")
+    found = Session(backend).measure([case], options, clock, print, lambda key, s: None, check_again=False)
+    assert clock._driver._library.fake_graphs() == 0 and clock._graphs == {}, "given back"
+    return found.measurements[case.name].mode, addresses
+
+
+def test_a_graph_rotates_over_buffers_that_the_l2_cannot_hold(
+    backend: CudaBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The fake's L2 holds 1000 bytes; x and out take 200 each here.
+    mode, addresses = relu_measured(backend, monkeypatch, 50)
+    assert mode == "graph, cold (8 buffer sets)" and len(set(addresses)) == 8
+    assert all(len(set(addresses[at : at + 8])) == 8 for at in range(0, len(addresses) - 8, 8)), "in turn"
+    assert len(addresses) % 8 == 0, "each set as often as another"
+
+
+@pytest.mark.parametrize(("n", "mode"), [(1, "graph, cold (375 buffer sets)"), (2000, "graph, cold (1 buffer set)")])
+def test_the_mode_says_over_how_many_sets(
+    backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, n: int, mode: str
+) -> None:
+    assert relu_measured(backend, monkeypatch, n)[0] == mode
+
+
+@pytest.mark.parametrize("limit", ["MOST_SETS", "MOST_BYTES"])
+def test_a_graph_whose_buffers_would_be_too_many_stays_hot_and_says_so(
+    backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(rotation, limit, 7)
+    mode, addresses = relu_measured(backend, monkeypatch, 50)
+    assert mode == "graph, hot" and len(set(addresses)) == 1
+
+
+def test_a_graph_stays_hot_where_memory_is_short(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(nbytes: int) -> Any:
+        raise EnvironmentFault("no memory")
+
+    monkeypatch.setattr(backend, "arena", short)
+    assert relu_measured(backend, monkeypatch, 50)[0] == "graph, hot"

@@ -406,3 +406,13 @@ def test_a_cell_alone_is_measured_at_every_default(
     done = CliRunner().invoke(commands, words)
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "found.json").read_text())["bench_s"] > 0 and bench.modes == [None]
+
+
+def test_the_worker_measures_a_canary_without_a_check(backend: CudaBackend, bench: FakeBench) -> None:  # noqa: F811
+    from opbench.api import case_named
+    from opbench.worker import Server, pack
+
+    server = Server.__new__(Server)
+    server.catalog, server.backend = Catalog(), backend  # type: ignore[assignment]
+    request = {"cases": [pack(case_named(CELLS[0]))], "timing": asdict(TimingOptions(warmup_s=0, max_samples=10))}
+    assert server.canary(request, lambda message: None)["medians_s"] == {case_named(CELLS[0]).name: pytest.approx(2e-3)}

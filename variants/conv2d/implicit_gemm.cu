@@ -2,10 +2,11 @@
 // title     = "implicit matrix product: image gathered straight into register-tiled blocks, filter position outermost"
 // builds_on = "im2col_matmul"
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
-// define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
+// define    = { PLANE4 = "1 if p * q % 4 == 0 else 0", BIAS = "0 if epilogue == 'none' else 1", RELU = "1 if epilogue == 'bias_relu' else 0" }
+// supports  = { epilogue = ["none", "bias", "bias_relu"] }
 // requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
-// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_implicit_gemm", grid = ["cdiv(n * p * q, BN)", "cdiv(k, BM)"], block = ["BM * BN // 64"], args = ["packed", "image", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s", "r * s * cdiv(c, BK)"] }]
+// launch    = [{ kernel = "conv2d_pack_weights", grid = ["cdiv(k, 32) * cdiv(c * r * s, 32)"], block = [32, 8], args = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"] }, { kernel = "conv2d_implicit_gemm", grid = ["cdiv(n * p * q, BN)", "cdiv(k, BM)"], block = ["BM * BN // 64"], args = ["packed", "image", "bias?", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s", "r * s * cdiv(c, BK)"] }]
 // ///
 //
 // The im2col matrix is never written: each thread owns one output pixel (a column) and fetches its image elements while
@@ -65,8 +66,11 @@ __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float 
 // plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
 // packed [c][r][s][pitch] (output channels innermost), image [n][c][h][w], out [n][k][p][q]
 extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 / THREADS)
-    conv2d_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image, float* __restrict__ out,
-                         int n, int c, int h, int w, int k, int s, int stride, int padding, int q, unsigned plane,
+    conv2d_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image,
+#if BIAS
+                         const float* __restrict__ bias,
+#endif
+                         float* __restrict__ out, int n, int c, int h, int w, int k, int s, int stride, int padding, int q, unsigned plane,
                          int positions, int steps) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
     __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
@@ -142,6 +146,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
         if (step + 1 < steps) store((step + 1) % 2);
         __syncthreads();
     }
+#if BIAS
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const int channel = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
+        const float shift = channel < k ? bias[channel] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sum[i][j] = RELU ? fmaxf(sum[i][j] + shift, 0.0f) : sum[i][j] + shift;
+    }
+#endif
     // A group of 4 columns stays within one image and is 16-byte aligned when 4 divides the plane.
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

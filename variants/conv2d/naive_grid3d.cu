@@ -2,6 +2,8 @@
 // title     = "one thread per output, 3-D grid: width on x, height on y, image and channel on z"
 // builds_on = "naive_channel_x"
 // tune      = { BLOCK_X = [32, 16], BLOCK_Y = [8, 4] }
+// define    = { BIAS = "0 if epilogue == 'none' else 1", RELU = "1 if epilogue == 'bias_relu' else 0" }
+// supports  = { epilogue = ["none", "bias", "bias_relu"] }
 // requires  = ["n * k < 2 ** 31"]
 // launch    = [{ kernel = "conv2d_naive_grid3d", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"] }]
 // ///
@@ -11,6 +13,9 @@
 
 // image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]
 extern "C" __global__ void conv2d_naive_grid3d(const float* __restrict__ image, const float* __restrict__ weight,
+#if BIAS
+                                               const float* __restrict__ bias,
+#endif
                                                float* __restrict__ out, int n, int c, int h, int w, int k, int r,
                                                int s, int stride, int padding) {
     const int p = (h + 2 * padding - r) / stride + 1;
@@ -38,7 +43,10 @@ extern "C" __global__ void conv2d_naive_grid3d(const float* __restrict__ image, 
                     }
                 }
             }
-            out[((size_t)plane * p + yo) * q + xo] = sum;
+#if BIAS
+            sum += bias[ko];
+#endif
+            out[((size_t)plane * p + yo) * q + xo] = RELU ? fmaxf(sum, 0.0f) : sum;
         }
     }
 }

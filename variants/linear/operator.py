@@ -27,7 +27,7 @@ class Linear(Operator):
 
     inputs = {"x": "m k", "weight": "n k", "bias": "n"}
     outputs = {"out": "m n"}
-    choices = {"epilogue": ("bias", "bias_relu"), "dtype": ("f32", "bf16")}
+    choices = {"epilogue": ("bias", "bias_relu"), "dtype": ("f32", "bf16", "f16")}
     library = "torch"
 
     def flops(self) -> int:

@@ -49,6 +49,11 @@ class CudaBackend:
         """The driver's handle of this backend's stream."""
         return self._session.stream.value or 0
 
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the L2 cache."""
+        return self._session.l2_bytes
+
     def clock(self, mode: str = "cold") -> CudaClock:
         """The clock of this device that works as `mode` says; opened at first use, as it takes four times the L2."""
         if mode not in self._clocks:

@@ -40,7 +40,8 @@ class CudaClock:
     "dirty"  the same with lines that have to be written back before others take their place, as other tools' flush
              leaves them (a memset: NVIDIA/nvbench);
     "hot"    one launch right after another of the same;
-    "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them.
+    "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them, hence
+             cold only where launches take turns at enough buffers (opbench.rotation), which a result's mode says.
     """
 
     def __init__(self, session: Session, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:
@@ -106,10 +107,15 @@ class CudaClock:
         return Sample(span_ms / 1e3, held=hold and not expired, sm_clock_hz=self._sm_clock_hz())
 
     def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
-        """A graph of enough launches to last; the first launch outside of it loads what has to be loaded."""
+        """A graph of enough launches to last; the first launch outside of it loads what has to be loaded.
+
+        Launches that take turns at several sets of buffers (`rotation.Rotated`) have equally many each.
+        """
         driver, stream = self._driver, self._session.stream
-        alone = min(self._span(launch, hold=False).seconds for _ in range(2))
+        sets = len(getattr(launch, "launches", (launch,)))
+        alone = min(self._span(launch, hold=False).seconds for _ in range(max(2, sets)))
         count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
+        count = -(-count // sets) * sets
         driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
         graph = c_void_p()
         try:

@@ -1,0 +1,277 @@
+"""Runs a network: one copy of its weights on the device, and any number of contexts with activations of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from opbench import ranges
+from opbench import verdict as judge
+from opbench.backends.base import Buffer, KernelLaunch
+from opbench.binding import bind_library
+from opbench.case import Case
+from opbench.errors import LaunchError, UsageError
+from opbench.nets.graph import Graph, Node
+from opbench.nets.memory import ALIGNMENT, MemoryPlan, plan_memory
+from opbench.operator import Arrays, Tensor, from_storage, to_storage
+
+_ONE_AT_A_TIME = threading.RLock()
+"""The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""
+
+
+@dataclass(frozen=True)
+class NodeCheck:
+    """One node's output against the float64 reference on the inputs that the node really had."""
+
+    node: str
+    right: bool
+    reason: str
+    worst_error: float
+    allowed_error: float
+    norm_error: float
+    allowed_norm_error: float
+
+
+@dataclass
+class Network:
+    """A graph with a case for every node and its weights on the device, ready for contexts.
+
+    Making one raises UsageError for a node without a case or with one of another problem, EnvironmentFault when the
+    weights do not fit into the device's memory.
+    """
+
+    graph: Graph
+    cases: Mapping[str, Case]
+    backend: Any
+    """A `Backend`; what only one of them can do (an arena, a graph) is asked for by name."""
+    weights: dict[str, Buffer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in self.graph.nodes:
+            case = self.cases.get(node.name)
+            if case is None:
+                raise UsageError(f"{node.name}: the plan has no variant for it; make one with --tune")
+            if case.problem != node.problem:
+                raise UsageError(
+                    f"{node.name}: the plan has {case.name}, but the node's problem is {node.operator}{node.problem}; "
+                    "it was made for other sizes or passes: make one with --tune"
+                )
+            if reason := case.unmet():
+                raise UsageError(f"{node.name}: {case.variant.id} does not fit {node.problem}: {reason}")
+        try:
+            for name, array in self.graph.weights.items():
+                value = self.graph.values[name]
+                self.weights[name] = self.backend.allocate(name, value.shape, value.dtype)
+                self.weights[name].write(np.ascontiguousarray(to_storage(array, value.dtype)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def sm_count(self) -> int:
+        """Multiprocessors that grids are sized by."""
+        return int(self.backend.sm_count)
+
+    def workspaces(self, node: Node) -> list[Tensor]:
+        """The extra buffers of a node's variant, each at a place of its own."""
+        return self.cases[node.name].workspace(self.sm_count)
+
+    def memory(self, parallel: bool = False) -> MemoryPlan:
+        """Where activations and workspaces lie in one arena."""
+        sizes = {node.name: sum(_padded(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
+        return plan_memory(self.graph, {name: size for name, size in sizes.items() if size}, parallel=parallel)
+
+    def close(self) -> None:
+        """Give the weights back."""
+        self.backend.free(self.weights)
+        self.weights.clear()
+
+
+class Context:
+    """Activations of one user of a network, and its launches bound to them.
+
+    On `cuda` all activations share one arena; with `graph` the whole network is one CUDA graph, in which branches that
+    do not depend on each other may run at the same time where `parallel`. On `cpu` every value has a buffer of its own
+    between guard bands, so that whatever is written outside is seen.
+    """
+
+    def __init__(self, network: Network, *, graph: bool = True, parallel: bool = False) -> None:
+        self.network = network
+        self.memory = network.memory(parallel)
+        self._owned: dict[str, Buffer] = {}
+        self._graph: Any = None
+        with _ONE_AT_A_TIME:
+            try:
+                self.values = self._place()
+                self.launches = {node.name: self._bind(node) for node in network.graph.nodes}
+                if graph and hasattr(network.backend, "graph"):
+                    self._record(parallel)
+            except BaseException:
+                self.close()
+                raise
+
+    # Memory -------------------------------------------------------------------------------------------------------
+
+    def _place(self) -> dict[str, Buffer]:
+        graph, backend = self.network.graph, self.network.backend
+        own = [v for v in graph.values.values() if not v.of and v.name not in graph.weights]
+        if not hasattr(backend, "arena"):
+            self._owned = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
+            return {**self.network.weights, **self._owned}
+        self._owned = {"activations": backend.arena(self.memory.peak_bytes)}
+        arena, offsets = self._owned["activations"], self.memory.offsets
+        placed = {v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in own}
+        return {**self.network.weights, **placed}
+
+    def _workspaces(self, node: Node) -> dict[str, Buffer]:
+        backend, offset = self.network.backend, self.memory.workspaces.get(node.name, 0)
+        placed: dict[str, Buffer] = {}
+        for tensor in self.network.workspaces(node):
+            if hasattr(backend, "arena"):
+                placed[tensor.name] = backend.view(self._owned["activations"], tensor, offset)
+                offset += _padded(tensor.nbytes)
+            else:
+                placed[tensor.name] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+                self._owned[f"{node.name}.{tensor.name}"] = placed[tensor.name]
+        return placed
+
+    # Launches -----------------------------------------------------------------------------------------------------
+
+    def _bind(self, node: Node) -> Callable[[], None]:
+        """The node's launch."""
+        case, backend = self.network.cases[node.name], self.network.backend
+        buffers = {tensor.name: self._seen(tensor, value) for tensor, value in node.tensors()}
+        buffers |= self._workspaces(node)
+        try:
+            if case.variant.is_library:
+                return bind_library(backend, case, buffers)
+            launches: list[KernelLaunch] = case.launches(self.network.sm_count)
+            bound: Callable[[], None] = backend.load(case.request()).bind(launches, buffers)
+            return bound
+        except LaunchError as error:
+            raise LaunchError(f"{node.name}: {error}") from None
+
+    def _seen(self, tensor: Tensor, value: str) -> Buffer:
+        """A value's memory in the shape that a node's tensor has."""
+        buffer = self.values[self.network.graph.base(value)]
+        if buffer.shape == tensor.shape or not hasattr(self.network.backend, "reshaped"):
+            return buffer
+        seen: Buffer = self.network.backend.reshaped(buffer, tensor)
+        return seen
+
+    def _record(self, parallel: bool) -> None:
+        """Every node once outside of the graph, to load its code; then all of them in one."""
+        graph = self.network.graph
+        order = {node.name: index for index, node in enumerate(graph.nodes)}
+        steps = []
+        for index, node in enumerate(graph.nodes):
+            self.launches[node.name]()
+            before = [graph.producer(value) for value in node.inputs.values()]
+            after = sorted({order[p.name] for p in before if p}) if parallel else [index - 1] if index else []
+            steps.append((self.launches[node.name], after))
+        self.network.backend.synchronize()
+        self._graph = self.network.backend.graph(steps)
+
+    def launch(self) -> None:
+        """Enqueue the whole network on the backend's stream; node by node each is in an NVTX range of its own."""
+        if self._graph is not None:
+            self._graph.launch()
+            return
+        for node in self.network.graph.nodes:
+            with ranges.case_range(f"{node.name}/{self.network.cases[node.name].variant.name}()", node.operator):
+                self.launches[node.name]()
+
+    # Use ----------------------------------------------------------------------------------------------------------
+
+    def write(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Put the inputs, float32 in the network's own shapes, where the first nodes read them."""
+        graph = self.network.graph
+        graph.check_inputs(inputs)
+        for name, array in inputs.items():
+            self.values[name].write(np.ascontiguousarray(to_storage(array, graph.values[name].dtype)))
+
+    def read(self) -> Arrays:
+        """The outputs in float32."""
+        graph = self.network.graph
+        found = {}
+        for name in graph.outputs:
+            value = graph.values[name]
+            stored = self.values[graph.base(name)].read().reshape(value.shape)
+            found[name] = from_storage(stored, value.dtype).astype(np.float32)
+        return found
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Outputs for inputs, from any thread; raises UsageError for inputs that do not fit, before anything runs."""
+        self.network.graph.check_inputs(inputs)
+        with _ONE_AT_A_TIME:
+            if hasattr(self.network.backend, "enter_thread"):
+                self.network.backend.enter_thread()
+            self.write(inputs)
+            if self._graph is None:
+                self.launch()
+                self._settle()
+                return self.read()
+        self._graph.run()
+        with _ONE_AT_A_TIME:
+            return self.read()
+
+    def _settle(self) -> None:
+        findings = self.network.backend.synchronize()
+        if findings:
+            raise LaunchError(f"{self.network.graph.name}: {judge.finding_sentence(findings[0])}")
+
+    def check(self, inputs: Mapping[str, np.ndarray]) -> list[NodeCheck]:
+        """Run node by node and judge each by the float64 reference on what it was given; memory is looked at too."""
+        with _ONE_AT_A_TIME:
+            self.write(inputs)
+            return [self._check_node(node) for node in self.network.graph.nodes]
+
+    def _check_node(self, node: Node) -> NodeCheck:
+        given = {name: self._content(node, name) for name in node.inputs}
+        for value in node.outputs.values():
+            self.values[self.network.graph.base(value)].poison()
+        self.launches[node.name]()
+        self._settle()
+        precision = self.network.cases[node.name].variant.precision
+        tolerance = node.problem.tolerance(precision)
+        reference = node.problem.reference_outputs(given)
+        magnitude = None if tolerance.exact else node.problem.magnitude_outputs(given)
+        parts = [
+            judge.compare(
+                tensor.name,
+                tensor.dtype,
+                np.ascontiguousarray(self._content(node, tensor.name)),
+                reference[tensor.name],
+                magnitude[tensor.name] if magnitude else None,
+                tolerance,
+            )
+            for tensor in node.problem.output_tensors()
+        ]
+        worst, norm = judge.summarise(parts)
+        wrong = [part.mismatch.sentence() for part in parts if part.mismatch]
+        damaged = [name for name, buffer in self._owned.items() if buffer.damage() is not None]
+        wrong += [f"out of bounds: wrote outside of '{name}'" for name in damaged]
+        reason = wrong[0] if wrong else ""
+        return NodeCheck(node.name, not wrong, reason, worst, tolerance.elementwise, norm, tolerance.norm)
+
+    def _content(self, node: Node, tensor: str) -> np.ndarray:
+        """What a node's tensor holds, as stored, in the tensor's shape."""
+        shapes = {t.name: t.shape for t, _ in node.tensors()}
+        value = {**node.inputs, **node.outputs}[tensor]
+        return self.values[self.network.graph.base(value)].read().reshape(shapes[tensor])
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._graph is not None:
+            self._graph.close()
+            self._graph = None
+        self.network.backend.free(self._owned)
+        self._owned = {}
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,202 @@
+"""A plan: the variant and config of every node of a network, chosen from results; a file to read and to edit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opbench import places
+from opbench.case import CASE_NAME, Case
+from opbench.catalog import Catalog
+from opbench.errors import UsageError, unknown
+from opbench.nets.graph import Graph, Node
+from opbench.operator import Operator
+from opbench.precision import UNIT_ROUNDOFF
+from opbench.results import Result
+from opbench.variant import print_config
+
+FORMAT = 1
+PRECISIONS = {"f32": ("f32",), "tf32": ("f32", "tf32"), "bf16": ("f32", "tf32", "bf16")}
+"""The precision classes that a user's choice allows; with bf16 all values are stored so, too."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a run says of one case: its own time and the interval of that, in seconds."""
+
+    case: str
+    precision: str
+    kernel_s: float
+    low_s: float
+    high_s: float
+    library: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A node's variant, and why."""
+
+    case: str
+    kernel_s: float | None = None
+    """Of the case alone with cold caches; None where nobody measured it."""
+    source: str = "default"
+    """The run it was chosen from; "default" where no result was to be had."""
+    tied_with: tuple[str, ...] = ()
+    """Cases that the measurements cannot tell from it."""
+    lead: float | None = None
+    """How many times as long the best case takes that is not tied."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Choices by node, with what they hold for."""
+
+    network: str
+    gpu: str
+    precision: str
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+
+    def cases(self, graph: Graph) -> dict[str, Case]:
+        """The case of every node; raises UsageError, naming the node, for one that the plan does not cover."""
+        catalog = Catalog()
+        found = {}
+        for node in graph.nodes:
+            if node.name not in self.choices:
+                raise UsageError(
+                    f"{node.name}: {unknown('node of the plan', node.name, self.choices)}; make one: --tune"
+                )
+            found[node.name] = _case(catalog, node, self.choices[node.name].case)
+        return found
+
+
+def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[Timed]]:
+    """Right and measured cases by operator and printed problem, fastest first."""
+    found: dict[tuple[str, str], list[Timed]] = {}
+    for result in results:
+        measured = result.measurement
+        if result.status != "right" or not measured:
+            continue
+        off = float(measured.get("offset_s") or 0.0)
+        kernel, low, high = (max(1e-9, float(measured[key]) - off) for key in ("median_s", "low_s", "high_s"))
+        entry = Timed(result.case, result.precision, kernel, low, high, result.library, source)
+        found.setdefault((result.operator, result.problem), []).append(entry)
+    return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in found.items()}
+
+
+def best(entries: Sequence[Timed], precision: str, libraries: bool) -> list[Timed]:
+    """Those that a precision allows, fastest first."""
+    allowed = PRECISIONS[precision]
+    return [e for e in entries if e.precision in allowed and (libraries or not e.library)]
+
+
+Results = Mapping[tuple[str, str], Sequence[Timed]]
+"""Cases by operator and printed problem, fastest first."""
+
+
+def choose(graph: Graph, results: Results, precision: str, gpu: str, libraries: bool = False) -> Plan:
+    """The fastest case of every node's problem; where several are tied, the one that needs the least workspace.
+
+    A node whose problem no result covers gets the top rung that fits, and says "default".
+    """
+    catalog = Catalog()
+    choices = {}
+    for node in graph.nodes:
+        entries = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
+        choices[node.name] = (
+            _chosen(catalog, node, entries) if entries else Choice(default(catalog, node, precision).name)
+        )
+    return Plan(graph.name, gpu, precision, choices)
+
+
+def _chosen(catalog: Catalog, node: Node, entries: Sequence[Timed]) -> Choice:
+    first = entries[0]
+    tied = [e for e in entries if e.low_s <= first.high_s]
+    others = [e for e in entries if e.low_s > first.high_s]
+
+    def workspace(entry: Timed) -> int:
+        return sum(t.nbytes for t in _case(catalog, node, entry.case).workspace(132))
+
+    chosen = min(tied, key=lambda e: (workspace(e), e.kernel_s))
+    lead = others[0].kernel_s / chosen.kernel_s if others else None
+    return Choice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
+
+
+def default(catalog: Catalog, node: Node, precision: str) -> Case:
+    """The top rung of the ladder that fits a node, of the precisions allowed the finest."""
+    ladder = [v for v in catalog.variants(node.operator) if not v.is_library and v.precision in PRECISIONS[precision]]
+    fitting = [
+        Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
+    ]
+    if not fitting:
+        raise UsageError(
+            f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}; "
+            f"see them: opbench list variants {node.operator}"
+        )
+    finest = min(UNIT_ROUNDOFF[c.variant.precision] for c in fitting)
+    top = [c for c in fitting if UNIT_ROUNDOFF[c.variant.precision] == finest][-1]
+    return next(c for c in fitting if c.variant == top.variant)
+
+
+def problems(graph: Graph) -> dict[tuple[str, str], Operator]:
+    """A network's distinct problems by operator and printed form."""
+    return {(node.operator, str(node.problem)): node.problem for node in graph.nodes}
+
+
+def candidates(graph: Graph, precision: str, libraries: bool = False) -> list[Case]:
+    """Every case that could serve a node: what there is to measure."""
+    catalog = Catalog()
+    cases: dict[str, Case] = {}
+    for (operator, _), problem in problems(graph).items():
+        for variant in catalog.variants(operator):
+            if variant.precision not in PRECISIONS[precision] or (variant.is_library and not libraries):
+                continue
+            for config in variant.configs:
+                if variant.unmet(problem, config) is None:
+                    case = Case(variant, config, problem)
+                    cases[case.name] = case
+    return list(cases.values())
+
+
+def _case(catalog: Catalog, node: Node, name: str) -> Case:
+    """The case that a plan names for a node."""
+    match = CASE_NAME.match(name)
+    if not match or match["operator"] != node.operator:
+        raise UsageError(f"{node.name}: '{name}' is no case of {node.operator}")
+    variant = catalog.variant(node.operator, match["variant"])
+    wanted = f"[{match['config']}]" if match["config"] else ""
+    for config in variant.configs:
+        if print_config(config) == wanted:
+            return Case(variant, config, catalog.operator(node.operator).parse(match["problem"]))
+    known = " ".join(print_config(c) for c in variant.configs)
+    raise UsageError(f"{node.name}: {variant.id} has no config {wanted}; it has {known}")
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write a plan as JSON, whole or not at all."""
+    places.write_atomically(path, json.dumps({"format": FORMAT, **asdict(plan)}, indent=1).encode())
+
+
+def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
+    """Read a plan; raises UsageError for a corrupt one, and for one of another network, GPU or precision."""
+    try:
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+        entries = {name: {**e, "tied_with": tuple(e.get("tied_with", ()))} for name, e in value["choices"].items()}
+        choices = {name: Choice(**entry) for name, entry in entries.items()}
+        plan = Plan(value["network"], value["gpu"], value["precision"], choices)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: is no plan: {type(error).__name__}: {error}; make one with --tune") from None
+    for what, has, wanted in (("network", plan.network, network), ("precision", plan.precision, precision)):
+        if has != wanted:
+            raise UsageError(f"{path}: the plan is for {what} {has}, not {wanted}; make one with --tune")
+    if gpu and plan.gpu and plan.gpu != gpu:
+        raise UsageError(
+            f"{path}: the plan was made on {plan.gpu}, this is {gpu}: what is fastest there need not be here; "
+            "make one with --tune"
+        )
+    return plan

@@ -1,0 +1,361 @@
+"""One network run: passes, plan, verdict of every node, times of all and of each, as one record."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import opbench
+from opbench import backends, places
+from opbench.case import Case
+from opbench.ceiling import Ceilings, best_time, committed
+from opbench.errors import UsageError, unknown
+from opbench.nets.executor import Context, Network, NodeCheck
+from opbench.nets.graph import Graph, Node
+from opbench.nets.layout_choice import choose_layouts
+from opbench.nets.layouts import with_layouts
+from opbench.nets.networks import NETWORKS
+from opbench.nets.passes import PASSES, to_dtype
+from opbench.nets.plan import PRECISIONS, Plan, Results, best, candidates, choose, load_plan, save_plan, timed
+from opbench.nets.saving import load
+from opbench.operator import Arrays, Operator
+from opbench.records import RunOptions, now
+from opbench.results import FILE, Result, read_run
+from opbench.runner import Tell, run_suite
+from opbench.suite import Suite
+from opbench.timing import TimingOptions, measure
+
+RECORD = "network.json"
+TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.002, warmup_runs=2, target=0.01)
+"""Short: a suite of hundreds of cases tells the few that matter apart by far more than this is unsure of."""
+TIMING = TimingOptions(budget_s=2.0, max_samples=200)
+CHAINS = 15
+"""How often the nodes are timed one by one; the median counts."""
+END_TO_END = 4.0
+"""Roundings of a network's values add up as a random walk at worst: so many times the root of the nodes' number."""
+
+
+@dataclass(frozen=True)
+class NetOptions:
+    """What a user may choose; travels whole."""
+
+    network: str
+    """A name of `NETWORKS`, or the .json file of a saved network."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    backend: str = "auto"
+    precision: str = "f32"
+    layout: str = "auto"
+    """nchw, nhwc, or auto: what costs least in all, conversions included; without results nchw."""
+    plan: Path | None = None
+    results: tuple[Path, ...] = ()
+    tune: bool = False
+    libraries: bool = False
+    graph: bool = True
+    parallel: bool = False
+    without: tuple[str, ...] = ()
+    """Passes to leave out."""
+    compare: tuple[str, ...] = ()
+    """Peers to time beside it: "torch"."""
+    check: bool = True
+    inputs: Mapping[str, np.ndarray] | None = None
+    """Seeded normals unless given."""
+    out: Path = Path("reports/network")
+    seed: int = 20260
+    command: tuple[str, ...] = ()
+
+
+def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict[str, Any]:
+    """Run a network as the options say, write `network.json` and `plan.json` into its folder, return the record.
+
+    Raises UsageError, before anything is launched, for what does not fit together, EnvironmentFault for a device that
+    is not there or too small.
+    """
+    if options.precision not in PRECISIONS:
+        raise UsageError(f"--precision: {unknown('precision', options.precision, PRECISIONS)}")
+    original = make_graph(options)
+    inputs = make_inputs(original, options)
+    original.check_inputs(inputs)
+    name = backends.resolve(options.backend)
+    graph, said = rewritten(original, options)
+    results = gather(options.results)
+    if options.tune:
+        results = {**results, **_tuned(graph, options, name, tell)}
+    graph, layouts_said = laid_out(graph, options, results)
+    backend = backends.open_backend(name)
+    environment = backend.environment()
+    plan = _plan(graph, options, results, str(environment.get("gpu") or ""))
+    cases = plan.cases(graph)
+    network = Network(graph, cases, backend)
+    try:
+        record = _measured(network, options, original, inputs, environment)
+    finally:
+        network.close()
+    record |= {"passes": [*said, *layouts_said], "nodes": _with_choices(record["nodes"], plan)}
+    options.out.mkdir(parents=True, exist_ok=True)
+    save_plan(plan, options.out / "plan.json")
+    places.write_atomically(options.out / RECORD, json.dumps(record, allow_nan=False).encode())
+    return record
+
+
+# What is run ------------------------------------------------------------------------------------------------------
+
+
+def make_graph(options: NetOptions) -> Graph:
+    """The network before any pass."""
+    if options.network.endswith(".json"):
+        return load(Path(options.network))
+    if options.network not in NETWORKS:
+        raise UsageError(unknown("network", options.network, NETWORKS, "opbench net list"))
+    try:
+        return NETWORKS[options.network](**options.sizes)
+    except TypeError as error:
+        raise UsageError(f"{options.network}: {error}; its sizes: opbench net list") from None
+
+
+def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
+    """Those given, else seeded normals."""
+    if options.inputs is not None:
+        return dict(options.inputs)
+    rng = np.random.default_rng(options.seed)
+    return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
+
+
+def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[dict[str, Any]]]:
+    """The graph after the passes that are on, and what each of them did."""
+    for name in options.without:
+        if name not in PASSES:
+            raise UsageError(f"--without: {unknown('pass', name, PASSES)}")
+    said = []
+    for name, apply in PASSES.items():
+        words: list[str] = []
+        if name not in options.without:
+            graph, words = apply(graph)
+        said.append({"name": name, "on": name not in options.without, "said": words})
+    if options.precision == "bf16":
+        graph = to_dtype(graph, "bf16")
+        said.append({"name": "to_dtype", "on": True, "said": ["all values and weights are stored in bf16"]})
+    return graph, said
+
+
+def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, list[dict[str, Any]]]:
+    """The graph with a layout for every node that has the choice."""
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    if options.layout in ("nchw", "nhwc"):
+        chosen = dict.fromkeys(able, options.layout)
+    elif options.layout == "auto":
+        chosen = choose_layouts(graph, _cost(results, options)) if results else dict.fromkeys(able, "nchw")
+    else:
+        raise UsageError(f"--layout {options.layout} is not allowed; auto, nchw or nhwc")
+    laid = with_layouts(graph, chosen)
+    conversions = [node.name for node in laid.nodes if node.operator == "layout2d"]
+    nhwc = sum(layout == "nhwc" for layout in chosen.values())
+    words = [f"{nhwc} of {len(able)} nodes work in nhwc; {len(conversions)} conversions"]
+    return laid, [{"name": "layouts", "on": True, "said": words}]
+
+
+def _cost(results: Results, options: NetOptions) -> Callable[[Operator], float | None]:
+    def cost(problem: Operator) -> float | None:
+        entries = best(results.get((problem.name, str(problem)), ()), options.precision, options.libraries)
+        return entries[0].kernel_s if entries else None
+
+    return cost
+
+
+# Results and plan -------------------------------------------------------------------------------------------------
+
+
+def gather(folders: tuple[Path, ...]) -> Results:
+    """Timed cases of some runs; of a case in several the one named last counts."""
+    found: dict[str, tuple[Result, str]] = {}
+    for folder in folders:
+        found |= {r.case: (r, f"run {places.portable(str(folder))}") for r in read_run(folder).results}
+    merged: dict[tuple[str, str], list[Any]] = {}
+    for result, source in found.values():
+        for key, entries in timed([result], source).items():
+            merged.setdefault(key, []).extend(entries)
+    return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}
+
+
+def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell) -> Results:
+    """Measure what could serve the network's nodes, in every layout in question, as a run in the folder `tuning`."""
+    if backend != "cuda":
+        raise UsageError("--tune measures, and this backend has no clock; choose from runs with --results DIR")
+    layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
+    cases: dict[str, Case] = {}
+    for layout in layouts:
+        laid, _ = laid_out(graph, replace(options, layout=layout), {})
+        cases |= {case.name: case for case in candidates(laid, options.precision, options.libraries)}
+    folder = options.out / "tuning"
+    suite = Suite(f"{graph.name}-tuning", f"What could serve {graph.name}", tuple(cases.values()), TUNING)
+    run_suite(suite, RunOptions("cuda", folder, (folder / FILE).exists(), command=options.command), tell)
+    return gather((folder,))
+
+
+def _plan(graph: Graph, options: NetOptions, results: Results, gpu: str) -> Plan:
+    if options.plan is not None:
+        return load_plan(options.plan, graph.name, gpu, options.precision)
+    return choose(graph, results, options.precision, gpu, options.libraries)
+
+
+# Measuring --------------------------------------------------------------------------------------------------------
+
+
+def _measured(
+    network: Network, options: NetOptions, original: Graph, inputs: Arrays, environment: dict[str, Any]
+) -> dict[str, Any]:
+    """The record: verdicts, times and memory of one context."""
+    graph, backend = network.graph, network.backend
+    context = Context(network, graph=options.graph, parallel=options.parallel)
+    try:
+        checks = {c.node: c for c in context.check(inputs)} if options.check else {}
+        outputs = context.run(inputs)
+        reference = original.reference(inputs) if options.check else {}
+        ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
+        ceilings = _ceilings(environment, backend)
+        total, nodes_s, between_s, peers = None, {}, None, {}
+        if backend.has_clock:
+            clock = backend.clock("cold")
+            launches: dict[str, Callable[[], None]] = {"opbench": context.launch}
+            with _peers(options, original, inputs, backend) as found:
+                launches |= {name: peer.launch for name, peer in found.items()}
+                measured = measure(clock, launches, TIMING, unheld=tuple(found))
+                peers = {n: {**measured[n].to_json(), **p.facts(reference)} for n, p in found.items()}
+            total, between_s = measured["opbench"], clock.between
+            nodes_s = _node_times(context, clock)
+    finally:
+        context.close()
+    memory = context.memory
+    nodes = [_node(node, network.cases[node.name], ceilings, nodes_s, checks) for node in graph.nodes]
+    own = [n["kernel_s"] for n in nodes if n["kernel_s"] is not None]
+    return {
+        "format": 1,
+        "opbench": opbench.__version__,
+        "started": now(),
+        "command": list(options.command),
+        "network": graph.name,
+        "sizes": dict(options.sizes),
+        "batch": graph.values[graph.inputs[0]].shape[0],
+        "precision": options.precision,
+        "backend": backend.name,
+        "environment": environment,
+        "ceilings": ceilings.to_json() if ceilings else {},
+        "options": {"graph": options.graph, "parallel": options.parallel, "layout": options.layout},
+        "memory": {
+            "peak_bytes": memory.peak_bytes,
+            "naive_bytes": memory.naive_bytes,
+            "lower_bound_bytes": memory.lower_bound_bytes,
+            "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
+            "offsets": dict(memory.offsets),
+        },
+        "values": {
+            v.name: {"shape": list(v.shape), "dtype": v.dtype, "layout": v.layout, "bytes": v.nbytes, "of": v.of}
+            for v in graph.values.values()
+        },
+        "weights": sorted(graph.weights),
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "nodes": nodes,
+        "conversions": [node.name for node in graph.nodes if node.operator == "layout2d"],
+        "total": total.to_json() if total else None,
+        "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
+        "between_s": between_s,
+        "check": {"outputs": ends, "right": _right(checks, ends)} if options.check else None,
+        "peers": peers,
+    }
+
+
+def _peers(options: NetOptions, original: Graph, inputs: Arrays, backend: Any) -> Any:
+    """A context manager that gives the peers asked for, by name."""
+    import contextlib
+
+    if not options.compare:
+        return contextlib.nullcontext({})
+    from opbench.nets.peers import peers
+
+    return peers(options.compare, original, inputs, options.precision, backend)
+
+
+def _ceilings(environment: Mapping[str, Any], backend: Any) -> Ceilings | None:
+    """This GPU's measured limits if they are remembered, else those committed for its kind."""
+    if not backend.has_clock:
+        return None
+    from opbench.probes import remembered
+
+    known = remembered()
+    if known:
+        return Ceilings.from_json(known)
+    words = str(environment.get("gpu", "")).lower().split()
+    return next((committed(word) for word in words if (places.shipped("reports") / word / "ceilings").is_dir()), None)
+
+
+def _node_times(context: Context, clock: Any) -> dict[str, float]:
+    """Each node's own time among the others, its input where the node before left it."""
+    names = list(context.launches)
+    chains = [clock.chain(list(context.launches.values())) for _ in range(CHAINS)]
+    medians = (statistics.median(chain[i] for chain in chains) for i in range(len(names)))
+    return {name: max(0.0, seconds - clock.between) for name, seconds in zip(names, medians, strict=True)}
+
+
+def _node(
+    node: Node, case: Case, ceilings: Ceilings | None, times: Mapping[str, float], checks: Mapping[str, NodeCheck]
+) -> dict[str, Any]:
+    problem, precision = node.problem, case.variant.precision
+    unit = "bf16" if precision == "bf16" else precision
+    bound = best_time(ceilings, problem.flops(), problem.bytes(), unit) if ceilings else None
+    kernel_s, whole = times.get(node.name), sum(times.values())
+    check = asdict(checks[node.name]) if node.name in checks else None
+    return {
+        "name": node.name,
+        "operator": node.operator,
+        "problem": str(problem),
+        "case": case.name,
+        "title": case.variant.title,
+        "precision": precision,
+        "inputs": dict(node.inputs),
+        "outputs": dict(node.outputs),
+        "kernels": list(case.variant.kernels),
+        "flops": problem.flops(),
+        "compulsory_bytes": problem.bytes(),
+        "kernel_s": kernel_s,
+        "share": kernel_s / whole if kernel_s is not None and whole else None,
+        "bound_s": bound[0] if bound else None,
+        "bound": bound[1] if bound else None,
+        "roof_share": bound[0] / kernel_s if bound and kernel_s else None,
+        "check": {k: _finite(v) for k, v in check.items() if k != "node"} if check else None,
+    }
+
+
+def _with_choices(nodes: list[dict[str, Any]], plan: Plan) -> list[dict[str, Any]]:
+    for node in nodes:
+        choice = plan.choices[node["name"]]
+        node |= {"source": choice.source, "tied_with": list(choice.tied_with), "lead": choice.lead}
+        node["alone_s"] = choice.kernel_s
+    return nodes
+
+
+def _ends(
+    graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, Any]]:
+    """The outputs against the float64 reference of the whole network as it was before all passes."""
+    steps = [n.problem.tolerance(cases[n.name].variant.precision).norm for n in graph.nodes]
+    allowed = END_TO_END * float(np.sqrt(len(steps))) * max(steps)
+    found = {}
+    for name, out in outputs.items():
+        want = reference[name] if name in reference else next(reference[v] for v in reference if v == name)
+        norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
+        found[name] = {"norm_error": norm, "allowed": allowed, "right": bool(norm <= allowed)}
+    return found
+
+
+def _right(checks: Mapping[str, NodeCheck], ends: Mapping[str, Mapping[str, Any]]) -> bool:
+    return all(c.right for c in checks.values()) and all(e["right"] for e in ends.values())
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,39 @@
+// /// opbench
+// title     = "no division: a grid dimension for the runs of a and b, one for the place in both"
+// builds_on = "flat_divmod"
+// tune      = { BLOCK = [256, 128, 512] }
+// define    = { BF16 = "dtype == 'bf16'" }
+// supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
+//
+// [[launch]]
+// kernel = "concat_runs"
+// grid   = ["cdiv(run1 + run2, BLOCK)", "min(outer, 65535)"]
+// block  = ["BLOCK"]
+// args   = ["a", "b", "out", "outer", "run1", "run2"]
+// ///
+//
+// Whatever the layout, a run of a and a run of b lie one behind the other in out, again and again: for every image in
+// nchw, for every pixel in nhwc. Limits: one element per load and store; in nhwc a run is no longer than the channels,
+// so a block is partly idle and its threads stride over very many short runs.
+#if BF16
+typedef unsigned short T;  // elements are copied, never looked into
+#else
+typedef float T;
+#endif
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+concat_runs(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int outer, int run1, int run2) {
+  // a: outer run1; b: outer run2; out: outer run1+run2
+  const int place = blockIdx.x * BLOCK + threadIdx.x;
+  if (place >= run1 + run2) return;
+  for (int k = blockIdx.y; k < outer; k += gridDim.y) {
+    const size_t i = (size_t)k * (run1 + run2) + place;
+    if (place < run1) {
+      const size_t in_a = (size_t)k * run1 + place;
+      out[i] = a[in_a];
+    } else {
+      const size_t in_b = (size_t)k * run2 + (place - run1);
+      out[i] = b[in_b];
+    }
+  }
+}

@@ -1,0 +1,32 @@
+// /// opbench
+// title    = "one thread per output, its source found by division from a flat index"
+// tune     = { BLOCK = [256, 128, 512] }
+// define   = { BF16 = "dtype == 'bf16'" }
+// supports = { to = ["nhwc", "nchw"], dtype = ["f32", "bf16"] }
+// requires = ["n * rows * cols <= 4294966272"]
+//
+// [[launch]]
+// kernel = "layout2d_flat_divmod"
+// grid   = ["cdiv(n * rows * cols, BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "out", "n", "rows", "cols"]
+// ///
+//
+// Stores are contiguous across the warp, loads a whole row of x apart: of each 32-byte sector fetched one element is
+// used, and the caches must keep the rest until its turn comes. With three channels, as in a network's first image,
+// they do, and this rung is hard to beat there. Limits: the sectors, and the divisions.
+#if BF16
+typedef unsigned short T;  // elements are copied, never looked into
+#else
+typedef float T;
+#endif
+
+extern "C" __global__ void layout2d_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int n, int rows,
+                                                int cols) {
+  // x: n rows cols; out: n cols rows, fewer than 2^32 elements
+  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+  if (i >= (unsigned)n * (unsigned)rows * (unsigned)cols) return;
+  const unsigned row = i % (unsigned)rows, column = i / (unsigned)rows % (unsigned)cols;
+  const unsigned image = i / (unsigned)rows / (unsigned)cols;
+  out[i] = x[((size_t)image * rows + row) * cols + column];
+}

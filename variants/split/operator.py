@@ -1,0 +1,98 @@
+"""split: an image parted in two by its channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.operator import Operator, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(Operator):
+    """a = x's first c1 channels, b = its other c2, pixel by pixel.
+
+    In memory x holds `outer` pairs of runs: of whole images (nchw) or of one pixel's channels (nhwc). `layout`
+    orders all arrays, `dtype` stores them.
+    """
+
+    n: int
+    c1: int
+    c2: int
+    h: int
+    w: int
+    layout: str = "nchw"
+    dtype: str = "f32"
+
+    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
+    degree = 1
+    library = "torch"
+
+    @property
+    def c(self) -> int:
+        """Channels of both."""
+        return self.c1 + self.c2
+
+    @property
+    def outer(self) -> int:
+        """How many pairs of runs there are."""
+        return self.n if self.layout == "nchw" else self.n * self.h * self.w
+
+    @property
+    def run1(self) -> int:
+        """Elements of a run of a."""
+        return self.c1 * self.h * self.w if self.layout == "nchw" else self.c1
+
+    @property
+    def run2(self) -> int:
+        """Elements of a run of b."""
+        return self.c2 * self.h * self.w if self.layout == "nchw" else self.c2
+
+    @property
+    def lanes(self) -> int:
+        """Elements of the longest vector of up to 16 bytes that divides both runs."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        while self.run1 % lanes or self.run2 % lanes:
+            lanes //= 2
+        return lanes
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Physical axes, outermost first."""
+        return {"x": "n c h w" if self.layout == "nchw" else "n h w c"}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Physical axes, outermost first."""
+        if self.layout == "nchw":
+            return {"a": "n c1 h w", "b": "n c2 h w"}
+        return {"a": "n h w c1", "b": "n h w c2"}
+
+    def reference(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """NumPy's own."""
+        a, b = np.split(x, [self.c1], 1 if self.layout == "nchw" else 3)
+        return {"a": a, "b": b}
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Exact: elements are copied."""
+        return Tolerance(0.0, 0.0)
+
+    @classmethod
+    def examples(cls) -> Sequence[Split]:
+        """Both layouts and dtypes, with runs that vectors divide and that none does."""
+        shapes = [
+            (1, 1, 1, 1, 1),
+            (2, 3, 5, 4, 6),
+            (1, 8, 16, 5, 7),
+            (1, 16, 8, 3, 9),
+            (2, 4, 2, 7, 4),
+            (1, 7, 13, 11, 5),
+        ]
+        modes = [(layout, dtype) for layout in ("nchw", "nhwc") for dtype in ("f32", "bf16")]
+        return [
+            cls(n=n, c1=c1, c2=c2, h=h, w=w, layout=layout, dtype=dtype)
+            for layout, dtype in modes
+            for n, c1, c2, h, w in shapes
+        ]

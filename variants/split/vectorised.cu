@@ -1,0 +1,77 @@
+// /// opbench
+// title     = "16-byte accesses over a flat index whose divisions the compiler knows, UNROLL vectors per thread"
+// builds_on = "runs"
+// tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }
+// supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
+// requires  = ["cdiv(outer * (run1 + run2) // lanes, BLOCK * UNROLL) * BLOCK * UNROLL <= 4294967295"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// LANES = "lanes"
+// RUN1  = "run1"
+// RUN2  = "run2"
+//
+// [[launch]]
+// kernel = "split_vectorised"
+// grid   = ["cdiv(outer * (run1 + run2) // lanes, BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
+// args   = ["x", "a", "b", "outer * (run1 + run2) // lanes"]
+// ///
+//
+// A lane copies the longest vector of up to 16 bytes that divides both runs; no lane is idle, however short the runs,
+// and the flat index costs one multiplication and shift. STREAM marks loads and stores evict-first. Limit: HBM. Runs of
+// odd length fall back to narrower accesses.
+#if BF16
+typedef unsigned short T;
+#else
+typedef float T;
+#endif
+constexpr unsigned FIRST = RUN1 / LANES, SECOND = RUN2 / LANES, BOTH = FIRST + SECOND;  // vectors of a run
+
+// Words of a vector, which are copied and never looked into.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> { typedef uint4 type; };
+template <>
+struct Raw<8> { typedef uint2 type; };
+template <>
+struct Raw<4> { typedef unsigned type; };
+template <>
+struct Raw<2> { typedef unsigned short type; };
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ Pack load(const Pack* source) {
+#if STREAM
+  return __ldcs(source);
+#else
+  return *source;
+#endif
+}
+
+__device__ __forceinline__ void store(Pack* target, Pack pack) {
+#if STREAM
+  __stcs(target, pack);
+#else
+  *target = pack;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+split_vectorised(const Pack* __restrict__ x, Pack* __restrict__ a, Pack* __restrict__ b, unsigned vectors) {
+  // a: outer FIRST; b: outer SECOND; x: vectors = outer * BOTH
+  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+  Pack v[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    const unsigned i = first + u * BLOCK;
+    if (i >= vectors) break;
+    v[u] = load(x + i);
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    const unsigned i = first + u * BLOCK, k = i / BOTH, place = i % BOTH;
+    if (i >= vectors) break;
+    store(place < FIRST ? a + ((size_t)k * FIRST + place) : b + ((size_t)k * SECOND + (place - FIRST)), v[u]);
+  }
+}
