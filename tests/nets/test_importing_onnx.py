@@ -59,7 +59,7 @@ def assert_same(made: Any, graph: Graph) -> None:
 def every_operator() -> Any:
     """Branches, several inputs and outputs, shapes that are computed, as exporters write them."""
     nodes = [
-        node("Conv", "image w1 b1", "conv1", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        node("Conv", "image w1 b1", "conv1", auto_pad="SAME_UPPER", kernel_shape=[3, 3]),
         node("BatchNormalization", "conv1 scale shift mean variance", "norm", epsilon=1e-5),
         node("Relu", "norm", "relu"),
         node("MaxPool", "relu", "pool", kernel_shape=[2, 2], strides=[2, 2]),
@@ -83,6 +83,9 @@ def every_operator() -> Any:
         node("Sub", "ones sum", "difference"),
         node("Shape", "difference", "shape"),
         node("Gather", "shape zero", "batch", axis=0),
+        node("ReduceMean", "pool pixels", "pooled", keepdims=0),
+        node("Slice", "shape zeros two", "sizes"),
+        node("Reshape", "pooled sizes", "rows_of_means"),
         node("Unsqueeze", "batch zeros", "batches"),
         node("Concat", "batches minus", "rows_shape", axis=0),
         node("Reshape", "difference rows_shape", "rows"),
@@ -99,8 +102,9 @@ def every_operator() -> Any:
     constants |= {"variance": np.abs(drawn(4)) + 0.5, "scales": np.array([1, 1, 2, 2], np.float32)}
     constants |= {"per_channel": np.abs(drawn(4, 1, 1)) + 1, "ones": np.ones(1, np.float32), "w4": drawn(5, 6)}
     constants |= {"b4": drawn(6), "zero": np.array(0), "zeros": np.array([0]), "minus": np.array([-1])}
+    constants |= {"pixels": np.array([2, 3]), "two": np.array([2])}
     inputs = {"image": (2, 2, 8, 8), "other": (2, 1, 8, 8)}
-    return model(nodes, inputs, ["smooth", "probabilities", "end", "sum"], constants)
+    return model(nodes, inputs, ["smooth", "probabilities", "end", "sum", "rows_of_means"], constants)
 
 
 def test_every_operator_gives_what_onnx_gives(tmp_path: Path) -> None:
@@ -141,7 +145,7 @@ def test_what_is_not_supported_is_named_with_its_node(tmp_path: Path) -> None:
     for nodes, message in (
         ([node("Sigmoid", "x", "gate")], r"node 'gate' \(Sigmoid\): unknown operator 'Sigmoid'; supported: Add, "),
         ([node("Conv", "x w", "conv", group=2)], r"node 'conv' \(Conv\): group=2 is not supported; 1 is"),
-        ([node("Conv", "x w", "conv", auto_pad="SAME_UPPER")], "auto_pad=SAME_UPPER is not supported; pads are"),
+        ([node("Conv", "x w", "conv", auto_pad="SAME_UPPER", strides=[2, 2])], "auto_pad=SAME_UPPER with strides or"),
         ([node("Conv", "x w", "conv", pads=[0, 0, 1, 1])], r"padding=\[0, 0, 1, 1\] is not supported; one number"),
         ([node("Relu", "x", "w_of"), node("Conv", "x w_of", "conv")], "its weight is computed; only a constant"),
         ([node("MaxPool", "x", "pool", kernel_shape=[2, 2], ceil_mode=1)], "ceil_mode=1 is not supported; 0 is"),

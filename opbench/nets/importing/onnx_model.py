@@ -69,17 +69,22 @@ def _numbers(build: Assembly, x: Any, what: str) -> list[int]:
 # One function an operator -----------------------------------------------------------------------------------------
 
 
-def _padding(build: Assembly, a: Attributes) -> Any:
-    if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise build.refuse(f"auto_pad={a['auto_pad']} is not supported; pads are")
-    return a.get("pads", [0])
+def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> Any:
+    """Padding on all sides; SAME gives one where windows of odd size move by 1."""
+    way = a.get("auto_pad", "NOTSET")
+    if way in ("NOTSET", "VALID"):
+        return a.get("pads", [0])
+    if set(a.get("strides", [1])) != {1} or not all(size % 2 for size in window):
+        raise build.refuse(f"auto_pad={way} with strides or an even window is not supported; pads are")
+    return [size // 2 for size in window]
 
 
 def _conv(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     build.only("dilations", a.get("dilations", [1]), 1)
     build.only("group", a.get("group", 1), 1)
     bias = None if _at(x, 2) is None else build.constant(x[2], "bias")
-    return build.conv2d(name, x[0], build.constant(x[1], "weight"), bias, a.get("strides", [1]), _padding(build, a))
+    weight = build.constant(x[1], "weight")
+    return build.conv2d(name, x[0], weight, bias, a.get("strides", [1]), _padding(build, a, weight.array.shape[2:]))
 
 
 def _gemm(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
@@ -102,19 +107,30 @@ def _relu(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
 def _max_pool(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     build.only("dilations", a.get("dilations", [1]), 1)
     build.only("ceil_mode", a.get("ceil_mode", 0), 0)
-    return build.pool(name, "maxpool2d", x[0], a["kernel_shape"], a.get("strides", [1]), _padding(build, a))
+    window = a["kernel_shape"]
+    return build.pool(name, "maxpool2d", x[0], window, a.get("strides", [1]), _padding(build, a, window))
 
 
 def _average_pool(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     build.only("dilations", a.get("dilations", [1]), 1)
     build.only("ceil_mode", a.get("ceil_mode", 0), 0)
     divisor = "window" if a.get("count_include_pad", 0) else "inside"
-    strides = a.get("strides", [1])
-    return build.pool(name, "avgpool2d", x[0], a["kernel_shape"], strides, _padding(build, a), divisor=divisor)
+    window, strides = a["kernel_shape"], a.get("strides", [1])
+    return build.pool(name, "avgpool2d", x[0], window, strides, _padding(build, a, window), divisor=divisor)
 
 
 def _global_average_pool(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     return build.pool_to(name, x[0], (1, 1))
+
+
+def _reduce_mean(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    image = build.value(x[0])
+    axes = sorted(axis % len(image.shape) for axis in _axes(build, x, a))
+    if axes != [2, 3] or len(image.shape) != 4:
+        raise build.refuse(f"a mean over axes {axes} is not supported; over all pixels of an image is")
+    if a.get("keepdims", 1):
+        return build.pool_to(name, image, (1, 1))
+    return build.reshape(name, build.pool_to(f"{name}.pooled", image, (1, 1)), image.shape[:2])
 
 
 def _batch_normalization(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
@@ -252,6 +268,17 @@ def _gather(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     return Constant(name, np.take(array, index, a.get("axis", 0)))
 
 
+def _slice(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    array = build.constant(x[0], "input").array
+    starts, ends = _numbers(build, x[1], "starts"), _numbers(build, x[2], "ends")
+    axes = _numbers(build, x[3], "axes") if _at(x, 3) is not None else range(len(starts))
+    steps = _numbers(build, x[4], "steps") if _at(x, 4) is not None else [1] * len(starts)
+    where = [slice(None)] * array.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        where[axis] = slice(start, end, step)
+    return Constant(name, array[tuple(where)])
+
+
 def _cast(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     from onnx import helper
 
@@ -276,10 +303,12 @@ OPERATORS: dict[str, Callable[[Assembly, str, Inputs, Attributes], Operand]] = {
     "MatMul": _matmul,
     "MaxPool": _max_pool,
     "Mul": _elementwise("mul"),
+    "ReduceMean": _reduce_mean,
     "Relu": _relu,
     "Reshape": _reshape,
     "Resize": _resize,
     "Shape": _shape,
+    "Slice": _slice,
     "Softmax": _softmax,
     "Squeeze": _squeeze,
     "Sub": _elementwise("sub"),
