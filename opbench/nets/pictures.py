@@ -1,60 +1,42 @@
-"""Real pictures as inputs: a file of the user's, or the digits and photographs that scikit-learn ships."""
+"""What `--image` names as a network's input: a file of the user's, digits or photographs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from opbench.errors import EnvironmentFault, UsageError
-
-PHOTOS = ("china.jpg", "flower.jpg")
+from opbench.errors import UsageError
+from opbench.nets.data import held_out_digits, photographs
 
 
 def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
     """Pictures as float32 of shape (n, c, h, w), in [0, 1]; `source` is a file, "digits" or "photo".
 
-    A picture is cut to the input's proportions around its middle and resized; one channel takes its brightness, three
-    its colours. Fewer pictures than the batch has images are repeated. A .npy file is taken as it is.
+    A file's picture is cut to the input's proportions around its middle and resized; one channel takes its brightness,
+    three its colours; each image of a batch is the same. A .npy file is taken as it is.
     """
     n, c, h, w = image
     if source.endswith(".npy"):
         return _array(Path(source), image)
+    if source == "digits":
+        return _digits(image)
+    if source == "photo":
+        return photographs(image)
     if c not in (1, 3):
         raise UsageError(
             f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy"
         )
-    found = digits() if source == "digits" else photos() if source == "photo" else [_opened(Path(source))]
-    resized = [_fitted(found[i], c, h, w) for i in range(min(n, len(found)))]
-    return np.stack([resized[i % len(resized)] for i in range(n)])
+    return np.repeat(_fitted(_opened(Path(source)), c, h, w)[None], n, axis=0)
 
 
-def digits() -> list[Any]:
-    """The 1797 handwritten digits of scikit-learn, 8x8, in their order (Alpaydin and Kaynak, 1998)."""
-    from PIL import Image
-
-    images = _datasets().load_digits().images
-    return [Image.fromarray((digit * (255 / 16)).astype(np.uint8)) for digit in images]
-
-
-def photos() -> Sequence[Any]:
-    """The two photographs of scikit-learn."""
-    from PIL import Image
-
-    return [Image.fromarray(_datasets().load_sample_image(name)) for name in PHOTOS]
-
-
-def _datasets() -> Any:
-    try:
-        import sklearn.datasets
-    except ImportError as error:
-        raise EnvironmentFault(
-            f"--image digits and photo come from scikit-learn, which cannot be imported ({error}): "
-            "pip install 'opbench[pictures]'"
-        ) from None
-    return sklearn.datasets
+def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
+    """Handwritten digits that no network was trained with, in turn."""
+    found, _ = held_out_digits()
+    if image[1:] != found.shape[1:]:
+        raise UsageError(f"--image digits: they are {found.shape[1:]}, the input is {image[1:]}; take --image photo")
+    return np.stack([found[i % len(found)] for i in range(image[0])])
 
 
 def _opened(path: Path) -> Any:
