@@ -106,12 +106,18 @@ def test_an_array_is_taken_as_it_is_and_checked(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the network takes float32 \(1, 5, 3, 3\)"):
         pictures(str(tmp_path / "a.npy"), (1, 5, 3, 3))
     with pytest.raises(UsageError, match="1 or 3 channels, but the input has 5"):
-        pictures("digits", (1, 5, 3, 3))
+        pictures("picture.png", (1, 5, 3, 3))
 
 
-@pytest.mark.parametrize(("source", "channels"), [("digits", 1), ("photo", 3), ("photo", 1)])
-def test_scikit_learn_ships_digits_and_photographs(source: str, channels: int) -> None:
-    pytest.importorskip("sklearn")
-    found = pictures(source, (3, channels, 28, 28))
-    assert found.shape == (3, channels, 28, 28) and 0 <= found.min() < 0.2 and 0.7 < found.max() <= 1
+@pytest.mark.parametrize(("source", "module"), [("digits", "sklearn"), ("photo", "skimage")])
+def test_digits_and_photographs_differ_from_image_to_image(source: str, module: str) -> None:
+    pytest.importorskip(module)
+    found = pictures(source, (3, 1, 28, 28))
+    assert found.shape == (3, 1, 28, 28) and found.dtype == np.float32 and 0 <= found.min() < found.max() <= 1
     assert not np.array_equal(found[0], found[1])
+
+
+def test_digits_fit_one_size_only() -> None:
+    pytest.importorskip("sklearn")
+    with pytest.raises(UsageError, match=r"they are \(1, 28, 28\), the input is \(1, 224, 224\); take --image photo"):
+        pictures("digits", (1, 1, 224, 224))

@@ -132,7 +132,7 @@ def show_command(
 @click.option(
     "--image",
     metavar="FILE|digits|photo",
-    help="Real input: a picture or .npy file, or what scikit-learn ships [default: seeded random numbers].",
+    help="Real input: a picture or .npy file, handwritten digits, or photographs [default: seeded random numbers].",
 )
 @click.option("--no-check", is_flag=True, help="Do not check nodes and outputs against the float64 reference.")
 @click.option("--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs.")

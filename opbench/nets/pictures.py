@@ -1,4 +1,4 @@
-"""Real pictures as inputs: a file of the user's, or the digits and photographs of `opbench.nets.data`."""
+"""What `--image` names as a network's input: a file of the user's, digits or photographs."""
 
 from __future__ import annotations
 
@@ -8,39 +8,35 @@ from typing import Any
 import numpy as np
 
 from opbench.errors import UsageError
-from opbench.nets import data
+from opbench.nets.data import held_out_digits, photographs
 
 
 def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
     """Pictures as float32 of shape (n, c, h, w), in [0, 1]; `source` is a file, "digits" or "photo".
 
-    A picture is cut to the input's proportions around its middle and resized; one channel takes its brightness, three
-    its colours. Fewer pictures than the batch has images are repeated. A .npy file is taken as it is.
+    A file's picture is cut to the input's proportions around its middle and resized; one channel takes its brightness,
+    three its colours; each image of a batch is the same. A .npy file is taken as it is.
     """
     n, c, h, w = image
     if source.endswith(".npy"):
         return _array(Path(source), image)
+    if source == "digits":
+        return _digits(image)
+    if source == "photo":
+        return photographs(image)
     if c not in (1, 3):
         raise UsageError(
             f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy"
         )
-    if source == "photo":
-        return data.photographs(image)
-    if source == "digits":
-        return _digits(image)
-    return np.stack([_fitted(_opened(Path(source)), c, h, w)] * n)
+    return np.repeat(_fitted(_opened(Path(source)), c, h, w)[None], n, axis=0)
 
 
 def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
-    """The digits that no network was trained with, as LeNet takes them or resized."""
-    from PIL import Image
-
-    n, c, h, w = image
-    found, _ = data.held_out_digits()
-    chosen = found[np.arange(n) % len(found)]
-    if (c, h, w) == found.shape[1:]:
-        return chosen
-    return np.stack([_fitted(Image.fromarray((digit[0] * 255).astype(np.uint8)), c, h, w) for digit in chosen])
+    """Handwritten digits that no network was trained with, in turn."""
+    found, _ = held_out_digits()
+    if image[1:] != found.shape[1:]:
+        raise UsageError(f"--image digits: they are {found.shape[1:]}, the input is {image[1:]}; take --image photo")
+    return np.stack([found[i % len(found)] for i in range(image[0])])
 
 
 def _opened(path: Path) -> Any:
