@@ -16,6 +16,7 @@ COMMANDS = {
     "list": ("listing", "Operators, variants, suites or cases that opbench knows."),
     "run": ("running", "Check and measure a suite, or one file of your own, and write the report."),
     "check": ("running", "Verdicts only, on the operators' examples and on random shapes."),
+    "net": ("networks", "Run a network from the best variants, with the time of every node, beside PyTorch."),
     "report": ("reporting", "Write report.html and the PNGs of a run again."),
     "ceiling": ("reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
     "compare": ("comparing", "Say which cases of a second run broke, became slower, or cannot be told."),
@@ -87,7 +88,7 @@ def main() -> None:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
         where = (
-            f" (opbench {error.ctx.info_name} --help)"
+            f" ({error.ctx.command_path} --help)"
             if isinstance(error, click.UsageError) and error.ctx and error.ctx.parent
             else ""
         )

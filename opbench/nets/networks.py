@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from opbench.errors import UsageError
 from opbench.nets.build import Builder
 from opbench.nets.graph import Graph, Value
 
@@ -42,6 +43,10 @@ def unet(
 
     A level has two 3x3 convolutions with batch norm and ReLU; `levels` times down by max pooling, as often up.
     """
+    if size % (1 << levels):
+        raise UsageError(
+            f"unet: size={size} cannot be halved {levels} times; take a multiple of {1 << levels}, or fewer levels"
+        )
     net = Builder("unet")
 
     def level(x: Value, k: int, name: str) -> Value:

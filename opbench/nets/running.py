@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -26,12 +25,12 @@ from opbench.nets.plan import PRECISIONS, Plan, Results, best, candidates, choos
 from opbench.nets.saving import load
 from opbench.operator import Arrays, Operator
 from opbench.records import RunOptions, now
+from opbench.report.network.record import keep_network
 from opbench.results import FILE, Result, read_run
 from opbench.runner import Tell, run_suite
 from opbench.suite import Suite
 from opbench.timing import TimingOptions, measure
 
-RECORD = "network.json"
 TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.002, warmup_runs=2, target=0.01)
 """Short: a suite of hundreds of cases tells the few that matter apart by far more than this is unsure of."""
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
@@ -97,9 +96,8 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
     finally:
         network.close()
     record |= {"passes": [*said, *layouts_said], "nodes": _with_choices(record["nodes"], plan)}
-    options.out.mkdir(parents=True, exist_ok=True)
+    keep_network(record, options.out)
     save_plan(plan, options.out / "plan.json")
-    places.write_atomically(options.out / RECORD, json.dumps(record, allow_nan=False).encode())
     return record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from fabricate import CEILINGS, measurement
+from report.fabricate import CEILINGS, measurement
 
 from opbench.ceiling import Ceilings, best_time
 from opbench.nets.graph import Graph, Node
@@ -88,7 +88,7 @@ def _node(node: Node, ceilings: Ceilings | None, draw: random.Random) -> dict[st
         "roof_share": least[0] / time_s if least and time_s else None,
         "source": draw.choice(["run reports/h200/networks/tune", "tuned", "default"]),
         "tied_with": [],
-        "lead": 0.12,
+        "lead": 1.12,
         "check": {
             "right": True,
             "worst_error": 1.2e-7,

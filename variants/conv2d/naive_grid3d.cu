@@ -2,22 +2,31 @@
 // title     = "one thread per output, 3-D grid: width on x, height on y, image and channel on z"
 // builds_on = "naive_channel_x"
 // tune      = { BLOCK_X = [32, 16], BLOCK_Y = [8, 4] }
-// define    = { BIAS = "0 if epilogue == 'none' else 1", RELU = "1 if epilogue == 'bias_relu' else 0" }
-// supports  = { epilogue = ["none", "bias", "bias_relu"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // requires  = ["n * k < 2 ** 31"]
+// define.BF16 = "1 if dtype == 'bf16' else 0"
+// define.BIAS = "0 if epilogue == 'none' else 1"
+// define.RELU = "1 if epilogue == 'bias_relu' else 0"
 // launch    = [{ kernel = "conv2d_naive_grid3d", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"] }]
 // ///
 //
 // Neighbouring threads now compute neighbouring pixels of one plane: image loads and stores are contiguous, the weight
 // is one address for the whole block. Every multiply-add still needs two loads, so the load units limit it.
 
-// image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]
-extern "C" __global__ void conv2d_naive_grid3d(const float* __restrict__ image, const float* __restrict__ weight,
-#if BIAS
-                                               const float* __restrict__ bias,
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
 #endif
-                                               float* __restrict__ out, int n, int c, int h, int w, int k, int r,
-                                               int s, int stride, int padding) {
+
+// image [n][c][h][w], weight [k][c][r][s], bias [k], out [n][k][p][q]
+extern "C" __global__ void conv2d_naive_grid3d(const T* __restrict__ image, const T* __restrict__ weight,
+#if BIAS
+                                               const T* __restrict__ bias,
+#endif
+                                               T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s,
+                                               int stride, int padding) {
     const int p = (h + 2 * padding - r) / stride + 1;
     const int q = (w + 2 * padding - s) / stride + 1;
     const int xo = blockIdx.x * BLOCK_X + threadIdx.x;
@@ -31,22 +40,25 @@ extern "C" __global__ void conv2d_naive_grid3d(const float* __restrict__ image, 
             const int y0 = yo * stride - padding;
             float sum = 0.0f;
             for (int ci = 0; ci < c; ++ci) {
-                const float* channel = image + (ni * c + ci) * h * w;
-                const float* filter = weight + (ko * c + ci) * r * s;
+                const T* channel = image + (ni * c + ci) * h * w;
+                const T* filter = weight + (ko * c + ci) * r * s;
                 for (int i = 0; i < r; ++i) {
                     const int y = y0 + i;
                     if (y < 0 || y >= h) continue;
                     for (int j = 0; j < s; ++j) {
                         const int x = x0 + j;
                         if (x < 0 || x >= w) continue;
-                        sum += channel[(size_t)y * w + x] * filter[i * s + j];
+                        sum += (float)channel[(size_t)y * w + x] * (float)filter[i * s + j];
                     }
                 }
             }
 #if BIAS
-            sum += bias[ko];
+            sum += (float)bias[ko];
 #endif
-            out[((size_t)plane * p + yo) * q + xo] = RELU ? fmaxf(sum, 0.0f) : sum;
+#if RELU
+            sum = fmaxf(sum, 0.0f);
+#endif
+            out[((size_t)plane * p + yo) * q + xo] = T(sum);
         }
     }
 }

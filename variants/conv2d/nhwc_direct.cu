@@ -2,8 +2,10 @@
 // title     = "nhwc: output channel on threadIdx.x, PIXELS pixels per thread, channels read 16 bytes at a time"
 // builds_on = "naive_channel_x"
 // tune      = { BLOCK_K = [32], BLOCK_P = [4], PIXELS = [8, 4, 1] }
-// define    = { C4 = "1 if c % 4 == 0 else 0" }
-// supports  = { layout = ["nhwc"] }
+// define.C4   = "1 if c % 4 == 0 else 0"
+// define.BIAS = "0 if epilogue == 'none' else 1"
+// define.RELU = "1 if epilogue == 'bias_relu' else 0"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // launch    = [{ kernel = "conv2d_nhwc_direct", grid = ["cdiv(n * p * q, BLOCK_P * PIXELS)", "min(cdiv(k, BLOCK_K), 65535)"], block = ["BLOCK_K", "BLOCK_P"] }]
 // ///
 //
@@ -23,8 +25,11 @@ __device__ __forceinline__ float dot(float a, float b, float sum) { return a * b
 constexpr int WIDTH = 1;
 #endif
 
-// image [n][h][w][c], weight [k][r][s][c], out [n][p][q][k]
+// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void conv2d_nhwc_direct(const float* __restrict__ image, const float* __restrict__ weight,
+#if BIAS
+                                              const float* __restrict__ bias,
+#endif
                                               float* __restrict__ out, int n, int c, int h, int w, int k, int r,
                                               int s, int stride, int padding) {
     const int q = (w + 2 * padding - s) / stride + 1;
@@ -63,7 +68,14 @@ extern "C" __global__ void conv2d_nhwc_direct(const float* __restrict__ image, c
             }
         }
 #pragma unroll
-        for (int l = 0; l < PIXELS; ++l)
+        for (int l = 0; l < PIXELS; ++l) {
+#if BIAS
+            sum[l] += bias[ko];
+#endif
+#if RELU
+            sum[l] = fmaxf(sum[l], 0.0f);
+#endif
             if (first + l < pixels) out[(first + l) * k + ko] = sum[l];
+        }
     }
 }

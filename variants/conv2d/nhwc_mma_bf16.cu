@@ -144,30 +144,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, BM == 256 ? 1 : BN == 64 ?
         int ei = i, ej = j, ec = ci;
 #pragma unroll 1
         for (int word = 0; word < 4; ++word) {
-            union { T elements[PER_WORD]; unsigned bits; } a[A_LOADS], b[B_LOADS];
+            union Word { T elements[PER_WORD]; unsigned bits; } found[A_LOADS > B_LOADS ? A_LOADS : B_LOADS];
+            int shift[PER_WORD];
+            unsigned needed[PER_WORD];
 #pragma unroll
             for (int e = 0; e < PER_WORD; ++e) {
-                const int shift = (ei * w + ej) * c + ec;
-                const unsigned needed = ei < r ? 1u << ei | 0x10000u << ej : 1u << 31;
-#pragma unroll
-                for (int l = 0; l < A_LOADS; ++l) {
-                    const Row row = rows[fill_row + l * FILL_ROWS];
-                    a[l].elements[e] = row.outside & needed ? T(0.0f) : image[row.origin + shift];
-                }
-#pragma unroll
-                for (int l = 0; l < B_LOADS; ++l)
-                    b[l].elements[e] = ei < r && l * FILL_ROWS < rows_left
-                                           ? weight[b_offset + word * PER_WORD + e + l * FILL_ROWS * depth]
-                                           : T(0.0f);
+                shift[e] = (ei * w + ej) * c + ec;
+                needed[e] = ei < r ? 1u << ei | 0x10000u << ej : 1u << 31;
                 if (++ec == c) ec = 0, ++ej;
                 if (ej == s) ej = 0, ++ei;
             }
 #pragma unroll
+            for (int l = 0; l < A_LOADS; ++l) {
+                const Row row = rows[fill_row + l * FILL_ROWS];
+#pragma unroll
+                for (int e = 0; e < PER_WORD; ++e)
+                    found[l].elements[e] = row.outside & needed[e] ? T(0.0f) : image[row.origin + shift[e]];
+            }
+#pragma unroll
             for (int l = 0; l < A_LOADS; ++l)
-                *reinterpret_cast<unsigned*>(to + word * 4 + l * FILL_ROWS * ROW) = a[l].bits;
+                *reinterpret_cast<unsigned*>(to + word * 4 + l * FILL_ROWS * ROW) = found[l].bits;
 #pragma unroll
             for (int l = 0; l < B_LOADS; ++l)
-                *reinterpret_cast<unsigned*>(to + word * 4 + (BM + l * FILL_ROWS) * ROW) = b[l].bits;
+#pragma unroll
+                for (int e = 0; e < PER_WORD; ++e)
+                    found[l].elements[e] = needed[e] >> 31 == 0 && l * FILL_ROWS < rows_left
+                                               ? weight[b_offset + word * PER_WORD + e + l * FILL_ROWS * depth]
+                                               : T(0.0f);
+#pragma unroll
+            for (int l = 0; l < B_LOADS; ++l)
+                *reinterpret_cast<unsigned*>(to + word * 4 + (BM + l * FILL_ROWS) * ROW) = found[l].bits;
         }
 #endif
         b_offset += BK;

@@ -21,7 +21,7 @@
 // The head of a segmentation network is a matrix product with one or two columns: no tensor core helps, as each element
 // of the image is used for k multiply-adds only. Eight lanes read a pixel's channels 16 bytes each, whole lines, and a
 // thread has eight pixels in flight. Eight sums in eight lanes need 7 shuffles, not 24, when at each step a lane gives
-// away the half of its pixels that its partner keeps; then each lane holds one pixel's result and stores are contiguous.
+// away the half of its pixels that its partner keeps; then each lane holds one result and stores are contiguous.
 // Limited by DRAM.
 
 #if BF16

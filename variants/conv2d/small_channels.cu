@@ -2,10 +2,14 @@
 // title     = "few input channels: filters and image tile in shared memory, OUT channels x PIXELS pixels per thread"
 // builds_on = "multi_channel_out"
 // tune      = { OUT = [8, 16], PIXELS = [2, 4], ROWS = [4, 8] }
-// define    = { R = "r", S = "s", STRIDE = "stride", BIAS = "0 if epilogue == 'none' else 1", RELU = "1 if epilogue == 'bias_relu' else 0" }
+// define.R      = "r"
+// define.S      = "s"
+// define.STRIDE = "stride"
+// define.BIAS   = "0 if epilogue == 'none' else 1"
+// define.RELU   = "1 if epilogue == 'bias_relu' else 0"
 // supports  = { epilogue = ["none", "bias", "bias_relu"] }
 // requires  = ["c <= 4", "r * s <= 256", "4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2)) <= 227 * 1024"]
-// launch    = [{ kernel = "conv2d_small_channels", grid = ["cdiv(k, OUT * 4) * cdiv(q, PIXELS * 8)", "min(cdiv(p, ROWS), 65535)", "min(n, 65535)"], block = [32, "ROWS"], shared = "4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2))", args = ["image", "weight", "bias?", "out", "n", "c", "h", "w", "k", "padding"] }]
+// launch    = [{ kernel = "conv2d_small_channels", grid = ["cdiv(k, OUT * 4) * cdiv(q, PIXELS * 8)", "min(cdiv(p, ROWS), 65535)", "min(n, 65535)"], block = [32, "ROWS"], shared = "4 * (r * s * (OUT * 4 + 4) + ((ROWS - 1) * stride + r) * cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2))" }]
 // ///
 //
 // A matrix product in steps of 8 channels is mostly zeros for 1 or 3 of them (first layers: AlexNet 1 -> 96, 11x11).
@@ -23,13 +27,14 @@ constexpr int GROUP = OUT * 4;                     // output channels of a block
 constexpr int FILTER_PITCH = GROUP + 4;            // spreads the transposing store over the banks
 constexpr int NEEDED = (PIXELS - 1) * STRIDE + S;  // image columns of one thread
 
-// image [n][c][h][w], weight [k][c][R][S], out [n][k][p][q]; filters [R][S][FILTER_PITCH], tile [LINES][LINE_PITCH]
+// image [n][c][h][w], weight [k][c][R][S], bias [k], out [n][k][p][q]; filters [R][S][FILTER_PITCH], tile [LINES][LINE_PITCH]
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
     conv2d_small_channels(const float* __restrict__ image, const float* __restrict__ weight,
 #if BIAS
                           const float* __restrict__ bias,
 #endif
-                          float* __restrict__ out, int n, int c, int h, int w, int k, int padding) {
+                          float* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride,
+                          int padding) {
     extern __shared__ __align__(16) float filters[];
     float* tile = filters + R * S * FILTER_PITCH;
     const int p = (h + 2 * padding - R) / STRIDE + 1;
@@ -91,12 +96,16 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS)
             for (int o = 0; o < OUT; ++o) {
                 const int ko = k0 + o / 4 * 16 + lane_k * 4 + o % 4;
                 if (ko >= k || yo >= p) continue;
-                float* target = out + (((size_t)ni * k + ko) * p + yo) * q + xo;
-#if BIAS
-                const float shift = bias[ko];
 #pragma unroll
-                for (int l = 0; l < PIXELS; ++l) sum[o][l] = RELU ? fmaxf(sum[o][l] + shift, 0.0f) : sum[o][l] + shift;
+                for (int l = 0; l < PIXELS; ++l) {
+#if BIAS
+                    sum[o][l] += bias[ko];
 #endif
+#if RELU
+                    sum[o][l] = fmaxf(sum[o][l], 0.0f);
+#endif
+                }
+                float* target = out + (((size_t)ni * k + ko) * p + yo) * q + xo;
                 if (PIXELS % 4 == 0 && q % 4 == 0) {
 #pragma unroll
                     for (int l = 0; l + 3 < PIXELS; l += 4)

@@ -162,20 +162,23 @@ linear_mma_3xtf32(const T* __restrict__ x, const T* __restrict__ weight, const T
         read(next, 0, 0);
         fetch(place);
       }
-      unsigned a_big[MT][4], a_small[MT][4], b_big[NT][2], b_small[NT][2];
-#pragma unroll
-      for (int i = 0; i < MT * 4; ++i)
-        split(a_part[step % 2][i / 4][i % 4], a_big[i / 4][i % 4], a_small[i / 4][i % 4]);
+      unsigned b_big[NT][2], b_small[NT][2];
 #pragma unroll
       for (int j = 0; j < NT * 2; ++j)
         split(b_part[step % 2][j / 2][j % 2], b_big[j / 2][j % 2], b_small[j / 2][j % 2]);
-      // The small products first, before the sum has grown; each round is over all outputs, so none waits for another.
 #pragma unroll
-      for (int i = 0; i < MT * NT; ++i) multiply(part[i / NT][i % NT], a_small[i / NT], b_big[i % NT]);
+      for (int i = 0; i < MT; ++i) {
+        unsigned a_big[4], a_small[4];
 #pragma unroll
-      for (int i = 0; i < MT * NT; ++i) multiply(part[i / NT][i % NT], a_big[i / NT], b_small[i % NT]);
+        for (int j = 0; j < 4; ++j) split(a_part[step % 2][i][j], a_big[j], a_small[j]);
+        // The small products first, before the sum has grown; each round is over NT sums, so none waits for itself.
 #pragma unroll
-      for (int i = 0; i < MT * NT; ++i) multiply(part[i / NT][i % NT], a_big[i / NT], b_big[i % NT]);
+        for (int j = 0; j < NT; ++j) multiply(part[i][j], a_small, b_big[j]);
+#pragma unroll
+        for (int j = 0; j < NT; ++j) multiply(part[i][j], a_big, b_small[j]);
+#pragma unroll
+        for (int j = 0; j < NT; ++j) multiply(part[i][j], a_big, b_big[j]);
+      }
     }
     // The matrix unit's own sums lose digits as they grow: after each tile they go to ordinary float32.
 #pragma unroll

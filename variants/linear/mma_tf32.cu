@@ -16,14 +16,14 @@
 // ]
 // ///
 //
-// Float32 as it is stored, rounded to TF32's 11 digits as fragments are read. ldmatrix moves 16-bit pairs, but a pair
-// of lanes' halves is one float32, and the layout comes out as mma wants it. Copies by cp.async run STAGES tiles ahead
-// and hold no register; the chunks of a tile's rows are permuted, so that ldmatrix reads 8 rows without a bank
-// conflict; a warp of 64 x 64 outputs reads 4 KB of shared memory for 32 instructions. The first fragments of a tile
-// are read across the one barrier that separates it from the one before. Where the output has few tiles, WK warps share
-// each and take slices of k, whose sums meet in shared memory in a fixed order: the weights of a small batch stream
-// through all multiprocessors. Limit: mma.sync, which reaches some 62 % of Hopper's matrix units (wgmma reaches the
-// rest); for small batches DRAM. After CUTLASS 2's multistage kernels for Ampere.
+// Float32 as it is stored, rounded to TF32's 11 digits as fragments are read. ldmatrix moves pairs of 16 bits, and a
+// float32 is as wide as a pair: the layout comes out as mma wants it. Copies by cp.async run STAGES tiles ahead and
+// hold no register; the chunks of a tile's rows are permuted, so that ldmatrix reads 8 rows without a bank conflict; a
+// warp of 64 x 64 outputs reads 4 KB of shared memory for 32 instructions. The first fragments of a tile are read
+// across the one barrier that separates it from the one before. Where the output has few tiles, WK warps share each and
+// take slices of k, whose sums meet in shared memory in a fixed order: the weights of a small batch stream through all
+// multiprocessors. Limit: mma.sync, which reaches some 62 % of Hopper's matrix units (wgmma reaches the rest); for
+// small batches DRAM. After CUTLASS 2's multistage kernels for Ampere.
 
 typedef float T;
 #define CHUNK 4          // numbers in 16 bytes

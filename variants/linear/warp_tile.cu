@@ -113,7 +113,7 @@ linear_warp_tile(const float* __restrict__ x, const float* __restrict__ weight, 
     for (int r = 0; r < TM; r += 4)
       *reinterpret_cast<float4*>(&a_part[r]) =
           *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, down) + r * LANES_M]);
-    // `across` has bit 4 clear and c * LANES_N no bit below it: each takes its part of the xor, the second when compiled.
+    // `across` has bit 4 clear, c * LANES_N no bit below it: each takes its part of the xor, the second when compiled.
     const int low = swizzle(i, 0) % 16, high = swizzle(i, 0) / 16 * 16;
 #pragma unroll
     for (int c = 0; c < TN; c += 4)

@@ -1,4 +1,4 @@
-"""matmul: out = a @ b in float32, with b stored by rows or by columns."""
+"""matmul: out = a @ b in float32 or bf16, with b stored by rows or by columns."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class Matmul(Operator):
     n: int
     k: int
     b_order: str = "row"
+    dtype: str = "f32"
 
     degree = 2
     outputs = {"out": "m n"}
-    choices = {"b_order": ("row", "col")}
+    choices = {"b_order": ("row", "col"), "dtype": ("f32", "bf16")}
     library = "cublas"
 
     @property
@@ -44,7 +45,7 @@ class Matmul(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Matmul]:
-        """Ones, primes, one off the tiles, in both orders of b; some rows 16-byte aligned, some not."""
+        """Ones, primes, one off the tiles, in both orders of b and both dtypes; some rows 16-byte aligned, some not."""
         sizes = [
             (1, 1, 1),
             (2, 3, 5),
@@ -56,4 +57,7 @@ class Matmul(Operator):
             (131, 260, 20),
         ]
         rows = [cls(m=m, n=n, k=k) for m, n, k in sizes]
-        return [*rows, *(cls(m=m, n=n, k=k, b_order="col") for m, n, k in sizes if (m, n, k) != (1, 129, 17))]
+        columns = [cls(m=m, n=n, k=k, b_order="col") for m, n, k in sizes if (m, n, k) != (1, 129, 17)]
+        halves = [(1, 1, 1), (2, 72, 264), (17, 31, 33), (131, 136, 72)]
+        orders = ("row", "col")
+        return [*rows, *columns, *(cls(m=m, n=n, k=k, b_order=o, dtype="bf16") for m, n, k in halves for o in orders)]

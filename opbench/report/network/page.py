@@ -142,7 +142,8 @@ def _peer(peer: words.Peer, images: int, *, own: bool) -> dict[str, Any]:
 
 
 def _versions(record: Record) -> str:
-    told = record.get("peer_versions") or {}
+    named = [peer["versions"] for peer in (record.get("peers") or {}).values() if peer.get("versions")]
+    told = record.get("peer_versions") or (named[0] if named else {})
     return ", ".join(f"{name} {version}" for name, version in told.items()) or "versions unknown"
 
 
@@ -212,7 +213,7 @@ def _memory(record: Record) -> list[tuple[str, str]]:
 
 def _commands(record: Record) -> list[tuple[str, str]]:
     """What to type to repeat the run, and to write this page again."""
-    sizes = " ".join(f"--{key} {value}" for key, value in record["sizes"].items())
-    made = f"opbench net run {shlex.quote(str(record['network']))} {sizes} --precision {record['precision']}".split()
-    run = str(record.get("command") or " ".join([*made, "--backend", str(record["backend"])]))
+    sizes = [word for key, value in record["sizes"].items() for word in (f"--{key}", str(value))]
+    made = ["net", "run", str(record["network"]), *sizes, "--precision", str(record["precision"])]
+    run = "opbench " + shlex.join(record.get("command") or [*made, "--backend", str(record["backend"])])
     return [("the run", run), ("this page again, from the run's folder", "opbench report .")]

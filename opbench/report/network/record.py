@@ -93,8 +93,9 @@ def lives(record: Record) -> list[Life]:
 
 
 def batch(record: Record) -> int:
-    """Images in one run; 1 where the sizes do not say."""
-    return int(record["sizes"].get("batch") or 1)
+    """Images in one run: the first axis of the first input."""
+    shape = (record["values"].get(record["inputs"][0]) or {}).get("shape") if record["inputs"] else None
+    return int(shape[0]) if shape else 1
 
 
 def by_time(record: Record) -> list[Mapping[str, Any]]:

@@ -18,7 +18,7 @@ MOST_OF_THE_TIME = 0.5
 
 def headline_name(record: Record) -> str:
     """Such as "alexnet, batch 1, bf16"."""
-    sizes = ", ".join(f"{key} {value}" for key, value in record["sizes"].items())
+    sizes = ", ".join(f"{key} {value}" for key, value in {"batch": batch(record), **record["sizes"]}.items())
     return ", ".join(part for part in (str(record["network"]), sizes, str(record["precision"])) if part)
 
 
@@ -213,5 +213,5 @@ def source_words(node: Mapping[str, Any]) -> str:
         names = [str(case).partition("(")[0].partition("/")[2] for case in ties]
         said.append(f"tied with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
     elif node.get("lead"):
-        said.append(f"ahead by {units.percent(node['lead'])}")
+        said.append(f"the next best takes {units.ratio(node['lead'])}")
     return "; ".join(said)

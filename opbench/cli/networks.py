@@ -1,0 +1,328 @@
+"""`opbench net list`, `net show` and `net run`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opbench.cli.options import json_option
+from opbench.cli.running import BACKENDS, leave, progress_on_stderr, stdout_console
+from opbench.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from opbench.nets.graph import Graph
+    from opbench.nets.running import NetOptions
+
+SIZES = {
+    "batch": "Images at once.",
+    "size": "Height and width of an image.",
+    "base": "Channels of the first level.",
+    "levels": "How often the image is halved.",
+    "channels": "Channels of an image.",
+    "classes": "Channels of the result.",
+}
+"""What a network's sizes are called; each network has some of them."""
+
+
+@click.group("net")
+def net_command() -> None:
+    """Networks from the best variants: list them, show what is in one, run one."""
+
+
+def network_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The network and what decides its nodes."""
+    for option in (
+        json_option,
+        click.option(
+            "--without", multiple=True, metavar="PASS", help="Leave out a pass over the graph, such as fuse_relu."
+        ),
+        click.option(
+            "--layout",
+            type=click.Choice(["auto", "nchw", "nhwc"]),
+            default="auto",
+            show_default=True,
+            help="Of images; auto is what costs least in all, conversions included, by the results given.",
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(["f32", "tf32", "bf16"]),
+            default="f32",
+            show_default=True,
+            help="The least precise arithmetic allowed; with bf16 all values are stored so, too.",
+        ),
+        *(
+            click.option(f"--{name}", type=click.IntRange(min=1), metavar="N", help=help_text)
+            for name, help_text in reversed(SIZES.items())
+        ),
+        click.argument("network", metavar="NAME|FILE.json"),
+    ):
+        function = option(function)
+    return function
+
+
+@net_command.command("list")
+@json_option
+def list_command(as_json: bool) -> None:
+    """List the networks that opbench ships, with their sizes."""
+    from opbench.nets.networks import NETWORKS
+
+    rows: list[dict[str, Any]] = [
+        {"name": name, "title": str(inspect.getdoc(make)).partition("\n")[0], "sizes": sizes_of(name)}
+        for name, make in NETWORKS.items()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        sizes = " ".join(f"--{key} {value}" for key, value in row["sizes"].items())
+        click.echo(f"{row['name']:8}  {row['title']}\n{'':8}  {sizes}")
+
+
+@net_command.command("show")
+@network_options
+def show_command(
+    network: str, precision: str, layout: str, without: tuple[str, ...], as_json: bool, **sizes: int | None
+) -> None:
+    """Show a network's nodes after the passes: problem, shape, weights, FLOPs, bytes."""
+    from opbench.nets.running import NetOptions, laid_out, make_graph, rewritten
+
+    options = NetOptions(network, sizes_given(network, sizes), precision=precision, layout=layout, without=without)
+    graph, passes = rewritten(make_graph(options), options)
+    graph, layouts = laid_out(graph, options, {})
+    told = described(graph, [*passes, *layouts])
+    if as_json:
+        click.echo(json.dumps(told, indent=1))
+    else:
+        leave(0, lambda: _print_described(told))
+
+
+@net_command.command("run")
+@network_options
+@click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where it runs.")
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Take every node's variant from this plan, as a run writes one (plan.json); it may be edited.",
+)
+@click.option(
+    "--results",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Choose each node's variant from the results of this run; repeatable.",
+)
+@click.option("--tune", is_flag=True, help="Measure on the spot what could serve the nodes, and choose from that.")
+@click.option("--libraries", is_flag=True, help="Let nodes be served by variants that call a library, too.")
+@click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
+@click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
+@click.option(
+    "--compare",
+    multiple=True,
+    type=click.Choice(["torch"]),
+    help="Time PyTorch beside it in the same run: eager, torch.compile, and that with CUDA graphs.",
+)
+@click.option(
+    "--image",
+    metavar="FILE|digits|photo",
+    help="Real input: a picture or .npy file, handwritten digits, or photographs [default: seeded random numbers].",
+)
+@click.option("--no-check", is_flag=True, help="Do not check nodes and outputs against the float64 reference.")
+@click.option("--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The run's folder [default: reports/<time>-<network>-<backend>].",
+)
+def run_command(
+    network: str,
+    precision: str,
+    layout: str,
+    without: tuple[str, ...],
+    as_json: bool,
+    backend: str,
+    plan: Path | None,
+    results: tuple[Path, ...],
+    tune: bool,
+    libraries: bool,
+    no_graph: bool,
+    parallel: bool,
+    compare: tuple[str, ...],
+    image: str | None,
+    no_check: bool,
+    seed: int,
+    out: Path | None,
+    **sizes: int | None,
+) -> None:
+    """Run a network: every node checked, all and each timed; write network.json, plan.json and the page.
+
+    \b
+    Exit codes: 0 all right · 1 a node or an output is wrong · 2 usage · 3 environment.
+    """
+    from opbench import backends
+    from opbench.nets.running import NetOptions
+
+    if compare and (backend == "cpu" or backends.resolve(backend) == "cpu"):
+        raise UsageError("--compare torch times PyTorch on a GPU, and the cpu backend has no clock; leave it out here")
+    options = NetOptions(
+        network=network,
+        sizes=sizes_given(network, sizes),
+        backend=backend,
+        precision=precision,
+        layout=layout,
+        plan=plan,
+        results=results,
+        tune=tune,
+        libraries=libraries,
+        graph=not no_graph,
+        parallel=parallel,
+        without=without,
+        compare=compare,
+        check=not no_check,
+        inputs=_inputs(network, sizes_given(network, sizes), image) if image else None,
+        out=out or default_folder(network, backend),
+        seed=seed,
+        command=tuple(sys.argv[1:]),
+    )
+    finish(options, as_json)
+
+
+def finish(options: NetOptions, as_json: bool) -> None:
+    """Run, write the page, print, and leave with the exit code."""
+    from opbench.nets.running import run_network
+    from opbench.report.network.page import write_network
+    from opbench.report.network.terminal import print_network
+    from opbench.report.network.words import is_right
+
+    with progress_on_stderr() as tell:
+        record = run_network(options, tell)
+    page = write_network(record, options.out)[0]
+    click.echo(f"report: {page}", err=True)
+    code = 0 if is_right(record) else 1
+    if as_json:
+        leave(code, lambda: click.echo(json.dumps(record)))
+    else:
+        leave(code, lambda: print_network(record, stdout_console()))
+
+
+# Arguments --------------------------------------------------------------------------------------------------------
+
+
+def sizes_of(name: str) -> dict[str, int]:
+    """A shipped network's sizes with their defaults; raises UsageError for an unknown one."""
+    from opbench.nets.networks import NETWORKS
+
+    if name not in NETWORKS:
+        hint = "opbench net list; a saved network is a .json file"
+        raise UsageError(unknown("network", name, NETWORKS, hint))
+    return {key: parameter.default for key, parameter in inspect.signature(NETWORKS[name]).parameters.items()}
+
+
+def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]:
+    """The sizes of this command line; raises UsageError for one that the network has not."""
+    given = {key: value for key, value in sizes.items() if value is not None}
+    if network.endswith(".json"):
+        if given:
+            raise UsageError(f"--{next(iter(given))}: a saved network has its sizes; save it with others instead")
+        return {}
+    known = sizes_of(network)
+    for key in given:
+        if key not in known:
+            has = ", ".join(f"--{name} {value}" for name, value in known.items())
+            raise UsageError(f"--{key}: {network} has no such size; it has {has}")
+    return {**known, **given}
+
+
+def default_folder(network: str, backend: str) -> Path:
+    """A new folder for a run, named by time so that runs sort."""
+    from opbench import backends
+
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("reports") / f"{stamp}-{Path(network).stem}-{backends.resolve(backend)}"
+
+
+def _inputs(network: str, sizes: Mapping[str, int], image: str) -> dict[str, Any]:
+    """A picture for the one input of the network."""
+    from opbench.nets.pictures import pictures
+    from opbench.nets.running import NetOptions, make_graph
+
+    graph = make_graph(NetOptions(network, sizes))
+    if len(graph.inputs) != 1:
+        raise UsageError(f"--image: {graph.name} has the inputs {', '.join(graph.inputs)}; one picture is not enough")
+    return {graph.inputs[0]: pictures(image, graph.values[graph.inputs[0]].image)}
+
+
+# Showing ----------------------------------------------------------------------------------------------------------
+
+
+def described(graph: Graph, passes: list[dict[str, Any]]) -> dict[str, Any]:
+    """A graph in numbers."""
+    from opbench.nets.memory import plan_memory
+
+    nodes = []
+    for node in graph.nodes:
+        (out, *_) = (graph.values[name] for name in node.outputs.values())
+        weights = [graph.values[name] for name in node.inputs.values() if name in graph.weights]
+        nodes.append(
+            {
+                "name": node.name,
+                "operator": node.operator,
+                "problem": str(node.problem),
+                "shape": list(out.shape),
+                "layout": out.layout if len(out.shape) == 4 else "",
+                "dtype": out.dtype,
+                "weights": sum(value.elements for value in weights),
+                "flops": node.problem.flops(),
+                "bytes": node.problem.bytes(),
+            }
+        )
+    memory = plan_memory(graph)
+    return {
+        "network": graph.name,
+        "inputs": {name: list(graph.values[name].shape) for name in graph.inputs},
+        "outputs": {name: list(graph.values[name].shape) for name in graph.outputs},
+        "passes": passes,
+        "nodes": nodes,
+        "weights": sum(graph.values[name].elements for name in graph.weights),
+        "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
+        "flops": sum(node.problem.flops() for node in graph.nodes),
+        "peak_bytes": memory.peak_bytes,
+        "naive_bytes": memory.naive_bytes,
+    }
+
+
+def _print_described(told: Mapping[str, Any]) -> None:
+    from opbench import units
+    from opbench.report.columns import aligned
+
+    rows = [
+        (
+            node["name"],
+            node["operator"],
+            "×".join(map(str, node["shape"])) + (f" {node['layout']}" if node["layout"] else ""),
+            f"{node['weights']:,}" if node["weights"] else "",
+            units.si(node["flops"], "FLOP") if node["flops"] else "",
+            units.si(node["bytes"], "B"),
+            node["problem"],
+        )
+        for node in told["nodes"]
+    ]
+    head = ("node", "operator", "result", "weights", "FLOPs", "bytes", "problem")
+    for line in aligned(head, rows, left=(0, 1, 2, 6)):
+        click.echo(line)
+    for step in told["passes"]:
+        off = "" if step["on"] else " (off)"
+        click.echo(f"{step['name']}{off}: {'; '.join(step['said']) or 'nothing to do'}")
+    click.echo(
+        f"{told['network']}: {len(told['nodes'])} nodes, {told['weights']:,} weights "
+        f"({units.si(told['weights_bytes'], 'B')}), {units.si(told['flops'], 'FLOP')}; activations "
+        f"{units.si(told['peak_bytes'], 'B')} at the peak, {units.si(told['naive_bytes'], 'B')} without sharing"
+    )

@@ -1,0 +1,123 @@
+"""`opbench net`: what its commands hand on, print and refuse; running itself is tested with the networks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from report import fabricate_network
+
+from opbench.cli import cli
+from opbench.errors import UsageError
+from opbench.nets import running
+from opbench.nets.networks import NETWORKS
+from opbench.nets.pictures import pictures
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["net", *words])
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[running.NetOptions]:
+    """The options of every run; each run gives a fabricated record."""
+    options: list[running.NetOptions] = []
+
+    def run_network(given: running.NetOptions, tell: Any) -> dict[str, Any]:
+        options.append(given)
+        return fabricate_network.record(NETWORKS[given.network](**given.sizes))
+
+    monkeypatch.setattr(running, "run_network", run_network)
+    return options
+
+
+def test_list_names_every_network_with_its_sizes() -> None:
+    text = invoke("list").stdout
+    assert all(name in text for name in NETWORKS) and "--base 64" in text
+    rows = json.loads(invoke("list", "--json").stdout)
+    assert {row["name"]: row["sizes"] for row in rows}["alexnet"] == {"batch": 1}
+
+
+def test_show_has_a_line_a_node_after_the_passes() -> None:
+    text = invoke("show", "lenet", "--batch", "3").stdout
+    assert "relu1: fused into conv1" in text and "3×6×28×28 nchw" in text and "61,706 weights" in text
+    kept = json.loads(invoke("show", "lenet", "--without", "fuse_relu", "--json").stdout)
+    assert [node["name"] for node in kept["nodes"]][:2] == ["conv1", "relu1"]
+
+
+def test_run_hands_on_its_options_and_writes_the_page(seen: list[running.NetOptions], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = "--batch 2 --precision tf32 --layout nhwc --without fuse_relu --no-graph --compare torch --libraries"
+    done = invoke("run", "alexnet", "--backend", "cuda", *words.split(), "--results", str(tmp_path), "--out", str(out))
+    assert done.exit_code == 0, done.output
+    (options,) = seen
+    assert options.network == "alexnet" and options.sizes == {"batch": 2} and options.out == out
+    assert (options.precision, options.layout, options.without) == ("tf32", "nhwc", ("fuse_relu",))
+    assert not options.graph and options.compare == ("torch",) and options.libraries and options.check
+    assert options.results == (tmp_path,) and options.inputs is None
+    assert "fc6" in done.stdout and (out / "network.html").exists()
+
+
+def test_a_wrong_node_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    record = fabricate_network.record(NETWORKS["lenet"]())
+    record["nodes"][0]["check"]["right"] = False
+    monkeypatch.setattr(running, "run_network", lambda options, tell: record)
+    done = invoke("run", "lenet", "--out", str(tmp_path), "--json")
+    assert done.exit_code == 1 and json.loads(done.stdout)["nodes"][0]["check"]["right"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "lenett"], "unknown network 'lenett'; did you mean 'lenet'?"),
+        (["run", "alexnet", "--levels", "3"], "--levels: alexnet has no such size; it has --batch 1"),
+        (["show", "unet", "--size", "30"], "size=30 cannot be halved 4 times; take a multiple of 16"),
+        (["run", "mine.json", "--batch", "2"], "--batch: a saved network has its sizes"),
+        (["show", "lenet", "--without", "fuse"], "unknown pass 'fuse'"),
+        (["run", "lenet", "--compare", "torch", "--backend", "cpu"], "the cpu backend has no clock; leave it out"),
+        (["run", "lenet", "--image", "no.png"], "no.png: cannot be read"),
+    ],
+)
+def test_mistakes_are_told_in_words(words: list[str], message: str) -> None:
+    error = invoke(*words).exception
+    assert isinstance(error, UsageError) and message in str(error)
+
+
+def test_a_picture_fills_the_input(seen: list[running.NetOptions], tmp_path: Path) -> None:
+    from PIL import Image
+
+    file, out = tmp_path / "half.png", tmp_path / "run"
+    Image.fromarray(np.repeat(np.array([[0, 255]], np.uint8), 40, axis=0).repeat(30, axis=1)).save(file)
+    assert invoke("run", "lenet", "--batch", "2", "--image", str(file), "--out", str(out)).exit_code == 0
+    assert seen[0].inputs is not None
+    image = seen[0].inputs["image"]
+    assert image.shape == (2, 1, 28, 28) and image.dtype == np.float32
+    assert np.all(image[..., :10] == 0) and np.all(image[..., -10:] == 1) and np.array_equal(image[0], image[1])
+
+
+def test_an_array_is_taken_as_it_is_and_checked(tmp_path: Path) -> None:
+    array = np.arange(2 * 5 * 3 * 3, dtype=np.float32).reshape(2, 5, 3, 3)
+    np.save(tmp_path / "a.npy", array)
+    assert np.array_equal(pictures(str(tmp_path / "a.npy"), (2, 5, 3, 3)), array)
+    with pytest.raises(UsageError, match=r"the network takes float32 \(1, 5, 3, 3\)"):
+        pictures(str(tmp_path / "a.npy"), (1, 5, 3, 3))
+    with pytest.raises(UsageError, match="1 or 3 channels, but the input has 5"):
+        pictures("picture.png", (1, 5, 3, 3))
+
+
+@pytest.mark.parametrize(("source", "module"), [("digits", "sklearn"), ("photo", "skimage")])
+def test_digits_and_photographs_differ_from_image_to_image(source: str, module: str) -> None:
+    pytest.importorskip(module)
+    found = pictures(source, (3, 1, 28, 28))
+    assert found.shape == (3, 1, 28, 28) and found.dtype == np.float32 and 0 <= found.min() < found.max() <= 1
+    assert not np.array_equal(found[0], found[1])
+
+
+def test_digits_fit_one_size_only() -> None:
+    pytest.importorskip("sklearn")
+    with pytest.raises(UsageError, match=r"they are \(1, 28, 28\), the input is \(1, 224, 224\); take --image photo"):
+        pictures("digits", (1, 1, 224, 224))

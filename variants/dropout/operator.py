@@ -1,0 +1,91 @@
+"""dropout: in training, elements set to zero by a seeded mask and the others scaled up; else the identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.operator import Operator, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout(Operator):
+    """out[i] = x[i] / (1 - percent/100) where element i's 32 random bits are at least percent/100 * 2^32, else 0.
+
+    The bits are word i % 4 of Philox4x32-10 with the counter (i // 4, 0, 0, 0) and the key (seed, 0). At inference
+    (training="no") out = x. `dtype` stores both arrays.
+    """
+
+    n: int
+    percent: int = 50
+    seed: int = 1
+    training: str = "no"
+    dtype: str = "f32"
+
+    choices = {"training": ("no", "yes"), "dtype": ("f32", "bf16")}
+    degree = 1
+    inputs = {"x": "n"}
+    outputs = {"out": "n"}
+    library = "torch"
+
+    @property
+    def threshold(self) -> int:
+        """Random bits below it drop the element."""
+        return self.percent * 2**32 // 100
+
+    @property
+    def integers_exact(self) -> bool:
+        """Whether the kept elements are scaled by a whole number."""
+        return self.training == "no" or 100 % (100 - self.percent) == 0
+
+    def validate(self) -> None:
+        """Refuse to drop everything, and a seed of more than 31 bits."""
+        if self.percent > 99:
+            raise UsageError(f"{self}: percent={self.percent} is not allowed; at most 99")
+        if self.seed >= 2**31:
+            raise UsageError(f"{self}: seed={self.seed} is not allowed; below 2**31")
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        """The mask from NumPy's arithmetic on 64 bits."""
+        if self.training == "no":
+            return x
+        bits = philox4x32(np.arange(-(-self.n // 4), dtype=np.uint64), self.seed).reshape(-1)[: self.n]
+        return np.where(bits >= self.threshold, x * (100 / (100 - self.percent)), 0.0)
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Exact for the identity."""
+        return Tolerance(0.0, 0.0) if self.training == "no" else super().tolerance(precision)
+
+    @classmethod
+    def examples(cls) -> Sequence[Dropout]:
+        """Lengths of each remainder by 8, several shares and seeds, both modes and dtypes."""
+        lengths = [(1, 50, 1), (2, 25, 7), (3, 80, 1), (5, 0, 3), (1021, 50, 12345), (4096, 10, 1), (20014, 50, 2)]
+        return [
+            cls(n=n, percent=percent, seed=seed, training=training, dtype=dtype)
+            for training in ("yes", "no")
+            for dtype in ("f32", "bf16")
+            for n, percent, seed in lengths
+        ]
+
+
+def philox4x32(counter: np.ndarray, seed: int) -> np.ndarray:
+    """Four 32-bit words for each counter, whose shape is (count, 4), by ten rounds.
+
+    Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+    """
+    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    zeros = np.zeros_like(counter)
+    words, key = [counter & mask, counter >> half, zeros, zeros], [seed, 0]
+    for _ in range(10):
+        first, second = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
+        words = [
+            (second >> half) ^ words[1] ^ np.uint64(key[0]),
+            second & mask,
+            (first >> half) ^ words[3] ^ np.uint64(key[1]),
+            first & mask,
+        ]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return np.stack(words, axis=1).astype(np.uint32)

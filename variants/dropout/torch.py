@@ -1,0 +1,42 @@
+"""Dropout at inference by PyTorch.
+
+/// opbench
+title    = "out.copy_(x): what dropout is at inference, were its result another array"
+modules  = ["cupy", "torch"]
+supports = { dtype = ["f32", "bf16"] }
+///
+
+In training PyTorch draws a mask of its own from Philox, with other counters, which no reference here could repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """Return a callable that enqueues the work on CuPy's current stream, writing into buffers["out"]."""
+    import cupy
+    import torch
+
+    x, out = (_tensor(buffers[name], problem.dtype) for name in ("x", "out"))
+
+    def run() -> None:
+        handle = cupy.cuda.get_current_stream().ptr
+        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
+        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            out.copy_(x)
+
+    return run
+
+
+def _tensor(array: Any, dtype: str) -> Any:
+    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
+    import cupy
+    import torch
+
+    if dtype == "bf16":
+        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
+    return torch.from_dlpack(array)

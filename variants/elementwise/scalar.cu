@@ -1,0 +1,56 @@
+// /// opbench
+// title     = "one thread per element, b's place found by division"
+// tune      = { BLOCK = [256, 128, 512] }
+// requires  = ["elements <= 4294966272"]
+//
+// [supports]
+// op        = ["add", "sub", "mul", "div"]
+// broadcast = ["none", "channel", "inner", "scalar"]
+// dtype     = ["f32", "bf16"]
+//
+// [define]
+// BF16      = "dtype == 'bf16'"
+// OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4"
+// BROADCAST = "0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' else 3"
+//
+// [[launch]]
+// kernel = "elementwise_scalar"
+// grid   = ["cdiv(elements, BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["a", "b", "out", "elements", "channels", "inner"]
+// ///
+//
+// The first rung: operation and broadcast are macros, the sizes are not. Limits: 4 bytes (2) per access leave too few
+// bytes in flight; broadcasting costs one or two integer divisions of some twenty instructions per element.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+#if OP == 1
+__device__ __forceinline__ float combine(float a, float b) { return a + b; }
+#elif OP == 2
+__device__ __forceinline__ float combine(float a, float b) { return a - b; }
+#elif OP == 3
+__device__ __forceinline__ float combine(float a, float b) { return a * b; }
+#else
+__device__ __forceinline__ float combine(float a, float b) { return a / b; }
+#endif
+
+extern "C" __global__ void elementwise_scalar(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,
+                                              unsigned elements, int channels, int inner) {
+  // a, out: outer channels inner, fewer than 2^32 elements; b: the same, channels, inner or 1
+  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+  if (i >= elements) return;
+#if BROADCAST == 0
+  const unsigned j = i;
+#elif BROADCAST == 1
+  const unsigned j = i / (unsigned)inner % (unsigned)channels;
+#elif BROADCAST == 2
+  const unsigned j = i % (unsigned)inner;
+#else
+  const unsigned j = 0;
+#endif
+  out[i] = (T)combine((float)a[i], (float)b[j]);
+}

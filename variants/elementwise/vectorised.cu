@@ -1,0 +1,113 @@
+// /// opbench
+// title     = "one 16-byte vector per thread and array, UNROLL times; b a vector or one element for all lanes"
+// builds_on = "grid_stride"
+// tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }
+// requires  = ["elements <= 4294901760"]
+//
+// [supports]
+// op        = ["add", "sub", "mul", "div"]
+// broadcast = ["none", "channel", "inner", "scalar"]
+// dtype     = ["f32", "bf16"]
+//
+// [define]
+// BF16      = "dtype == 'bf16'"
+// OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4"
+// BROADCAST = "0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' else 3"
+// CHANNELS  = "channels"
+// INNER     = "inner"
+// LANES     = "lanes"
+//
+// [[launch]]
+// kernel = "elementwise_vectorised"
+// grid   = ["cdiv(elements, lanes * BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
+// args   = ["a", "b", "out", "elements"]
+// ///
+//
+// 16 bytes per lane and access keep 64 KB per SM in flight at full occupancy. Along a broadcast axis a vector never
+// crosses into the next element of b, so that b is one load and one division by a constant per vector; what is
+// broadcast stays in the caches. STREAM marks a and out evict-first. Limit: HBM. Sizes that no vector divides fall
+// back to narrower accesses; without broadcasting the last elements are treated one by one.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+#if OP == 1
+__device__ __forceinline__ float combine(float a, float b) { return a + b; }
+#elif OP == 2
+__device__ __forceinline__ float combine(float a, float b) { return a - b; }
+#elif OP == 3
+__device__ __forceinline__ float combine(float a, float b) { return a * b; }
+#else
+__device__ __forceinline__ float combine(float a, float b) { return a / b; }
+#endif
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> { typedef uint4 type; };
+template <>
+struct Raw<8> { typedef uint2 type; };
+template <>
+struct Raw<4> { typedef unsigned type; };
+template <>
+struct Raw<2> { typedef unsigned short type; };
+typedef Raw<sizeof(T) * LANES>::type Pack;
+constexpr bool B_IS_VECTOR = BROADCAST == 0 || BROADCAST == 2 || (BROADCAST == 1 && INNER == 1);
+
+__device__ __forceinline__ unsigned place_in_b(unsigned i) {
+#if BROADCAST == 0
+  return i;
+#elif BROADCAST == 1
+  return i / INNER % CHANNELS;
+#elif BROADCAST == 2
+  return i % INNER;
+#else
+  return 0;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+elementwise_vectorised(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
+  // a, out: outer CHANNELS INNER; b: the same, CHANNELS, INNER or 1; all aligned to 16 bytes
+  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x, whole = elements / LANES;
+  Pack v[UNROLL], other[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    const unsigned i = first + u * BLOCK;
+    if (i >= whole) break;
+#if STREAM
+    v[u] = __ldcs(reinterpret_cast<const Pack*>(a) + i);
+#else
+    v[u] = reinterpret_cast<const Pack*>(a)[i];
+#endif
+    const T* source = b + place_in_b(i * LANES);
+    if (B_IS_VECTOR) {
+      other[u] = *reinterpret_cast<const Pack*>(source);
+    } else {
+      *reinterpret_cast<T*>(&other[u]) = *source;
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    const unsigned i = first + u * BLOCK;
+    if (i >= whole) break;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+      T& element = reinterpret_cast<T*>(&v[u])[lane];
+      element = (T)combine((float)element, (float)reinterpret_cast<const T*>(&other[u])[B_IS_VECTOR ? lane : 0]);
+    }
+#if STREAM
+    __stcs(reinterpret_cast<Pack*>(out) + i, v[u]);
+#else
+    reinterpret_cast<Pack*>(out)[i] = v[u];
+#endif
+  }
+  const unsigned rest = whole * LANES + threadIdx.x;
+  if (blockIdx.x == 0 && threadIdx.x < LANES && rest < elements) {
+    out[rest] = (T)combine((float)a[rest], (float)b[place_in_b(rest)]);
+  }
+}

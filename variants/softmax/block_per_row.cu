@@ -1,0 +1,48 @@
+// /// opbench
+// title     = "one block per row, three passes, maximum and sum by shuffles and shared memory"
+// builds_on = "thread_per_row"
+// tune      = { BLOCK = [256, 128, 512, 1024] }
+// define    = { BF16 = "dtype == 'bf16'" }
+// supports  = { dtype = ["f32", "bf16"] }
+// launch    = [{ kernel = "softmax_block_per_row", grid = ["rows"], block = ["BLOCK"] }]
+// ///
+//
+// Lanes read along the row. The second and third pass find it in the L1 cache if it fits there, else in the L2 cache.
+// Limits: three passes, each waiting at barriers for the one before; short rows leave most threads idle.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// The maximum or sum over a block, in every thread; `shared` is free again after the second barrier of the next call.
+template <bool MAXIMUM>
+__device__ __forceinline__ float over_block(float value, float* shared) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    const float other = __shfl_xor_sync(0xffffffffu, value, step);
+    value = MAXIMUM ? fmaxf(value, other) : value + other;
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = shared[0];
+#pragma unroll
+  for (int warp = 1; warp < BLOCK / 32; ++warp) value = MAXIMUM ? fmaxf(value, shared[warp]) : value + shared[warp];
+  return value;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+softmax_block_per_row(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
+  // x, out: rows cols
+  __shared__ float shared[BLOCK / 32];
+  const T* source = x + (size_t)blockIdx.x * cols;
+  T* target = out + (size_t)blockIdx.x * cols;
+  float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
+  for (int c = threadIdx.x; c < cols; c += BLOCK) largest = fmaxf(largest, (float)source[c]);
+  largest = over_block<true>(largest, shared);
+  for (int c = threadIdx.x; c < cols; c += BLOCK) sum += __expf((float)source[c] - largest);
+  const float factor = 1.0f / over_block<false>(sum, shared);
+  for (int c = threadIdx.x; c < cols; c += BLOCK) target[c] = (T)(__expf((float)source[c] - largest) * factor);
+}

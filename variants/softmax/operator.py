@@ -1,0 +1,58 @@
+"""softmax: each row's exponentials, divided by their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.operator import Arrays, Operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Operator):
+    """out[r,c] = exp(x[r,c] - m) / sum over k of exp(x[r,k] - m), where m is the row's maximum; `dtype` stores both."""
+
+    rows: int
+    cols: int
+    dtype: str = "f32"
+
+    choices = {"dtype": ("f32", "bf16")}
+    inputs = {"x": "rows cols"}
+    outputs = {"out": "rows cols"}
+    integers_exact = False  # exponentials are not whole
+    library = "torch"
+
+    @property
+    def lanes(self) -> int:
+        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        while self.cols % lanes:
+            lanes //= 2
+        return lanes
+
+    def flops(self) -> int:
+        """A comparison, a subtraction, an exponential, an addition and a product per element."""
+        return 5 * self.rows * self.cols
+
+    def reduction(self) -> int:
+        """Exponentials added up per row."""
+        return self.cols
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        """In float64, with the maximum subtracted."""
+        out = np.exp(x - x.max(axis=1, keepdims=True))
+        out /= out.sum(axis=1, keepdims=True)
+        return out
+
+    def magnitude_outputs(self, inputs: Arrays) -> Arrays:
+        """The result times 1 + its exponent's size: an error of the exponent is a relative error of the result."""
+        x = self._wide(inputs)["x"]
+        return {"out": self.reference(x) * (1 + x.max(axis=1, keepdims=True) - x)}
+
+    @classmethod
+    def examples(cls) -> Sequence[Softmax]:
+        """Rows of one element, shorter and longer than a warp and a block, divided by vectors and not."""
+        shapes = [(1, 1), (5, 3), (7, 10), (3, 31), (2, 32), (13, 64), (4, 257), (2, 1000), (3, 1024), (1, 4099)]
+        return [cls(rows=rows, cols=cols, dtype=dtype) for dtype in ("f32", "bf16") for rows, cols in shapes]

@@ -1,0 +1,54 @@
+// /// opbench
+// title     = "one warp per row, the row kept in registers: read once, no barrier"
+// builds_on = "online"
+// tune      = { ROWS_PER_BLOCK = [4, 8, 2] }
+// define    = { BF16 = "dtype == 'bf16'", COLS = "cols" }
+// supports  = { dtype = ["f32", "bf16"] }
+// requires  = ["cols <= 2048"]
+//
+// [[launch]]
+// kernel = "softmax_warp_registers"
+// grid   = ["cdiv(rows, ROWS_PER_BLOCK)"]
+// block  = ["32", "ROWS_PER_BLOCK"]
+// ///
+//
+// All of a row's loads are in flight together and its elements stay in the lanes' registers, so that the row is read
+// once and written once; five shuffles replace each reduction of a block. Limits: 4 bytes (2) per access, and
+// registers: at 2048 columns a lane holds 64 elements.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int ITEMS = (COLS + 31) / 32;
+
+extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
+softmax_warp_registers(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
+  // x, out: rows COLS
+  const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
+  if (row >= rows) return;  // a whole warp
+  const size_t base = (size_t)row * COLS + threadIdx.x;
+  const float lowest = __int_as_float(0xff800000);  // -infinity
+  float value[ITEMS], largest = lowest, sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    value[k] = COLS % 32 == 0 || k * 32 + threadIdx.x < COLS ? (float)x[base + k * 32] : lowest;
+  }
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) largest = fmaxf(largest, value[k]);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    value[k] = __expf(value[k] - largest);
+    sum += value[k];
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  const float factor = 1.0f / sum;
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    if (COLS % 32 == 0 || k * 32 + threadIdx.x < COLS) out[base + k * 32] = (T)(value[k] * factor);
+  }
+}
