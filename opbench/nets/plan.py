@@ -126,7 +126,10 @@ def _chosen(catalog: Catalog, node: Node, entries: Sequence[Timed]) -> Choice:
 
 
 def default(catalog: Catalog, node: Node, precision: str) -> Case:
-    """The top rung of the ladder that fits a node, of the precisions allowed the finest."""
+    """The top rung of the ladder that fits a node, of the precisions allowed the finest.
+
+    Rungs that any GPU runs come first: special instructions are for a measured choice, and slow on the cpu backend.
+    """
     ladder = [v for v in catalog.variants(node.operator) if not v.is_library and v.precision in PRECISIONS[precision]]
     fitting = [
         Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
@@ -136,8 +139,8 @@ def default(catalog: Catalog, node: Node, precision: str) -> Case:
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}; "
             f"see them: opbench list variants {node.operator}"
         )
-    finest = min(UNIT_ROUNDOFF[c.variant.precision] for c in fitting)
-    top = [c for c in fitting if UNIT_ROUNDOFF[c.variant.precision] == finest][-1]
+    order = min((UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability)) for c in fitting)
+    top = [c for c in fitting if (UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability)) == order][-1]
     return next(c for c in fitting if c.variant == top.variant)
 
 

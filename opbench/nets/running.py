@@ -303,9 +303,9 @@ def _node_times(context: Context, clock: Any) -> dict[str, float]:
 def _node(
     node: Node, case: Case, ceilings: Ceilings | None, times: Mapping[str, float], checks: Mapping[str, NodeCheck]
 ) -> dict[str, Any]:
-    problem, precision = node.problem, case.variant.precision
-    unit = "bf16" if precision == "bf16" else precision
-    bound = best_time(ceilings, problem.flops(), problem.bytes(), unit) if ceilings else None
+    problem = node.problem
+    limits = ceilings.at_level(problem.bandwidth()) if ceilings else None
+    bound = best_time(limits, problem.flops(), problem.bytes(), case.unit) if limits else None
     kernel_s, whole = times.get(node.name), sum(times.values())
     check = asdict(checks[node.name]) if node.name in checks else None
     return {
@@ -314,7 +314,8 @@ def _node(
         "problem": str(problem),
         "case": case.name,
         "title": case.variant.title,
-        "precision": precision,
+        "precision": case.precision,
+        "unit": case.unit,
         "inputs": dict(node.inputs),
         "outputs": dict(node.outputs),
         "kernels": list(case.variant.kernels),
