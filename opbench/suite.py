@@ -13,6 +13,7 @@ from typing import Any
 from opbench.case import CASE_NAME, Case
 from opbench.catalog import Catalog
 from opbench.errors import UsageError, unknown
+from opbench.nets.problems import ALLOWED, network_problems
 from opbench.operator import Operator
 from opbench.places import shipped
 from opbench.timing import MODES, TimingOptions
@@ -20,6 +21,9 @@ from opbench.variant import Config, Variant, print_config
 
 SUITE_KEYS: Mapping[str, Any] = {
     "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
+}  # fmt: skip
+NETWORK_KEYS: Mapping[str, Any] = {
+    "network": str, "sizes": dict, "precision": str, "layout": str, "variants": list, "configs": str, "cpu": dict,
 }  # fmt: skip
 RUN_KEYS: Mapping[str, Any] = {
     "operator": str,
@@ -66,7 +70,7 @@ def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
         _require_known(table, SUITE_KEYS, "key")
         cases: dict[str, Case] = {}
         for entry in table.get("run", []):
-            for case in _expand(entry, catalog, backend):
+            for case in (_expand_network if "network" in entry else _expand)(entry, catalog, backend):
                 cases[case.name] = case
         if not cases:
             raise UsageError("holds no case; add a [[run]] table with operator and problems")
@@ -158,7 +162,9 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
 def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterator[Case]:
     _require_known(entry, RUN_KEYS, "key of [[run]]")
     if "operator" not in entry:
-        raise UsageError('a [[run]] table needs operator = "name" (opbench list operators)')
+        raise UsageError(
+            'a [[run]] table needs operator = "name" (opbench list operators), or network = "name" (opbench net list)'
+        )
     operator = catalog.operator(entry["operator"])
     variants = _choose_variants(catalog.variants(entry["operator"]), entry.get("variants", ["*"]), entry["operator"])
     _require_tunable(entry.get("tune", {}), variants)
@@ -171,6 +177,33 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterato
             # A variant that does not fit the problem at all is shown once, with its reason.
             for config in fitting or configs[:1]:
                 yield Case(variant, config, problem)
+
+
+def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterator[Case]:
+    """A network's distinct problems after all passes, each with every variant that fits it in the precision allowed.
+
+    A problem that nothing fits is shown once, as unsupported.
+    """
+    _require_known(entry, NETWORK_KEYS, "key of [[run]] with a network")
+    _require_known(entry.get("cpu", {}), {key: NETWORK_KEYS[key] for key in ("sizes", "configs")}, "key of [run.cpu]")
+    chosen = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
+    precision, patterns = chosen.get("precision", "f32"), chosen.get("variants", ["*"])
+    _require_each(patterns, str, "variants")
+    problems = network_problems(chosen["network"], chosen.get("sizes", {}), precision, chosen.get("layout", "nchw"))
+    ladders = {operator: catalog.variants(operator) for operator in dict.fromkeys(p.name for p in problems)}
+    known = {variant.name for ladder in ladders.values() for variant in ladder}
+    if odd := next((p for p in patterns if not fnmatch.filter(known, p)), None):
+        raise UsageError(f"{chosen['network']}: {unknown('variant', odd, known)}")
+    for problem in problems:
+        variants = [v for v in ladders[problem.name] if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
+        cases = [
+            Case(variant, config, problem)
+            for variant in variants
+            if variant.precision in ALLOWED[precision]
+            for config in _choose_configs(variant, {"configs": chosen.get("configs", "all")})
+            if variant.unmet(problem, config) is None
+        ]
+        yield from cases or [Case(v, v.configs[0], problem) for v in variants[:1]]
 
 
 def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:

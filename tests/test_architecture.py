@@ -28,6 +28,7 @@ LAYERS = (
     ("history", "selftest"),
     ("records",),
     ("suite", "frame", "explain", "agreement", "comparison", "processes", "floor", "canary"),
+    ("nets.graph", "nets.build", "nets.networks", "nets.passes", "nets.layouts", "nets.problems"),
     ("diagnosis", "lowering", "levels", "binding", "prepared", "rotation"),
     ("case", "catalog", "ceiling", "timing", "traffic", "verdict", "families", "samples", "environments"),
     ("variant", "results", "stopping", "soaking"),

@@ -59,6 +59,44 @@ def test_a_sweep_is_a_product(tmp_path: Path) -> None:
     assert len({name.split("(")[1] for name in expand(tmp_path, text)}) == 4
 
 
+NETWORK = '[[run]]\nnetwork = "lenet"\nsizes = { batch = 3 }\ncpu.sizes = { batch = 2 }\nconfigs = "default"\n'
+
+
+def test_a_network_expands_into_its_problems_after_the_passes(tmp_path: Path) -> None:
+    names = expand(tmp_path, NETWORK + 'layout = "both"\n')
+    problems = {name.partition("/")[0] + "(" + name.partition("(")[2] for name in names}
+    assert "linear(m=2,n=120,k=400,epilogue=bias_relu)" in problems
+    assert {p.startswith("maxpool2d(n=2,c=6") and "layout=nhwc" in p for p in problems} == {True, False}
+    assert not any(name.startswith("relu/") for name in names), "fused away"
+    assert all("n=3" not in name and "m=3" not in name for name in names)
+    assert any("(m=3," in name for name in expand(tmp_path, NETWORK, "cuda"))
+
+
+def test_a_networks_precision_decides_its_variants(tmp_path: Path) -> None:
+    f32, tf32 = (expand(tmp_path, NETWORK + f'precision = "{p}"\n', "cuda") for p in ("f32", "tf32"))
+    assert set(f32) < set(tf32) and any("tf32" in name for name in set(tf32) - set(f32))
+    assert not any("dtype=bf16" in name for name in tf32)
+    assert any("dtype=bf16" in name for name in expand(tmp_path, NETWORK + 'precision = "bf16"\n'))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"lenet"', '"lenett"', "unknown network 'lenett'; did you mean 'lenet'? (opbench net list)"),
+        ("{ batch = 3 }", "{ bath = 3 }", "lenet: unknown size 'bath'; did you mean 'batch'?"),
+        ("{ batch = 3 }", "{ batch = 0 }", "lenet: batch = 0 is not allowed; a whole number >= 1"),
+        ("sizes", 'precision = "bf8"\nsizes', "unknown precision 'bf8'; known: bf16, f32, tf32"),
+        ("sizes", 'layout = "nhcw"\nsizes', "unknown layout 'nhcw'; did you mean"),
+        ("sizes", "problems = []\nsizes", "unknown key of [[run]] with a network 'problems'"),
+        ("sizes", 'variants = ["torhc"]\nsizes', "lenet: unknown variant 'torhc'; did you mean 'torch'?"),
+    ],
+)
+def test_mistakes_in_a_networks_run_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        expand(tmp_path, NETWORK.replace(old, new, 1), "cuda")
+    assert message in str(caught.value)
+
+
 @pytest.mark.parametrize("path", sorted(shipped("suites").glob("*.toml")), ids=lambda p: p.stem)
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
 def test_shipped_suites_expand_without_doubles(path: Path, backend: str) -> None:

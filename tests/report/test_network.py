@@ -127,6 +127,15 @@ def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:
     assert (names[place["pool2"].first], names[place["pool2"].last]) == ("pool2", "fc3")
 
 
+def test_a_workspace_lives_with_its_node(tmp_path: Path) -> None:
+    told = record(made())
+    told["memory"]["workspaces"] = {"fc3": {"offset": 64, "bytes": 4096}}
+    (life,) = (life for life in lives(told) if life.value == "workspace of fc3")
+    assert life.first == life.last == [node["name"] for node in told["nodes"]].index("fc3")
+    assert "workspace of fc3: 4.10 kB at 64.0 B, from fc3 to fc3" in written(tmp_path, told)
+    assert any(said.startswith("Activations and workspaces take") for said in headline(told))
+
+
 def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
     told = record(made())
     keep_network(told, tmp_path)

@@ -185,7 +185,7 @@ def _row(node: Mapping[str, Any], number: int, record: Record, largest: float) -
         "least": units.time(node.get("bound_s")),
         "bound": node.get("bound") or "",
         "roof": units.percent(node.get("roof_share")),
-        "flops": units.si(node.get("flops"), "FLOP"),
+        "flops": units.si(node.get("flops") or None, "FLOP"),
         "bytes": words.size(node.get("compulsory_bytes")),
         "source": words.source_words(node),
         "wrong": check.get("right") is False,

@@ -72,7 +72,7 @@ class Life:
 
 
 def lives(record: Record) -> list[Life]:
-    """Every value that the memory plan gave a place, in the order in which they come to be."""
+    """Every value and workspace that the memory plan gave a place, in the order in which they come to be."""
     nodes = record["nodes"]
     offsets: Mapping[str, int] = record["memory"].get("offsets") or {}
     born = {base(record, name): 0 for name in record["inputs"]}
@@ -88,6 +88,12 @@ def lives(record: Record) -> list[Life]:
         Life(name, born.get(name, 0), dies.get(name, born.get(name, 0)), record["values"][name]["bytes"], offset)
         for name, offset in offsets.items()
         if name in record["values"]
+    ]
+    numbers = {node["name"]: number for number, node in enumerate(nodes)}
+    found += [
+        Life(f"workspace of {name}", numbers[name], numbers[name], place["bytes"], place["offset"])
+        for name, place in (record["memory"].get("workspaces") or {}).items()
+        if name in numbers
     ]
     return sorted(found, key=lambda life: (life.first, life.offset))
 

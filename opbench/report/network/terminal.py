@@ -34,7 +34,7 @@ def _table(record: Record) -> list[str]:
     """The heading, then a line a node."""
     if node_sum(record) is None:
         work = [
-            (n["name"], n["operator"], _variant(n), units.si(n.get("flops"), "FLOP"), _bytes(n), _verdict(n))
+            (n["name"], n["operator"], _variant(n), units.si(n.get("flops") or None, "FLOP"), _bytes(n), _verdict(n))
             for n in by_time(record)
         ]
         return aligned(("node", "operator", "variant", "FLOPs", "bytes", ""), work, left=(0, 1, 2, 5))

@@ -157,12 +157,14 @@ def _memory(record: Record) -> str:
     peak, naive, least = (memory.get(key) for key in ("peak_bytes", "naive_bytes", "lower_bound_bytes"))
     if not peak:
         return ""
-    said = f"Activations take {size(peak)} at the peak"
+    what = "Activations and workspaces" if memory.get("workspaces") else "Activations"
+    said = f"{what} take {size(peak)} at the peak"
     if naive:
         said += f", {units.percent(peak / naive)} of what a buffer for each would take ({size(naive)})"
     if least:
-        over = "the least that any plan can do" if peak <= least else f"the least any plan needs is {size(least)}"
-        said += f"; {over}"
+        said += (
+            ", the least that any plan can do" if peak <= least else f"; no plan can do with less than {size(least)}"
+        )
     eager = (record.get("peers") or {}).get("PyTorch eager") or {}
     if eager.get("peak_bytes"):
         said += (
