@@ -134,6 +134,12 @@ def show_command(
     metavar="FILE|digits|photo",
     help="Real input: a picture or .npy file, handwritten digits, or photographs [default: seeded random numbers].",
 )
+@click.option(
+    "--weights",
+    default="",
+    metavar="FILE|digits",
+    help="A .safetensors file, or LeNet's own, trained on digits [default: drawn from a seed as PyTorch does].",
+)
 @click.option("--no-check", is_flag=True, help="Do not check nodes and outputs against the float64 reference.")
 @click.option("--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs.")
 @click.option(
@@ -157,6 +163,7 @@ def run_command(
     parallel: bool,
     compare: tuple[str, ...],
     image: str | None,
+    weights: str,
     no_check: bool,
     seed: int,
     out: Path | None,
@@ -187,6 +194,7 @@ def run_command(
         without=without,
         compare=compare,
         check=not no_check,
+        weights=weights,
         inputs=_inputs(network, sizes_given(network, sizes), image) if image else None,
         out=out or default_folder(network, backend),
         seed=seed,

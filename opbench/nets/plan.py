@@ -13,14 +13,13 @@ from opbench.case import CASE_NAME, Case
 from opbench.catalog import Catalog
 from opbench.errors import UsageError, unknown
 from opbench.nets.graph import Graph, Node
+from opbench.nets.problems import ALLOWED
 from opbench.operator import Operator
 from opbench.precision import UNIT_ROUNDOFF
 from opbench.results import Result
 from opbench.variant import print_config
 
 FORMAT = 1
-PRECISIONS = {"f32": ("f32",), "tf32": ("f32", "tf32"), "bf16": ("f32", "tf32", "bf16")}
-"""The precision classes that a user's choice allows; with bf16 all values are stored so, too."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[
 
 def best(entries: Sequence[Timed], precision: str, libraries: bool) -> list[Timed]:
     """Those that a precision allows, fastest first."""
-    allowed = PRECISIONS[precision]
+    allowed = ALLOWED[precision]
     return [e for e in entries if e.precision in allowed and (libraries or not e.library)]
 
 
@@ -130,7 +129,7 @@ def default(catalog: Catalog, node: Node, precision: str) -> Case:
 
     Rungs that any GPU runs come first: special instructions are for a measured choice, and slow on the cpu backend.
     """
-    ladder = [v for v in catalog.variants(node.operator) if not v.is_library and v.precision in PRECISIONS[precision]]
+    ladder = [v for v in catalog.variants(node.operator) if not v.is_library and v.precision in ALLOWED[precision]]
     fitting = [
         Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
     ]
@@ -155,7 +154,7 @@ def candidates(graph: Graph, precision: str, libraries: bool = False) -> list[Ca
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems(graph).items():
         for variant in catalog.variants(operator):
-            if variant.precision not in PRECISIONS[precision] or (variant.is_library and not libraries):
+            if variant.precision not in ALLOWED[precision] or (variant.is_library and not libraries):
                 continue
             for config in variant.configs:
                 if variant.unmet(problem, config) is None:

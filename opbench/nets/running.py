@@ -15,13 +15,15 @@ from opbench import backends, places
 from opbench.case import Case
 from opbench.ceiling import Ceilings, best_time, committed
 from opbench.errors import UsageError, unknown
+from opbench.nets.data import trained_lenet
 from opbench.nets.executor import Context, Network, NodeCheck
 from opbench.nets.graph import Graph, Node
 from opbench.nets.layout_choice import choose_layouts
 from opbench.nets.layouts import with_layouts
 from opbench.nets.networks import NETWORKS
 from opbench.nets.passes import PASSES, to_dtype
-from opbench.nets.plan import PRECISIONS, Plan, Results, best, candidates, choose, load_plan, save_plan, timed
+from opbench.nets.plan import Plan, Results, best, candidates, choose, load_plan, save_plan, timed
+from opbench.nets.problems import ALLOWED
 from opbench.nets.saving import load
 from opbench.operator import Arrays, Operator
 from opbench.records import RunOptions, now
@@ -62,6 +64,8 @@ class NetOptions:
     compare: tuple[str, ...] = ()
     """Peers to time beside it: "torch"."""
     check: bool = True
+    weights: str = ""
+    """A .safetensors file, or "digits": LeNet's, trained on those; else drawn from a seed."""
     inputs: Mapping[str, np.ndarray] | None = None
     """Seeded normals unless given."""
     out: Path = Path("reports/network")
@@ -75,8 +79,8 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
     Raises UsageError, before anything is launched, for what does not fit together, EnvironmentFault for a device that
     is not there or too small.
     """
-    if options.precision not in PRECISIONS:
-        raise UsageError(f"--precision: {unknown('precision', options.precision, PRECISIONS)}")
+    if options.precision not in ALLOWED:
+        raise UsageError(f"--precision: {unknown('precision', options.precision, ALLOWED)}")
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
@@ -111,9 +115,24 @@ def make_graph(options: NetOptions) -> Graph:
     if options.network not in NETWORKS:
         raise UsageError(unknown("network", options.network, NETWORKS, "opbench net list"))
     try:
-        return NETWORKS[options.network](**options.sizes)
+        graph = NETWORKS[options.network](**options.sizes)
     except TypeError as error:
         raise UsageError(f"{options.network}: {error}; its sizes: opbench net list") from None
+    return graph.with_weights(read_weights(options.weights)) if options.weights else graph
+
+
+def read_weights(source: str) -> dict[str, np.ndarray]:
+    """Weights by name from a file, or those that opbench ships."""
+    if source == "digits":
+        return trained_lenet()
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        weights: dict[str, np.ndarray] = load_file(source)
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"--weights {source}: cannot be read: {error}; a .safetensors file, or digits") from None
+    return weights
 
 
 def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
@@ -224,6 +243,7 @@ def _measured(
                 launches |= {name: peer.launch for name, peer in found.items()}
                 measured = measure(clock, launches, TIMING, unheld=tuple(found))
                 peers = {n: {**measured[n].to_json(), **p.facts(reference)} for n, p in found.items()}
+                peers |= getattr(found, "failed", {})
             total, between_s = measured["opbench"], clock.between
             nodes_s = _node_times(context, clock)
     finally:
@@ -250,6 +270,10 @@ def _measured(
             "lower_bound_bytes": memory.lower_bound_bytes,
             "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
             "offsets": dict(memory.offsets),
+            "workspaces": {
+                name: {"offset": offset, "bytes": sum(t.nbytes for t in network.workspaces(graph.node(name)))}
+                for name, offset in memory.workspaces.items()
+            },
         },
         "values": {
             v.name: {"shape": list(v.shape), "dtype": v.dtype, "layout": v.layout, "bytes": v.nbytes, "of": v.of}
