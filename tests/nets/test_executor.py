@@ -1,0 +1,131 @@
+"""Networks run on the cpu backend: every node right, one copy of the weights for many contexts, bad input refused."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opbench.backends import open_backend
+from opbench.errors import UsageError
+from opbench.nets.build import Builder
+from opbench.nets.data import held_out_digits, trained_lenet
+from opbench.nets.executor import Context, Network
+from opbench.nets.graph import Graph
+from opbench.nets.layouts import with_layouts
+from opbench.nets.networks import lenet
+from opbench.nets.passes import apply_passes, to_dtype
+from opbench.nets.plan import choose
+
+
+def ready(graph: Graph, precision: str = "f32") -> Network:
+    """A network on the cpu backend with a rung for every node."""
+    return Network(graph, choose(graph, {}, precision, "").cases(graph), open_backend("cpu"))
+
+
+def pictures(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
+
+
+def residual() -> Graph:
+    """Two branches that meet, a skip around them, and two outputs."""
+    net = Builder("residual")
+    x = net.input("image", 2, 3, 9, 7)
+    a = net.relu(net.conv2d(x, 3, 3, padding=1, name="left"))
+    b = net.batchnorm2d(net.conv2d(x, 3, 1, name="right"))
+    y = net.elementwise("add", net.elementwise("mul", a, b), x)
+    return net.graph(net.maxpool2d(y), net.softmax(net.linear(net.flatten(y), 5)))
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_every_node_and_output_is_right(fused: bool, parallel: bool) -> None:
+    graph = residual()
+    wanted = graph.reference(pictures(graph))
+    graph = apply_passes(graph)[0] if fused else graph
+    network = ready(graph)
+    context = Context(network, parallel=parallel)
+    assert [(c.node, c.reason) for c in context.check(pictures(graph)) if not c.right] == []
+    for name, out in context.run(pictures(graph)).items():
+        np.testing.assert_allclose(out, wanted[name], rtol=1e-4, atol=1e-5)
+    context.close()
+    network.close()
+
+
+def test_kernels_give_the_class_that_pytorch_gave_for_every_digit() -> None:
+    pytest.importorskip("sklearn")
+    images, _ = held_out_digits()
+    graph, _ = apply_passes(lenet(len(images)).with_weights(trained_lenet()))
+    context = Context(ready(graph))
+    found = context.run({"image": images})["fc5"].argmax(1)
+    said = json.loads(Path(__file__).with_name("lenet_digits.json").read_text())
+    assert found.tolist() == said["test_classes"]
+
+
+def test_paths_agree_within_the_precision_of_each() -> None:
+    graph, _ = apply_passes(lenet(3))
+    wanted = graph.reference(pictures(graph))["fc5"]
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    turned = with_layouts(to_dtype(graph, "bf16"), dict.fromkeys(able, "nhwc"))
+    for path, precision, allowed in ((graph, "f32", 1e-5), (turned, "bf16", 0.03)):
+        out = Context(ready(path, precision)).run(pictures(graph))["fc5"]
+        assert np.linalg.norm(out - wanted) <= allowed * np.linalg.norm(wanted)
+
+
+def test_threads_share_the_weights_and_give_the_same_answers() -> None:
+    graph, _ = apply_passes(lenet(2))
+    network = ready(graph)
+    inputs = [pictures(graph, seed) for seed in range(6)]
+    alone = Context(network)
+    wanted = [alone.run(given)["fc5"] for given in inputs]
+    contexts = [Context(network) for _ in range(3)]
+    assert all(c.values["fc3.weight"] is network.weights["fc3.weight"] for c in contexts)
+
+    def work(number: int) -> list[np.ndarray]:
+        return [contexts[number].run(given)["fc5"] for given in inputs]
+
+    with ThreadPoolExecutor(3) as pool:
+        for answers in pool.map(work, range(3)):
+            for got, want in zip(answers, wanted, strict=True):
+                np.testing.assert_array_equal(got, want)
+
+
+def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
+    graph, _ = apply_passes(lenet(1))
+    network = ready(graph)
+    context = Context(network)
+    context.launches = {}  # any launch would fail
+    for inputs, message in (
+        ({}, "input 'image' .* is missing"),
+        ({"image": np.zeros((1, 1, 28, 27), np.float32)}, r"has shape \(1, 1, 28, 27\); the network takes"),
+        ({"image": np.zeros((1, 1, 28, 28))}, "is float64"),
+        ({"imag": np.zeros((1, 1, 28, 28), np.float32)}, "image"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            context.run(inputs)
+    cases = dict(network.cases)
+    other = apply_passes(lenet(2))[0]
+    with pytest.raises(UsageError, match=r"conv1: the plan has .*n=1.* but the node's problem is"):
+        Network(other, cases, open_backend("cpu"))
+    del cases["pool2"]
+    with pytest.raises(UsageError, match="pool2: the plan has no variant"):
+        Network(graph, cases, open_backend("cpu"))
+
+
+def test_a_node_that_writes_beyond_its_values_is_wrong(tmp_path: Path) -> None:
+    graph, _ = apply_passes(lenet(1))
+    network = ready(graph)
+    context = Context(network)
+    pool = context.launches["pool1"]
+
+    def spills() -> None:
+        pool()
+        context.values["pool1"]._all[-1] ^= 1  # type: ignore[attr-defined]
+
+    context.launches["pool1"] = spills
+    wrong = [check for check in context.check(pictures(graph)) if not check.right]
+    assert [check.node for check in wrong][:1] == ["pool1"] and "outside of 'pool1'" in wrong[0].reason

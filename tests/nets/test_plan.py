@@ -1,0 +1,105 @@
+"""Plans: the fastest that is allowed, ties, nodes without results, a file that may be edited and refuses nonsense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opbench.errors import UsageError
+from opbench.nets.networks import lenet
+from opbench.nets.passes import apply_passes
+from opbench.nets.plan import Plan, Timed, candidates, choose, load_plan, save_plan, timed
+from opbench.results import Result
+
+GRAPH = apply_passes(lenet(1))[0]
+CONV2 = GRAPH.node("conv2")
+KEY = ("conv2d", str(CONV2.problem))
+
+
+def entry(variant: str, kernel_s: float, width: float = 0.01, precision: str = "f32", library: bool = False) -> Timed:
+    low, high = kernel_s * (1 - width), kernel_s * (1 + width)
+    return Timed(f"conv2d/{variant}{CONV2.problem}", precision, kernel_s, low, high, library, "run r")
+
+
+NAIVE, GEMM, FEW = "naive_grid3d[BLOCK_X=32,BLOCK_Y=8]", "implicit_gemm[BM=64,BN=128,BK=16]", "torch_tf32"
+
+
+def test_the_fastest_of_the_allowed_is_chosen_and_says_by_how_much() -> None:
+    results = {KEY: [entry(FEW, 1e-6, precision="tf32", library=True), entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}
+    chosen = choose(GRAPH, results, "f32", "NVIDIA H200").choices
+    assert (chosen["conv2"].case, chosen["conv2"].source) == (results[KEY][1].case, "run r")
+    assert chosen["conv2"].lead == pytest.approx(2.5) and chosen["conv2"].tied_with == ()
+    assert chosen["conv1"].source == "default" and chosen["conv1"].kernel_s is None
+    assert choose(GRAPH, results, "tf32", "", libraries=False).choices["conv2"].case == results[KEY][1].case
+    assert choose(GRAPH, results, "tf32", "", libraries=True).choices["conv2"].case == results[KEY][0].case
+
+
+def test_of_those_that_are_tied_the_one_without_a_workspace_is_chosen() -> None:
+    results = {KEY: [entry(GEMM, 2.00e-6, 0.02), entry(NAIVE, 2.01e-6, 0.02)]}
+    chosen = choose(GRAPH, results, "f32", "").choices["conv2"]
+    assert chosen.case == results[KEY][1].case and chosen.tied_with == (results[KEY][0].case,) and chosen.lead is None
+
+
+def test_results_that_are_wrong_or_not_measured_do_not_count() -> None:
+    def result(status: str, measurement: dict[str, float] | None) -> Result:
+        return Result(
+            f"conv2d/x{CONV2.problem}", "conv2d", "x", {}, str(CONV2.problem), {}, "f32", "cuda",
+            status, "" if status == "right" else "no", measurement=measurement,
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    measured = {"median_s": 5e-6, "low_s": 4.9e-6, "high_s": 5.2e-6, "offset_s": 2e-6}
+    found = timed([result("right", measured), result("wrong", None), result("right", None)], "r")
+    assert [e.kernel_s for e in found[KEY]] == [pytest.approx(3e-6)]
+
+
+def test_candidates_are_what_fits_and_nothing_else() -> None:
+    cases = candidates(GRAPH, "f32")
+    assert {c.problem for c in cases} == {node.problem for node in GRAPH.nodes}
+    assert all(c.unmet() is None and c.variant.precision == "f32" and not c.variant.is_library for c in cases)
+
+
+def test_a_plan_survives_its_file_and_may_be_edited(tmp_path: Path) -> None:
+    plan = choose(GRAPH, {KEY: [entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}, "f32", "NVIDIA H200")
+    path = tmp_path / "plan.json"
+    save_plan(plan, path)
+    assert load_plan(path, "lenet", "NVIDIA H200", "f32") == plan
+    edited = json.loads(path.read_text())
+    edited["choices"]["conv2"]["case"] = f"conv2d/{NAIVE}{CONV2.problem}"
+    path.write_text(json.dumps(edited))
+    assert load_plan(path, "lenet", "", "f32").cases(GRAPH)["conv2"].variant.name == "naive_grid3d"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gpu": "NVIDIA A100"}, "made on NVIDIA A100, this is NVIDIA H200"),
+        ({"network": "unet"}, "for network unet, not lenet"),
+        ({"precision": "bf16"}, "for precision bf16, not f32"),
+        ({"choices": 7}, "is no plan"),
+    ],
+)
+def test_a_plan_for_something_else_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path = tmp_path / "plan.json"
+    save_plan(choose(GRAPH, {}, "f32", "NVIDIA H200"), path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(UsageError, match=message):
+        load_plan(path, "lenet", "NVIDIA H200", "f32")
+    path.write_text("{")
+    with pytest.raises(UsageError, match="is no plan"):
+        load_plan(path, "lenet", "NVIDIA H200", "f32")
+
+
+def test_a_plan_that_lacks_a_node_or_names_what_is_not_there_says_so() -> None:
+    plan = choose(GRAPH, {}, "f32", "")
+    with pytest.raises(UsageError, match="conv1"):
+        Plan("lenet", "", "f32", {}).cases(GRAPH)
+    choice = plan.choices["pool1"]
+    for case, message in (
+        (f"conv2d/{NAIVE}{CONV2.problem}", "is no case of maxpool2d"),
+        (choice.case.replace("[", "[SIZE=3,", 1), "has no config"),
+    ):
+        wrong = Plan("lenet", "", "f32", {**plan.choices, "pool1": type(choice)(case)})
+        with pytest.raises(UsageError, match=f"pool1: .*{message}"):
+            wrong.cases(GRAPH)
