@@ -134,9 +134,10 @@ def default(catalog: Catalog, node: Node, precision: str) -> Case:
         Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
     ]
     if not fitting:
+        why = "; ".join(f"{v.name} {v.unmet(node.problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
-            f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}; "
-            f"see them: opbench list variants {node.operator}"
+            f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
+            f"{f' ({why})' if why else ''}; see them: opbench list variants {node.operator}"
         )
     order = min((UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability)) for c in fitting)
     top = [c for c in fitting if (UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability)) == order][-1]
