@@ -80,13 +80,18 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when a file is stale.")
 def ladder_command(runs: tuple[Path, ...], only_check: bool) -> None:
-    """Write variants/<operator>/README.md and the table of ladders in README.md from the runs named."""
+    """Write variants/<operator>/README.md and the tables in README.md from the runs named.
+
+    A folder that holds runs of networks, such as reports/h200/networks, gives the table of networks.
+    """
     from opbench.catalog import Catalog
     from opbench.places import shipped
     from opbench.report.ladder import ladder_readme, ladders_overview, with_overview
+    from opbench.report.network.overview import network_folders, networks_overview
     from opbench.results import read_run
 
-    catalog, found = Catalog(), [read_run(r) for r in runs]
+    networks = [folder for run in runs for folder in network_folders(run)]
+    catalog, found = Catalog(), [read_run(r) for r in runs if not network_folders(r)]
     texts = {
         shipped("variants") / name / "README.md": ladder_readme(
             name, catalog.operator_title(name), catalog.variants(name), found
@@ -95,7 +100,10 @@ def ladder_command(runs: tuple[Path, ...], only_check: bool) -> None:
     }
     readme = shipped("variants").parent / "README.md"
     if readme.exists():
-        texts[readme] = with_overview(readme.read_text(), ladders_overview(catalog.operator_names(), found))
+        text = with_overview(readme.read_text(), ladders_overview(catalog.operator_names(), found))
+        if networks:
+            text = with_overview(text, networks_overview(networks, readme.parent), "networks")
+        texts[readme] = text
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     if not only_check:
         for path in stale:

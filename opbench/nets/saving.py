@@ -26,11 +26,12 @@ PLAIN = asdict(Value("", ()))
 KINDS = {str: "a text", int: "a whole number", list: "a list", dict: "a table", bool: "true or false"}
 
 
-def save(graph: Graph, path: Path) -> None:
+def save(graph: Graph, path: str | Path) -> None:
     """Write the structure to `path`, NAME.json, and the weights to NAME.safetensors.
 
     Each file is there in full or not at all; the structure, which is written last, holds the digest of its weights.
     """
+    path = Path(path)
     if path.suffix != ".json":
         raise UsageError(f"{path}: a network's structure is a JSON file; call it {path.with_suffix('.json').name}")
     from safetensors.numpy import save as packed
@@ -47,8 +48,9 @@ def save(graph: Graph, path: Path) -> None:
             ) from None
 
 
-def load(path: Path, catalog: Catalog | None = None) -> Graph:
+def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
     """The network that was saved at `path`; raises UsageError naming the file and the key that is wrong."""
+    path = Path(path)
     document = _read_json(path)
     where = str(path)
     weights_of = _take(where, document, "weights", dict)

@@ -61,10 +61,10 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_overview(text: str, table: str) -> str:
+def with_overview(text: str, table: str, what: str = "ladders") -> str:
     """A document with the table between its two markers replaced; without markers as it is."""
     return re.sub(
-        r"(<!-- ladders: .*? -->\n).*?(<!-- /ladders -->)", lambda m: f"{m[1]}{table}{m[2]}", text, flags=re.DOTALL
+        rf"(<!-- {what}: .*? -->\n).*?(<!-- /{what} -->)", lambda m: f"{m[1]}{table}{m[2]}", text, flags=re.DOTALL
     )
 
 
