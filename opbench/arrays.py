@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +42,43 @@ def widened(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> n
 
     _each(fill, flat.size)
     return values
+
+
+ROOM = 8
+"""Times the inputs' bytes that must be free on the GPU for a reference there."""
+
+
+def on_the_gpu(function: Callable[..., Any], inputs: Mapping[str, np.ndarray]) -> Any:
+    """`function` of float64 arrays by CuPy, whose products cuBLAS computes in float64; None where that cannot be done.
+
+    Results are NumPy arrays, alone or by name. What a kernel under test may break afterwards is not touched: they have
+    left the device by then.
+    """
+    cupy = _cupy()
+    if cupy is None:
+        return None
+    try:
+        if cupy.cuda.runtime.memGetInfo()[0] < ROOM * sum(array.nbytes for array in inputs.values()):
+            return None
+        result = function(**{name: cupy.asarray(array) for name, array in inputs.items()})
+        if isinstance(result, dict):
+            return {name: cupy.asnumpy(array) for name, array in result.items()}
+        return cupy.asnumpy(result)
+    except Exception:  # a function that CuPy has not, or not enough memory: the host can do all of it
+        return None
+    finally:
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+@functools.cache
+def _cupy() -> Any:
+    """CuPy where it is installed and sees a device."""
+    try:
+        import cupy
+
+        return cupy if cupy.cuda.runtime.getDeviceCount() else None
+    except Exception:
+        return None
 
 
 def _each(work: Callable[[int], None], elements: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opbench.arrays import drawn, widened
+from opbench.arrays import drawn, on_the_gpu, widened
 from opbench.errors import UsageError, unknown
 from opbench.precision import UNIT_ROUNDOFF
 
@@ -28,6 +28,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 ONE_WAY = 0.01
 """A problem whose writes are at most this share of its bytes only reads, and the other way round."""
+
+
+LONG_FLOPS = 2e10
+"""From here on a reference takes seconds on the host's cores."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +249,7 @@ class Operator:
 
     def reference_outputs(self, inputs: Arrays) -> Arrays:
         """Reference results by output name, in float64."""
-        return self._evaluated(self._wide(inputs))
+        return self.evaluated(self._wide(inputs))
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """Scale of each element's allowance: the reference on absolute values.
@@ -253,14 +257,16 @@ class Operator:
         An operator whose reference subtracts overrides this, as its terms do not add up there.
         """
         absolute = {name: np.abs(array) for name, array in self._wide(inputs).items()}
-        return {name: np.abs(array) for name, array in self._evaluated(absolute).items()}
+        return {name: np.abs(array) for name, array in self.evaluated(absolute).items()}
 
     def _wide(self, inputs: Arrays) -> Arrays:
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
         return {name: widened(a, functools.partial(from_storage, dtype=dtypes[name])) for name, a in inputs.items()}
 
-    def _evaluated(self, wide: Arrays) -> Arrays:
-        result = self.reference(**wide)
+    def evaluated(self, wide: Arrays) -> Arrays:
+        """The reference's outputs by name for float64 inputs; long ones are computed on the GPU where there is one."""
+        result = on_the_gpu(self.reference, wide) if self.flops() >= LONG_FLOPS else None
+        result = self.reference(**wide) if result is None else result
         if not isinstance(result, dict):
             result = {next(iter(self.outputs)): result}
         for tensor in self.output_tensors():

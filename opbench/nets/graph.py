@@ -289,9 +289,7 @@ class Graph:
             given = {
                 t.name: known[self.base(node.inputs[t.name])].reshape(t.shape) for t in node.problem.input_tensors()
             }
-            result = node.problem.reference(**given)
-            if not isinstance(result, dict):
-                result = {next(iter(node.outputs)): result}
+            result = node.problem.evaluated(given)
             for tensor, value in node.outputs.items():
                 known[value] = result[tensor].reshape(self.values[value].shape)
         views = {name: known[self.base(name)] for name, value in self.values.items() if value.of}

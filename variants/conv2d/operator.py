@@ -95,7 +95,7 @@ class Conv2d(Operator):
         channels_first = self.layout == "nchw"
         if not channels_first:
             image, weight = image.transpose(0, 3, 1, 2), weight.transpose(0, 3, 1, 2)
-        out = np.zeros((self.n, self.k, self.p * self.q))
+        out = np.zeros((self.n, self.k, self.p * self.q), like=image)
         border = ((0, 0), (self.padding, self.padding), (self.padding, self.padding))
         for index in range(self.n):
             padded = np.pad(image[index], border)
