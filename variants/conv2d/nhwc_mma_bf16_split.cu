@@ -1,8 +1,8 @@
 // /// opbench
 // title     = "nhwc_mma_bf16 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_bf16"
-// tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4, 2, 16] }
-// where     = ["BM == BN", "STAGES == (6 if BM == 64 else 3)", "SPLIT != (2 if BM == 64 else 16)"]
+// tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [4, 8] }
+// where     = ["BM == BN", "STAGES == (6 if BM == 64 else 3)", "(BM, SPLIT) in ((64, 4), (64, 8), (128, 4))"]
 // define.ALIGNED = "1 if c % 8 == 0 else 0"
 // define.BIAS    = "0 if epilogue == 'none' else 1"
 // define.RELU    = "1 if epilogue == 'bias_relu' else 0"

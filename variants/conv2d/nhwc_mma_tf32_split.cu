@@ -1,8 +1,8 @@
 // /// opbench
 // title     = "nhwc_mma_tf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32"
-// tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4, 2, 16] }
-// where     = ["BM == BN", "STAGES == (6 if BM == 64 else 3)", "SPLIT != (2 if BM == 64 else 16)"]
+// tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }
+// where     = ["BM == BN", "STAGES == (6 if BM == 64 else 3)", "(BM, SPLIT) in ((64, 8), (64, 4), (128, 4))"]
 // define.ALIGNED = "1 if c % 4 == 0 else 0"
 // define.BIAS    = "0 if epilogue == 'none' else 1"
 // define.RELU    = "1 if epilogue == 'bias_relu' else 0"

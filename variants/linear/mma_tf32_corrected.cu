@@ -1,0 +1,250 @@
+// /// opbench
+// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// builds_on = "mma_3xtf32"
+// precision = "f32"
+// unit      = "tf32/2"
+// compute_capability = "8.0"
+// supports  = { epilogue = ["bias", "bias_relu"] }
+// define    = { RELU = "1 if epilogue == 'bias_relu' else 0", K_ALIGNED = "1 if k % 4 == 0 else 0" }
+// requires  = ["k >= 128"]
+// tune      = { BM = [128, 64], BN = [128, 32], WN = [32], WK = [1, 4], STAGES = [4, 2] }
+// where     = [
+//  "(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (128, 32, 32, 4, 2))",
+// ]
+// launch    = [
+//   { kernel = "linear_mma_tf32_corrected", grid = [
+//     "cdiv(m, BM) * cdiv(n, BN)",
+//   ], block = ["32 * WK * (BM // min(BM, 64)) * (BN // WN)"], shared = "STAGES * WK * (BM + BN) * 128" },
+// ]
+// ///
+//
+// As mma_3xtf32, big * big + small * big + big * small; but the two small products, 2^-10 of the whole, need only eight
+// digits, and bf16 multiplies twice as fast as tf32: two thirds of the matrix instructions. The matrix unit itself cuts
+// big out of the float, so that splitting takes two instructions a number and packing to bf16 one more. The unit's sums
+// lose digits as they grow: every 4 tiles of a warp they are added to ordinary registers. The error of the products is
+// 1.3e-6 of the output's norm whatever k is, so a short k is left to mma_3xtf32. Limit: mma.sync, which reaches some
+// 62 % of Hopper's matrix units; for small batches DRAM. After H. Ootomo and R. Yokota, Recovering single precision
+// accuracy from Tensor Cores (2022), and CUTLASS's example 27.
+
+#include <cuda_bf16.h>
+
+typedef float T;
+#define CHUNK 4          // numbers in 16 bytes
+#define KT (8 * CHUNK)   // k of a tile: rows of 128 bytes, 8 chunks
+#define STEP (2 * CHUNK) // k of one matrix instruction
+#define WM (BM < 64 ? BM : 64)
+#define MT (WM / 16)     // instructions of 16 x 8 in a warp's tile
+#define NT (WN / 8)
+#define WARPS_M (BM / WM)
+#define WARPS_N (BN / WN)
+#define THREADS (32 * WARPS_M * WARPS_N * WK)
+#define STAGE_BYTES (WK * (BM + BN) * 128)
+
+// 16 bytes into shared memory, of which the first `left` numbers exist; zeros for the others. ALIGNED: the row's length
+// is a multiple of CHUNK, so all exist or none does, and the copy is asynchronous; one of nothing reads nothing.
+template <int ALIGNED>
+__device__ __forceinline__ void copy16(unsigned to, const T* __restrict__ from, int left) {
+  if (ALIGNED) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(left > 0 ? 16 : 0)
+                 : "memory");
+    return;
+  }
+  unsigned word[4] = {};
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    if (j < left) word[j] = __float_as_uint(from[j]);
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+               "r"(word[3]) : "memory");
+}
+
+// ROWS rows of k numbers for each of WK slices. `from` is this thread's first chunk in device memory, `to` its place;
+// `rows_left` and `k_left` are counted from there. The chunks of a row are permuted by its number, so that both these
+// writes and ldmatrix, which reads one chunk of 8 rows at a time, touch every bank once.
+template <int ROWS>
+__device__ __forceinline__ void fetch_rows(unsigned to, const T* __restrict__ from, int rows_left, int k_left, int k) {
+  constexpr int STRIDE = THREADS / 8;  // rows that the block copies at once
+  static_assert(ROWS % STRIDE == 0 && STRIDE % 8 == 0, "tiles are fetched in whole passes");
+  constexpr int UNROLL = K_ALIGNED ? 8 : 1;  // loads number by number would take too many registers
+#pragma unroll UNROLL
+  for (int slice = 0; slice < WK; ++slice) {
+    const T* row = from + slice * KT;
+#pragma unroll UNROLL
+    for (int p = 0; p < ROWS / STRIDE; ++p) {
+      const int left = p * STRIDE < rows_left ? k_left - slice * KT : 0;
+      copy16<K_ALIGNED>(to + (slice * ROWS + p * STRIDE) * 128, row, left);
+      row += (size_t)STRIDE * k;
+    }
+  }
+}
+
+__device__ __forceinline__ void ldmatrix(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, unsigned at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(at) : "memory");
+}
+
+__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %11, %12, %13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
+}
+
+__device__ __forceinline__ void correct(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %11, %12, %13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
+}
+
+__device__ __forceinline__ unsigned pack(float x, float y) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+// TF32 cuts off the lower 13 bits of x and y. `whole`: both numbers in bf16; `rest`: what was cut off, in bf16.
+__device__ __forceinline__ void split(unsigned x, unsigned y, unsigned& whole, unsigned& rest) {
+  const float fx = __uint_as_float(x), fy = __uint_as_float(y);
+  whole = pack(fx, fy);
+  rest = pack(fx - __uint_as_float(x & 0xffffe000u), fy - __uint_as_float(y & 0xffffe000u));
+}
+
+extern __shared__ __align__(128) unsigned char stages[];  // [STAGES], each the WK tiles of x, then those of weight
+
+// x [m, k], weight [n, k], bias [n], out [m, n]; a block computes BM x BN, a warp WM x WN over every WK-th tile of k.
+extern "C" __global__ void __launch_bounds__(THREADS)
+linear_mma_tf32_corrected(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
+                          T* __restrict__ out, int m, int n, int k) {
+  static_assert(WK * BM * BN * 2 <= STAGES * STAGE_BYTES, "the slices' sums meet in the same memory");
+  const int tiles_m = (m + BM - 1) / BM;
+  const int row0 = blockIdx.x % tiles_m * BM, col0 = blockIdx.x / tiles_m * BN;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int warp_m = warp % WARPS_M, warp_n = warp / WARPS_M % WARPS_N, slice = warp / (WARPS_M * WARPS_N);
+  const unsigned shared = (unsigned)__cvta_generic_to_shared(stages);
+  // What this thread copies of each tile: chunk tid % 8 of row tid / 8, and of the rows that follow at a distance.
+  const int tid = threadIdx.x, a_from_row = row0 + tid / 8;
+  const unsigned a_to = tid / 8 * 128 + (tid % 8 ^ tid / 8 % 8) * 16;
+  const T* a_from = x + (size_t)a_from_row * k + tid % 8 * CHUNK;
+  int k_left = k - tid % 8 * CHUNK;
+  const int b_from_row = col0 + tid / 8;
+  const T* b_from = weight + (size_t)b_from_row * k + tid % 8 * CHUNK;
+  const auto fetch = [&](unsigned to) {  // the next tile; beyond the end it writes zeros
+    fetch_rows<BM>(to + a_to, a_from, m - a_from_row, k_left, k);
+    a_from += WK * KT;
+    fetch_rows<BN>(to + WK * BM * 128 + a_to, b_from, n - b_from_row, k_left, k);
+    b_from += WK * KT;
+    k_left -= WK * KT;
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  // Where this lane's rows begin for ldmatrix, and its chunk of them in step 0; step s is the chunk ^ 2 s.
+  const unsigned a_row = (slice * BM + warp_m * WM + lane % 16) * 128;
+  const unsigned a_chunk = (lane / 16 ^ lane % 8) * 16;
+  const unsigned b_row = WK * BM * 128 + (slice * BN + warp_n * WN + lane / 16 * 8 + lane % 8) * 128;
+  const unsigned b_chunk = (lane / 8 % 2 ^ lane % 8) * 16;
+  // Two steps. A bf16 fragment holds pairs of neighbours in k where a TF32 one holds numbers four apart: any order of k
+  // will do that is the same for both operands, so the pairs are made of the numbers that a thread has in two steps.
+  unsigned a_part[2][MT][4], b_part[2][NT][2];
+  const auto read = [&](unsigned from, int step, int into) {
+#pragma unroll
+    for (int i = 0; i < MT; ++i)
+      ldmatrix(a_part[into][i][0], a_part[into][i][1], a_part[into][i][2], a_part[into][i][3],
+               from + a_row + i * (16 * 128) + (a_chunk ^ step * 32));
+#pragma unroll
+    for (int j = 0; j < NT; j += 2)
+      ldmatrix(b_part[into][j][0], b_part[into][j][1], b_part[into][j + 1][0], b_part[into][j + 1][1],
+               from + b_row + j * (8 * 128) + (b_chunk ^ step * 32));
+  };
+
+  float sum[MT][NT][4] = {};
+  float part[MT][NT][4] = {};  // of four tiles
+#pragma unroll
+  for (int s = 0; s < STAGES; ++s) fetch(shared + s * STAGE_BYTES);
+  asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+  __syncthreads();
+  unsigned place = shared;
+#pragma unroll 1
+  for (int base = 0, tile = 1; base < k; base += WK * KT, ++tile) {
+#pragma unroll
+    for (int step = 0; step < 4; step += 2) {
+      read(place, step, 0);
+      read(place, step + 1, 1);
+      if (step == 2) {
+        // All warps have read this tile, so its place takes the one that is STAGES further on.
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        __syncthreads();
+        fetch(place);
+      }
+      unsigned b_whole[NT][2], b_rest[NT][2];
+#pragma unroll
+      for (int j = 0; j < NT * 2; ++j)
+        split(b_part[j % 2][j / 2][0], b_part[j % 2][j / 2][1], b_whole[j / 2][j % 2], b_rest[j / 2][j % 2]);
+      // The small products first, before the sum has grown; each round is over 2 NT sums, so none waits for itself.
+#pragma unroll
+      for (int i = 0; i < MT; i += 2) {
+        unsigned a_whole[2][4], a_rest[2][4];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const unsigned(&from)[4] = a_part[j / 2 % 2][i + j / 4];
+          split(from[j % 2], from[j % 2 + 2], a_whole[j / 4][j % 4], a_rest[j / 4][j % 4]);
+        }
+#pragma unroll
+        for (int j = 0; j < 2 * NT; ++j) correct(part[i + j / NT][j % NT], a_rest[j / NT], b_whole[j % NT]);
+#pragma unroll
+        for (int j = 0; j < 2 * NT; ++j) correct(part[i + j / NT][j % NT], a_whole[j / NT], b_rest[j % NT]);
+#pragma unroll
+        for (int j = 0; j < 4 * NT; ++j)
+          multiply(part[i + j / NT % 2][j % NT], a_part[j / (2 * NT)][i + j / NT % 2], b_part[j / (2 * NT)][j % NT]);
+      }
+    }
+    // The matrix unit's own sums lose digits as they grow: now and then they go to ordinary float32.
+    if (tile % 4 == 0 || base + WK * KT >= k) {
+#pragma unroll
+      for (int i = 0; i < MT * NT * 4; ++i) {
+        sum[i / 4 / NT][i / 4 % NT][i % 4] += part[i / 4 / NT][i / 4 % NT][i % 4];
+        part[i / 4 / NT][i / 4 % NT][i % 4] = 0.0f;
+      }
+    }
+    place = place == shared + (STAGES - 1) * STAGE_BYTES ? shared : place + STAGE_BYTES;
+  }
+
+#if WK > 1
+  // Half of the slices hand their sums to the other half, until the first has them all: a fixed order.
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  __syncthreads();
+  float* exchange = reinterpret_cast<float*>(stages) + (warp % (WARPS_M * WARPS_N)) * (WM * WN) + lane;
+#pragma unroll
+  for (int half = WK / 2; half > 0; half /= 2) {
+    float* own = exchange + slice % half * (BM * BN);
+    if (slice >= half && slice < 2 * half) {
+#pragma unroll
+      for (int i = 0; i < MT * NT * 4; ++i) own[i * 32] = sum[i / 4 / NT][i / 4 % NT][i % 4];
+    }
+    __syncthreads();
+    if (slice < half) {
+#pragma unroll
+      for (int i = 0; i < MT * NT * 4; ++i) sum[i / 4 / NT][i / 4 % NT][i % 4] += own[i * 32];
+    }
+    __syncthreads();
+  }
+  if (slice > 0) return;
+#endif
+#pragma unroll
+  for (int j = 0; j < NT; ++j) {
+    const int col = col0 + warp_n * WN + j * 8 + lane % 4 * 2;
+    const float first_bias = col < n ? bias[col] : 0.0f;
+    const float second_bias = col + 1 < n ? bias[col + 1] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 2 * MT; ++i) {
+      const int row = row0 + warp_m * WM + i * 8 + lane / 4;
+      if (row >= m || col >= n) continue;
+      float first = sum[i / 2][j][i % 2 * 2] + first_bias, second = sum[i / 2][j][i % 2 * 2 + 1] + second_bias;
+      if (RELU) first = fmaxf(first, 0.0f), second = fmaxf(second, 0.0f);
+      T* p = out + (size_t)row * n + col;
+      if (n % 2 == 0) {
+        *reinterpret_cast<float2*>(p) = make_float2(first, second);
+      } else {
+        p[0] = first;
+        if (col + 1 < n) p[1] = second;
+      }
+    }
+  }
+}
