@@ -138,6 +138,7 @@ class Conv2d(Operator):
             cls(n=2, c=19, h=9, w=7, k=33, r=1, s=1, **relu),
             cls(n=1, c=12, h=11, w=14, k=17, r=3, s=3, padding=1, **bf16),
             cls(n=2, c=1, h=27, w=19, k=12, r=5, s=3, stride=2, padding=1, **relu, **bf16),
+            cls(n=2, c=8, h=9, w=7, k=12, r=3, s=3, **nhwc),
             cls(n=1, c=12, h=15, w=10, k=72, r=3, s=3, padding=1, **nhwc, **bias),
             cls(n=2, c=36, h=9, w=8, k=23, r=3, s=3, padding=1, **nhwc, **relu),
             cls(n=1, c=1, h=29, w=31, k=24, r=11, s=11, stride=4, padding=1, **nhwc, **relu),
