@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MODULES = 48
 """A variant that compiles more modules than this for its checks has its configs take turns at the problems."""
+INTERPRETED = 12
+"""The same for pairs of config and problem where instructions of newer GPUs are interpreted, lane by lane."""
 
 
 def silent(progress: Progress) -> None:
@@ -179,15 +181,23 @@ def cases_to_check(
             for c in variant.configs
             if variant.unmet(problem, c) is None
         ]
-        modules = len({case.request() for case in pairs}) if variant.define and not every else 0
-        chosen = _take_turns(pairs, shapes, -(-modules // MODULES)) if modules > MODULES else pairs
+        turns, why = (1, "") if every else _turns(variant, pairs)
+        chosen = _take_turns(pairs, shapes, turns) if turns > 1 else pairs
         if len(chosen) < len(pairs):
             note(
                 f"{variant.id}: its configs take turns at the problems, {len(chosen)} of {len(pairs)} pairs, "
-                "as each compiles a module of its own; --all checks every one"
+                f"as {why}; --all checks every one"
             )
         cases += chosen
     return cases
+
+
+def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
+    """In how many turns a variant's configs share the problems, and why."""
+    modules = len({case.request() for case in pairs}) if variant.define else 0
+    if variant.compute_capability and len(pairs) > INTERPRETED:
+        return -(-len(pairs) // INTERPRETED), "its instructions are interpreted on the CPU"
+    return max(1, -(-modules // MODULES)), "each compiles a module of its own"
 
 
 def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
