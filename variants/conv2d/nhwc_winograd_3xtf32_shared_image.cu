@@ -30,8 +30,8 @@
 // ///
 //
 // The patches' workspace is four times the image, written and read. Here a block keeps 18 x 18 pixels of 32 channels in
-// shared memory, those of 16 x 16 outputs, and each warp makes the operands of its matrix instructions from four pixels,
-// three additions each, once per product; the next 32 channels arrive meanwhile. Limited by mma.sync's tf32 rate and by
+// shared memory, those of 16 x 16 outputs, and each warp makes the operands of its matrix instructions of four pixels,
+// by three additions, once per product; the next 32 channels arrive meanwhile. Limited by mma.sync's tf32 rate and by
 // shared memory, busy half of that time; outputs that 16 does not divide waste rows of the blocks. Ideas: Lavin and
 // Gray, "Fast Algorithms for Convolutional Neural Networks" (2015), which fuses all steps, too.
 
