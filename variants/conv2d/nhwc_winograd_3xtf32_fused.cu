@@ -1,22 +1,23 @@
 // /// opbench
-// title     = "Winograd's sixteen products summed into the 2 x 2 outputs in registers, never written"
+// title     = "Winograd's products, for 3 x 3 or 5 x 5, summed into the 2 x 2 outputs in registers, never written"
 // builds_on = "nhwc_winograd_3xtf32"
 // tune      = { BM = [128, 64], BN = [64, 32], STAGES = [4] }
 // define.BIAS = "0 if epilogue == 'none' else 1"
 // define.RELU = "1 if epilogue == 'bias_relu' else 0"
 // define.VEC_K = "4 if k % 4 == 0 else 1"
+// define.SIZE  = "r"
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32"] }
 // requires  = [
-//     "r == 3 and s == 3 and stride == 1", "c % 4 == 0", "16 * n * cdiv(p, 2) * cdiv(q, 2) * c <= 2 ** 30",
-//     "16 * (k + BN) * c < 2 ** 31", "n * p * q < 2 ** 31",
+//     "r == s and r in (3, 5) and stride == 1", "c % 4 == 0", "(k + BN) * c * 49 < 2 ** 31", "n * p * q < 2 ** 31",
+//     "(49 if r == 5 else 16) * n * cdiv(p, 2) * cdiv(q, 2) * c <= 2 ** 30",
 // ]
 // precision = "f32"
 // unit      = "tf32/3"
 // compute_capability = "8.0"
 //
 // [workspace]
-// filters  = "16 * k * c"
-// patches  = "16 * n * cdiv(p, 2) * cdiv(q, 2) * c"
+// filters = "(49 if r == 5 else 16) * k * c"
+// patches = "(49 if r == 5 else 16) * n * cdiv(p, 2) * cdiv(q, 2) * c"
 //
 // [[launch]]
 // kernel = "conv2d_winograd_filters"
@@ -42,7 +43,9 @@
 // tiles one after the other and adds each step's sums to the outputs at once: four sums per product in place of one,
 // within 32 x 32 tiles per warp, and the products' traffic, eight times the output, is gone. Limited by mma.sync's tf32
 // rate, eight warps per multiprocessor, and the patches' traffic where channels are few; with few tiles blocks run out,
-// of which the rung below has sixteen times as many. Ideas: as the rung below; summing in registers is our own.
+// of which the rung below has sixteen times as many. A filter of 5 is one of 3 beside one of 2, in either direction:
+// 4 + 3 products for 2 outputs, 49 in place of 100 for 2 x 2, and whole numbers still stay exact. Ideas: as the rung
+// below, and Winograd's nesting of short filters; summing in registers is our own.
 
 constexpr int CHUNKS = 8, ROW = 128;      // chunks of 16 bytes, and bytes, of a tile's row
 constexpr int BK = ROW / 4;               // channels of a step
@@ -52,6 +55,8 @@ constexpr int TM = WM / 16, TN = WN / 8;  // its mma tiles
 constexpr int FILL_ROWS = THREADS / CHUNKS;
 constexpr int STAGE = (BM + BN) * ROW;    // bytes: BM rows of patches, then BN rows of filters
 constexpr int SLICES = BK / 8;            // an mma takes 8 channels
+constexpr int PATCH = SIZE + 1;           // pixels under 2 outputs, in either direction
+constexpr int POINTS = SIZE == 3 ? 4 : 7; // products for 2 outputs, in one direction
 
 __device__ __forceinline__ float4 operator+(float4 a, float4 b) {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
@@ -63,33 +68,52 @@ __device__ __forceinline__ float4 operator*(float a, float4 b) {
     return make_float4(a * b.x, a * b.y, a * b.z, a * b.w);
 }
 
-// weight [k][3][3][c] -> filters [4][4][k][c]: G g Gt with G = [1 0 0; 1/2 1/2 1/2; 1/2 -1/2 1/2; 0 0 1]
+// One direction: products of (G g)[i] and (Bt d)[i], outputs (At m); the first four points are those of a filter of 3,
+// the others those of a filter of 2, which is moved by 3.
+// G = [1 0 0 0 0; 1/2 1/2 1/2 0 0; 1/2 -1/2 1/2 0 0; 0 0 1 0 0; 0 0 0 1 0; 0 0 0 1 1; 0 0 0 0 1]
+__device__ __forceinline__ float4 filter_point(int i, const float4 (&g)[SIZE]) {
+    if (i == 1) return 0.5f * (g[0] + g[2]) + 0.5f * g[1];
+    if (i == 2) return 0.5f * (g[0] + g[2]) - 0.5f * g[1];
+    if (i == 5) return g[SIZE - 2] + g[SIZE - 1];
+    return i == 0 ? g[0] : i == 3 ? g[2] : i == 4 ? g[SIZE - 2] : g[SIZE - 1];
+}
+// Bt = [1 0 -1 0 0 0; 0 1 1 0 0 0; 0 -1 1 0 0 0; 0 1 0 -1 0 0; 0 0 0 1 -1 0; 0 0 0 0 1 0; 0 0 0 0 -1 1]
+__device__ __forceinline__ float4 patch_point(int i, const float4 (&d)[PATCH]) {
+    if (i == 1) return d[1] + d[2];
+    if (i == 5) return d[PATCH - 2];
+    return i == 0 ? d[0] - d[2] : i == 2 ? d[2] - d[1] : i == 3 ? d[1] - d[3]
+         : i == 4 ? d[3] - d[PATCH - 2] : d[PATCH - 1] - d[PATCH - 2];
+}
+// At = [1 1 1 0 1 1 0; 0 1 -1 -1 0 1 1]
+__device__ __forceinline__ float output_factor(int output, int i) {
+    return output == 0 ? (0x37 >> i & 1) : (0x62 >> i & 1) - (0x0c >> i & 1);
+}
+
+// weight [k][SIZE][SIZE][c] -> filters [POINTS][POINTS][k][c]: G g Gt; a thread has four channels of one filter.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
     const int quads = c / 4, index = (int)(blockIdx.x * 128 + threadIdx.x);
     if (index >= k * quads) return;
-    const float4* from = reinterpret_cast<const float4*>(weight) + (size_t)(index / quads) * 9 * quads + index % quads;
-    float4 columns[4][3];
+    const size_t first = (size_t)(index / quads) * SIZE * SIZE * quads + index % quads;
+    const float4* from = reinterpret_cast<const float4*>(weight) + first;
+    float4 rows[POINTS][SIZE];
 #pragma unroll
-    for (int j = 0; j < 3; ++j) {
-        const float4 g0 = from[j * quads], g1 = from[(3 + j) * quads], g2 = from[(6 + j) * quads];
-        const float4 outer = 0.5f * (g0 + g2), inner = 0.5f * g1;
-        columns[0][j] = g0, columns[1][j] = outer + inner, columns[2][j] = outer - inner, columns[3][j] = g2;
+    for (int j = 0; j < SIZE; ++j) {
+        float4 column[SIZE];
+#pragma unroll
+        for (int i = 0; i < SIZE; ++i) column[i] = from[(i * SIZE + j) * quads];
+#pragma unroll
+        for (int i = 0; i < POINTS; ++i) rows[i][j] = filter_point(i, column);
     }
     float4* to = reinterpret_cast<float4*>(filters) + index;
-    const size_t next = (size_t)k * quads;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const float4 outer = 0.5f * (columns[i][0] + columns[i][2]), inner = 0.5f * columns[i][1];
-        to[(i * 4) * next] = columns[i][0];
-        to[(i * 4 + 1) * next] = outer + inner;
-        to[(i * 4 + 2) * next] = outer - inner;
-        to[(i * 4 + 3) * next] = columns[i][2];
-    }
+    for (int i = 0; i < POINTS; ++i)
+#pragma unroll
+        for (int j = 0; j < POINTS; ++j) to[(size_t)(i * POINTS + j) * k * quads] = filter_point(j, rows[i]);
 }
 
-// image [n][h][w][c] -> patches [4][4][n][rows][columns][c]: Bt d B with Bt = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1]
-// for the 4 x 4 pixels d under each 2 x 2 outputs; a thread has four channels of one patch.
+// image [n][h][w][c] -> patches [POINTS][POINTS][n][rows][columns][c]: Bt d B for the pixels d under each 2 x 2
+// outputs; a thread has four channels of one patch.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_winograd_patches(const float* __restrict__ image, float* __restrict__ patches, int n, int c, int h, int w,
                             int rows, int columns, int padding) {
@@ -99,31 +123,23 @@ extern "C" __global__ void __launch_bounds__(128)
     const int x0 = tile % columns * 2 - padding, y0 = tile / columns % rows * 2 - padding;
     const size_t first = (size_t)(tile / columns / rows) * h * w * quads + quad;
     const float4* from = reinterpret_cast<const float4*>(image) + first;
-    float4 d[4][4];
+    float4 pixels[PATCH][PATCH];  // columns of the patch
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < PATCH; ++j)
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
+        for (int i = 0; i < PATCH; ++i) {
             const int y = y0 + i, x = x0 + j;
             const bool inside = y >= 0 && y < h && x >= 0 && x < w;
-            d[i][j] = inside ? from[((size_t)y * w + x) * quads] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            pixels[j][i] = inside ? from[((size_t)y * w + x) * quads] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const float4 d1 = d[1][j];
-        d[0][j] = d[0][j] - d[2][j];
-        d[1][j] = d1 + d[2][j];
-        d[2][j] = d[2][j] - d1;
-        d[3][j] = d1 - d[3][j];
-    }
     float4* to = reinterpret_cast<float4*>(patches) + index;
-    const size_t next = (size_t)tiles * quads;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        to[(i * 4) * next] = d[i][0] - d[i][2];
-        to[(i * 4 + 1) * next] = d[i][1] + d[i][2];
-        to[(i * 4 + 2) * next] = d[i][2] - d[i][1];
-        to[(i * 4 + 3) * next] = d[i][1] - d[i][3];
+    for (int i = 0; i < POINTS; ++i) {
+        float4 row[PATCH];
+#pragma unroll
+        for (int j = 0; j < PATCH; ++j) row[j] = patch_point(i, pixels[j]);
+#pragma unroll
+        for (int j = 0; j < POINTS; ++j) to[(size_t)(i * POINTS + j) * tiles * quads] = patch_point(j, row);
     }
 }
 
@@ -194,8 +210,8 @@ __device__ __forceinline__ Pixels find_pixels(int tile, int tiles, int p, int q)
     return {(tile / columns / rows * p + y) * q + x, y + 1 < p ? row | row << 2 : row};
 }
 
-// patches [4][4][tiles][c], filters [4][4][k][c], bias [k] -> out [n][p][q][k]: At m A with At = [1 1 1 0; 0 1 -1 -1],
-// m the products of patches and filters
+// patches [POINTS][POINTS][tiles][c], filters [POINTS][POINTS][k][c], bias [k] -> out [n][p][q][k]: At m A, m the
+// products of patches and filters
 extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS)
     conv2d_winograd_outputs(const float* __restrict__ patches, const float* __restrict__ filters,
 #if BIAS
@@ -220,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS)
     const long long a_next = (long long)tiles * c - steps_c * BK, b_next = (long long)k * c - steps_c * BK;
     const unsigned shared = (unsigned)__cvta_generic_to_shared(stages);
     const unsigned fill_to = shared + fill_row * ROW + (chunk ^ fill_row % 8) * 16;
-    int fill_c = 0, fills = 16 * steps_c;  // first channel of the next step to be filled; steps left to fill
+    int fill_c = 0, fills = POINTS * POINTS * steps_c;  // first channel of the next step to fill; steps left to fill
     auto fill = [&](int slot) {
         if (fills-- <= 0) return;
         const unsigned to = fill_to + slot * STAGE;
@@ -252,11 +268,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS)
     float sum[4][TM][TN][4] = {};  // of the outputs 2 i + j
     int slot = 0, free_slot = STAGES - 1;
 #pragma unroll 1
-    for (int product = 0; product < 16; ++product) {
-        const int i = product / 4, j = product % 4;
-        const float upper = i < 3 ? 1.0f : 0.0f, lower = i == 0 ? 0.0f : i == 1 ? 1.0f : -1.0f;
-        const float left = j < 3 ? 1.0f : 0.0f, right = j == 0 ? 0.0f : j == 1 ? 1.0f : -1.0f;
-        const float factors[4] = {upper * left, upper * right, lower * left, lower * right};
+    for (int product = 0; product < POINTS * POINTS; ++product) {
+        float factors[4];
+#pragma unroll
+        for (int output = 0; output < 4; ++output)
+            factors[output] =
+                output_factor(output / 2, product / POINTS) * output_factor(output % 2, product % POINTS);
 #pragma unroll 1
         for (int step = 0; step < steps_c; ++step) {
             fill(free_slot);
