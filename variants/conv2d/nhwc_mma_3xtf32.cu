@@ -148,11 +148,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BN == 128 ? 1 : BM == 128 
         const unsigned to = shared + slot * STAGE + fill_offset;
         const int shift = (i * w + j) * c + ci;
         const unsigned needed = i < r ? 1u << i | 0x10000u << j : 1u << 31;
+        Row found[A_LOADS];  // first all, then the copies: each load between copies would wait for itself
 #pragma unroll
-        for (int l = 0; l < A_LOADS; ++l) {
-            const Row row = rows[fill_row + l * FILL_ROWS];  // kept in registers, they would make others spill
-            copy_chunk(to + l * FILL_ROWS * ROW, image + (row.origin + shift), row.outside & needed ? 0 : 16);
-        }
+        for (int l = 0; l < A_LOADS; ++l) found[l] = rows[fill_row + l * FILL_ROWS];
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l)
+            copy_chunk(to + l * FILL_ROWS * ROW, image + (found[l].origin + shift), found[l].outside & needed ? 0 : 16);
 #pragma unroll
         for (int l = 0; l < B_LOADS; ++l)
             copy_chunk(to + (BM + l * FILL_ROWS) * ROW, weight + (b_offset + l * FILL_ROWS * depth),

@@ -150,4 +150,6 @@ class Conv2d(Operator):
             cls(n=2, c=3, h=20, w=17, k=64, r=3, s=3, padding=1, **nhwc, **relu, **bf16),
             cls(n=1, c=37, h=11, w=9, k=1, r=1, s=1, **nhwc, **bias, **bf16),
             cls(n=2, c=72, h=7, w=9, k=3, r=1, s=1, **nhwc, **bf16),
+            cls(n=1, c=1, h=19, w=75, k=90, r=11, s=11, stride=4, padding=1, **nhwc, **relu),
+            cls(n=2, c=1, h=17, w=35, k=91, r=5, s=5, stride=2, padding=1, **nhwc, **bias, **bf16),
         ]

@@ -76,13 +76,6 @@ __device__ __forceinline__ void ldmatrix(unsigned& r0, unsigned& r1, unsigned& r
                : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(at) : "memory");
 }
 
-// To the 10 digits of TF32, halves away from zero; the instruction itself would only cut off.
-__device__ __forceinline__ unsigned round_tf32(float value) {
-  unsigned rounded;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
-  return rounded;
-}
-
 __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%10, %11, %12, %13};"
@@ -90,10 +83,11 @@ __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
 }
 
-// value = big + small but for 2^-22 of it: both have TF32's 11 digits.
+// value = big + small but for 2^-22 of it, halves away from zero. The instruction ignores the lower 13 bits of small;
+// cvt.rna.tf32 would take five instructions for one addition.
 __device__ __forceinline__ void split(unsigned value, unsigned& big, unsigned& small) {
-  big = round_tf32(__uint_as_float(value));
-  small = round_tf32(__uint_as_float(value) - __uint_as_float(big));
+  big = (value + 0x1000u) & 0xffffe000u;
+  small = __float_as_uint(__uint_as_float(value) - __uint_as_float(big)) + 0x1000u;
 }
 
 extern __shared__ __align__(128) unsigned char stages[];  // [STAGES], each the WK tiles of x, then those of weight
