@@ -119,11 +119,35 @@ def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, done
 
 
+def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let the convolution that alone reads an upsampled and joined image read its parts, without storing the whole.
+
+    Where its stride is 1 and its padding keeps the size. The joined image is often a network's largest tensor.
+    """
+    done: list[str] = []
+    for conv in graph.nodes:
+        if conv.operator != "conv2d":
+            continue
+        joined = sole_producer(graph, conv, "image", ("upsample_concat",))
+        axes = conv.problem.axes
+        keeps_size = axes["stride"] == 1 and axes["r"] == axes["s"] == 2 * int(axes["padding"]) + 1
+        if joined is None or not keeps_size or axes["layout"] != joined.problem.axes["layout"]:
+            continue
+        kept = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
+        problem = Catalog().operator("upsample_concat_conv2d").from_axes({**joined.problem.axes, **kept})
+        inputs = {**joined.inputs, **{tensor: name for tensor, name in conv.inputs.items() if tensor != "image"}}
+        node = Node(conv.name, "upsample_concat_conv2d", problem, inputs, conv.outputs)
+        graph = edited(graph, drop=[joined.name], nodes={conv.name: node})
+        done.append(f"{joined.name}: fused into {conv.name}")
+    return graph, done
+
+
 PASSES: dict[str, Pass] = {
     "drop_dropout": drop_dropout,
     "fold_batchnorm": fold_batchnorm,
     "fuse_relu": fuse_relu,
     "fuse_upsample_concat": fuse_upsample_concat,
+    "fuse_upsample_concat_conv": fuse_upsample_concat_conv,
 }
 """Those that change no result beyond rounding, in the order in which they find most to do."""
 

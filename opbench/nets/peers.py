@@ -91,12 +91,15 @@ def _call(trace: Any, graph: Graph, node: Node, given: Mapping[str, Any]) -> lis
         parts = {"weight": given["scale"], "bias": given["shift"], "training": False, "eps": EPSILON}
         return call(functional.batch_norm, given["x"], given["mean"], given["variance"], **parts)
 
-    def conv() -> Any:
-        geometry = {"stride": axes["stride"], "padding": axes["padding"]}
-        return call(functional.conv2d, given["image"], given["weight"], given.get("bias"), **geometry)
+    def joined() -> Any:
+        return call(torch.cat, (given["skip"], upsampled(given["low"], 2, "nearest")), 1)
+
+    def conv(image: Any) -> Any:
+        geometry = {"stride": axes.get("stride", 1), "padding": axes["padding"]}
+        return call(functional.conv2d, image, given["weight"], given.get("bias"), **geometry)
 
     makers: dict[str, Callable[[], Any]] = {
-        "conv2d": conv,
+        "conv2d": lambda: conv(given["image"]),
         "linear": lambda: call(functional.linear, given["x"], given["weight"], given["bias"]),
         "matmul": lambda: call(torch.matmul, given["a"], given["b"]),
         "relu": lambda: call(functional.relu, given["x"]),
@@ -105,7 +108,8 @@ def _call(trace: Any, graph: Graph, node: Node, given: Mapping[str, Any]) -> lis
         "upsample2d": lambda: upsampled(given["x"], axes["scale"], axes["mode"]),
         "concat": lambda: call(torch.cat, (given["a"], given["b"]), 1),
         "split": lambda: call(torch.split, given["x"], (axes["c1"], axes["c2"]), 1),
-        "upsample_concat": lambda: call(torch.cat, (given["skip"], upsampled(given["low"], 2, "nearest")), 1),
+        "upsample_concat": joined,
+        "upsample_concat_conv2d": lambda: conv(joined()),
         "batchnorm2d": norm,
         "softmax": lambda: call(functional.softmax, given["x"], dim=-1),
         "elementwise": lambda: _elementwise(trace, graph, node, given),

@@ -10,6 +10,8 @@ from random_networks import assert_same_outputs, inputs_of, networks
 from opbench.errors import UsageError
 from opbench.nets.build import Builder
 from opbench.nets.graph import Graph
+from opbench.nets.layouts import with_layouts
+from opbench.nets.memory import plan_memory
 from opbench.nets.networks import NETWORKS
 from opbench.nets.passes import PASSES, apply_passes, to_dtype
 
@@ -52,8 +54,14 @@ def test_the_networks_become_what_their_operators_were_made_for() -> None:
         "relu4: fused into fc4",
     ]
     unet, _ = apply_passes(NETWORKS["unet"](size=32, base=4))
-    assert sorted(set(operators(unet))) == ["conv2d", "maxpool2d", "upsample_concat"]
-    assert len(unet.nodes) == 19 + 4 + 4
+    assert sorted(set(operators(unet))) == ["conv2d", "maxpool2d", "upsample_concat_conv2d"]
+    assert len(unet.nodes) == 19 + 4
+    stored, _ = apply_passes(NETWORKS["unet"](size=32, base=4), set(PASSES) - {"fuse_upsample_concat_conv"})
+    assert operators(stored).count("upsample_concat") == 4 and len(stored.nodes) == len(unet.nodes) + 4
+    assert_same_outputs(stored, unet)
+    small, large = plan_memory(unet), plan_memory(stored)
+    assert small.peak_bytes < large.peak_bytes
+    assert small.peak_bytes == small.lower_bound_bytes
     alexnet, done = apply_passes(NETWORKS["alexnet"](), ["drop_dropout"])
     assert "dropout" not in operators(alexnet)
     assert done[0] == "drop6: left out, as dropout is the identity at inference"
@@ -106,6 +114,46 @@ def test_the_order_of_skip_and_upsampled_channels_counts() -> None:
     assert_same_outputs(behind, fused)
     before = net.graph(net.concat(net.upsample2d(x, name="up"), skip))
     assert PASSES["fuse_upsample_concat"](before)[1] == []
+
+
+def up_and_conv(r: int, padding: int, stride: int = 1, k: int = 3, **more: bool) -> Graph:
+    """A convolution, called conv, of an upsampled image of 2 x 3 x 4 behind a skip connection of 5 channels."""
+    net = Builder("up")
+    low, skip = net.input("image", 1, 2, 3, 4), net.input("skip", 1, 5, 6, 8)
+    joined = net.concat(skip, net.upsample2d(low, name="up"), name="joined")
+    out = net.relu(net.conv2d(joined, k, r, stride=stride, padding=padding, bias=more.get("bias", False), name="conv"))
+    return net.graph(out, *[joined] * more.get("joined_is_output", False))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("r", [1, 3, 5])
+def test_a_convolution_reads_the_parts_of_a_joined_image(r: int, bias: bool) -> None:
+    graph = up_and_conv(r, r // 2, bias=bias)
+    before, _ = PASSES["fuse_upsample_concat"](graph)
+    after, done = PASSES["fuse_upsample_concat_conv"](before)
+    assert done == ["joined: fused into conv"]
+    assert operators(after) == ["upsample_concat_conv2d", "relu"]
+    assert "joined" not in after.values
+    assert_same_outputs(graph, after)
+    both, _ = apply_passes(graph)
+    assert operators(both) == ["upsample_concat_conv2d"]
+    assert both.nodes[0].problem.axes["epilogue"] == "bias_relu"
+    assert_same_outputs(graph, both)
+    assert_same_outputs(both, with_layouts(both, {"conv": "nhwc"}))
+    half = to_dtype(both, "bf16")
+    assert half.nodes[0].problem.storage == "bf16"
+
+
+def test_a_joined_image_that_is_needed_whole_stays() -> None:
+    for graph in (
+        up_and_conv(3, 1, stride=2),
+        up_and_conv(3, 0),
+        up_and_conv(3, 2),
+        up_and_conv(2, 1),
+        up_and_conv(3, 1, joined_is_output=True),
+    ):
+        before, _ = PASSES["fuse_upsample_concat"](graph)
+        assert PASSES["fuse_upsample_concat_conv"](before)[1] == []
 
 
 def test_dropout_that_is_an_output_keeps_its_name() -> None:

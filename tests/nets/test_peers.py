@@ -55,6 +55,13 @@ def fused(net: Builder, x: Value) -> Value:
     return net.node("up", "upsample_concat", axes, {"low": x, "skip": net.input("skip", 2, 5, 18, 14)})
 
 
+def fused_convolution(net: Builder, x: Value) -> Value:
+    axes = {"n": 2, "c1": 6, "c2": 5, "h": 9, "w": 7, "k": 4, "r": 3, "s": 3, "padding": 1, "epilogue": "bias_relu"}
+    inputs = {"low": x, "skip": net.input("skip", 2, 5, 18, 14)}
+    inputs |= {"weight": net.weight("filter", (4, 11, 3, 3), 0.1), "bias": net.weight("offset", (4,), 0.1)}
+    return net.node("up", "upsample_concat_conv2d", axes, inputs)
+
+
 def residual(net: Builder, x: Value) -> Value:
     out = x
     for op in ("add", "sub", "mul", "div"):
@@ -66,6 +73,7 @@ BUILT = {
     "pooled": pooled,
     "inside": inside,
     "fused": fused,
+    "fused_convolution": fused_convolution,
     "residual": residual,
     "bilinear": lambda net, x: net.upsample2d(x, 3, "bilinear"),
     "rows": lambda net, x: net.softmax(net.relu(net.linear(net.flatten(x), 7))),

@@ -1,0 +1,302 @@
+// /// opbench
+// title     = "implicit matrix product that reads skip and low where they lie: bf16 mma.sync, cp.async in STAGES"
+// builds_on = "flat_divmod"
+// tune      = { BM = [128, 256], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
+// define.ALIGNED = "1 if c1 % 8 == 0 and c2 % 8 == 0 else 0"
+// define.BIAS    = "0 if epilogue == 'none' else 1"
+// define.RELU    = "1 if epilogue == 'bias_relu' else 0"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["bf16"] }
+// requires  = [
+//     "r <= 16 and s <= 15", "4 * n * h * w * max(c1, c2) < 2 ** 31", "n * p * q + BM < 2 ** 31",
+//     "(k + BN) * (c * r * s + 64) < 2 ** 31",
+// ]
+// precision = "bf16"
+// compute_capability = "8.0"
+//
+// [[launch]]
+// kernel = "upsample_concat_conv2d_nhwc_mma_bf16"
+// grid   = ["cdiv(n * p * q, BM) * cdiv(k, BN)"]
+// block  = ["32 * (BM // (32 if BM == 64 else 64)) * (BN // (32 if BN == 64 else 64))"]
+// shared = "STAGES * (BM + BN) * 128"
+// ///
+//
+// conv2d's kernel of that name, whose copies of 16 bytes to shared memory come from skip for the first c2 channels and
+// from low for the others: neither the enlarged image nor the joined one is ever in memory, which saves writing c and
+// reading c1 + c channels of every pixel, and the arena of a network its largest tensor. A tap's place in low,
+// ((y + i) / 2, (x + j) / 2), is no sum of the pixel's and the tap's; but it is one of the tap's halves and of one of
+// four origins, which the parities of i and j choose: five origins a pixel are computed once a block (the fifth in
+// skip), so that a copy costs about as many instructions as in the plain convolution. Four pixels of the output share
+// one of low, so L2 has most of it. Limited by mma.sync, some three fifths of what wgmma does here. Ideas: CUTLASS,
+// "implicit GEMM convolution".
+
+#include <cuda_bf16.h>
+
+typedef __nv_bfloat16 T;
+constexpr int VEC = 16 / sizeof(T);       // elements of a chunk, the unit of every copy
+constexpr int CHUNKS = 8, ROW = 128;      // chunks and bytes of a tile's row
+constexpr int BK = CHUNKS * VEC;          // depth of a step
+constexpr int WM = BM == 64 ? 32 : 64;    // a warp's part of the block's tile
+constexpr int WN = BN == 64 ? 32 : 64;
+constexpr int WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32;
+constexpr int TM = WM / 16, TN = WN / 8;  // its mma tiles
+constexpr int FILL_ROWS = THREADS / CHUNKS;
+constexpr int A_LOADS = BM / FILL_ROWS, B_LOADS = BN / FILL_ROWS;
+constexpr int STAGE = (BM + BN) * ROW;    // bytes: BM rows of pixels, then BN rows of weights
+constexpr int SLICES = ROW / 32;          // an mma takes 32 bytes of depth in either format
+typedef T Out;
+
+// 16 bytes to shared memory without a register in between; zeros where `bytes` is 0, and then nothing is read.
+__device__ __forceinline__ void copy_chunk(unsigned to, const T* from, int bytes) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+template <int PENDING>
+__device__ __forceinline__ void wait() {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(PENDING) : "memory");
+}
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+// sum += a * b on 16 x 8 x 16 bf16
+__device__ __forceinline__ void multiply_tile(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void multiply(const unsigned (&a)[TM][4], const unsigned (&b)[TN / 2][4],
+                                         float (&sum)[TM][TN][4]) {
+#pragma unroll
+    for (int mi = 0; mi < TM; ++mi)
+#pragma unroll
+        for (int ni = 0; ni < TN; ++ni)
+            multiply_tile(sum[mi][ni], a[mi], b[ni / 2][ni % 2 * 2], b[ni / 2][ni % 2 * 2 + 1]);
+}
+
+// Where a pixel's window begins in what is read at a tap (i, j): low is read at ((y + i) / 2, (x + j) / 2), which is
+// i / 2 rows and j / 2 columns from an origin that the parities of i and j choose. Images lie below each other, of an
+// even number of rows, so y may count through all of them.
+constexpr int IN_SKIP = 4;  // origins 0 to 3: i % 2 * 2 + j % 2, in low
+struct Windows {
+    int origin[5][BM];     // in elements; may lie outside
+    unsigned outside[BM];  // bit i: filter row i is outside the image; bit 16 + j: filter column j; bit 31: always
+};
+
+__device__ __forceinline__ void find_window(Windows& windows, int row, int m, int pixels, int plane, int c1, int c2,
+                                            int h, int w, int q, int r, int s, int padding) {
+    const bool exists = m < pixels;
+    const int pixel = exists ? m % plane : 0, image = exists ? m / plane : 0;
+    const int y = pixel / q - padding, x = pixel % q - padding;
+    const int first_i = min(max(-y, 0), r), last_i = max(min(2 * h - y, r), first_i);
+    const int first_j = min(max(-x, 0), s), last_j = max(min(2 * w - x, s), first_j);
+    const unsigned inside = ((1u << last_i) - (1u << first_i)) | ((1u << last_j) - (1u << first_j)) << 16;
+    windows.outside[row] = exists ? ~inside : ~0u;
+    const int below = image * 2 * h + y;
+#pragma unroll
+    for (int odd = 0; odd < 4; ++odd)
+        windows.origin[odd][row] = ((below + odd / 2 >> 1) * w + (x + odd % 2 >> 1)) * c1;
+    windows.origin[IN_SKIP][row] = (below * 2 * w + x) * c2;
+}
+
+struct Tap {
+    int origin, shift;  // which of the origins, and the distance from there in elements
+    unsigned needed;    // bits of `outside` that must not be set
+};
+
+__device__ __forceinline__ Tap find_tap(int i, int j, int ci, int c1, int c2, int w, int r) {
+    const unsigned needed = i < r ? 1u << i | 0x10000u << j : 1u << 31;
+    if (ci < c2) return {IN_SKIP, (i * 2 * w + j) * c2 + ci, needed};
+    return {(i & 1) * 2 + (j & 1), ((i >> 1) * w + (j >> 1)) * c1 + ci - c2, needed};
+}
+
+// low [n][h][w][c1], skip [n][2h][2w][c2], weight [k][r][s][c1+c2], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(THREADS, BM == 256 ? 1 : BN == 64 && ALIGNED ? 3 : 2)
+    upsample_concat_conv2d_nhwc_mma_bf16(const T* __restrict__ low, const T* __restrict__ skip,
+                                         const T* __restrict__ weight,
+#if BIAS
+                                         const T* __restrict__ bias,
+#endif
+                                         T* __restrict__ out, int n, int c1, int c2, int h, int w, int k,
+                                         int r, int s, int padding) {
+    extern __shared__ __align__(16) unsigned char tiles[];
+    __shared__ Windows windows;
+    const int p = 2 * h + 2 * padding - r + 1, q = 2 * w + 2 * padding - s + 1, c = c1 + c2;
+    const int pixels = n * p * q, depth = r * s * c;
+    const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the pixels, the larger operand
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+
+    for (int row = thread; row < BM; row += THREADS)
+        find_window(windows, row, m0 + row, pixels, p * q, c1, c2, h, w, q, r, s, padding);
+    __syncthreads();
+
+    // Each thread fills one chunk of every FILL_ROWS-th row; i, j, ci: filter row, column, channel of its first one.
+    const int chunk = thread % CHUNKS, fill_row = thread / CHUNKS;
+    const int rows_left = k - n0 - fill_row;
+    const int steps = (depth + BK - 1) / BK, start = chunk * VEC;
+    int i = start / (c * s), j = start / c % s, ci = start % c;
+    int b_offset = (n0 + fill_row) * depth + start;
+    const int next_ci = BK % c, next_j = BK / c % s, next_i = BK / c / s;  // one step further, before carries
+    // The chunks of a row are permuted by its number, so that neither copies nor ldmatrix meet bank conflicts.
+    const int fill_offset = fill_row * ROW + (chunk ^ fill_row % 8) * 16;
+    const unsigned shared = (unsigned)__cvta_generic_to_shared(tiles);
+
+    auto fill = [&](int slot) {
+#if ALIGNED
+        const unsigned to = shared + slot * STAGE + fill_offset;
+        const Tap tap = find_tap(i, j, ci, c1, c2, w, r);
+        const T* from = (tap.origin == IN_SKIP ? skip : low) + tap.shift;
+#pragma unroll
+        for (int l = 0; l < A_LOADS; ++l) {
+            const int row = fill_row + l * FILL_ROWS;  // kept in registers, windows would make others spill
+            copy_chunk(to + l * FILL_ROWS * ROW, from + windows.origin[tap.origin][row],
+                       windows.outside[row] & tap.needed ? 0 : 16);
+        }
+#pragma unroll
+        for (int l = 0; l < B_LOADS; ++l)
+            copy_chunk(to + (BM + l * FILL_ROWS) * ROW, weight + (b_offset + l * FILL_ROWS * depth),
+                       i < r && l * FILL_ROWS < rows_left ? 16 : 0);
+#else
+        // Channels that do not fill chunks: a chunk spans filter positions, so its elements come one by one.
+        unsigned char* to = tiles + slot * STAGE + fill_offset;
+        constexpr int PER_WORD = 4 / sizeof(T);
+        int ei = i, ej = j, ec = ci;
+#pragma unroll 1
+        for (int word = 0; word < 4; ++word) {
+            union Word { T elements[PER_WORD]; unsigned bits; } found[A_LOADS > B_LOADS ? A_LOADS : B_LOADS];
+            Tap taps[PER_WORD];
+#pragma unroll
+            for (int e = 0; e < PER_WORD; ++e) {
+                taps[e] = find_tap(ei, ej, ec, c1, c2, w, r);
+                if (++ec == c) ec = 0, ++ej;
+                if (ej == s) ej = 0, ++ei;
+            }
+#pragma unroll
+            for (int l = 0; l < A_LOADS; ++l) {
+                const int row = fill_row + l * FILL_ROWS;
+#pragma unroll
+                for (int e = 0; e < PER_WORD; ++e) {
+                    const T* from = (taps[e].origin == IN_SKIP ? skip : low) + taps[e].shift;
+                    found[l].elements[e] =
+                        windows.outside[row] & taps[e].needed ? T(0.0f) : from[windows.origin[taps[e].origin][row]];
+                }
+            }
+#pragma unroll
+            for (int l = 0; l < A_LOADS; ++l)
+                *reinterpret_cast<unsigned*>(to + word * 4 + l * FILL_ROWS * ROW) = found[l].bits;
+#pragma unroll
+            for (int l = 0; l < B_LOADS; ++l)
+#pragma unroll
+                for (int e = 0; e < PER_WORD; ++e)
+                    found[l].elements[e] = taps[e].needed >> 31 == 0 && l * FILL_ROWS < rows_left
+                                               ? weight[b_offset + word * PER_WORD + e + l * FILL_ROWS * depth]
+                                               : T(0.0f);
+#pragma unroll
+            for (int l = 0; l < B_LOADS; ++l)
+                *reinterpret_cast<unsigned*>(to + word * 4 + (BM + l * FILL_ROWS) * ROW) = found[l].bits;
+        }
+#endif
+        b_offset += BK;
+        ci += next_ci, j += next_j, i += next_i;
+        if (ci >= c) ci -= c, ++j;
+        if (j >= s) j -= s, ++i;
+    };
+
+    // Lane l gives ldmatrix the address of one chunk of a slice: in row l % 16 of a pixel tile, in row
+    // l % 8 + l / 16 * 8 of two weight tiles.
+    const int m_warp = warp / WARPS_N * WM, n_warp = warp % WARPS_N * WN;
+    const unsigned a_lane = (m_warp + lane % 16) * ROW + (lane / 16 ^ lane % 8) * 16;
+    const unsigned b_lane = (BM + n_warp + lane % 8 + lane / 16 * 8) * ROW + (lane / 8 % 2 ^ lane % 8) * 16;
+    auto fetch = [&](int slot, int slice, unsigned (&a)[TM][4], unsigned (&b)[TN / 2][4]) {
+        const unsigned from = shared + slot * STAGE;
+#pragma unroll
+        for (int mi = 0; mi < TM; ++mi) load_matrices(a[mi], from + (a_lane ^ slice * 32) + mi * 16 * ROW);
+#pragma unroll
+        for (int ni = 0; ni < TN / 2; ++ni) load_matrices(b[ni], from + (b_lane ^ slice * 32) + ni * 16 * ROW);
+    };
+
+#pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+        if (stage < steps) fill(stage);
+        commit();
+    }
+    wait<STAGES - 2>();
+    __syncthreads();
+    float sum[TM][TN][4] = {};
+    unsigned a[2][TM][4], b[2][TN / 2][4];
+    int slot = 0, free_slot = STAGES - 1;
+    if (steps > 0) fetch(slot, 0, a[0], b[0]);
+    for (int step = 0; step < steps; ++step) {
+#pragma unroll
+        for (int slice = 0; slice < SLICES; ++slice) {
+            // One barrier a step, before its last slice: the next step has arrived for all, and all have read this one.
+            if (slice == SLICES - 1) {
+                wait<STAGES - 2>();
+                __syncthreads();
+                slot = slot == STAGES - 1 ? 0 : slot + 1;
+            }
+            if (slice < SLICES - 1 || step + 1 < steps)
+                fetch(slot, (slice + 1) % SLICES, a[(slice + 1) % 2], b[(slice + 1) % 2]);
+            if (slice == 0) {
+                if (step + STAGES - 1 < steps) fill(free_slot);
+                commit();
+                free_slot = free_slot == STAGES - 1 ? 0 : free_slot + 1;
+            }
+            multiply(a[slice % 2], b[slice % 2], sum);
+        }
+    }
+
+    // Through shared memory, 16 pixels of a warp at a time, so that 16-byte stores cover whole lines of the output.
+    constexpr int OUT_VEC = 16 / sizeof(Out), PITCH = WN + 8, PER_ROW = WN / OUT_VEC;
+    wait<0>();
+    __syncthreads();
+    Out* staged = reinterpret_cast<Out*>(tiles) + warp * 16 * PITCH;
+#if BIAS
+    float shift[TN][2];
+#pragma unroll
+    for (int ni = 0; ni < TN; ++ni)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const int ko = n0 + n_warp + ni * 8 + lane % 4 * 2 + e;
+            shift[ni][e] = ko < k ? (float)bias[ko] : 0.0f;
+        }
+#endif
+    const int column = lane % 4 * 2;
+#pragma unroll
+    for (int mi = 0; mi < TM; ++mi) {
+#pragma unroll
+        for (int ni = 0; ni < TN; ++ni) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float x = sum[mi][ni][half * 2], y = sum[mi][ni][half * 2 + 1];
+#if BIAS
+                x += shift[ni][0], y += shift[ni][1];
+#endif
+#if RELU
+                x = fmaxf(x, 0.0f), y = fmaxf(y, 0.0f);
+#endif
+                Out* to = staged + (lane / 4 + half * 8) * PITCH + ni * 8 + column;
+                *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x, y);
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int e = lane; e < 16 * PER_ROW; e += 32) {
+            const int m = m0 + m_warp + mi * 16 + e / PER_ROW, ko = n0 + n_warp + e % PER_ROW * OUT_VEC;
+            if (m >= pixels || ko >= k) continue;
+            const Out* from = staged + e / PER_ROW * PITCH + e % PER_ROW * OUT_VEC;
+            Out* to = out + ((size_t)m * k + ko);
+            if (k % OUT_VEC == 0) {
+                *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+            } else {
+                for (int v = 0; v < OUT_VEC && ko + v < k; ++v) to[v] = from[v];
+            }
+        }
+        __syncwarp();
+    }
+}

@@ -1,0 +1,64 @@
+"""Upsampling, concatenation and convolution by PyTorch and cuDNN, in true float32 or bf16.
+
+/// opbench
+title     = "torch.nn.functional.interpolate and torch.cat into buffers of their own, then cuDNN's fastest convolution"
+precision = "f32"
+modules   = ["cupy", "torch"]
+supports.layout   = ["nchw", "nhwc"]
+supports.epilogue = ["none", "bias", "bias_relu"]
+supports.dtype    = ["f32", "bf16"]
+///
+
+As a network in PyTorch runs it: the enlarged image and the joined one are each written and read once more. The nhwc
+layout is the same calls on permuted views, which PyTorch calls channels_last. Bias and ReLU follow as operations of
+their own, in place. The first call tries every algorithm and must not be captured into a graph, so `bind` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+ALLOW_TF32 = False
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """A callable that enqueues the work on the current CuPy stream."""
+    import cupy
+    import torch
+
+    def tensor(name: str) -> Any:
+        if problem.dtype == "bf16":
+            return torch.as_tensor(buffers[name].view(cupy.int16), device="cuda").view(torch.bfloat16)
+        return torch.as_tensor(buffers[name], device="cuda")
+
+    low, skip, weight, out = (tensor(name) for name in ("low", "skip", "weight", "out"))
+    memory = torch.contiguous_format
+    if problem.layout == "nhwc":
+        low, skip, weight, out = (array.permute(0, 3, 1, 2) for array in (low, skip, weight, out))
+        memory = torch.channels_last
+    size = (problem.height, problem.width)
+    options = {"dtype": low.dtype, "device": low.device, "memory_format": memory}
+    large = torch.empty((problem.n, problem.c1, *size), **options)
+    joined = torch.empty((problem.n, problem.c, *size), **options)
+    bias = tensor("bias")[:, None, None] if problem.epilogue != "none" else None
+    geometry = ([problem.padding] * 2, [1, 1], [1, 1], 1)
+    benchmark, deterministic = True, False
+
+    def enqueue() -> None:
+        handle = cupy.cuda.get_current_stream().ptr
+        # Handle 0 is the default stream, for which ExternalStream would make a new one of its own.
+        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            torch.ops.aten.upsample_nearest2d.out(low, size, 2.0, 2.0, out=large)
+            torch.cat((skip, large), 1, out=joined)
+            torch.ops.aten.cudnn_convolution.out(
+                joined, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out
+            )
+            if bias is not None:
+                out.add_(bias)
+            if problem.epilogue == "bias_relu":
+                out.relu_()
+
+    enqueue()
+    return enqueue
