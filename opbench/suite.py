@@ -70,7 +70,9 @@ def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
         _require_known(table, SUITE_KEYS, "key")
         cases: dict[str, Case] = {}
         for entry in table.get("run", []):
-            for case in (_expand_network if "network" in entry else _expand)(entry, catalog, backend):
+            for case in (_expand_network if isinstance(entry, dict) and "network" in entry else _expand)(
+                entry, catalog, backend
+            ):
                 cases[case.name] = case
         if not cases:
             raise UsageError("holds no case; add a [[run]] table with operator and problems")

@@ -287,7 +287,7 @@ def test_runs_without_times_are_compared_by_their_verdicts() -> None:
 
 def test_the_committed_runs_of_one_build_show_no_regression() -> None:
     quick, full = (read_run(ROOT / "reports" / "h200" / name) for name in ("quick", "full"))
-    with pytest.raises(UsageError, match=r"timing\.max_samples: 60 against 40"):
+    with pytest.raises(UsageError, match=r"timing\.budget_s: 0\.4 against 0\.25"):
         compare_runs(quick, full)
     found = compare_runs(quick, full, force=True)
     assert len(found.cases) == 23 and set(found.counts) <= {"SAME", "UNDECIDED"} and found.counts["SAME"] >= 20

@@ -45,10 +45,10 @@ class Preprocessed:
 
 @functools.cache
 def shim_version() -> str:
-    """A digest of the shim, the runtime and the passes: whatever changes them renews the cache."""
+    """A digest of the shim, the runtime and the passes, and of where they lie: lines of a traced build name them."""
     folder = Path(__file__).parent
     sources = sorted(path for path in folder.rglob("*") if path.suffix in {".py", ".h", ".hpp", ".cpp"})
-    return digest(*(part for path in sources for part in (path.name, path.read_bytes())))
+    return digest(str(Path(__file__).parent), *(part for path in sources for part in (path.name, path.read_bytes())))
 
 
 class Builder:
