@@ -136,6 +136,8 @@ class UpsampleConcatConv2d(Operator):
             cls(n=2, c1=5, c2=3, h=4, w=3, k=7, r=3, s=3, padding=1),
             cls(n=1, c1=3, c2=4, h=3, w=5, k=5, r=2, s=5, padding=2, **relu),
             cls(n=1, c1=4, c2=2, h=5, w=2, k=6, r=3, s=3, padding=1, **bias, **bf16),
+            cls(n=2, c1=20, c2=17, h=4, w=9, k=70, r=3, s=3, padding=1, **relu),
+            cls(n=3, c1=16, c2=35, h=3, w=4, k=130, r=3, s=2, padding=1, **bf16),
             cls(n=1, c1=1, c2=1, h=1, w=1, k=3, r=1, s=1, **nhwc),
             cls(n=2, c1=7, c2=9, h=5, w=3, k=13, r=3, s=3, padding=1, **nhwc),
             cls(n=1, c1=24, c2=12, h=5, w=4, k=68, r=3, s=3, padding=1, **nhwc, **relu),
