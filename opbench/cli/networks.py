@@ -120,6 +120,12 @@ def show_command(
     help="Choose each node's variant from the results of this run; repeatable.",
 )
 @click.option("--tune", is_flag=True, help="Measure on the spot what could serve the nodes, and choose from that.")
+@click.option(
+    "--leave-out",
+    multiple=True,
+    metavar="GLOB",
+    help="Variants that --tune does not measure, such as 'conv2d/naive*'; repeatable.",
+)
 @click.option("--libraries", is_flag=True, help="Let nodes be served by variants that call a library, too.")
 @click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
 @click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
@@ -158,6 +164,7 @@ def run_command(
     plan: Path | None,
     results: tuple[Path, ...],
     tune: bool,
+    leave_out: tuple[str, ...],
     libraries: bool,
     no_graph: bool,
     parallel: bool,
@@ -189,6 +196,7 @@ def run_command(
         results=results,
         tune=tune,
         libraries=libraries,
+        leave_out=leave_out,
         graph=not no_graph,
         parallel=parallel,
         without=without,

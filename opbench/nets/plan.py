@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -149,13 +150,15 @@ def problems(graph: Graph) -> dict[tuple[str, str], Operator]:
     return {(node.operator, str(node.problem)): node.problem for node in graph.nodes}
 
 
-def candidates(graph: Graph, precision: str, libraries: bool = False) -> list[Case]:
-    """Every case that could serve a node: what there is to measure."""
+def candidates(graph: Graph, precision: str, libraries: bool = False, leave_out: Sequence[str] = ()) -> list[Case]:
+    """Every case that could serve a node, but for variants that a glob leaves out: what there is to measure."""
     catalog = Catalog()
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems(graph).items():
         for variant in catalog.variants(operator):
             if variant.precision not in ALLOWED[precision] or (variant.is_library and not libraries):
+                continue
+            if any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in leave_out):
                 continue
             for config in variant.configs:
                 if variant.unmet(problem, config) is None:

@@ -57,6 +57,8 @@ class NetOptions:
     results: tuple[Path, ...] = ()
     tune: bool = False
     libraries: bool = False
+    leave_out: tuple[str, ...] = ()
+    """Globs of variants that --tune does not measure."""
     graph: bool = True
     parallel: bool = False
     without: tuple[str, ...] = ()
@@ -207,7 +209,7 @@ def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell) -> Resul
     cases: dict[str, Case] = {}
     for layout in layouts:
         laid, _ = laid_out(graph, replace(options, layout=layout), {})
-        cases |= {case.name: case for case in candidates(laid, options.precision, options.libraries)}
+        cases |= {case.name: case for case in candidates(laid, options.precision, options.libraries, options.leave_out)}
     folder = options.out / "tuning"
     suite = Suite(f"{graph.name}-tuning", f"What could serve {graph.name}", tuple(cases.values()), TUNING)
     run_suite(suite, RunOptions("cuda", folder, (folder / FILE).exists(), command=options.command), tell)

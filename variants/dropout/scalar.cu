@@ -8,7 +8,7 @@
 // kernel = "dropout_scalar"
 // grid   = ["cdiv(n, BLOCK)"]
 // block  = ["BLOCK"]
-// args   = ["x", "out", "n", "seed", "threshold", "percent"]
+// args   = ["x", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
 // The first rung: a counter-based generator needs no state in memory, so that a mask costs no bytes. Limits: three of
@@ -36,7 +36,8 @@ __device__ __forceinline__ uint4 philox(unsigned group, unsigned seed) {
 }
 
 extern "C" __global__ void dropout_scalar(const T* __restrict__ x, T* __restrict__ out, int n, unsigned seed,
-                                          unsigned threshold, int percent) {
+                                          int shifted, int percent) {
+  const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
   // x, out: n
   const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
   if (i >= (unsigned)n) return;

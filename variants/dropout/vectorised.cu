@@ -9,7 +9,7 @@
 // kernel = "dropout_vectorised"
 // grid   = ["cdiv(n, BLOCK * (8 if dtype == 'bf16' else 4))"]
 // block  = ["BLOCK"]
-// args   = ["x", "out", "n", "seed", "threshold", "percent"]
+// args   = ["x", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
 // A quarter of the random arithmetic, done while the vector of x is on its way, and 16 bytes per access. STREAM marks
@@ -38,8 +38,9 @@ __device__ __forceinline__ uint4 philox(unsigned group, unsigned seed) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-dropout_vectorised(const T* __restrict__ x, T* __restrict__ out, int n, unsigned seed, unsigned threshold,
+dropout_vectorised(const T* __restrict__ x, T* __restrict__ out, int n, unsigned seed, int shifted,
                    int percent) {
+  const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
   // x, out: n, both aligned to 16 bytes
   const unsigned first = (blockIdx.x * BLOCK + threadIdx.x) * LANES;
   if (first >= (unsigned)n) return;

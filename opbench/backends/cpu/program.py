@@ -187,7 +187,7 @@ def _value(argument: str | int | float, launch: KernelLaunch, buffers: Mapping[s
     if isinstance(argument, str):
         slot.value = _buffer(buffers, argument, launch.kernel).address
     elif isinstance(argument, int):
-        if not -(2**31) <= argument < 2**32:
+        if not -(2**31) <= argument < 2**31:
             raise LaunchError(f"kernel {launch.kernel}: argument {argument} does not fit into a C int")
         slot.value = argument & 0xFFFFFFFF
     else:
