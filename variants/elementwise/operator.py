@@ -99,7 +99,7 @@ class Elementwise(Operator):
         found = []
         for i, shape in enumerate(shapes):
             for j, broadcast in enumerate(cls.choices["broadcast"]):
-                for k, dtype in enumerate(cls.choices["dtype"]):
-                    axes = dict(zip(("outer", "channels", "inner"), shape, strict=True))
-                    found.append(cls(**axes, op=cls.choices["op"][(i + j + k) % 4], broadcast=broadcast, dtype=dtype))
+                dtype = cls.choices["dtype"][(i + j) % 2]
+                axes = dict(zip(("outer", "channels", "inner"), shape, strict=True))
+                found.append(cls(**axes, op=cls.choices["op"][(i + j // 2) % 4], broadcast=broadcast, dtype=dtype))
         return found
