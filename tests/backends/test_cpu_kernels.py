@@ -234,6 +234,7 @@ def test_atomics_from_many_blocks_on_two_workers(bench: Bench) -> None:
       atomicOr(bits, 1u << (i % 32));
       atomicAdd(wide, 1ull << 33);
       __shared__ bool is_last;
+      __syncthreads();  // the block arrives once all its threads have added
       if (threadIdx.x == 0) {
         __threadfence();
         is_last = atomicInc(&arrived, gridDim.x - 1) == gridDim.x - 1;
