@@ -42,7 +42,7 @@ quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the
 test: $(VENV)/.test  ## Install what is needed and run every test
 	$(BIN)/python -m pytest -n auto
 
-LADDERS = reports/h200/full reports/h200/operators reports/h200/networks
+LADDERS = reports/h200/full reports/h200/layers reports/h200/networks
 
 check: lint  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
 	$(OPBENCH) ladder --check $(LADDERS)

@@ -27,6 +27,7 @@ class Catalog:
             if not root.is_dir():
                 raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
         self.roots = list({root.resolve(): root for root in (*extra_roots, shipped("variants"))}.values())
+        self._read: dict[str, tuple[Variant, ...]] = {}
         for root in extra_roots:
             self._require_operators(root)
 
@@ -70,6 +71,11 @@ class Catalog:
 
     def variants(self, operator: str) -> list[Variant]:
         """All variants of an operator, each rung after the one it builds on."""
+        if operator not in self._read:
+            self._read[operator] = tuple(self._variants(operator))
+        return list(self._read[operator])
+
+    def _variants(self, operator: str) -> list[Variant]:
         self._operator_file(operator)
         files: dict[str, Path] = {}
         for folder in reversed(self.folders[operator]):
@@ -155,5 +161,11 @@ def load_operator(path: Path, name: str) -> type[Operator]:
     ]
     if len(classes) != 1:
         raise UsageError(f"{path}:1: defines {len(classes)} operators; exactly one subclass of Operator is needed")
+    for needed in ("reference", "examples"):
+        if not hasattr(classes[0], needed):
+            raise UsageError(
+                f"{path}:1: {classes[0].__name__} defines no {needed}(); a short operator to copy from: "
+                "variants/relu/operator.py"
+            )
     classes[0].name = name
     return classes[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbench.ceiling import Ceilings, best_time, committed
 from opbench.levels import Levels, bounds, levels
+from opbench.precision import UNIT_ROUNDOFF
 from opbench.results import Result, Run
 from opbench.traffic import Traffic
 from opbench.variant import print_config
@@ -288,6 +289,8 @@ def _compare(group: Sequence[Row]) -> None:
         row.speedup_over_library = _speedup(_fastest(libraries), row)
         row.speedup_over_rung = _speedup(best.get(row.builds_on), row)
         base = best.get(first_rung(row.variant, below)) if not row.library else None
+        if base is not None and UNIT_ROUNDOFF[base.precision] > UNIT_ROUNDOFF[row.precision]:
+            base = None  # a ladder whose lower rungs were not measured begins with one that rounds more
         row.speedup_over_first = _speedup(base, row)
         if base is not None:
             row.speedup_over_first_low, row.speedup_over_first_high = speedup_interval(base, row)

@@ -119,6 +119,8 @@ class Operator:
 
     reference: ClassVar[Callable[..., Any]]
     """Method: the result in float64 from float64 inputs by name; an array, or a dict by output name when several."""
+    examples: ClassVar[Callable[[], Sequence[Any]]]
+    """Class method: small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
 
     def reduction(self) -> int:
         """How many products or terms are added up into one output element."""
@@ -133,11 +135,6 @@ class Operator:
         inputs = 2 * UNIT_ROUNDOFF[precision] if UNIT_ROUNDOFF[precision] > stored else 0.0
         output = 2 * stored if self.storage != "f32" else 0.0
         return Tolerance(elementwise=8 * accumulate + 2 * inputs + output, norm=4 * accumulate + 2 * inputs + output)
-
-    @classmethod
-    def examples(cls) -> Sequence[Operator]:
-        """Small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
-        raise NotImplementedError(f"{cls.__name__} defines no examples")
 
     @classmethod
     def random_problems(cls, seed: int, count: int) -> list[Operator]:
@@ -265,8 +262,12 @@ class Operator:
 
     def evaluated(self, wide: Arrays) -> Arrays:
         """The reference's outputs by name for float64 inputs; long ones are computed on the GPU where there is one."""
-        result = on_the_gpu(self.reference, wide) if self.flops() >= LONG_FLOPS else None
-        result = self.reference(**wide) if result is None else result
+        result = on_the_gpu(self.computed, wide) if self.flops() >= LONG_FLOPS else None
+        return self.computed(**wide) if result is None else result
+
+    def computed(self, **wide: Any) -> Arrays:
+        """The same, where the inputs are; raises UsageError for a reference of a shape that is not declared."""
+        result = self.reference(**wide)
         if not isinstance(result, dict):
             result = {next(iter(self.outputs)): result}
         for tensor in self.output_tensors():

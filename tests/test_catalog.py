@@ -110,6 +110,15 @@ def test_a_file_defines_exactly_one_operator(tmp_path: Path) -> None:
         load_operator(twice, "twice")
 
 
+@pytest.mark.parametrize("needed", ["reference", "examples"])
+def test_an_operator_without_reference_or_examples_is_refused(tmp_path: Path, needed: str) -> None:
+    path = tmp_path / "operator.py"
+    text = (shipped("variants") / "relu" / "operator.py").read_text()
+    path.write_text(text.replace(f"def {needed}(", "def renamed("))
+    with pytest.raises(UsageError, match=rf"operator\.py:1: Relu defines no {needed}\(\); .* copy from"):
+        load_operator(path, "relu")
+
+
 def test_a_folder_may_be_given_twice(tmp_path: Path) -> None:
     shutil.copytree(shipped("variants") / "relu", tmp_path / "copy" / "relu")
     names = [v.name for v in CATALOG.variants("relu")]

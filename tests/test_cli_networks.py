@@ -15,6 +15,7 @@ from opbench.cli import cli
 from opbench.errors import UsageError
 from opbench.nets import running
 from opbench.nets.networks import NETWORKS
+from opbench.nets.options import NetOptions
 from opbench.nets.pictures import pictures
 
 
@@ -23,11 +24,11 @@ def invoke(*words: str) -> Result:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[running.NetOptions]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[NetOptions]:
     """The options of every run; each run gives a fabricated record."""
-    options: list[running.NetOptions] = []
+    options: list[NetOptions] = []
 
-    def run_network(given: running.NetOptions, tell: Any) -> dict[str, Any]:
+    def run_network(given: NetOptions, tell: Any) -> dict[str, Any]:
         options.append(given)
         return fabricate_network.record(NETWORKS[given.network](**given.sizes))
 
@@ -49,7 +50,7 @@ def test_show_has_a_line_a_node_after_the_passes() -> None:
     assert [node["name"] for node in kept["nodes"]][:2] == ["conv1", "relu1"]
 
 
-def test_run_hands_on_its_options_and_writes_the_page(seen: list[running.NetOptions], tmp_path: Path) -> None:
+def test_run_hands_on_its_options_and_writes_the_page(seen: list[NetOptions], tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = "--batch 2 --precision tf32 --layout nhwc --without fuse_relu --no-graph --compare torch --libraries"
     done = invoke("run", "alexnet", "--backend", "cuda", *words.split(), "--results", str(tmp_path), "--out", str(out))
@@ -87,7 +88,7 @@ def test_mistakes_are_told_in_words(words: list[str], message: str) -> None:
     assert isinstance(error, UsageError) and message in str(error)
 
 
-def test_a_picture_fills_the_input(seen: list[running.NetOptions], tmp_path: Path) -> None:
+def test_a_picture_fills_the_input(seen: list[NetOptions], tmp_path: Path) -> None:
     from PIL import Image
 
     file, out = tmp_path / "half.png", tmp_path / "run"
@@ -111,13 +112,13 @@ def test_an_array_is_taken_as_it_is_and_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("source", "module"), [("digits", "sklearn"), ("photo", "skimage")])
 def test_digits_and_photographs_differ_from_image_to_image(source: str, module: str) -> None:
-    pytest.importorskip(module)
+    pytest.importorskip(module, reason="ships the pictures; opbench[nets] brings it")
     found = pictures(source, (3, 1, 28, 28))
     assert found.shape == (3, 1, 28, 28) and found.dtype == np.float32 and 0 <= found.min() < found.max() <= 1
     assert not np.array_equal(found[0], found[1])
 
 
 def test_digits_fit_one_size_only() -> None:
-    pytest.importorskip("sklearn")
+    pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
     with pytest.raises(UsageError, match=r"they are \(1, 28, 28\), the input is \(1, 224, 224\); take --image photo"):
         pictures("digits", (1, 1, 224, 224))

@@ -159,7 +159,7 @@ def test_parquet_needs_pyarrow_and_says_so(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_parquet_round_trip(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="only this format needs it; opbench[parquet] brings it")
     import pandas
 
     export(relu_run(), "parquet", tmp_path / "r.parquet")

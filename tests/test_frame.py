@@ -60,6 +60,21 @@ def test_precision_classes_are_ranked_apart() -> None:
     assert found["cublas"].bound == "compute"
 
 
+def test_a_first_rung_that_rounds_more_is_no_start() -> None:
+    """Of a ladder whose plain rungs were not run, what is left may begin with a less precise one."""
+    found = by_name(
+        run(
+            [
+                result("tf32", 1.0, precision="tf32"),
+                result("corrected", 2.0, builds_on="tf32"),
+                result("bf16", 0.5, precision="bf16", builds_on="tf32"),
+            ]
+        )
+    )
+    assert found["corrected"].speedup_over_first is None and found["corrected"].speedup_over_rung == 0.5
+    assert found["bf16"].speedup_over_first == 2.0
+
+
 def test_resources_are_the_worst_of_all_kernels() -> None:
     kernels = {
         "a": {

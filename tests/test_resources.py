@@ -49,11 +49,11 @@ def only(case: Case, gpu: str = "h200") -> Resources:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_a_cubin_says_what_the_compilers_log_says(arch: str) -> None:
-    """Every variant's default config; a log that lost a kernel is no contradiction."""
+@pytest.mark.parametrize(("arch", "every"), [("sm_80", 5), ("sm_90", 2)])
+def test_a_cubin_says_what_the_compilers_log_says(arch: str, every: int) -> None:
+    """The default config of every second, or fifth, variant; a log that lost a kernel is no contradiction."""
     compared = 0
-    for variant in VARIANTS:
+    for variant in VARIANTS[::every]:
         compiled = nvrtc.compile_cubin(first_case(variant.operator, variant.name).request(), arch)
         found = read_cubin(compiled.cubin.read_bytes())
         assert set(variant.kernels) <= set(found)
@@ -65,7 +65,7 @@ def test_a_cubin_says_what_the_compilers_log_says(arch: str) -> None:
                 told.local_bytes,
             ), f"{variant.id} {name} {arch}"
             compared += 1
-    assert compared >= len(VARIANTS)
+    assert compared >= len(VARIANTS[::every])
 
 
 BOUNDED = """extern "C" __global__ void __launch_bounds__(192) first(float* a) {

@@ -171,7 +171,7 @@ def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     from opbench.backends.cuda import available
 
     if available() is None:
-        pytest.skip("there is a GPU")
+        pytest.skip("there is a GPU; what is tested is what is said without one")
     monkeypatch.setattr(witnesses.importlib.metadata, "version", lambda name: "1")
     with pytest.raises(EnvironmentFault, match="cupti-python ended with exit code 3: opbench: no CUDA device"):
         witnesses.times_in_child("cupti", [Cell("cycles", 1, "a")])
@@ -318,7 +318,7 @@ def test_without_a_gpu_it_says_so(cli: Cli) -> None:
     from opbench.backends.cuda import available
 
     if available() is None:
-        pytest.skip("there is a GPU")
+        pytest.skip("there is a GPU; what is tested is what is said without one")
     done = cli("selftest")
     assert done.returncode == 3 and "no CUDA device" in done.stderr and done.stdout == ""
     assert cli("selftest", "--only", "flsh").returncode == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -18,7 +19,7 @@ from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from opbench.nets.graph import Graph
-    from opbench.nets.running import NetOptions
+    from opbench.nets.options import NetOptions
 
 SIZES = {
     "batch": "Images at once.",
@@ -91,12 +92,14 @@ def show_command(
     network: str, precision: str, layout: str, without: tuple[str, ...], as_json: bool, **sizes: int | None
 ) -> None:
     """Show a network's nodes after the passes: problem, shape, weights, FLOPs, bytes."""
-    from opbench.nets.running import NetOptions, laid_out, make_graph, rewritten
+    from opbench.nets.choosing import laid_out, rewritten
+    from opbench.nets.options import NetOptions
+    from opbench.nets.running import make_graph
 
     options = NetOptions(network, sizes_given(network, sizes), precision=precision, layout=layout, without=without)
     graph, passes = rewritten(make_graph(options), options)
     graph, layouts = laid_out(graph, options, {})
-    told = described(graph, [*passes, *layouts])
+    told = described(graph, [*passes, layouts])
     if as_json:
         click.echo(json.dumps(told, indent=1))
     else:
@@ -129,6 +132,12 @@ def show_command(
 @click.option("--libraries", is_flag=True, help="Let nodes be served by variants that call a library, too.")
 @click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
 @click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
+@click.option(
+    "--memory",
+    callback=lambda context, parameter, value: bytes_of(value),
+    metavar="SIZE",
+    help="The most that activations and workspaces may take, such as 900MB: slower variants where they must be.",
+)
 @click.option(
     "--compare",
     multiple=True,
@@ -168,6 +177,7 @@ def run_command(
     libraries: bool,
     no_graph: bool,
     parallel: bool,
+    memory: int | None,
     compare: tuple[str, ...],
     image: str | None,
     weights: str,
@@ -182,10 +192,12 @@ def run_command(
     Exit codes: 0 all right · 1 a node or an output is wrong · 2 usage · 3 environment.
     """
     from opbench import backends
-    from opbench.nets.running import NetOptions
+    from opbench.nets.options import NetOptions
 
     if compare and (backend == "cpu" or backends.resolve(backend) == "cpu"):
         raise UsageError("--compare torch times PyTorch on a GPU, and the cpu backend has no clock; leave it out here")
+    if plan and memory:
+        raise UsageError("--memory decides what is chosen, and --plan has chosen; give one of them")
     options = NetOptions(
         network=network,
         sizes=sizes_given(network, sizes),
@@ -199,6 +211,7 @@ def run_command(
         leave_out=leave_out,
         graph=not no_graph,
         parallel=parallel,
+        memory_bytes=memory,
         without=without,
         compare=compare,
         check=not no_check,
@@ -230,6 +243,19 @@ def finish(options: NetOptions, as_json: bool) -> None:
 
 
 # Arguments --------------------------------------------------------------------------------------------------------
+
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def bytes_of(text: str | None) -> int | None:
+    """A size in bytes of a text such as 900MB."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]?B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise UsageError(f"--memory {text}: is no size; such as 900MB or 1.2GB, of 10**6 and 10**9 bytes")
+    return round(float(match[1]) * UNITS[(match[2] or "B").upper()])
 
 
 def sizes_of(name: str) -> dict[str, int]:
@@ -267,8 +293,9 @@ def default_folder(network: str, backend: str) -> Path:
 
 def _inputs(network: str, sizes: Mapping[str, int], image: str) -> dict[str, Any]:
     """A picture for the one input of the network."""
+    from opbench.nets.options import NetOptions
     from opbench.nets.pictures import pictures
-    from opbench.nets.running import NetOptions, make_graph
+    from opbench.nets.running import make_graph
 
     graph = make_graph(NetOptions(network, sizes))
     if len(graph.inputs) != 1:

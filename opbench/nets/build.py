@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,14 @@ from opbench.nets.graph import Graph, Node, Value
 class Builder:
     """Grows a graph; every method returns the value that its node computes.
 
-    All values are float32 in nchw: passes choose other layouts and dtypes. Weights are drawn as PyTorch draws those of
-    its layers by default: uniform within 1/sqrt(fan-in) (He et al. 2015 with a = sqrt(5)).
+    All values are float32 in nchw: passes choose other layouts and dtypes. Weights are those that PyTorch's layers have
+    when they are made in the same order after `torch.manual_seed(seed)`, bit for bit: uniform within 1/sqrt(fan-in) (He
+    et al. 2015 with a = sqrt(5)).
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
-        self.name, self._seed = name, seed
+        self.name = name
+        self._random = np.random.RandomState(seed)  # MT19937 seeded by one number, as PyTorch's generator for the CPU
         self._catalog = Catalog()
         self._values: dict[str, Value] = {}
         self._nodes: list[Node] = []
@@ -212,9 +213,13 @@ class Builder:
     # Parts --------------------------------------------------------------------------------------------------------
 
     def weight(self, name: str, shape: tuple[int, ...], bound: float, centre: float = 0.0) -> Value:
-        """A weight drawn uniformly from centre - bound to centre + bound."""
-        rng = np.random.default_rng([self._seed, zlib.crc32(name.encode())])
-        return self.constant(name, centre + bound * (2 * rng.random(shape, np.float32) - 1))
+        """A weight drawn uniformly from centre - bound to centre + bound, as PyTorch's uniform_ draws it.
+
+        From 24 of the generator's bits, scaled and shifted with one rounding.
+        """
+        bits = self._random.randint(1 << 32, size=shape, dtype=np.uint32) & 0xFFFFFF
+        low, high = np.float32(centre - bound), np.float32(centre + bound)
+        return self.constant(name, bits * 2.0**-24 * float(high - low) + float(low))
 
     def constant(self, name: str, array: np.ndarray) -> Value:
         """A weight that is given."""

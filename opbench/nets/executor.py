@@ -16,7 +16,7 @@ from opbench.binding import bind_library
 from opbench.case import Case
 from opbench.errors import LaunchError, UsageError
 from opbench.nets.graph import Graph, Node
-from opbench.nets.memory import ALIGNMENT, MemoryPlan, plan_memory
+from opbench.nets.memory import MemoryPlan, aligned, plan_memory
 from opbench.operator import Arrays, Tensor, from_storage, to_storage
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -82,7 +82,7 @@ class Network:
 
     def memory(self, parallel: bool = False) -> MemoryPlan:
         """Where activations and workspaces lie in one arena."""
-        sizes = {node.name: sum(_padded(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
+        sizes = {node.name: sum(aligned(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
         return plan_memory(self.graph, {name: size for name, size in sizes.items() if size}, parallel=parallel)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Context:
         for tensor in self.network.workspaces(node):
             if hasattr(backend, "arena"):
                 placed[tensor.name] = backend.view(self._owned["activations"], tensor, offset)
-                offset += _padded(tensor.nbytes)
+                offset += aligned(tensor.nbytes)
             else:
                 placed[tensor.name] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
                 self._owned[f"{node.name}.{tensor.name}"] = placed[tensor.name]
@@ -271,7 +271,3 @@ class Context:
             self._graph = None
         self.network.backend.free(self._owned)
         self._owned = {}
-
-
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

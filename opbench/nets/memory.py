@@ -62,7 +62,7 @@ def plan_memory(
             raise UsageError(f"{node}: a workspace of {size} bytes is not allowed; at least 0")
     values = _values(graph, keep_inputs)
     extra = [
-        _Buffer(node.name, _rounded(workspaces[node.name]), index, frozenset([index]), False)
+        _Buffer(node.name, aligned(workspaces[node.name]), index, frozenset([index]), False)
         for index, node in enumerate(graph.nodes)
         if workspaces and workspaces.get(node.name)
     ]
@@ -79,8 +79,15 @@ def plan_memory(
     )
 
 
-def _rounded(size: int) -> int:
-    return cdiv(size, ALIGNMENT) * ALIGNMENT
+def live_bytes(graph: Graph, keep_inputs: bool = True) -> dict[str, int]:
+    """Bytes of values that are live while each node runs, nodes one after another; workspaces come on top."""
+    totals = _live(_values(graph, keep_inputs), len(graph.nodes))
+    return {node.name: totals[index + 1] for index, node in enumerate(graph.nodes)}
+
+
+def aligned(nbytes: int) -> int:
+    """What a buffer takes in an arena: its bytes, rounded up to the alignment."""
+    return cdiv(nbytes, ALIGNMENT) * ALIGNMENT
 
 
 def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
@@ -95,7 +102,7 @@ def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
                 users[base].add(index)
     kept = {graph.base(name) for name in graph.outputs} | set(graph.inputs if keep_inputs else ())
     return [
-        _Buffer(name, _rounded(graph.values[name].nbytes), start[name], frozenset(touching), name in kept)
+        _Buffer(name, aligned(graph.values[name].nbytes), start[name], frozenset(touching), name in kept)
         for name, touching in users.items()
     ]
 

@@ -14,6 +14,7 @@ from opbench.case import CASE_NAME, Case
 from opbench.catalog import Catalog
 from opbench.errors import UsageError, unknown
 from opbench.nets.graph import Graph, Node
+from opbench.nets.memory import aligned, live_bytes, plan_memory
 from opbench.nets.problems import ALLOWED
 from opbench.operator import Operator
 from opbench.precision import UNIT_ROUNDOFF
@@ -21,6 +22,8 @@ from opbench.results import Result
 from opbench.variant import print_config
 
 FORMAT = 1
+TRIES = 8
+"""How often a plan is made for less memory than is allowed, as the gaps between buffers are known afterwards only."""
 
 
 @dataclass(frozen=True)
@@ -97,36 +100,75 @@ Results = Mapping[tuple[str, str], Sequence[Timed]]
 """Cases by operator and printed problem, fastest first."""
 
 
-def choose(graph: Graph, results: Results, precision: str, gpu: str, libraries: bool = False) -> Plan:
+def current(results: Results) -> Results:
+    """Without the cases of earlier runs that are none today: a rung or a config may have gone since."""
+    catalog = Catalog()
+    known = {
+        operator: {f"{v.id}{print_config(c)}" for v in catalog.variants(operator) for c in v.configs}
+        for operator in {operator for operator, _ in results} & set(catalog.operator_names())
+    }
+    return {
+        (operator, problem): [e for e in entries if e.case.removesuffix(problem) in known.get(operator, ())]
+        for (operator, problem), entries in results.items()
+    }
+
+
+def choose(
+    graph: Graph,
+    results: Results,
+    precision: str,
+    gpu: str,
+    libraries: bool = False,
+    *,
+    sm_count: int = 132,
+    memory_bytes: int | None = None,
+    parallel: bool = False,
+) -> Plan:
     """The fastest case of every node's problem; where several are tied, the one that needs the least workspace.
 
-    A node whose problem no result covers gets the top rung that fits, and says "default".
+    A node whose problem no result covers gets the top rung that fits, and says "default". Where activations and
+    workspaces may take `memory_bytes` at most, the fastest of those counts whose workspace then has room beside what is
+    live while the node runs; raises UsageError, naming the node, where no case has.
     """
     catalog = Catalog()
-    choices = {}
+    live = live_bytes(graph)
+    timed_cases: dict[str, dict[str, Timed]] = {}
+    workspaces: dict[str, dict[str, int]] = {}
     for node in graph.nodes:
-        entries = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
-        choices[node.name] = (
-            _chosen(catalog, node, entries) if entries else Choice(default(catalog, node, precision).name)
-        )
-    return Plan(graph.name, gpu, precision, choices)
+        found = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
+        cases = [_case(catalog, node, e.case) for e in found] or defaults(catalog, node, precision)
+        timed_cases[node.name] = {e.case: e for e in found}
+        workspaces[node.name] = {c.name: sum(aligned(t.nbytes) for t in c.workspace(sm_count)) for c in cases}
+    allowed = memory_bytes
+    for _ in range(TRIES):
+        choices, sizes = {}, {}
+        for node in graph.nodes:
+            entries, needs = timed_cases[node.name], workspaces[node.name]
+            fitting = [name for name in needs if allowed is None or live[node.name] + needs[name] <= allowed]
+            if not fitting:
+                raise UsageError(
+                    f"{node.name}: values take {live[node.name]:,} bytes while it runs and its workspace "
+                    f"{min(needs.values()):,} or more; {memory_bytes:,} in all are not enough: --memory"
+                )
+            choices[node.name] = _chosen([entries[name] for name in fitting], needs) if entries else Choice(fitting[0])
+            sizes[node.name] = needs[choices[node.name].case]
+        excess = plan_memory(graph, sizes, parallel=parallel).peak_bytes - memory_bytes if memory_bytes else 0
+        if excess <= 0:
+            return Plan(graph.name, gpu, precision, choices)
+        allowed = (allowed or 0) - excess  # buffers of different sizes leave gaps between them
+    raise UsageError(f"{graph.name}: no plan was found that takes {memory_bytes:,} bytes at most; allow more: --memory")
 
 
-def _chosen(catalog: Catalog, node: Node, entries: Sequence[Timed]) -> Choice:
-    first = entries[0]
-    tied = [e for e in entries if e.low_s <= first.high_s]
-    others = [e for e in entries if e.low_s > first.high_s]
-
-    def workspace(entry: Timed) -> int:
-        return sum(t.nbytes for t in _case(catalog, node, entry.case).workspace(132))
-
-    chosen = min(tied, key=lambda e: (workspace(e), e.kernel_s))
+def _chosen(entries: Sequence[Timed], workspaces: Mapping[str, int]) -> Choice:
+    tied = [e for e in entries if e.low_s <= entries[0].high_s]
+    others = [e for e in entries if e.low_s > entries[0].high_s]
+    chosen = min(tied, key=lambda e: (workspaces[e.case], e.kernel_s))
     lead = others[0].kernel_s / chosen.kernel_s if others else None
     return Choice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
 
 
-def default(catalog: Catalog, node: Node, precision: str) -> Case:
-    """The top rung of the ladder that fits a node, of the precisions allowed the finest.
+def defaults(catalog: Catalog, node: Node, precision: str) -> list[Case]:
+    """Rungs of the ladder that fit a node, each in its first config: the top one first, of the finest precision.
 
     Rungs that any GPU runs come first: special instructions are for a measured choice, and slow on the cpu backend.
     """
@@ -140,9 +182,10 @@ def default(catalog: Catalog, node: Node, precision: str) -> Case:
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
             f"{f' ({why})' if why else ''}; see them: opbench list variants {node.operator}"
         )
-    order = min((UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability)) for c in fitting)
-    top = [c for c in fitting if (UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability)) == order][-1]
-    return next(c for c in fitting if c.variant == top.variant)
+    first = {case.variant.name: case for case in reversed(fitting)}  # of each variant, the top one first
+    return sorted(
+        first.values(), key=lambda c: (UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability))
+    )
 
 
 def problems(graph: Graph) -> dict[tuple[str, str], Operator]:

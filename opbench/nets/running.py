@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,64 +15,26 @@ from opbench import backends, places
 from opbench.case import Case
 from opbench.ceiling import Ceilings, best_time, committed
 from opbench.errors import UsageError, unknown
+from opbench.nets.choosing import planned, results_for, rewritten
 from opbench.nets.data import trained_lenet
 from opbench.nets.executor import Context, Network, NodeCheck
 from opbench.nets.graph import Graph, Node
-from opbench.nets.layout_choice import choose_layouts
-from opbench.nets.layouts import with_layouts
 from opbench.nets.networks import NETWORKS
-from opbench.nets.passes import PASSES, to_dtype
-from opbench.nets.plan import Plan, Results, best, candidates, choose, load_plan, save_plan, timed
+from opbench.nets.options import NetOptions
+from opbench.nets.plan import Plan, save_plan
 from opbench.nets.problems import ALLOWED
 from opbench.nets.saving import load
-from opbench.operator import Arrays, Operator
-from opbench.records import RunOptions, now
+from opbench.operator import Arrays
+from opbench.records import now
 from opbench.report.network.record import keep_network
-from opbench.results import FILE, Result, read_run
-from opbench.runner import Tell, run_suite
-from opbench.suite import Suite
+from opbench.runner import Tell
 from opbench.timing import TimingOptions, measure
 
-TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.002, warmup_runs=2, target=0.01)
-"""Short: a suite of hundreds of cases tells the few that matter apart by far more than this is unsure of."""
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
 CHAINS = 15
 """How often the nodes are timed one by one; the median counts."""
 END_TO_END = 4.0
 """Roundings of a network's values add up as a random walk at worst: so many times the root of the nodes' number."""
-
-
-@dataclass(frozen=True)
-class NetOptions:
-    """What a user may choose; travels whole."""
-
-    network: str
-    """A name of `NETWORKS`, or the .json file of a saved network."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    backend: str = "auto"
-    precision: str = "f32"
-    layout: str = "auto"
-    """nchw, nhwc, or auto: what costs least in all, conversions included; without results nchw."""
-    plan: Path | None = None
-    results: tuple[Path, ...] = ()
-    tune: bool = False
-    libraries: bool = False
-    leave_out: tuple[str, ...] = ()
-    """Globs of variants that --tune does not measure."""
-    graph: bool = True
-    parallel: bool = False
-    without: tuple[str, ...] = ()
-    """Passes to leave out."""
-    compare: tuple[str, ...] = ()
-    """Peers to time beside it: "torch"."""
-    check: bool = True
-    weights: str = ""
-    """A .safetensors file, or "digits": LeNet's, trained on those; else drawn from a seed."""
-    inputs: Mapping[str, np.ndarray] | None = None
-    """Seeded normals unless given."""
-    out: Path = Path("reports/network")
-    seed: int = 20260
-    command: tuple[str, ...] = ()
 
 
 def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict[str, Any]:
@@ -88,20 +50,16 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
     original.check_inputs(inputs)
     name = backends.resolve(options.backend)
     graph, said = rewritten(original, options)
-    results = gather(options.results)
-    if options.tune:
-        results = {**results, **_tuned(graph, options, name, tell)}
-    graph, layouts_said = laid_out(graph, options, results)
+    results = results_for(graph, options, name, tell)
     backend = backends.open_backend(name)
     environment = backend.environment()
-    plan = _plan(graph, options, results, str(environment.get("gpu") or ""))
-    cases = plan.cases(graph)
-    network = Network(graph, cases, backend)
+    graph, plan, decided = planned(graph, options, results, str(environment.get("gpu") or ""), backend.sm_count)
+    network = Network(graph, plan.cases(graph), backend)
     try:
         record = _measured(network, options, original, inputs, environment)
     finally:
         network.close()
-    record |= {"passes": [*said, *layouts_said], "nodes": _with_choices(record["nodes"], plan)}
+    record |= {"passes": [*said, *decided], "nodes": _with_choices(record["nodes"], plan)}
     keep_network(record, options.out)
     save_plan(plan, options.out / "plan.json")
     return record
@@ -145,83 +103,6 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
     return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
 
 
-def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[dict[str, Any]]]:
-    """The graph after the passes that are on, and what each of them did."""
-    for name in options.without:
-        if name not in PASSES:
-            raise UsageError(f"--without: {unknown('pass', name, PASSES)}")
-    said = []
-    for name, apply in PASSES.items():
-        words: list[str] = []
-        if name not in options.without:
-            graph, words = apply(graph)
-        said.append({"name": name, "on": name not in options.without, "said": words})
-    if options.precision == "bf16":
-        graph = to_dtype(graph, "bf16")
-        said.append({"name": "to_dtype", "on": True, "said": ["all values and weights are stored in bf16"]})
-    return graph, said
-
-
-def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, list[dict[str, Any]]]:
-    """The graph with a layout for every node that has the choice."""
-    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
-    if options.layout in ("nchw", "nhwc"):
-        chosen = dict.fromkeys(able, options.layout)
-    elif options.layout == "auto":
-        chosen = choose_layouts(graph, _cost(results, options)) if results else dict.fromkeys(able, "nchw")
-    else:
-        raise UsageError(f"--layout {options.layout} is not allowed; auto, nchw or nhwc")
-    laid = with_layouts(graph, chosen)
-    conversions = [node.name for node in laid.nodes if node.operator == "layout2d"]
-    nhwc = sum(layout == "nhwc" for layout in chosen.values())
-    words = [f"{nhwc} of {len(able)} nodes work in nhwc; {len(conversions)} conversions"]
-    return laid, [{"name": "layouts", "on": True, "said": words}]
-
-
-def _cost(results: Results, options: NetOptions) -> Callable[[Operator], float | None]:
-    def cost(problem: Operator) -> float | None:
-        entries = best(results.get((problem.name, str(problem)), ()), options.precision, options.libraries)
-        return entries[0].kernel_s if entries else None
-
-    return cost
-
-
-# Results and plan -------------------------------------------------------------------------------------------------
-
-
-def gather(folders: tuple[Path, ...]) -> Results:
-    """Timed cases of some runs; of a case in several the one named last counts."""
-    found: dict[str, tuple[Result, str]] = {}
-    for folder in folders:
-        found |= {r.case: (r, f"run {places.portable(str(folder))}") for r in read_run(folder).results}
-    merged: dict[tuple[str, str], list[Any]] = {}
-    for result, source in found.values():
-        for key, entries in timed([result], source).items():
-            merged.setdefault(key, []).extend(entries)
-    return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}
-
-
-def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell) -> Results:
-    """Measure what could serve the network's nodes, in every layout in question, as a run in the folder `tuning`."""
-    if backend != "cuda":
-        raise UsageError("--tune measures, and this backend has no clock; choose from runs with --results DIR")
-    layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
-    cases: dict[str, Case] = {}
-    for layout in layouts:
-        laid, _ = laid_out(graph, replace(options, layout=layout), {})
-        cases |= {case.name: case for case in candidates(laid, options.precision, options.libraries, options.leave_out)}
-    folder = options.out / "tuning"
-    suite = Suite(f"{graph.name}-tuning", f"What could serve {graph.name}", tuple(cases.values()), TUNING)
-    run_suite(suite, RunOptions("cuda", folder, (folder / FILE).exists(), command=options.command), tell)
-    return gather((folder,))
-
-
-def _plan(graph: Graph, options: NetOptions, results: Results, gpu: str) -> Plan:
-    if options.plan is not None:
-        return load_plan(options.plan, graph.name, gpu, options.precision)
-    return choose(graph, results, options.precision, gpu, options.libraries)
-
-
 # Measuring --------------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +115,7 @@ def _measured(
     try:
         checks = {c.node: c for c in context.check(inputs)} if options.check else {}
         outputs = context.run(inputs)
-        reference = original.reference(inputs) if options.check else {}
+        reference = original.reference_outputs(inputs) if options.check else {}
         ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
         ceilings = _ceilings(environment, backend)
         total, nodes_s, between_s, peers = None, {}, None, {}
@@ -265,7 +146,12 @@ def _measured(
         "backend": backend.name,
         "environment": environment,
         "ceilings": ceilings.to_json() if ceilings else {},
-        "options": {"graph": options.graph, "parallel": options.parallel, "layout": options.layout},
+        "options": {
+            "graph": options.graph,
+            "parallel": options.parallel,
+            "layout": options.layout,
+            "memory_bytes": options.memory_bytes,
+        },
         "memory": {
             "peak_bytes": memory.peak_bytes,
             "naive_bytes": memory.naive_bytes,
@@ -372,7 +258,7 @@ def _ends(
     allowed = END_TO_END * float(np.sqrt(len(steps))) * max(steps)
     found = {}
     for name, out in outputs.items():
-        want = reference[name] if name in reference else next(reference[v] for v in reference if v == name)
+        want = reference[name]
         norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
         found[name] = {"norm_error": norm, "allowed": allowed, "right": bool(norm <= allowed)}
     return found

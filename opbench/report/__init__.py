@@ -109,13 +109,13 @@ def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
 
 
 def _to_draw(parts: Sequence[Section]) -> list[Section]:
-    """The largest problems of each operator, in turns over the operators until the page is full."""
+    """The largest problem of each operator, then the next ones in turns over the operators until the page is full."""
     turns: list[list[Section]] = [[] for _ in range(CHARTS_OF_OPERATOR)]
     for operator in dict.fromkeys(part.operator for part in parts):
         own = sorted((p for p in parts if p.operator == operator), key=lambda p: -(p.rows[0].compulsory_bytes or 0))
         for turn, part in zip(turns, own, strict=False):
             turn.append(part)
-    return [part for turn in turns for part in turn][:CHARTS]
+    return [part for turn in turns for part in turn][: max(CHARTS, len(turns[0]))]
 
 
 def _write(path: Path, content: bytes) -> Path:

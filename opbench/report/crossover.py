@@ -81,11 +81,16 @@ def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping
 
 
 def size_axis(parts: Sequence[Section]) -> tuple[str, list[float]] | None:
-    """What orders the problems, with its value at each: the one axis in which they differ, else compulsory bytes."""
+    """What orders the problems, with its value at each: the one axis in which they differ, else compulsory bytes.
+
+    Problems in several modes, such as nchw and nhwc, have no such order.
+    """
     if len(parts) < 3:
         return None
     axes = [dict(pair.partition("=")[::2] for pair in part.problem.strip("()").split(",")) for part in parts]
-    differing = [key for key in axes[0] if len({a.get(key) for a in axes}) > 1]
+    differing = [key for key in dict.fromkeys(itertools.chain(*axes)) if len({a.get(key) for a in axes}) > 1]
+    if any(not a.get(key, "0").isdigit() for a in axes for key in differing):
+        return None
     for values in ([a.get(key, "") for key in differing] for a in axes):
         if len(set(values)) != 1 or not values[0].isdigit():
             break
@@ -272,7 +277,7 @@ def _label_ends(
     placed = spread(wanted, 11.5 / 72 * figure.dpi, box.y0, box.y1)
     for (_, variant), height in zip(ends, placed, strict=True):
         axes.annotate(
-            shortened(variant, 26), (1.0, (height - box.y0) / box.height), xycoords="axes fraction", xytext=(8, 0),
-            textcoords="offset points", va="center", ha="left", fontsize=9, color=looks[variant][0],
+            shortened(variant, 25), (1.0, (height - box.y0) / box.height), xycoords="axes fraction", xytext=(8, 0),
+            textcoords="offset points", va="center", ha="left", fontsize=8.5, color=looks[variant][0],
             annotation_clip=False, parse_math=False,
         )  # fmt: skip

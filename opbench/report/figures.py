@@ -135,9 +135,11 @@ def _bandwidth_limit(axes: Axes, ceilings: Ceilings | None, label: str, *, dashe
 def ladder(operator: str, parts: Sequence[Section], name: str, looks: Mapping[str, tuple[str, str]]) -> Chart | None:
     """How each variant's best config does over an operator's problems; None with fewer than two measured."""
     parts = sorted((s for s in parts if s.groups), key=lambda s: (s.rows[0].compulsory_bytes or 0, s.problem))
+    precisions = [s.groups[0].precision for s in parts]
+    precision = max(precisions, key=precisions.count, default="")
+    parts = [s for s in parts if any(g.precision == precision for g in s.groups)]
     if len(parts) < 2:
         return None
-    precision = parts[0].groups[0].precision
     rows = [
         {row.variant: row for g in s.groups if g.precision == precision for row in best_configs(r for r, _ in g.rows)}
         for s in parts
@@ -215,7 +217,7 @@ def short_problems(problems: Sequence[str]) -> list[str]:
     keys = list(dict.fromkeys(key for axes in split for key in axes))
     differing = [key for key in keys if len({axes.get(key) for axes in split}) > 1]
     return [
-        _axes_by_value({k: axes[k] for k in differing if k in axes}) or shortened(problem, 24)
+        _axes_by_value({k: axes.get(k, "default") for k in differing}) or shortened(problem, 24)
         for axes, problem in zip(split, problems, strict=True)
     ]
 

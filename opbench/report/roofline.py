@@ -28,7 +28,7 @@ def roofline(section: Section, name: str, rows: list[Row], scene: Scene) -> Char
     figure, axes = new_axes(
         labels, [_intensity(rows[0]), *counted.values()], [row.flops_per_s for row in rows if row.flops_per_s], roofs
     )
-    draw_matrix_roofs(axes, roofs, {row.unit for row in best})
+    draw_matrix_roofs(axes, roofs, {row.unit for row in best}, max(map(_intensity, best)))
     intensity = _intensity(best[0])
     busy = any(_rate(row) > roof(c, intensity) for c in roofs for row in best) and intensity > ridge(roofs[0])
     draw_roofs(axes, roofs, best[0].memory_level, slope_from=intensity, busy_above=bool(busy))

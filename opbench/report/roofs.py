@@ -144,8 +144,11 @@ def _legend(axes: Axes, roofs: Sequence[Ceilings], memory: str) -> None:
 OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": SIZE, "parse_math": False}
 
 
-def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str]) -> None:
-    """Flat roofs of the matrix units that some variant uses."""
+def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str], points_x: float) -> None:
+    """Flat roofs of the matrix units that some variant uses; their names stand left of the points where they can.
+
+    The variants' names stand right of the points.
+    """
     for unit in sorted(set(used) - {"f32"}):
         known, rate = next(((c, rate) for c in roofs if (rate := c.flops_per_s(unit))), (None, 0.0))
         if known is None:
@@ -156,7 +159,8 @@ def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str]
         begin = min(rate / (known.dram_bytes_per_s or 1.0), right)
         axes.plot([begin, right], [rate, rate], **{**line_of(known), "linewidth": 1.1})
         text = f"{known.source} {units.unit(unit)} {units.flop_rate(rate)}"
-        axes.annotate(text, (right, rate), xytext=(-2, 3), ha="right", color=MUTED, **OFFSET)
+        x, side, shift = (begin, "left", 2) if begin < points_x else (right, "right", -2)
+        axes.annotate(text, (x, rate), xytext=(shift, 3), ha=side, color=MUTED, **OFFSET)
 
 
 def _slope(axes: Axes) -> float:
@@ -212,5 +216,6 @@ def _draw_label(figure: Figure, axes: Axes, label: Label, height: float) -> None
         va="center",
         ha="left",
         fontweight="bold" if label.bold else "normal",
+        bbox={"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.4},  # a roof behind strikes no name out
         **OFFSET,
     )

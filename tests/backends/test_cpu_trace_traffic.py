@@ -446,9 +446,9 @@ def traced(case: Case, backend: CpuBackend) -> Traffic:
 def test_no_variant_has_a_finding(variant: Variant, cache: Path) -> None:  # noqa: F811
     """Nor an access without a line."""
     backend = CpuBackend(cache)
-    cases = smallest(variant, backend, 2)
+    cases = smallest(variant, backend, 1)
     if not cases:
-        pytest.skip("beyond the cpu backend")
+        pytest.skip("its instructions are beyond the cpu backend, which says so; compiled for GPUs instead")
     for case in cases:
         traffic = traced(case, backend)
         assert traffic.total("requests", space="global") > 0

@@ -16,7 +16,7 @@ from opbench.nets.passes import apply_passes, to_dtype
 
 
 def test_digits_are_what_scikit_learn_has_enlarged() -> None:
-    datasets = pytest.importorskip("sklearn.datasets")
+    datasets = pytest.importorskip("sklearn.datasets", reason="ships the digits; opbench[nets] brings it")
     images, classes = digits()
     raw = datasets.load_digits()
     assert (images.shape, images.dtype) == ((1797, 1, 28, 28), np.float32)
@@ -30,7 +30,7 @@ def test_digits_are_what_scikit_learn_has_enlarged() -> None:
 
 @pytest.mark.parametrize("way", ["as built", "fused", "bf16"])
 def test_lenet_gives_the_class_that_pytorch_gave_for_every_digit(way: str) -> None:
-    pytest.importorskip("sklearn")
+    pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
     images, classes = held_out_digits()
     graph = lenet(len(images)).with_weights(trained_lenet())
     if way != "as built":
@@ -48,8 +48,8 @@ def test_lenet_gives_the_class_that_pytorch_gave_for_every_digit(way: str) -> No
 
 
 def test_weights_are_those_that_pytorch_runs() -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
+    torch = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
+    pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
     from train_lenet import LeNet
 
     net = LeNet().eval()
@@ -61,7 +61,7 @@ def test_weights_are_those_that_pytorch_runs() -> None:
 
 
 def test_photographs_fill_a_batch() -> None:
-    data = pytest.importorskip("skimage.data")
+    data = pytest.importorskip("skimage.data", reason="ships the photographs; opbench[nets] brings it")
     grey = photographs((12, 1, 20, 24))
     assert (grey.shape, grey.dtype) == ((12, 1, 20, 24), np.float32)
     assert grey.min() >= 0

@@ -57,7 +57,7 @@ def test_every_node_and_output_is_right(fused: bool, parallel: bool) -> None:
 
 
 def test_kernels_give_the_class_that_pytorch_gave_for_every_digit() -> None:
-    pytest.importorskip("sklearn")
+    pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
     images, _ = held_out_digits()
     graph, _ = apply_passes(lenet(len(images)).with_weights(trained_lenet()))
     context = Context(ready(graph))

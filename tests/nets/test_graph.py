@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -207,16 +210,23 @@ def test_elementwise_broadcasts_as_numpy_does(op: str, a: tuple[int, ...], b: tu
     np.testing.assert_array_equal(graph.reference(inputs)["out"], ufunc(wide["a"], wide["b"]))
 
 
-def test_weights_follow_from_name_and_seed_alone() -> None:
-    again, other = lenet().weights, Builder("x", seed=1)
-    for name, array in lenet(batch=3).weights.items():
-        np.testing.assert_array_equal(array, again[name])
-    x = other.input("image", 1, 1, 28, 28)
-    assert not np.array_equal(
-        other.graph(other.conv2d(x, 6, 5, name="conv1")).weights["conv1.weight"], again["conv1.weight"]
-    )
-    bound = 1 / 5
-    assert 0.9 * bound < np.abs(again["conv1.weight"]).max() <= bound
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_weights_are_those_of_pytorch_bit_for_bit(network: str) -> None:
+    digests = json.loads((Path(__file__).parent / "torch_weights.json").read_text())[network]
+    weights = NETWORKS[network](batch=2).weights
+    assert sorted(weights) == sorted(digests)
+    for name, array in weights.items():
+        assert hashlib.sha256(array.tobytes()).hexdigest() == digests[name], name
+
+
+def test_another_seed_draws_other_weights() -> None:
+    def weights(seed: int) -> np.ndarray:
+        net = Builder("x", seed=seed)
+        return net.graph(net.conv2d(net.input("image", 1, 1, 28, 28), 6, 5, name="conv1")).weights["conv1.weight"]
+
+    np.testing.assert_array_equal(weights(0), lenet().weights["conv1.weight"])
+    assert not np.array_equal(weights(0), weights(1))
+    assert 0.9 / 5 < np.abs(weights(1)).max() <= 1 / 5
 
 
 # The reference ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from opbench.nets.graph import Graph
 from opbench.nets.importing import from_onnx
 from opbench.nets.passes import apply_passes
 
-onnx = pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx", reason="makes the models; opbench[onnx] brings it")
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 

@@ -15,7 +15,7 @@ from opbench.nets.layouts import with_layouts
 from opbench.nets.passes import apply_passes
 from opbench.nets.saving import load, save
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
 nn, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 

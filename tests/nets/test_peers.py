@@ -14,7 +14,7 @@ from opbench.nets.layouts import with_layouts
 from opbench.nets.networks import NETWORKS
 from opbench.nets.peers import Peer, peers, to_module
 
-torch: Any = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
 SMALL = {"lenet": {"batch": 2}, "alexnet": {}, "unet": {"batch": 2, "size": 32, "base": 4, "levels": 2}}
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from opbench.errors import UsageError
+from opbench.nets.build import Builder
+from opbench.nets.graph import Graph
+from opbench.nets.memory import plan_memory
 from opbench.nets.networks import lenet
 from opbench.nets.passes import apply_passes
-from opbench.nets.plan import Plan, Timed, candidates, choose, load_plan, save_plan, timed
+from opbench.nets.plan import Plan, Timed, candidates, choose, current, load_plan, save_plan, timed
 from opbench.results import Result
 
 GRAPH = apply_passes(lenet(1))[0]
@@ -40,6 +43,38 @@ def test_of_those_that_are_tied_the_one_without_a_workspace_is_chosen() -> None:
     results = {KEY: [entry(GEMM, 2.00e-6, 0.02), entry(NAIVE, 2.01e-6, 0.02)]}
     chosen = choose(GRAPH, results, "f32", "").choices["conv2"]
     assert chosen.case == results[KEY][1].case and chosen.tied_with == (results[KEY][0].case,) and chosen.lead is None
+
+
+def test_cases_that_are_gone_since_a_run_do_not_count() -> None:
+    gone = [entry("no_such_rung", 1e-7), entry("implicit_gemm[BM=7,BN=7,BK=7]", 2e-7)]
+    results = {KEY: [*gone, entry(GEMM, 2e-6)]}
+    assert choose(GRAPH, current(results), "f32", "").choices["conv2"].case == results[KEY][2].case
+    assert choose(GRAPH, current({KEY: gone}), "f32", "").choices["conv2"].source == "default"
+
+
+def one_layer() -> Graph:
+    """LeNet's conv2 alone: while it runs, its workspace makes the peak."""
+    net = Builder("one")
+    return apply_passes(net.graph(net.relu(net.conv2d(net.input("image", 1, 6, 14, 14), 16, 5, name="conv2"))))[0]
+
+
+def test_within_a_limit_the_fastest_that_leaves_room_is_chosen() -> None:
+    graph, results = one_layer(), {KEY: [entry(GEMM, 2e-6), entry(NAIVE, 5e-6)]}
+    fast = choose(graph, results, "f32", "")
+    sizes = {name: sum(t.nbytes for t in case.workspace(132)) for name, case in fast.cases(graph).items()}
+    needed, least = plan_memory(graph, sizes).peak_bytes, plan_memory(graph).peak_bytes
+    assert fast.choices["conv2"].case == results[KEY][0].case and least < needed
+    for limit, expected in ((needed, 0), (needed - 1, 1), (least, 1)):
+        chosen = choose(graph, results, "f32", "", memory_bytes=limit).choices["conv2"]
+        assert chosen.case == results[KEY][expected].case and chosen.source == "run r", limit
+
+
+def test_a_limit_that_nothing_keeps_is_refused_with_the_node() -> None:
+    with pytest.raises(UsageError, match=r"conv1: values take 22,\d+ bytes .* 1,000 in all are not enough: --memory"):
+        choose(GRAPH, {}, "f32", "", memory_bytes=1000)
+    graph = one_layer()
+    with pytest.raises(UsageError, match=r"conv2: values take 11,\d+ bytes .* workspace 9,\d+ or more; .* --memory"):
+        choose(graph, {KEY: [entry(GEMM, 1e-6)]}, "f32", "", memory_bytes=plan_memory(graph).peak_bytes)
 
 
 def test_results_that_are_wrong_or_not_measured_do_not_count() -> None:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from opbench.errors import UsageError
+from opbench.nets.choosing import laid_out, planned, rewritten
 from opbench.nets.layouts import with_layouts
 from opbench.nets.networks import alexnet
+from opbench.nets.options import NetOptions
 from opbench.nets.plan import Timed
-from opbench.nets.running import NetOptions, laid_out, make_graph, rewritten, run_network
+from opbench.nets.running import make_graph, run_network
 from opbench.nets.saving import save
 from opbench.report.network.record import read_network
 
@@ -66,7 +68,7 @@ def test_layouts_are_those_that_cost_least_in_all(conversion_s: float, nhwc: int
             entry = Timed(f"{node.operator}/x{node.problem}", "f32", kernel_s, kernel_s, kernel_s, False, "r")
             times[node.operator, str(node.problem)] = [entry]
     laid, said = laid_out(graph, options, times)
-    assert said[0]["said"] == [f"{nhwc} of 8 nodes work in nhwc; {conversions} conversions"]
+    assert said["said"] == [f"{nhwc} of 8 nodes work in nhwc; {conversions} conversions"]
     assert laid.node("conv3").problem.scope["layout"] == ("nhwc" if nhwc else "nchw")
 
 
@@ -88,3 +90,17 @@ def test_nonsense_is_refused_in_words(tmp_path: Path, changes: dict[str, Any], m
     with pytest.raises(UsageError, match=message):
         run(tmp_path, **{"network": "lenet", **changes})
     assert not (tmp_path / "out" / "network.json").exists()
+
+
+NETWORK_RUNS = sorted((Path(__file__).parents[2] / "reports" / "h200" / "networks").iterdir())
+
+
+@pytest.mark.parametrize("folder", NETWORK_RUNS, ids=lambda folder: folder.name)
+def test_a_committed_plan_still_fits_its_network(folder: Path) -> None:
+    """Who reads of a time can have the very variants: none of them has gone or serves another problem now."""
+    record = read_network(folder)
+    options = NetOptions(record["network"], record["sizes"], precision=record["precision"], plan=folder / "plan.json")
+    graph, plan, _ = planned(rewritten(make_graph(options), options)[0], options, {}, record["environment"]["gpu"], 132)
+    cases = plan.cases(graph)
+    assert {n["name"]: n["case"] for n in record["nodes"]} == {n.name: cases[n.name].name for n in graph.nodes}
+    assert all(cases[node.name].problem == node.problem for node in graph.nodes)

@@ -76,6 +76,7 @@ def test_the_size_is_the_one_axis_that_differs_else_the_bytes() -> None:
     assert axis(("(m=8,k=8)", 10), ("(m=8,k=16)", 20), ("(m=32,k=4)", 30)) == ("compulsory bytes", [10.0, 20.0, 30.0])
     assert axis(("(m=8,k=8)", 100), ("(m=8,k=16)", 110), ("(m=32,k=4)", 300)) is None, "too near each other"
     assert axis(("(n=1)", 1), ("(n=2)", 2)) is None, "two sizes are no curve"
+    assert axis(("(n=1)", 10), ("(n=2)", 20), ("(n=4,layout=nhwc)", 40)) is None, "a mode is no size"
 
 
 def test_zones_are_where_one_wins_and_where_nobody_does() -> None:

@@ -134,6 +134,8 @@ def test_a_workspace_lives_with_its_node(tmp_path: Path) -> None:
     assert life.first == life.last == [node["name"] for node in told["nodes"]].index("fc3")
     assert "workspace of fc3: 4.10 kB at 64.0 B, from fc3 to fc3" in written(tmp_path, told)
     assert any(said.startswith("Activations and workspaces take") for said in headline(told))
+    told["options"]["memory_bytes"] = 950_000_000
+    assert any(re.search(r"take [\d.]+ .?B at the peak \(950 MB allowed\), ", said) for said in headline(told))
 
 
 def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:

@@ -210,6 +210,7 @@ def test_a_sparkline_never_fails(samples: list[float]) -> None:
 def test_problems_are_told_apart_by_what_differs() -> None:
     assert short_problems(["(m=8,n=8,k=8,layout=nchw)", "(m=16,n=16,k=16,layout=nchw)"]) == ["m=n=k=8", "m=n=k=16"]
     assert short_problems(["(n=1)"]) == ["(n=1)"]
+    assert short_problems(["(n=1)", "(n=1,mode=bilinear)"]) == ["mode=default", "mode=bilinear"]
 
 
 def test_looks_are_distinct() -> None:

@@ -96,20 +96,20 @@ class AvgPool2d(Operator):
         sides = (self.padding, self.padding)
         if self.padding:
             image = np.pad(image, ((0, 0), (0, 0), sides, sides))
-        out = np.zeros(tuple(self.scope[axis] for axis in self.outputs["out"].split()))
+        out = np.zeros(tuple(self.scope[axis] for axis in self.outputs["out"].split()), like=x)
         total = out if self.layout == "nchw" else out.transpose(0, 3, 1, 2)
         rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
         for r in range(self.window):
             for s in range(self.window):
                 total += image[:, :, r : r + rows : self.stride, s : s + columns : self.stride]
-        total /= np.outer(self._positions(self.h, self.p), self._positions(self.w, self.q))
+        total /= np.outer(self._positions(self.h, self.p, x), self._positions(self.w, self.q, x))
         return out
 
-    def _positions(self, size: int, outputs: int) -> np.ndarray:
+    def _positions(self, size: int, outputs: int, like: np.ndarray) -> np.ndarray:
         """For each output along one axis, the positions that count."""
-        first = np.arange(outputs) * self.stride - self.padding
+        first = np.arange(outputs, like=like) * self.stride - self.padding
         if self.divisor == "window":
-            return np.full(outputs, self.window)
+            return np.zeros(outputs, like=like) + self.window
         return np.minimum(first + self.window, size) - np.maximum(first, 0)
 
     @classmethod

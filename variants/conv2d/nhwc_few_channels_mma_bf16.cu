@@ -1,8 +1,8 @@
 // /// opbench
 // title     = "nhwc, few input channels, bf16 mma.sync: filters stay in shared memory as operands, image rows beside"
 // builds_on = "nhwc_small_channels"
-// tune      = { ROWS = [4], TILES = [2, 1], GROUPS = [3, 2, 1] }
-// where     = ["(ROWS, TILES, GROUPS) in ((4, 2, 3), (4, 2, 2), (4, 1, 1))"]
+// tune      = { ROWS = [4, 2], TILES = [2, 1], GROUPS = [3, 2, 1] }
+// where     = ["(ROWS, TILES, GROUPS) in ((4, 2, 3), (4, 2, 2), (4, 1, 1), (2, 2, 1))"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["bf16"] }
 // requires  = [
 //     "c <= 4", "c * r * s <= 160", "k <= 128", "cdiv(k, 32) % GROUPS == 0",

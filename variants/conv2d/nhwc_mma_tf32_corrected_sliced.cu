@@ -1,8 +1,11 @@
 // /// opbench
 // title     = "nhwc_mma_tf32_corrected, the depth shared by a block's warps, each with its own copies and stages"
 // builds_on = "nhwc_mma_tf32_corrected"
-// tune      = { BM = [32], BN = [32, 64], SLICES_K = [8, 4], STAGES = [3] }
-// where     = ["(BN, SLICES_K) in ((32, 8), (32, 4), (64, 4))"]
+// tune      = { BM = [32, 16, 48], BN = [32, 64], SLICES_K = [8, 4, 12], STAGES = [3, 2] }
+// where     = [
+//     """(BM, BN, SLICES_K, STAGES) in ((32, 32, 8, 3), (32, 32, 4, 3), (32, 64, 4, 3), (16, 32, 12, 3), \
+//        (48, 32, 8, 2), (48, 32, 4, 3))""",
+// ]
 // define.ALIGNED = "1 if c % 4 == 0 else 0"
 // define.BIAS    = "0 if epilogue == 'none' else 1"
 // define.RELU    = "1 if epilogue == 'bias_relu' else 0"
@@ -23,11 +26,11 @@
 // ///
 //
 // One image of a deep layer makes few tiles but a long sum: 12 x 12 pixels x 384 channels are 60 tiles of 32 x 32, each
-// a sum of thousands. As the rung below, with the depth of a tile shared by the warps of its block. A warp copies
-// itself what it multiplies, so that no barrier stands in the loop and warps wait for their own copies only; the sums
-// meet in shared memory and are added in the order of the stretches. It needs no workspace and no second kernel, as
-// split depths do, but more bytes for a tile so small: limited by what a multiprocessor gets from L2. Idea: CUTLASS,
-// "sliced-K".
+// a sum of thousands; 108 of 16 x 32 keep more of the multiprocessors busy. As the rung below, with the depth of a tile
+// shared by the warps of its block. A warp copies itself what it multiplies, so that no barrier stands in the loop and
+// warps wait for their own copies only; the sums meet in shared memory and are added in the order of the stretches. It
+// needs no workspace and no second kernel, as split depths do, but more bytes for a tile so small: limited by what a
+// multiprocessor gets from L2. Idea: CUTLASS, "sliced-K".
 
 #include <cuda_bf16.h>
 
@@ -42,6 +45,7 @@ constexpr int A_LOADS = BM / FILL_ROWS, B_LOADS = BN / FILL_ROWS;
 constexpr int STAGE = (BM + BN) * ROW;    // bytes: BM rows of image, then BN rows of weights
 constexpr int SLICES = ROW / 32;          // an mma takes 32 bytes of depth in either format
 constexpr int PROMOTED = 4;               // steps of a running sum
+constexpr int TURN = TM % 2 ? TM : 2;     // rows of mma tiles whose products take turns
 
 // 16 bytes to shared memory without a register in between; zeros where `bytes` is 0, and then nothing is read.
 __device__ __forceinline__ void copy_chunk(unsigned to, const T* from, int bytes) {
@@ -95,25 +99,25 @@ __device__ __forceinline__ void multiply(const unsigned (&a)[2][TM][4], const un
         for (int slice = 0; slice < 2; ++slice)
             split(b[slice][ni / 2][ni % 2 * 2], b[slice][ni / 2][ni % 2 * 2 + 1], b_whole[ni][slice],
                   b_rest[ni][slice]);
-    // Two rows of tiles at a time: by the time that a sum's turn comes again, its last addition is through.
+    // Some rows of tiles at a time: by the time that a sum's turn comes again, its last addition is through.
 #pragma unroll
-    for (int m = 0; m < TM; m += 2) {
-        unsigned whole[2][4], rest[2][4];
+    for (int m = 0; m < TM; m += TURN) {
+        unsigned whole[TURN][4], rest[TURN][4];
 #pragma unroll
-        for (int mi = 0; mi < 2; ++mi)
+        for (int mi = 0; mi < TURN; ++mi)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 split(a[e / 2][m + mi][e % 2], a[e / 2][m + mi][e % 2 + 2], whole[mi][e], rest[mi][e]);
 #pragma unroll
-        for (int t = 0; t < 2 * TN; ++t)
+        for (int t = 0; t < TURN * TN; ++t)
             correct_tile(sum[m + t / TN][t % TN], rest[t / TN], b_whole[t % TN][0], b_whole[t % TN][1]);
 #pragma unroll
-        for (int t = 0; t < 2 * TN; ++t)
+        for (int t = 0; t < TURN * TN; ++t)
             correct_tile(sum[m + t / TN][t % TN], whole[t / TN], b_rest[t % TN][0], b_rest[t % TN][1]);
 #pragma unroll
         for (int slice = 0; slice < 2; ++slice)
 #pragma unroll
-            for (int t = 0; t < 2 * TN; ++t)
+            for (int t = 0; t < TURN * TN; ++t)
                 multiply_tile(sum[m + t / TN][t % TN], a[slice][m + t / TN], b[slice][t % TN / 2][t % 2 * 2],
                               b[slice][t % TN / 2][t % 2 * 2 + 1]);
     }

@@ -1,8 +1,11 @@
 // /// opbench
 // title     = "nhwc_mma_tf32, the depth shared by a block's warps, each with its own copies and stages"
 // builds_on = "nhwc_mma_tf32"
-// tune      = { BM = [32], BN = [32, 64], SLICES_K = [8, 4], STAGES = [3] }
-// where     = ["(BN, SLICES_K) in ((32, 8), (32, 4), (64, 4))"]
+// tune      = { BM = [32, 16, 48], BN = [32, 64], SLICES_K = [8, 4, 12], STAGES = [3, 2] }
+// where     = [
+//     """(BM, BN, SLICES_K, STAGES) in ((32, 32, 8, 3), (32, 32, 4, 3), (32, 64, 4, 3), (16, 32, 12, 3), \
+//        (48, 32, 8, 2), (48, 32, 4, 3))""",
+// ]
 // define.ALIGNED = "1 if c % 4 == 0 else 0"
 // define.BIAS    = "0 if epilogue == 'none' else 1"
 // define.RELU    = "1 if epilogue == 'bias_relu' else 0"
@@ -22,11 +25,11 @@
 // ///
 //
 // One image of a deep layer makes few tiles but a long sum: 12 x 12 pixels x 384 channels are 60 tiles of 32 x 32, each
-// a sum of thousands. As the rung below, with the depth of a tile shared by the warps of its block. A warp copies
-// itself what it multiplies, so that no barrier stands in the loop and warps wait for their own copies only; the sums
-// meet in shared memory and are added in the order of the stretches. It needs no workspace and no second kernel, as
-// split depths do, but more bytes for a tile so small: limited by what a multiprocessor gets from L2. Idea: CUTLASS,
-// "sliced-K".
+// a sum of thousands; 108 of 16 x 32 keep more of the multiprocessors busy. As the rung below, with the depth of a tile
+// shared by the warps of its block. A warp copies itself what it multiplies, so that no barrier stands in the loop and
+// warps wait for their own copies only; the sums meet in shared memory and are added in the order of the stretches. It
+// needs no workspace and no second kernel, as split depths do, but more bytes for a tile so small: limited by what a
+// multiprocessor gets from L2. Idea: CUTLASS, "sliced-K".
 
 typedef float T;
 constexpr int VEC = 16 / sizeof(T);       // elements of a chunk, the unit of every copy

@@ -109,7 +109,7 @@ class Conv2d(Operator):
         if self.epilogue == "bias_relu":
             np.maximum(out, 0.0, out=out)
         out = out.reshape(self.n, self.k, self.p, self.q)
-        return out if channels_first else np.ascontiguousarray(out.transpose(0, 2, 3, 1))
+        return out if channels_first else out.transpose(0, 2, 3, 1).copy()
 
     @classmethod
     def examples(cls) -> Sequence[Conv2d]:

@@ -52,7 +52,7 @@ class Dropout(Operator):
         """The mask from NumPy's arithmetic on 64 bits."""
         if self.training == "no":
             return x
-        bits = philox4x32(np.arange(-(-self.n // 4), dtype=np.uint64), self.seed).reshape(-1)[: self.n]
+        bits = philox4x32(np.arange(-(-self.n // 4), dtype=np.uint64, like=x), self.seed).reshape(-1)[: self.n]
         return np.where(bits >= self.threshold, x * (100 / (100 - self.percent)), 0.0)
 
     def tolerance(self, precision: str) -> Tolerance:

@@ -82,7 +82,7 @@ class MaxPool2d(Operator):
         sides = (self.padding, self.padding)
         if self.padding:
             image = np.pad(image, ((0, 0), (0, 0), sides, sides), constant_values=-np.inf)
-        out = np.full(tuple(self.scope[axis] for axis in self.outputs["out"].split()), -np.inf)
+        out = np.zeros(tuple(self.scope[axis] for axis in self.outputs["out"].split()), like=x) - np.inf
         largest = out if self.layout == "nchw" else out.transpose(0, 3, 1, 2)
         rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
         for r in range(self.window):

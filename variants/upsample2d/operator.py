@@ -98,7 +98,7 @@ class Upsample2d(Operator):
 
     def _interpolated(self, x: np.ndarray, axis: int) -> np.ndarray:
         size = x.shape[axis]
-        position = np.maximum((np.arange(size * self.scale) + 0.5) / self.scale - 0.5, 0.0)
+        position = np.maximum((np.arange(size * self.scale, like=x) + 0.5) / self.scale - 0.5, 0.0)
         low = position.astype(np.int64)
         weight = (position - low).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
         left, right = x.take(low, axis), x.take(np.minimum(low + 1, size - 1), axis)

@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "implicit matrix product that reads skip and low where they lie: tf32 mma.sync, cp.async in STAGES"
 // builds_on = "flat_divmod"
-// tune      = { BM = [128, 64], BN = [64], STAGES = [3, 4] }
+// tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
 // where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
 // define.ALIGNED = "1 if c1 % 4 == 0 and c2 % 4 == 0 else 0"
 // define.BIAS    = "0 if epilogue == 'none' else 1"

@@ -102,9 +102,10 @@ class CudaClock:
         finally:
             self._release(self._ticket)
         self._session.wait()
-        span_ms = float(self._driver.get("cuEventElapsedTime", c_float, self._start, self._stop))
+        # An event ticks every few nanoseconds at best; more digits than a tenth of one would only fill a run's file.
+        span_s = round(float(self._driver.get("cuEventElapsedTime", c_float, self._start, self._stop)) / 1e3, 10)
         expired = self._flags.values[1] == self._ticket
-        return Sample(span_ms / 1e3, held=hold and not expired, sm_clock_hz=self._sm_clock_hz())
+        return Sample(span_s, held=hold and not expired, sm_clock_hz=self._sm_clock_hz())
 
     def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
         """A graph of enough launches to last; the first launch outside of it loads what has to be loaded.
@@ -249,9 +250,9 @@ class CudaClock:
         self._session.launch("opbench_stamp", 2 * self._session.sm_count, 32, (at,))
 
     def _sm_clock_hz(self) -> float | None:
-        """Frequency between the two stamps; None where they are no use."""
+        """Frequency between the two stamps, to a kilohertz; None where they are no use."""
         first_ns, first, last_ns, last = self._words.values[:4]
-        return (last - first) / (last_ns - first_ns) * 1e9 if last_ns > first_ns and last > first else None
+        return round((last - first) / (last_ns - first_ns) * 1e9, -3) if last_ns > first_ns and last > first else None
 
     def _hold(self) -> None:
         """Make the stream wait for the host; a new ticket each time, so that no reset can race with a late reader."""

@@ -136,9 +136,10 @@ def _limits(axes: Axes, memory: Mapping[str, Any], unit: float) -> None:
         if not nbytes or (side == "left" and nbytes == peak):
             continue
         axes.axhline(nbytes / unit, color=INK, linewidth=0.9, linestyle=style)
-        place = (x, nbytes / unit)
-        axes.annotate(f"{words} {size(nbytes)}", place, (-4 if x else 4, 3), xycoords=("axes fraction", "data"),
-                      textcoords="offset points", ha=side, va="bottom", fontsize=8)  # fmt: skip
+        below = side == "left" and nbytes > 0.93 * (peak or 0)  # between lines so near, the words would meet the other
+        axes.annotate(f"{words} {size(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if below else 3),
+                      xycoords=("axes fraction", "data"), textcoords="offset points", ha=side,
+                      va="top" if below else "bottom", fontsize=8)  # fmt: skip
 
 
 def _draw_life(axes: Axes, life: Life, unit: float, colour: str, gid: str, record: Record, top: float) -> str:

@@ -158,7 +158,8 @@ def _memory(record: Record) -> str:
     if not peak:
         return ""
     what = "Activations and workspaces" if memory.get("workspaces") else "Activations"
-    said = f"{what} take {size(peak)} at the peak"
+    limit = record["options"].get("memory_bytes")
+    said = f"{what} take {size(peak)} at the peak" + (f" ({size(limit)} allowed)" if limit else "")
     if naive:
         said += f", {units.percent(peak / naive)} of what a buffer for each would take ({size(naive)})"
     if least:

@@ -4,6 +4,9 @@
 
 namespace opb_ptx {
 
+// Long, and called hundreds of times in an unrolled loop: inlined they would take the compiler seconds a kernel.
+#define OPB_WARP_WIDE __attribute__((noinline)) OPB_INSTRUCTION
+
 // Lane l of matrix m gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4, whose address lane 8 m + l / 4 gave.
 template <int Matrices, bool Transposed>
 OPB_UNSEEN_INLINE void load_matrices(unsigned* registers, unsigned long long row, const char* file, unsigned line) {
@@ -43,30 +46,30 @@ OPB_UNSEEN_INLINE void store_matrices(const unsigned* registers, unsigned long l
 }
 
 #define OPB_MATRIX_MOVES(SUFFIX, TRANSPOSED)                                                                         \
-  OPB_INSTRUCTION void ldmatrix_sync_aligned_m8n8_x1##SUFFIX(unsigned& a, unsigned long long row, OPB_PTX_SITE) {    \
+  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x1##SUFFIX(unsigned& a, unsigned long long row, OPB_PTX_SITE) {    \
     load_matrices<1, TRANSPOSED>(&a, row, file, line);                                                               \
   }                                                                                                                  \
-  OPB_INSTRUCTION void ldmatrix_sync_aligned_m8n8_x2##SUFFIX(unsigned& a, unsigned& b, unsigned long long row,       \
+  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x2##SUFFIX(unsigned& a, unsigned& b, unsigned long long row,       \
                                                              OPB_PTX_SITE) {                                         \
     unsigned all[2];                                                                                                 \
     load_matrices<2, TRANSPOSED>(all, row, file, line);                                                              \
     a = all[0], b = all[1];                                                                                          \
   }                                                                                                                  \
-  OPB_INSTRUCTION void ldmatrix_sync_aligned_m8n8_x4##SUFFIX(unsigned& a, unsigned& b, unsigned& c, unsigned& d,     \
+  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x4##SUFFIX(unsigned& a, unsigned& b, unsigned& c, unsigned& d,     \
                                                              unsigned long long row, OPB_PTX_SITE) {                 \
     unsigned all[4];                                                                                                 \
     load_matrices<4, TRANSPOSED>(all, row, file, line);                                                              \
     a = all[0], b = all[1], c = all[2], d = all[3];                                                                  \
   }                                                                                                                  \
-  OPB_INSTRUCTION void stmatrix_sync_aligned_m8n8_x1##SUFFIX(unsigned long long row, unsigned a, OPB_PTX_SITE) {     \
+  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x1##SUFFIX(unsigned long long row, unsigned a, OPB_PTX_SITE) {     \
     store_matrices<1, TRANSPOSED>(&a, row, file, line);                                                              \
   }                                                                                                                  \
-  OPB_INSTRUCTION void stmatrix_sync_aligned_m8n8_x2##SUFFIX(unsigned long long row, unsigned a, unsigned b,         \
+  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x2##SUFFIX(unsigned long long row, unsigned a, unsigned b,         \
                                                              OPB_PTX_SITE) {                                         \
     unsigned all[] = {a, b};                                                                                         \
     store_matrices<2, TRANSPOSED>(all, row, file, line);                                                             \
   }                                                                                                                  \
-  OPB_INSTRUCTION void stmatrix_sync_aligned_m8n8_x4##SUFFIX(unsigned long long row, unsigned a, unsigned b,         \
+  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x4##SUFFIX(unsigned long long row, unsigned a, unsigned b,         \
                                                              unsigned c, unsigned d, OPB_PTX_SITE) {                 \
     unsigned all[] = {a, b, c, d};                                                                                   \
     store_matrices<4, TRANSPOSED>(all, row, file, line);                                                             \
@@ -99,7 +102,7 @@ struct int8_element {
 // A 16 x K by K x 8: element (row, k) of A lies in lane 4 (row % 8) + k' / E, and (k, column) of B in 4 column + k' / E,
 // where E elements share a register and k' = k % 4E; registers follow rows first, then k.
 template <class Element, int K>
-OPB_INSTRUCTION void multiply_fragments(typename Element::Sum* sums, const unsigned* a, const unsigned* b,
+OPB_WARP_WIDE void multiply_fragments(typename Element::Sum* sums, const unsigned* a, const unsigned* b,
                                         const char* file, unsigned line) {
   constexpr int E = Element::per_register;
   struct Fragments {
@@ -120,7 +123,7 @@ OPB_INSTRUCTION void multiply_fragments(typename Element::Sum* sums, const unsig
 }
 
 #define OPB_MMA_4_2(NAME, ELEMENT, K, SUM, WORD)                                                                      \
-  OPB_INSTRUCTION void NAME(SUM& d0, SUM& d1, SUM& d2, SUM& d3, WORD a0, WORD a1, WORD a2, WORD a3, WORD b0, WORD b1, \
+  OPB_WARP_WIDE void NAME(SUM& d0, SUM& d1, SUM& d2, SUM& d3, WORD a0, WORD a1, WORD a2, WORD a3, WORD b0, WORD b1, \
                             SUM c0, SUM c1, SUM c2, SUM c3, OPB_PTX_SITE) {                                           \
     unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                                  \
     SUM sums[] = {c0, c1, c2, c3};                                                                                    \
@@ -128,7 +131,7 @@ OPB_INSTRUCTION void multiply_fragments(typename Element::Sum* sums, const unsig
     d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                           \
   }
 #define OPB_MMA_2_1(NAME, ELEMENT, K)                                                                         \
-  OPB_INSTRUCTION void NAME(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned b0, \
+  OPB_WARP_WIDE void NAME(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned b0, \
                             float c0, float c1, float c2, float c3, OPB_PTX_SITE) {                           \
     unsigned a[] = {a0, a1}, b[] = {b0};                                                                      \
     float sums[] = {c0, c1, c2, c3};                                                                          \
@@ -143,7 +146,7 @@ OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_f16_f16_f32, half_element, 8)
 OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_bf16_bf16_f32, bfloat_element, 8)
 OPB_MMA_2_1(mma_sync_aligned_m16n8k4_row_col_f32_tf32_tf32_f32, tf32_element, 4)
 
-OPB_INSTRUCTION void mma_sync_aligned_m16n8k16_row_col_f16_f16_f16_f16(unsigned& d0, unsigned& d1, unsigned a0,
+OPB_WARP_WIDE void mma_sync_aligned_m16n8k16_row_col_f16_f16_f16_f16(unsigned& d0, unsigned& d1, unsigned a0,
                                                                        unsigned a1, unsigned a2, unsigned a3,
                                                                        unsigned b0, unsigned b1, unsigned c0,
                                                                        unsigned c1, OPB_PTX_SITE) {

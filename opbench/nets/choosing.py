@@ -1,0 +1,177 @@
+"""What runs and how: passes, layouts, fusion and the variant of every node, by results or by a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from opbench import places, units
+from opbench.case import Case
+from opbench.errors import UsageError, unknown
+from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
+from opbench.nets.graph import Graph
+from opbench.nets.layout_choice import choose_layouts
+from opbench.nets.layouts import with_layouts
+from opbench.nets.memory import live_bytes
+from opbench.nets.options import NetOptions
+from opbench.nets.passes import PASSES, to_dtype
+from opbench.nets.plan import Plan, Results, Timed, best, candidates, choose, current, load_plan, timed
+from opbench.operator import Operator
+from opbench.records import RunOptions
+from opbench.results import FILE, Result, read_run
+from opbench.runner import Tell, run_suite
+from opbench.suite import Suite
+from opbench.timing import TimingOptions
+
+TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.002, warmup_runs=2, target=0.01)
+"""Short: a suite of hundreds of cases tells the few that matter apart by far more than this is unsure of."""
+
+
+def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[dict[str, Any]]]:
+    """The graph after the passes that are on, and what each of them did."""
+    for name in options.without:
+        if name not in PASSES:
+            raise UsageError(f"--without: {unknown('pass', name, PASSES)}")
+    said = []
+    for name, apply in PASSES.items():
+        words: list[str] = []
+        if name not in options.without:
+            graph, words = apply(graph)
+        said.append({"name": name, "on": name not in options.without, "said": words})
+    if options.precision == "bf16":
+        graph = to_dtype(graph, "bf16")
+        said.append({"name": "to_dtype", "on": True, "said": ["all values and weights are stored in bf16"]})
+    return graph, said
+
+
+def planned(
+    graph: Graph, options: NetOptions, results: Results, gpu: str, sm_count: int
+) -> tuple[Graph, Plan, list[dict[str, Any]]]:
+    """The graph as it will run, the variant of every node, and what was decided: by a plan's file, else by results."""
+    if options.plan is not None:
+        plan = load_plan(options.plan, graph.name, gpu, options.precision)
+        graph, said = _as_planned(graph, options, plan)
+        return graph, plan, [said]
+    graph, said = laid_out(graph, options, results)
+    graph, apart = split_up(graph, options, results)
+    plan = choose(
+        graph,
+        results,
+        options.precision,
+        gpu,
+        options.libraries,
+        sm_count=sm_count,
+        memory_bytes=options.memory_bytes,
+        parallel=options.parallel,
+    )
+    return graph, plan, [said, apart]
+
+
+# Layouts and fusion -----------------------------------------------------------------------------------------------
+
+
+def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, dict[str, Any]]:
+    """The graph with a layout for every node that has the choice."""
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    if options.layout in ("nchw", "nhwc"):
+        chosen = dict.fromkeys(able, options.layout)
+    elif options.layout == "auto":
+        cost = cheaper_way(_cost(results, options))
+        chosen = choose_layouts(graph, cost) if results else dict.fromkeys(able, "nchw")
+    else:
+        raise UsageError(f"--layout {options.layout} is not allowed; auto, nchw or nhwc")
+    return _in_layouts(graph, chosen)
+
+
+def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, dict[str, Any]]:
+    laid = with_layouts(graph, chosen)
+    conversions = [node.name for node in laid.nodes if node.operator == "layout2d"]
+    nhwc = sum(layout == "nhwc" for layout in chosen.values())
+    words = [f"{nhwc} of {len(chosen)} nodes work in nhwc; {len(conversions)} conversions"]
+    return laid, {"name": "layouts", "on": True, "said": words}
+
+
+def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, dict[str, Any]]:
+    """The layouts that a plan's cases are for, unless the user names one, and apart what has two cases in it."""
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    cases = {name: choice.case for name, choice in plan.choices.items()}
+    chosen = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in able}
+    laid, said = _in_layouts(graph, chosen if options.layout == "auto" else dict.fromkeys(able, options.layout))
+    return taken_apart(laid, [name for name in fused_nodes(laid) if f"{name}.joined" in cases]), said
+
+
+def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, dict[str, Any]]:
+    """The graph with those fused nodes apart whose parts are faster, by more than the measurements are unsure of.
+
+    Parts need memory for what lies between them: where a limit leaves none, a node stays as it is.
+    """
+    said: list[str] = []
+    apart: list[str] = []
+    for name in fused_nodes(graph):
+        problem = graph.node(name).problem
+        fused = _fastest(results, options, problem)
+        two = [entry for part in parts(problem) or () if (entry := _fastest(results, options, part))]
+        if len(two) < 2 or (fused and sum(entry.high_s for entry in two) >= fused.low_s):
+            continue
+        times = f"its parts take {units.time(sum(e.kernel_s for e in two))}"
+        times += f", fused they take {units.time(fused.kernel_s)}" if fused else ", fused they were not measured"
+        trial = taken_apart(graph, [*apart, name])
+        if options.memory_bytes is not None and max(live_bytes(trial).values()) > options.memory_bytes:
+            said.append(f"{name}: stays fused, as the memory allowed has no room for what lies between: {times}")
+            continue
+        apart.append(name)
+        said.append(f"{name}: taken apart, as {times}")
+    return taken_apart(graph, apart), {"name": "split_up", "on": True, "said": said}
+
+
+def _fastest(results: Results, options: NetOptions, problem: Operator) -> Timed | None:
+    entries = best(results.get((problem.name, str(problem)), ()), options.precision, options.libraries)
+    return entries[0] if entries else None
+
+
+def _cost(results: Results, options: NetOptions) -> Callable[[Operator], float | None]:
+    def cost(problem: Operator) -> float | None:
+        entry = _fastest(results, options, problem)
+        return entry.kernel_s if entry else None
+
+    return cost
+
+
+# Results ----------------------------------------------------------------------------------------------------------
+
+
+def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell) -> Results:
+    """What the runs named say, and what is measured on the spot."""
+    results = gather(options.results)
+    return {**results, **_tuned(graph, options, backend, tell)} if options.tune else results
+
+
+def gather(folders: tuple[Path, ...]) -> Results:
+    """Timed cases of some runs; of a case in several the one named last counts. Cases that are gone since do not."""
+    found: dict[str, tuple[Result, str]] = {}
+    for folder in folders:
+        found |= {r.case: (r, f"run {places.portable(str(folder))}") for r in read_run(folder).results}
+    merged: dict[tuple[str, str], list[Any]] = {}
+    for result, source in found.values():
+        for key, entries in timed([result], source).items():
+            merged.setdefault(key, []).extend(entries)
+    return current({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()})
+
+
+def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell) -> Results:
+    """Measure what could serve the network's nodes, in every layout in question, as a run in the folder `tuning`."""
+    if backend != "cuda":
+        raise UsageError("--tune measures, and this backend has no clock; choose from runs with --results DIR")
+    layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
+    cases: dict[str, Case] = {}
+    for layout in layouts:
+        laid, _ = laid_out(graph, replace(options, layout=layout), {})
+        for whole in (laid, taken_apart(laid, fused_nodes(laid))):
+            found = candidates(whole, options.precision, options.libraries, options.leave_out)
+            cases |= {case.name: case for case in found}
+    folder = options.out / "tuning"
+    suite = Suite(f"{graph.name}-tuning", f"What could serve {graph.name}", tuple(cases.values()), TUNING)
+    run_suite(suite, RunOptions("cuda", folder, (folder / FILE).exists(), command=options.command), tell)
+    return gather((folder,))
