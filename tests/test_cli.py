@@ -362,7 +362,7 @@ def test_list_imports_nothing_heavy(tmp_path: Path, what: str) -> None:
 @pytest.mark.parametrize("path", SUITES, ids=lambda p: p.stem)
 def test_printed_names_are_selectors_in_every_suite(path: Path, backend: str) -> None:
     cases = list(read_suite(path, CATALOG, backend).cases)
-    for case in cases[:: max(1, len(cases) // 40)]:
+    for case in cases[:: max(1, len(cases) // 12)]:
         assert [c.name for c in select(cases, [case.name])] == [case.name]
         found = api.case_named(case.name)
         assert (found.name, found.problem, found.config) == (case.name, case.problem, case.config)
@@ -525,21 +525,17 @@ def test_stdout_on_a_full_disk_is_an_error(tmp_path: Path) -> None:
     assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("line", ["not json", "[]", '{"type": "result"}', '{"type": "result", "case": []}'])
-def test_a_corrupt_results_file_is_named_with_its_line(cli: Cli, tiny_suite: Path, line: str) -> None:
+def test_a_corrupt_results_file_is_named_with_its_line(cli: Cli, tiny_suite: Path) -> None:
     api.run(tiny_suite, backend="cpu", out=tiny_suite.parent / "out", report=False)
     path = tiny_suite.parent / "out" / FILE
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
-    refused(cli("report", "out"), 2, f"out/{FILE}:3: corrupt")
-    refused(
-        cli("run", tiny_suite, "--backend", "cpu", "--out", "out", "--resume"),
-        2,
-        f"out/{FILE}:3: corrupt",
-        "delete that line",
-    )
+    for line in ("not json", "[]", '{"type": "result"}', '{"type": "result", "case": []}'):
+        path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
+        refused(cli("report", "out"), 2, f"out/{FILE}:3: corrupt")
+    resumed = ("run", tiny_suite, "--backend", "cpu", "--out", "out", "--resume")
+    refused(cli(*resumed), 2, f"out/{FILE}:3: corrupt", "delete that line")
     path.write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
-    assert cli("run", tiny_suite, "--backend", "cpu", "--out", "out", "--resume").returncode == 0
+    assert cli(*resumed).returncode == 0
 
 
 # Interrupts ---------------------------------------------------------------------------------------------------------

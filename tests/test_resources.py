@@ -49,9 +49,9 @@ def only(case: Case, gpu: str = "h200") -> Resources:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("arch", "every"), [("sm_80", 5), ("sm_90", 2)])
+@pytest.mark.parametrize(("arch", "every"), [("sm_80", 9), ("sm_90", 4)])
 def test_a_cubin_says_what_the_compilers_log_says(arch: str, every: int) -> None:
-    """The default config of every second, or fifth, variant; a log that lost a kernel is no contradiction."""
+    """The default config of every fourth, or ninth, variant; a log that lost a kernel is no contradiction."""
     compared = 0
     for variant in VARIANTS[::every]:
         compiled = nvrtc.compile_cubin(first_case(variant.operator, variant.name).request(), arch)

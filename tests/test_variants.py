@@ -3,69 +3,92 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 import pytest
 
 from opbench import api
+from opbench.backends import open_backend
 from opbench.backends.cuda import nvrtc
 from opbench.case import Case
 from opbench.catalog import Catalog
+from opbench.session import Session
+from opbench.traffic import Traffic
 from opbench.variant import Variant
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
 
 
-FEW = 5
-"""Modules that a variant may have compiled here for every pair of config and problem: the tree has minutes, on two
-cores. `opbench check --all` takes every pair, on a GPU in seconds; every run checks what it measures."""
+def covering(pairs: list[Case], shows: Callable[[Case], set[object]]) -> list[Case]:
+    """As few pairs as show everything that all of them show; the one with the most that is new comes first."""
+    shown = {case.name: shows(case) for case in pairs}
+    kept: list[Case] = []
+    seen: set[object] = set()
+    while rest := [case for case in pairs if shown[case.name] - seen]:
+        kept.append(max(rest, key=lambda case: len(shown[case.name] - seen)))
+        seen |= shown[kept[-1].name]
+    return kept
+
+
+MODULES = 6
+"""As many as the check of one variant compiles here, unless its tuned parameters take more."""
 
 
 def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
-    """As few pairs as show each value of each tuned parameter and of each macro, and a random shape.
+    """As few pairs as show each value of each tuned parameter and several values of macros, then each problem once.
 
-    With them go all others that need no further module, but where instructions are interpreted, which takes longer.
+    The tree has minutes, on two cores: `opbench check --all` takes every pair, and a run checks what it measures. Where
+    instructions are interpreted, which takes longer, an example and a random shape stand for all problems.
     """
-    interpreted = bool(variant.compute_capability)
-    if len({case.request() for case in pairs}) <= FEW and not (interpreted and len(pairs) > FEW):
-        return pairs
     examples = set(CATALOG.operator(variant.operator).examples())
-    shows = {case.name: {*case.config.items(), *case.request().macros, case.problem in examples} for case in pairs}
-    kept: list[Case] = []
-    seen: set[object] = set()
-    while rest := [case for case in pairs if shows[case.name] - seen]:
-        kept.append(max(rest, key=lambda case: len(shows[case.name] - seen)))
-        seen |= shows[kept[-1].name]
-    if interpreted:
-        return kept
-    built = {case.request() for case in kept}
-    return [case for case in pairs if case.request() in built]
+    kept = covering(pairs, lambda case: {*case.config.items(), case.problem in examples})
+    seen = {macro for case in kept for macro in case.request().macros}
+    more = covering(pairs, lambda case: set(case.request().macros) - seen)
+    kept += more[: max(0, MODULES - len(kept))]
+    if not variant.compute_capability:
+        built = {case.request() for case in kept}
+        left = {case.problem for case in pairs} - {case.problem for case in kept}
+        kept += covering([c for c in pairs if c.request() in built and c.problem in left], lambda c: {c.problem})
+    return sorted(kept, key=pairs.index)
 
 
 @pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
 def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
     """The seed differs by variant, so that together they see many shapes, yet a failure repeats."""
     seed = zlib.crc32(variant.id.encode()) % 1000
-    names = [case.name for case in spread(variant, api.cases_to_check(CATALOG, variant.id, 2, seed))]
-    results = api.check([variant.id], backend="cpu", cases=names, random_shapes=2, seed=seed)
-    assert [f"{r.case}: {r.reason}" for r in results if r.status != "right"] == []
-    assert len(results) == len(names) > 0
+    cases = spread(variant, api.cases_to_check(CATALOG, variant.id, 2, seed))
+    session = Session(open_backend("cpu"), seed)
+    assert cases and [reason for case in cases if (reason := session.unsupported(case))] == []
+    for case in cases:
+        checked = session.check(case)
+        assert checked.verdict.right, f"{case.name}: {checked.verdict.reason}"
+        assert (checked.traffic is not None) == session.traced(case)
+        if checked.traffic:
+            traffic = Traffic.from_json(checked.traffic)
+            assert traffic.complete and traffic.total("requests", space="global") > 0
+            assert all(line.line and line.requests <= line.upper_requests for line in traffic.lines)
+    session.release()
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
+WITH_INSTRUCTIONS = [variant for variant in CUDA if "asm" in variant.path.read_text()]
+
+
+@pytest.mark.parametrize(
+    ("variant", "arch"),
+    [*((v, "sm_90a") for v in CUDA), *((v, "sm_80") for v in WITH_INSTRUCTIONS)],
+    ids=lambda value: getattr(value, "id", value),
+)
 def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
-    """Every config, on the first example that it supports: what g++ lets pass, NVRTC may not.
+    """Each value of each tuned parameter, on the first example that supports it: what g++ lets pass, NVRTC may not.
 
-    For sm_80 only the first config is compiled too: the others differ in sizes alone.
+    For sm_80 the first config of those with instructions of their own: plain C++ is the same for every GPU.
     """
-    requests = set()
+    firsts = []
     for config in variant.configs[: 1 if arch == "sm_80" else None]:
-        for problem in CATALOG.operator(variant.operator).examples():
-            case = Case(variant, config, problem)
-            if case.unmet() is None:
-                requests.add(case.request())
-                break
+        cases = (Case(variant, config, problem) for problem in CATALOG.operator(variant.operator).examples())
+        firsts += [case for case in cases if case.unmet() is None][:1]
+    requests = {case.request() for case in covering(firsts, lambda case: {None, *case.config.items()})}
     assert requests, "no example fits any config"
     found = nvrtc.compile_all(requests, arch)
     assert [str(e) for e in found.values() if isinstance(e, Exception)] == []

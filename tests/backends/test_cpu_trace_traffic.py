@@ -428,33 +428,6 @@ def smallest(variant: Variant, backend: CpuBackend, count: int) -> list[Case]:
     return []
 
 
-def traced(case: Case, backend: CpuBackend) -> Traffic:
-    problem, launches = case.problem, case.launches(backend.sm_count)
-    tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]
-    buffers = {t.name: backend.allocate(t.name, t.shape, t.dtype) for t in tensors}
-    for name, array in problem.make_inputs(1).items():
-        buffers[name].write(array)
-    trace = backend.trace(case.request(), launches, buffers)
-    backend.free(buffers)
-    assert trace.findings == ()
-    assert trace.completed
-    assert all(line.requests <= line.upper_requests for line in trace.traffic.lines)
-    return trace.traffic
-
-
-@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
-def test_no_variant_has_a_finding(variant: Variant, cache: Path) -> None:  # noqa: F811
-    """Nor an access without a line."""
-    backend = CpuBackend(cache)
-    cases = smallest(variant, backend, 1)
-    if not cases:
-        pytest.skip("its instructions are beyond the cpu backend, which says so; compiled for GPUs instead")
-    for case in cases:
-        traffic = traced(case, backend)
-        assert traffic.total("requests", space="global") > 0
-        assert all(line.line for line in traffic.lines)
-
-
 def test_blocks_of_three_dimensions_have_the_warps_of_a_gpu(tracer: Tracer) -> None:
     text = """\
 extern "C" __global__ void k(float* out) {

@@ -38,6 +38,8 @@ class Build:
     """Whether the compiler inserts calls at every access, basic block and function, which our runtime answers."""
 
 
+ROLLED = ("-fdisable-tree-cunrolli", "-fdisable-tree-cunroll", "-fdisable-rtl-loop2_unroll")
+"""GCC's flags that leave every loop a loop, whatever `#pragma unroll` asks."""
 LINES = ("-g1",)
 """Line tables and inlined calls only."""
 FAST = Build("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
@@ -71,9 +73,7 @@ TRACED = Build(
         "-fno-ivopts",
         "-fno-schedule-insns2",
         # Copies of a loop's body are not laid out in the order of execution: lanes that part in one meet too late.
-        "-fdisable-tree-cunrolli",
-        "-fdisable-tree-cunroll",
-        "-fdisable-rtl-loop2_unroll",
+        *ROLLED,
         # A load before the loop that it stands in would happen even where the loop does not run.
         "-fno-tree-loop-im",
         "-fno-tree-pre",
