@@ -118,6 +118,14 @@ def test_digits_and_photographs_differ_from_image_to_image(source: str, module: 
     assert not np.array_equal(found[0], found[1])
 
 
+def test_trained_weights_recognise_the_digits(tmp_path: Path) -> None:
+    """All but one of the first eight: PyTorch, too, takes the second for a 9 (nets/lenet_digits.json)."""
+    pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
+    words = ("--batch", "8", "--weights", "digits", "--image", "digits", "--backend", "cpu", "--out", str(tmp_path))
+    said = invoke("run", "lenet", *words).stdout
+    assert said.endswith("7 of 8 pictures are taken for what they are: a 5 is taken for a 9.\n")
+
+
 def test_digits_fit_one_size_only() -> None:
     pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
     with pytest.raises(UsageError, match=r"they are \(1, 28, 28\), the input is \(1, 224, 224\); take --image photo"):

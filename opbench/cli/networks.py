@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbench.cli.options import json_option
+from opbench.cli.options import gpu_option, json_option
 from opbench.cli.running import BACKENDS, leave, progress_on_stderr, stdout_console
 from opbench.errors import UsageError, unknown
 
@@ -155,6 +155,7 @@ def show_command(
     metavar="FILE|digits",
     help="A .safetensors file, or LeNet's own, trained on digits [default: drawn from a seed as PyTorch does].",
 )
+@gpu_option
 @click.option("--no-check", is_flag=True, help="Do not check nodes and outputs against the float64 reference.")
 @click.option("--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs.")
 @click.option(
@@ -181,6 +182,7 @@ def run_command(
     compare: tuple[str, ...],
     image: str | None,
     weights: str,
+    gpu: str,
     no_check: bool,
     seed: int,
     out: Path | None,
@@ -214,9 +216,10 @@ def run_command(
         memory_bytes=memory,
         without=without,
         compare=compare,
+        gpu=gpu,
         check=not no_check,
         weights=weights,
-        inputs=_inputs(network, sizes_given(network, sizes), image) if image else None,
+        **(_inputs(network, sizes_given(network, sizes), image) if image else {}),
         out=out or default_folder(network, backend),
         seed=seed,
         command=tuple(sys.argv[1:]),
@@ -292,15 +295,16 @@ def default_folder(network: str, backend: str) -> Path:
 
 
 def _inputs(network: str, sizes: Mapping[str, int], image: str) -> dict[str, Any]:
-    """A picture for the one input of the network."""
+    """Pictures for the one input of the network, and their classes where those are known."""
     from opbench.nets.options import NetOptions
-    from opbench.nets.pictures import pictures
+    from opbench.nets.pictures import labels, pictures
     from opbench.nets.running import make_graph
 
     graph = make_graph(NetOptions(network, sizes))
     if len(graph.inputs) != 1:
         raise UsageError(f"--image: {graph.name} has the inputs {', '.join(graph.inputs)}; one picture is not enough")
-    return {graph.inputs[0]: pictures(image, graph.values[graph.inputs[0]].image)}
+    shape = graph.values[graph.inputs[0]].image
+    return {"inputs": {graph.inputs[0]: pictures(image, shape)}, "labels": labels(image, shape[0])}
 
 
 # Showing ----------------------------------------------------------------------------------------------------------

@@ -34,11 +34,15 @@ class NetOptions:
     """Passes to leave out."""
     compare: tuple[str, ...] = ()
     """Peers to time beside it: "torch"."""
+    gpu: str = "h200"
+    """Whose ceilings say what a run without a GPU could reach."""
     check: bool = True
     weights: str = ""
     """A .safetensors file, or "digits": LeNet's, trained on those; else drawn from a seed."""
     inputs: Mapping[str, np.ndarray] | None = None
     """Seeded normals unless given."""
+    labels: tuple[int, ...] = ()
+    """The class of each input picture, where it is known."""
     out: Path = Path("reports/network")
     seed: int = 20260
     command: tuple[str, ...] = ()

@@ -31,6 +31,14 @@ def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
     return np.repeat(_fitted(_opened(Path(source)), c, h, w)[None], n, axis=0)
 
 
+def labels(source: str, count: int) -> tuple[int, ...]:
+    """The classes of `count` pictures of that source; empty where nobody knows them."""
+    if source != "digits":
+        return ()
+    _, classes = held_out_digits()
+    return tuple(int(classes[i % len(classes)]) for i in range(count))
+
+
 def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
     """Handwritten digits that no network was trained with, in turn."""
     found, _ = held_out_digits()

@@ -45,6 +45,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
     """
     if options.precision not in ALLOWED:
         raise UsageError(f"--precision: {unknown('precision', options.precision, ALLOWED)}")
+    committed(options.gpu)  # an unknown GPU is refused before anything runs
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
@@ -117,7 +118,7 @@ def _measured(
         outputs = context.run(inputs)
         reference = original.reference_outputs(inputs) if options.check else {}
         ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
-        ceilings = _ceilings(environment, backend)
+        ceilings = _ceilings(environment, backend, options.gpu)
         total, nodes_s, between_s, peers = None, {}, None, {}
         if backend.has_clock:
             clock = backend.clock("cold")
@@ -175,6 +176,7 @@ def _measured(
         "total": total.to_json() if total else None,
         "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
         "between_s": between_s,
+        "classes": _classes(outputs, options.labels),
         "check": {"outputs": ends, "right": _right(checks, ends)} if options.check else None,
         "peers": peers,
     }
@@ -191,10 +193,10 @@ def _peers(options: NetOptions, original: Graph, inputs: Arrays, backend: Any) -
     return peers(options.compare, original, inputs, options.precision, backend)
 
 
-def _ceilings(environment: Mapping[str, Any], backend: Any) -> Ceilings | None:
-    """This GPU's measured limits if they are remembered, else those committed for its kind."""
+def _ceilings(environment: Mapping[str, Any], backend: Any, gpu: str) -> Ceilings | None:
+    """This GPU's measured limits if they are remembered, else those committed for its kind, or for the GPU named."""
     if not backend.has_clock:
-        return None
+        return committed(gpu)
     from opbench.probes import remembered
 
     known = remembered()
@@ -262,6 +264,14 @@ def _ends(
         norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
         found[name] = {"norm_error": norm, "allowed": allowed, "right": bool(norm <= allowed)}
     return found
+
+
+def _classes(outputs: Arrays, labels: tuple[int, ...]) -> dict[str, list[int]] | None:
+    """What each picture is taken for, the largest of its scores, and what it is; None where that is not known."""
+    scores = next(iter(outputs.values()))
+    if not labels or scores.ndim != 2:
+        return None
+    return {"found": [int(best) for best in scores.argmax(axis=1)], "labels": list(labels)}
 
 
 def _right(checks: Mapping[str, NodeCheck], ends: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -31,6 +31,7 @@ def test_shipped_networks_are_right_on_the_cpu(tmp_path: Path, network: str, siz
     record = run(tmp_path, network, sizes=sizes)
     assert record["check"]["right"] and all(node["check"]["right"] for node in record["nodes"])
     assert record["total"] is None and all(node["kernel_s"] is None for node in record["nodes"]), "a cpu has no clock"
+    assert all(node["bound_s"] > 0 and node["bound"] for node in record["nodes"]), "but a GPU's ceilings are known"
     memory = record["memory"]
     assert memory["lower_bound_bytes"] <= memory["peak_bytes"] < memory["naive_bytes"]
     assert read_network(tmp_path / "out") == json.loads(json.dumps(record))
@@ -44,6 +45,14 @@ def test_a_plan_and_a_saved_network_repeat_a_run(tmp_path: Path) -> None:
     save(make_graph(NetOptions("lenet", {"batch": 2})), tmp_path / "mine.json")
     saved = run(tmp_path, str(tmp_path / "mine.json"))
     assert saved["check"] == first["check"]
+
+
+def test_what_nobody_knows_the_ceilings_of_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no ceilings are known for GPU 'abacus'; known: a100"):
+        run(tmp_path, "lenet", gpu="abacus")
+    assert not (tmp_path / "out").exists()
+    least = [sum(n["bound_s"] for n in run(tmp_path, "lenet", gpu=gpu)["nodes"]) for gpu in ("h200", "l4")]
+    assert least[0] < least[1]
 
 
 def test_passes_can_be_left_out(tmp_path: Path) -> None:

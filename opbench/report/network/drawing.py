@@ -64,6 +64,8 @@ def graph_chart(record: Record) -> Chart:
 
 def _legend(record: Record, timed: bool) -> str:
     kinds = "Blue nodes are bound by memory, green ones by arithmetic, as their FLOPs and compulsory bytes have it"
+    if not any(node.get("bound") for node in record["nodes"]):
+        kinds = "What bounds a node is not known, as no ceilings are"
     conversions = "; yellow ones convert a layout" if record.get("conversions") else ""
     filled = "A box is filled as far as its node's share of the time, the slowest wholly. " if timed else ""
     return f"{filled}{kinds}{conversions}. Under each box stands the shape of what it hands on."

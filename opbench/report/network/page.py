@@ -19,6 +19,7 @@ from opbench.report.network import words
 from opbench.report.network.drawing import graph_chart
 from opbench.report.network.figures import memory_chart, timeline_chart
 from opbench.report.network.record import Record, batch, by_time, node_sum, variant_of
+from opbench.report.sentences import gpu_phrase
 from opbench.report.svg import STYLE, to_png
 from opbench.report.template import render_template
 from opbench.report.terminal import error
@@ -65,7 +66,7 @@ def _drawn(chart: Chart | None) -> Drawn:
 
 def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
     """The page around its drawn charts."""
-    measured = Ceilings.from_json(record["ceilings"]) if record.get("ceilings") else None
+    known = Ceilings.from_json(record["ceilings"]) if record.get("ceilings") else None
     environment = record.get("environment") or {}
     largest = max((node.get("share") or 0.0 for node in record["nodes"]), default=0.0)
     numbers = {node["name"]: number for number, node in enumerate(record["nodes"], 1)}
@@ -86,7 +87,8 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
         nodes=[_row(node, numbers[node["name"]], record, largest) for node in by_time(record)],
         memory_facts=_memory(record),
         passes=record.get("passes") or [],
-        ceilings=ceilings_table(measured, datasheet(str(environment.get("gpu") or "")) if measured else None),
+        ceilings=ceilings_table(known, datasheet(str(environment.get("gpu") or known.gpu)) if known else None),
+        predicting=gpu_phrase(known).partition(" ")[2] if known and not record.get("total") else "",
         commands=_commands(record),
         options=flat_rows(record.get("options") or {}),
         environment=flat_rows(environment),

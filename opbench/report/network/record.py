@@ -119,6 +119,11 @@ def least_time(record: Record) -> float | None:
     return _sum([node.get("bound_s") for node in record["nodes"]])
 
 
+def alone_time(record: Record) -> float | None:
+    """Seconds of the nodes' variants where they were measured, each alone; None where one was not."""
+    return _sum([node.get("alone_s") for node in record["nodes"]])
+
+
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None

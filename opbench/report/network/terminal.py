@@ -34,10 +34,18 @@ def _table(record: Record) -> list[str]:
     """The heading, then a line a node."""
     if node_sum(record) is None:
         work = [
-            (n["name"], n["operator"], _variant(n), units.si(n.get("flops") or None, "FLOP"), _bytes(n), _verdict(n))
+            (
+                n["name"],
+                n["operator"],
+                _variant(n),
+                units.si(n.get("flops") or None, "FLOP"),
+                _bytes(n),
+                units.time(n.get("bound_s")),
+                _verdict(n),
+            )
             for n in by_time(record)
         ]
-        return aligned(("node", "operator", "variant", "FLOPs", "bytes", ""), work, left=(0, 1, 2, 5))
+        return aligned(("node", "operator", "variant", "FLOPs", "bytes", "at least", ""), work, left=(0, 1, 2, 6))
     rows = [
         (
             n["name"],

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from opbench import units
-from opbench.report.network.record import Record, batch, by_time, least_time, variant_of
-from opbench.report.sentences import code, counted, listed
+from opbench.ceiling import Ceilings
+from opbench.report.network.record import Record, alone_time, batch, by_time, least_time, variant_of
+from opbench.report.sentences import code, counted, gpu_phrase, listed
 from opbench.stats import Interval, Ratio, interval_ratio
 
 MOST_OF_THE_TIME = 0.5
 """The nodes named as those that cost most are the slowest that together make up this share."""
+NAMED = 5
+"""Pictures named that were taken for something else."""
 
 
 def headline_name(record: Record) -> str:
@@ -91,14 +94,22 @@ def _ratio(top: Mapping[str, Any], bottom: Mapping[str, Any]) -> Ratio:
 
 def headline(record: Record) -> list[str]:
     """The run in a few sentences, the most important first."""
-    told = [_time(record), _against_peers(record), _limits(record), _memory(record), _right(record)]
+    told = [
+        _time(record),
+        _against_peers(record),
+        _limits(record),
+        _memory(record),
+        _right(record),
+        _recognised(record),
+    ]
     return [sentence for sentence in told if sentence]
 
 
 def _time(record: Record) -> str:
     total = record.get("total")
     if not total:
-        return f"The {counted(len(record['nodes']), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
+        said = f"The {counted(len(record['nodes']), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
+        return " ".join(part for part in (said, _prediction(record)) if part)
     images = batch(record)
     an_image = f", {units.time(total['median_s'] / images)} an image" if images > 1 else ""
     kernel = f" (kernels alone {units.time(total['kernel_s'])})" if total.get("kernel_s") else ""
@@ -107,6 +118,19 @@ def _time(record: Record) -> str:
     branches = ", parallel branches on streams of their own" if options.get("parallel") else ""
     what = "One image" if images == 1 else f"A batch of {images} images"
     return f"{what} takes {span(total)}{kernel}{an_image}, {how}{branches}, from a {total['mode']} start."
+
+
+def _prediction(record: Record) -> str:
+    """What a GPU whose ceilings are known needs at least."""
+    least, known = least_time(record), Ceilings.from_json(record.get("ceilings") or {})
+    if least is None:
+        return ""
+    by = "its measured ceilings" if known.source == "measured" else "its datasheet"
+    name = gpu_phrase(known)
+    need = f"{name[:1].upper()}{name[1:]} needs at least {units.time(least)} for their FLOPs and compulsory bytes"
+    alone = alone_time(record)
+    took = f" Where they were measured, these variants took {units.time(alone)} one by one." if alone else ""
+    return f"{need}, by {by} and without launches.{took}"
 
 
 def _against_peers(record: Record) -> str:
@@ -191,6 +215,19 @@ def _right(record: Record) -> str:
     return f"All {counted(checked, 'node')} agree with the float64 reference{error}."
 
 
+def _recognised(record: Record) -> str:
+    """How many pictures whose classes are known were taken for what they are, and which were not."""
+    told = record.get("classes")
+    if not told:
+        return ""
+    pairs = list(zip(told["found"], told["labels"], strict=True))
+    missed = [f"a {label} is taken for a {found}" for found, label in pairs if found != label]
+    if len(pairs) == 1:
+        return f"{missed[0].capitalize()}." if missed else f"The picture is taken for a {pairs[0][0]}, which it is."
+    known = f"{len(pairs) - len(missed)} of {len(pairs)} pictures are taken for what they are"
+    return f"{known}{': ' if missed else ''}{', '.join(missed[:NAMED])}{', …' if len(missed) > NAMED else ''}."
+
+
 def is_right(record: Record) -> bool:
     """Whether nothing that was checked is wrong."""
     nodes = all((node.get("check") or {}).get("right") is not False for node in record["nodes"])
@@ -211,7 +248,8 @@ def node_sentence(node: Mapping[str, Any]) -> str:
 
 def source_words(node: Mapping[str, Any]) -> str:
     """Why this variant was chosen, and whether others were as good."""
-    said = [str(node.get("source") or "–")]
+    alone = node.get("alone_s")
+    said = [str(node.get("source") or "–") + (f", {units.time(alone)} alone" if alone else "")]
     if ties := node.get("tied_with"):
         names = [str(case).partition("(")[0].partition("/")[2] for case in ties]
         said.append(f"tied with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
