@@ -536,6 +536,35 @@ def test_a_write_after_the_publication_is_not_published(tracer: Tracer) -> None:
     assert found.kind == "block_race"
 
 
+MANY_PLACES = """\
+extern "C" __global__ void k(float* part, unsigned* places, unsigned* counter, float* out) {
+  __shared__ bool last;
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  part[i] = i % 7;
+  __threadfence();
+  atomicAdd(places + i, 1u);
+  __syncthreads();
+  if (threadIdx.x == 0) last = LAST;
+  __syncthreads();
+  if (!last || threadIdx.x > 0) return;
+  float sum = 0.0f;
+  for (int j = 0; j < gridDim.x * blockDim.x; ++j) sum += part[j];  // here
+  out[0] = sum;
+}"""
+
+
+def test_blocks_are_ordered_by_one_place_among_a_hundred_thousand(tracer: Tracer) -> None:
+    """Each atomic operation is followed: by a search from end to end, this took twenty seconds."""
+    blocks, threads = 512, 256
+    part, places, out = floats(blocks * threads), np.zeros(blocks * threads, np.uint32), floats(1)
+    counted = {"LAST": "atomicAdd(counter, 1u) == gridDim.x - 1"}
+    tracer.clean(MANY_PLACES, blocks, threads, part, places, np.zeros(1, np.uint32), out, **counted)
+    assert out[0] == (np.arange(blocks * threads) % 7).sum() and (places == 1).all()
+    arguments = (part, places, np.zeros(1, np.uint32), out)
+    found = tracer.only(MANY_PLACES, blocks, threads, *arguments, LAST="blockIdx.x == gridDim.x - 1")
+    assert (found.kind, found.line) == ("block_race", tracer.line("here"))
+
+
 def test_kernels_follow_each_other(tracer: Tracer) -> None:
     text = 'extern "C" __global__ void k(float* out) { out[0] += 1.0f; }'
     source = tracer.folder / "one.cu"

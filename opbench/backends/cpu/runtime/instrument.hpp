@@ -304,6 +304,7 @@ OPB_API void opb_trace_close(Trace* trace) {
   free(trace->arrays);
   free(trace->variables);
   free(trace->locations);
+  free(trace->location_slots);
   free(trace->acquired);
   munmap(trace, sizeof(Trace));
 }

@@ -215,26 +215,49 @@ static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memo
 
 // ---- fences and atomic operations between blocks
 
-static void acquire(Trace* trace, uint32_t location, uint32_t length) {
-  for (uint32_t index = 0; index < trace->acquired_count; ++index) {
-    Acquired* known = &trace->acquired[index];
-    if (known->location != location) continue;
-    if (known->length < length) known->length = length;
+// Of each location the longest part of its log: lists stay as short as there are locations, however often they grow.
+static void keep_longest(Acquired** list, uint32_t* count, uint32_t* capacity, Acquired seen) {
+  for (uint32_t index = 0; index < *count; ++index) {
+    Acquired* known = *list + index;
+    if (known->location != seen.location) continue;
+    if (known->length < seen.length) known->length = seen.length;
     return;
   }
-  *append(&trace->acquired, &trace->acquired_count, &trace->acquired_capacity) = {location, length};
+  *append(list, count, capacity) = seen;
+}
+
+static void acquire(Trace* trace, Acquired seen) {
+  keep_longest(&trace->acquired, &trace->acquired_count, &trace->acquired_capacity, seen);
+}
+
+// Where the number of an address stands, or would: linear probing, at most half full.
+static uint32_t* location_slot(const Trace* trace, uintptr_t address) {
+  uint32_t mask = trace->location_slot_count - 1;
+  uint32_t slot = (uint32_t)(address * 0x9E3779B97F4A7C15u >> 32) & mask;
+  while (trace->location_slots[slot] && trace->locations[trace->location_slots[slot] - 1].address != address) {
+    slot = (slot + 1) & mask;
+  }
+  return trace->location_slots + slot;
+}
+
+static void double_location_slots(Trace* trace) {
+  trace->location_slot_count = trace->location_slot_count ? 2 * trace->location_slot_count : 64;
+  free(trace->location_slots);
+  trace->location_slots = (uint32_t*)calloc(trace->location_slot_count, sizeof(uint32_t));
+  if (!trace->location_slots) abort();
+  for (uint32_t index = 0; index < trace->location_count; ++index) {
+    *location_slot(trace, trace->locations[index].address) = index + 1;
+  }
 }
 
 static uint32_t location_at(Trace* trace, uintptr_t address, bool create) {
-  for (uint32_t index = 0; index < trace->location_count; ++index) {
-    if (trace->locations[index].address == address) return index;
-  }
-  if (create) {
-    SyncLocation* fresh = append(&trace->locations, &trace->location_count, &trace->location_capacity);
-    *fresh = {address, nullptr, 0, 0, nullptr, 0, 0};
-    return trace->location_count - 1;
-  }
-  return kNobody;
+  uint32_t known = trace->location_count ? *location_slot(trace, address) : 0;
+  if (known) return known - 1;
+  if (!create) return kNobody;
+  if (2 * (trace->location_count + 1) > trace->location_slot_count) double_location_slots(trace);
+  SyncLocation* fresh = append(&trace->locations, &trace->location_count, &trace->location_capacity);
+  *fresh = {address, nullptr, 0, 0, nullptr, 0, 0};
+  return (*location_slot(trace, address) = trace->location_count) - 1;
 }
 
 // An atomic operation sees what others have published at its location, and publishes what this block did before its
@@ -243,14 +266,12 @@ static __attribute__((noinline)) void synchronise_blocks(Trace* trace, uintptr_t
   uint32_t index = location_at(trace, address, trace->fences > 0);
   if (index == kNobody) return;
   SyncLocation* location = &trace->locations[index];
-  if (location->length) acquire(trace, index, location->length);
-  for (uint32_t link = 0; link < location->link_count; ++link) {
-    acquire(trace, location->links[link].location, location->links[link].length);
-  }
+  if (location->length) acquire(trace, {index, location->length});
+  for (uint32_t link = 0; link < location->link_count; ++link) acquire(trace, location->links[link]);
   if (!trace->fences) return;
   for (uint32_t other = 0; other < trace->acquired_count; ++other) {
     if (trace->acquired[other].location == index) continue;
-    *append(&location->links, &location->link_count, &location->link_capacity) = trace->acquired[other];
+    keep_longest(&location->links, &location->link_count, &location->link_capacity, trace->acquired[other]);
   }
   if (location->length && location->log[location->length - 1].block == trace->block) {
     location->log[location->length - 1].clock = trace->fences;
@@ -265,4 +286,5 @@ static void forget_synchronisation(Trace* trace) {
     free(trace->locations[index].links);
   }
   trace->location_count = trace->acquired_count = 0;
+  for (uint32_t slot = 0; slot < trace->location_slot_count; ++slot) trace->location_slots[slot] = 0;
 }

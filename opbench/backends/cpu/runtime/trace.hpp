@@ -166,6 +166,8 @@ struct Trace {
   uint32_t fences;              // executed by the block so far
   SyncLocation* locations;
   uint32_t location_count, location_capacity;
+  uint32_t* location_slots;  // a hash table from an address to the location's number + 1
+  uint32_t location_slot_count;
   Acquired* acquired;
   uint32_t acquired_count, acquired_capacity;
 
