@@ -21,7 +21,6 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
-from opbench import resources
 from opbench import session as sessions
 from opbench.backends import open_backend
 from opbench.backends.base import BuildRequest
@@ -251,8 +250,10 @@ class Server:
 
     def resources(self, request: Message, send: Callable[[Message], None]) -> Message:
         """What each case's kernels take of a named GPU, which need not be here."""
+        from opbench.resources import resources_of  # NVRTC and cubins: a fifth of a second at each start
+
         cases = [unpack(self.catalog, packed) for packed in request["cases"]]
-        for index, found in resources.resources_of(cases, request["gpu"]):
+        for index, found in resources_of(cases, request["gpu"]):
             send({"index": index, **asdict(found)})
         return {}
 

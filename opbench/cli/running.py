@@ -253,10 +253,12 @@ def progress_on_stderr() -> Iterator[Callable[[Progress], None]]:
 
 
 def _plain_progress() -> Callable[[Progress], None]:
-    shown = -1
+    shown, total = -1, 0
 
     def tell(progress: Progress) -> None:
-        nonlocal shown
+        nonlocal shown, total
+        if progress.total != total:  # a network's nodes follow the cases that it was tuned by
+            shown, total = -1, progress.total
         tenth = 10 * progress.done // max(1, progress.total)
         if tenth > shown:
             shown = tenth

@@ -224,11 +224,17 @@ class Context:
         if findings:
             raise LaunchError(f"{self.network.graph.name}: {judge.finding_sentence(findings[0])}")
 
-    def check(self, inputs: Mapping[str, np.ndarray]) -> list[NodeCheck]:
+    def check(
+        self, inputs: Mapping[str, np.ndarray], on_start: Callable[[str], None] = lambda node: None
+    ) -> list[NodeCheck]:
         """Run node by node and judge each by the float64 reference on what it was given; memory is looked at too."""
         with _ONE_AT_A_TIME:
             self.write(inputs)
-            return [self._check_node(node) for node in self.network.graph.nodes]
+            found = []
+            for node in self.network.graph.nodes:
+                on_start(node.name)
+                found.append(self._check_node(node))
+            return found
 
     def _check_node(self, node: Node) -> NodeCheck:
         given = {name: self._content(node, name) for name in node.inputs}

@@ -27,7 +27,7 @@ from opbench.nets.saving import load
 from opbench.operator import Arrays
 from opbench.records import now
 from opbench.report.network.record import keep_network
-from opbench.runner import Tell
+from opbench.runner import Progress, Tell
 from opbench.timing import TimingOptions, measure
 
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
@@ -55,9 +55,10 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
     backend = backends.open_backend(name)
     environment = backend.environment()
     graph, plan, decided = planned(graph, options, results, str(environment.get("gpu") or ""), backend.sm_count)
+    tell(Progress("build", "the nodes' variants", 0, len(graph.nodes)))
     network = Network(graph, plan.cases(graph), backend)
     try:
-        record = _measured(network, options, original, inputs, environment)
+        record = _measured(network, options, original, inputs, environment, tell)
     finally:
         network.close()
     record |= {"passes": [*said, *decided], "nodes": _with_choices(record["nodes"], plan)}
@@ -108,13 +109,19 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
 
 
 def _measured(
-    network: Network, options: NetOptions, original: Graph, inputs: Arrays, environment: dict[str, Any]
+    network: Network, options: NetOptions, original: Graph, inputs: Arrays, environment: dict[str, Any], tell: Tell
 ) -> dict[str, Any]:
     """The record: verdicts, times and memory of one context."""
     graph, backend = network.graph, network.backend
     context = Context(network, graph=options.graph, parallel=options.parallel)
+    number = {node.name: place for place, node in enumerate(graph.nodes)}
+
+    def on_start(node: str) -> None:
+        tell(Progress("check", node, number[node], len(number)))
+
     try:
-        checks = {c.node: c for c in context.check(inputs)} if options.check else {}
+        checks = {c.node: c for c in context.check(inputs, on_start)} if options.check else {}
+        tell(Progress("run", "the whole network", len(number), len(number)))
         outputs = context.run(inputs)
         reference = original.reference_outputs(inputs) if options.check else {}
         ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
@@ -125,6 +132,7 @@ def _measured(
             launches: dict[str, Callable[[], None]] = {"opbench": context.launch}
             with _peers(options, original, inputs, backend) as found:
                 launches |= {name: peer.launch for name, peer in found.items()}
+                tell(Progress("measure", ", ".join(launches), len(number), len(number)))
                 measured = measure(clock, launches, TIMING, unheld=tuple(found))
                 peers = {n: {**measured[n].to_json(), **p.facts(reference)} for n, p in found.items()}
                 peers |= getattr(found, "failed", {})
