@@ -31,7 +31,7 @@ def covering(pairs: list[Case], shows: Callable[[Case], set[object]]) -> list[Ca
     return kept
 
 
-MODULES = 6
+MODULES = 4
 """As many as the check of one variant compiles here, unless its tuned parameters take more."""
 
 
