@@ -32,10 +32,12 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(images, np.float32), data.target.astype(np.int64)
 
 
-def held_out_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Images and classes of those digits that no network was trained with."""
+def held_out_digits(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Images and classes of those digits that no network was trained with; `count` of them, in turn if it is more."""
     images, classes = digits()
-    return images[::TEST_EVERY], classes[::TEST_EVERY]
+    chosen = np.arange(0, len(images), TEST_EVERY)
+    chosen = chosen if count is None else np.resize(chosen, count)
+    return images[chosen], classes[chosen]
 
 
 def photographs(shape: tuple[int, ...]) -> np.ndarray:

@@ -35,16 +35,16 @@ def labels(source: str, count: int) -> tuple[int, ...]:
     """The classes of `count` pictures of that source; empty where nobody knows them."""
     if source != "digits":
         return ()
-    _, classes = held_out_digits()
-    return tuple(int(classes[i % len(classes)]) for i in range(count))
+    _, classes = held_out_digits(count)
+    return tuple(map(int, classes))
 
 
 def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
     """Handwritten digits that no network was trained with, in turn."""
-    found, _ = held_out_digits()
+    found, _ = held_out_digits(image[0])
     if image[1:] != found.shape[1:]:
         raise UsageError(f"--image digits: they are {found.shape[1:]}, the input is {image[1:]}; take --image photo")
-    return np.stack([found[i % len(found)] for i in range(image[0])])
+    return found
 
 
 def _opened(path: Path) -> Any:

@@ -115,9 +115,14 @@ def _untimed(section: Section, predicting: Ceilings) -> str:
     return f"{text}; predicted on {gpu}: {least} at best, as {why.get(first.bound or '', 'the ceilings say so')}."
 
 
+def gpu_name(ceilings: Ceilings) -> str:
+    """A GPU's name without the vendor."""
+    return ceilings.gpu.removeprefix("NVIDIA ").removeprefix("GeForce ") or "that GPU"
+
+
 def gpu_phrase(ceilings: Ceilings) -> str:
     """A GPU's name with its article, without the vendor."""
-    name = ceilings.gpu.removeprefix("NVIDIA ").removeprefix("GeForce ") or "that GPU"
+    name = gpu_name(ceilings)
     return name if name.startswith("that") else f"{'an' if name[0] in 'AEFHILMNORSX' else 'a'} {name}"
 
 

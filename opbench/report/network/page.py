@@ -19,7 +19,7 @@ from opbench.report.network import words
 from opbench.report.network.drawing import graph_chart
 from opbench.report.network.figures import memory_chart, timeline_chart
 from opbench.report.network.record import Record, batch, by_time, node_sum, variant_of
-from opbench.report.sentences import gpu_phrase
+from opbench.report.sentences import gpu_name
 from opbench.report.svg import STYLE, to_png
 from opbench.report.template import render_template
 from opbench.report.terminal import error
@@ -88,7 +88,7 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
         memory_facts=_memory(record),
         passes=record.get("passes") or [],
         ceilings=ceilings_table(known, datasheet(str(environment.get("gpu") or known.gpu)) if known else None),
-        predicting=gpu_phrase(known).partition(" ")[2] if known and not record.get("total") else "",
+        predicting=gpu_name(known) if known and not record.get("total") else "",
         commands=_commands(record),
         options=flat_rows(record.get("options") or {}),
         environment=flat_rows(environment),

@@ -4,7 +4,7 @@
 
 namespace opb_ptx {
 
-// Long, and called hundreds of times in an unrolled loop: inlined they would take the compiler seconds a kernel.
+// Long, and called hundreds of times where a compiler unrolls: inlined they would take it seconds a kernel.
 #define OPB_WARP_WIDE __attribute__((noinline)) OPB_INSTRUCTION
 
 // Lane l of matrix m gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4, whose address lane 8 m + l / 4 gave.
@@ -45,34 +45,34 @@ OPB_UNSEEN_INLINE void store_matrices(const unsigned* registers, unsigned long l
   opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
 }
 
-#define OPB_MATRIX_MOVES(SUFFIX, TRANSPOSED)                                                                         \
-  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x1##SUFFIX(unsigned& a, unsigned long long row, OPB_PTX_SITE) {    \
-    load_matrices<1, TRANSPOSED>(&a, row, file, line);                                                               \
-  }                                                                                                                  \
-  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x2##SUFFIX(unsigned& a, unsigned& b, unsigned long long row,       \
-                                                             OPB_PTX_SITE) {                                         \
-    unsigned all[2];                                                                                                 \
-    load_matrices<2, TRANSPOSED>(all, row, file, line);                                                              \
-    a = all[0], b = all[1];                                                                                          \
-  }                                                                                                                  \
-  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x4##SUFFIX(unsigned& a, unsigned& b, unsigned& c, unsigned& d,     \
-                                                             unsigned long long row, OPB_PTX_SITE) {                 \
-    unsigned all[4];                                                                                                 \
-    load_matrices<4, TRANSPOSED>(all, row, file, line);                                                              \
-    a = all[0], b = all[1], c = all[2], d = all[3];                                                                  \
-  }                                                                                                                  \
-  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x1##SUFFIX(unsigned long long row, unsigned a, OPB_PTX_SITE) {     \
-    store_matrices<1, TRANSPOSED>(&a, row, file, line);                                                              \
-  }                                                                                                                  \
-  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x2##SUFFIX(unsigned long long row, unsigned a, unsigned b,         \
-                                                             OPB_PTX_SITE) {                                         \
-    unsigned all[] = {a, b};                                                                                         \
-    store_matrices<2, TRANSPOSED>(all, row, file, line);                                                             \
-  }                                                                                                                  \
-  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x4##SUFFIX(unsigned long long row, unsigned a, unsigned b,         \
-                                                             unsigned c, unsigned d, OPB_PTX_SITE) {                 \
-    unsigned all[] = {a, b, c, d};                                                                                   \
-    store_matrices<4, TRANSPOSED>(all, row, file, line);                                                             \
+#define OPB_MATRIX_MOVES(SUFFIX, TRANSPOSED)                                                                           \
+  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x1##SUFFIX(unsigned& a, unsigned long long row, OPB_PTX_SITE) {        \
+    load_matrices<1, TRANSPOSED>(&a, row, file, line);                                                                 \
+  }                                                                                                                    \
+  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x2##SUFFIX(unsigned& a, unsigned& b, unsigned long long row,           \
+                                                           OPB_PTX_SITE) {                                             \
+    unsigned all[2];                                                                                                   \
+    load_matrices<2, TRANSPOSED>(all, row, file, line);                                                                \
+    a = all[0], b = all[1];                                                                                            \
+  }                                                                                                                    \
+  OPB_WARP_WIDE void ldmatrix_sync_aligned_m8n8_x4##SUFFIX(unsigned& a, unsigned& b, unsigned& c, unsigned& d,         \
+                                                           unsigned long long row, OPB_PTX_SITE) {                     \
+    unsigned all[4];                                                                                                   \
+    load_matrices<4, TRANSPOSED>(all, row, file, line);                                                                \
+    a = all[0], b = all[1], c = all[2], d = all[3];                                                                    \
+  }                                                                                                                    \
+  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x1##SUFFIX(unsigned long long row, unsigned a, OPB_PTX_SITE) {         \
+    store_matrices<1, TRANSPOSED>(&a, row, file, line);                                                                \
+  }                                                                                                                    \
+  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x2##SUFFIX(unsigned long long row, unsigned a, unsigned b,             \
+                                                           OPB_PTX_SITE) {                                             \
+    unsigned all[] = {a, b};                                                                                           \
+    store_matrices<2, TRANSPOSED>(all, row, file, line);                                                               \
+  }                                                                                                                    \
+  OPB_WARP_WIDE void stmatrix_sync_aligned_m8n8_x4##SUFFIX(unsigned long long row, unsigned a, unsigned b, unsigned c, \
+                                                           unsigned d, OPB_PTX_SITE) {                                 \
+    unsigned all[] = {a, b, c, d};                                                                                     \
+    store_matrices<4, TRANSPOSED>(all, row, file, line);                                                               \
   }
 OPB_MATRIX_MOVES(_shared_b16, false)
 OPB_MATRIX_MOVES(_trans_shared_b16, true)
@@ -103,7 +103,7 @@ struct int8_element {
 // where E elements share a register and k' = k % 4E; registers follow rows first, then k.
 template <class Element, int K>
 OPB_WARP_WIDE void multiply_fragments(typename Element::Sum* sums, const unsigned* a, const unsigned* b,
-                                        const char* file, unsigned line) {
+                                      const char* file, unsigned line) {
   constexpr int E = Element::per_register;
   struct Fragments {
     const unsigned *a, *b;
@@ -122,21 +122,21 @@ OPB_WARP_WIDE void multiply_fragments(typename Element::Sum* sums, const unsigne
   opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
 }
 
-#define OPB_MMA_4_2(NAME, ELEMENT, K, SUM, WORD)                                                                      \
+#define OPB_MMA_4_2(NAME, ELEMENT, K, SUM, WORD)                                                                    \
   OPB_WARP_WIDE void NAME(SUM& d0, SUM& d1, SUM& d2, SUM& d3, WORD a0, WORD a1, WORD a2, WORD a3, WORD b0, WORD b1, \
-                            SUM c0, SUM c1, SUM c2, SUM c3, OPB_PTX_SITE) {                                           \
-    unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                                  \
-    SUM sums[] = {c0, c1, c2, c3};                                                                                    \
-    multiply_fragments<ELEMENT, K>(sums, a, b, file, line);                                                           \
-    d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                           \
+                          SUM c0, SUM c1, SUM c2, SUM c3, OPB_PTX_SITE) {                                           \
+    unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                                \
+    SUM sums[] = {c0, c1, c2, c3};                                                                                  \
+    multiply_fragments<ELEMENT, K>(sums, a, b, file, line);                                                         \
+    d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                         \
   }
-#define OPB_MMA_2_1(NAME, ELEMENT, K)                                                                         \
-  OPB_WARP_WIDE void NAME(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned b0, \
-                            float c0, float c1, float c2, float c3, OPB_PTX_SITE) {                           \
-    unsigned a[] = {a0, a1}, b[] = {b0};                                                                      \
-    float sums[] = {c0, c1, c2, c3};                                                                          \
-    multiply_fragments<ELEMENT, K>(sums, a, b, file, line);                                                   \
-    d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                   \
+#define OPB_MMA_2_1(NAME, ELEMENT, K)                                                                                  \
+  OPB_WARP_WIDE void NAME(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned b0, float c0, \
+                          float c1, float c2, float c3, OPB_PTX_SITE) {                                                \
+    unsigned a[] = {a0, a1}, b[] = {b0};                                                                               \
+    float sums[] = {c0, c1, c2, c3};                                                                                   \
+    multiply_fragments<ELEMENT, K>(sums, a, b, file, line);                                                            \
+    d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                            \
   }
 OPB_MMA_4_2(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, half_element, 16, float, unsigned)
 OPB_MMA_4_2(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, bfloat_element, 16, float, unsigned)
@@ -147,9 +147,9 @@ OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_bf16_bf16_f32, bfloat_element, 
 OPB_MMA_2_1(mma_sync_aligned_m16n8k4_row_col_f32_tf32_tf32_f32, tf32_element, 4)
 
 OPB_WARP_WIDE void mma_sync_aligned_m16n8k16_row_col_f16_f16_f16_f16(unsigned& d0, unsigned& d1, unsigned a0,
-                                                                       unsigned a1, unsigned a2, unsigned a3,
-                                                                       unsigned b0, unsigned b1, unsigned c0,
-                                                                       unsigned c1, OPB_PTX_SITE) {
+                                                                     unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                                                     unsigned b1, unsigned c0, unsigned c1,
+                                                                     OPB_PTX_SITE) {
   unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};
   float sums[] = {half_element::read(c0, 0), half_element::read(c0, 1), half_element::read(c1, 0),
                   half_element::read(c1, 1)};
