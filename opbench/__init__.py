@@ -2,19 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "check", "load", "run"]
+__all__ = [
+    "UNIT_ROUNDOFF",
+    "Arrays",
+    "Builder",
+    "Network",
+    "Operator",
+    "Tensor",
+    "Tolerance",
+    "UsageError",
+    "__version__",
+    "check",
+    "from_storage",
+    "load",
+    "run",
+    "to_storage",
+]
 
 if TYPE_CHECKING:
     from opbench.api import check, load, run
+    from opbench.errors import UsageError
+    from opbench.nets.build import Builder
+    from opbench.nets.executor import Network
+    from opbench.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+    from opbench.precision import UNIT_ROUNDOFF
+
+_HOMES = {
+    "UNIT_ROUNDOFF": "opbench.precision",
+    "Arrays": "opbench.operator",
+    "Builder": "opbench.nets.build",
+    "Network": "opbench.nets.executor",
+    "Operator": "opbench.operator",
+    "Tensor": "opbench.operator",
+    "Tolerance": "opbench.operator",
+    "UsageError": "opbench.errors",
+    "check": "opbench.api",
+    "from_storage": "opbench.operator",
+    "load": "opbench.api",
+    "run": "opbench.api",
+    "to_storage": "opbench.operator",
+}
 
 
-def __getattr__(name: str) -> Any:
-    """Import the interface when first used, so that `opbench list` stays quick."""
-    if name in __all__:
-        from opbench import api
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used, so that `opbench list` stays quick."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'opbench' has no attribute '{name}'")
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
 
-        return getattr(api, name)
-    raise AttributeError(f"module 'opbench' has no attribute '{name}'")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -100,7 +100,7 @@ def test_an_error_of_a_file_is_told_with_its_line(tmp_path: Path, text: str, lin
 
 def test_a_file_defines_exactly_one_operator(tmp_path: Path) -> None:
     path = tmp_path / "operator.py"
-    path.write_text("from opbench.operator import Operator\n")
+    path.write_text("from opbench import Operator\n")
     with pytest.raises(UsageError, match="defines 0 operators; exactly one"):
         load_operator(path, "none")
     twice = tmp_path / "twice.py"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.errors import UsageError
-from opbench.operator import Operator
+from opbench import Operator, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench.operator import Arrays, Operator, from_storage, to_storage
+from opbench import Arrays, Operator, from_storage, to_storage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.operator import Operator, Tolerance
+from opbench import Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.operator import Arrays, Operator, from_storage, to_storage
+from opbench import Arrays, Operator, from_storage, to_storage
 
 DEGREES = {"add": 1, "sub": 1, "mul": 2, "div": 0}
 

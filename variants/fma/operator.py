@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.operator import UNIT_ROUNDOFF, Arrays, Operator, Tolerance
+from opbench import UNIT_ROUNDOFF, Arrays, Operator, Tolerance
 
 CHAINS = 8
 """Recurrences per element; the kernels have the same number written into them."""

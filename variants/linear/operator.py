@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.operator import Operator
+from opbench import Operator
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.errors import UsageError
-from opbench.operator import Operator, Tolerance
+from opbench import Operator, Tolerance, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

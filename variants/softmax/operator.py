@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.operator import Arrays, Operator
+from opbench import Arrays, Operator
 
 
 @dataclass(frozen=True, kw_only=True)

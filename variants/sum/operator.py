@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.operator import UNIT_ROUNDOFF, Operator, Tolerance
+from opbench import UNIT_ROUNDOFF, Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
