@@ -1,0 +1,85 @@
+"""The examples of the documents, run as a reader would run them: in order, in a folder that has the committed runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from common import ROOT
+from test_docs import LINES, README, shell_lines
+
+DOCUMENTS = [ROOT / "README.md", *ROOT.glob("CONTRIBUTING.md"), *ROOT.glob("docs/*.md")]
+NEEDS_GPU = re.compile(r"--tune|reports/alexnet/plan")
+NEEDS_EXTRA = {"--image digits": "sklearn"}
+ENVIRONMENT = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{re.escape(language)}\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+
+
+PYTHON = [(path.name, text) for path in DOCUMENTS for text in blocks(path, "python")]
+KERNEL = next(text for text in blocks(ROOT / "README.md", "c++") if "my_relu" in text)
+GUARDED = KERNEL.replace("    out[i]", "    if (i < n) out[i]").replace(
+    "    out[i + 1]", "    if (i + 1 < n) out[i + 1]"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a reader is: beside the committed runs, with the kernel of README's example, mended."""
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "h200").symlink_to(ROOT / "reports" / "h200")
+    (tmp_path / "my_relu.cu").write_text(GUARDED)
+    return tmp_path
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize(("document", "text"), PYTHON, ids=[f"{name}-{i}" for i, (name, _) in enumerate(PYTHON)])
+def test_a_python_example_runs(folder: Path, document: str, text: str) -> None:
+    (folder / "test_example.py").write_text(text)
+    pytest_words = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if "def test_" in text else []
+    done = run([sys.executable, *pytest_words, "test_example.py"], folder)
+    assert done.returncode == 0, f"{document}:\n{text}\n{done.stdout}{done.stderr}"
+    assert done.stdout, "a newcomer sees nothing"
+
+
+def test_the_first_kernel_is_found_wrong_as_printed_and_right_when_mended(folder: Path) -> None:
+    shown = next(
+        text for text in blocks(ROOT / "README.md", "console") if text.startswith("$ opbench check my_relu.cu")
+    )
+    (folder / "my_relu.cu").write_text(KERNEL)
+    first = run(["opbench", "check", "my_relu.cu"], folder)
+    for line in shown.splitlines()[1:]:
+        words = line.strip("… ").partition(" (and ")[0]
+        assert " ".join(words.split()) in " ".join(first.stdout.split()), first.stdout
+    assert first.returncode == 1
+    (folder / "my_relu.cu").write_text(GUARDED)
+    again = run(["opbench", "check", "my_relu.cu"], folder)
+    assert (again.returncode, again.stdout) == (0, "relu/my_relu  20 right\n") and again.stdout.strip() in README
+
+
+@pytest.mark.slow
+def test_the_readmes_commands_run_one_after_another(folder: Path) -> None:
+    ran = 0
+    for tool, arguments in dict.fromkeys(shell_lines()):
+        lacking = next((module for words, module in NEEDS_EXTRA.items() if words in arguments), None)
+        if tool == "make" or NEEDS_GPU.search(arguments) or (lacking and not _has(lacking)):
+            continue
+        done = run([tool, *shlex.split(arguments, comments=True)], folder)
+        assert done.returncode == 0, f"{tool} {arguments}\n{done.stdout}{done.stderr}"
+        assert done.stdout or done.stderr
+        ran += 1
+    assert ran >= len(LINES) // 2
+
+
+def _has(module: str) -> bool:
+    return subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
