@@ -98,7 +98,11 @@ def expand(
         suite = suite_for_variant(own_variant(path, catalog), catalog, backend)
     else:
         suite = read_suite(path, catalog, backend)
-    return replace(suite, cases=tuple(select(suite.cases, cases))), roots, backend
+    patterns = list(cases)
+    chosen = tuple(select(suite.cases, patterns))
+    met = {f"{case.variant.operator}{case.problem}" for case in chosen}
+    left_out = {problem: why for problem, why in suite.left_out.items() if problem in met or not patterns}
+    return replace(suite, cases=chosen, left_out=left_out), roots, backend
 
 
 def own_variant(path: Path, catalog: Catalog) -> Variant:

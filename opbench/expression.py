@@ -20,6 +20,11 @@ def cdiv(a: int, b: int) -> int:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {"cdiv": cdiv, "min": min, "max": max}
 
+BITS = 63
+"""An integer of the language fits a signed 64-bit one, as what it decides (sizes, grids, bytes) does."""
+LONGEST = 600
+"""Characters of one expression, at most, so that none is nested beyond what Python's own stack takes."""
+
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -46,6 +51,8 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.USub: operator.neg,
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> ast.expr:
     """Parse one expression; raises UsageError naming the part that is not allowed."""
+    if len(text) > LONGEST:
+        raise UsageError(f"'{text[:40]}…' is no expression: {len(text)} characters; at most {LONGEST} are allowed")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
@@ -102,7 +109,7 @@ def _value(node: ast.expr, scope: Mapping[str, Value]) -> Any:
         case ast.Name(id=name):
             return scope[name]
         case ast.BinOp(left=left, op=op, right=right):
-            return _BINARY[type(op)](_value(left, scope), _value(right, scope))
+            return _arithmetic(type(op), _value(left, scope), _value(right, scope))
         case ast.UnaryOp(op=op, operand=operand):
             return _UNARY[type(op)](_value(operand, scope))
         case ast.BoolOp(op=ast.And(), values=values):
@@ -118,6 +125,25 @@ def _value(node: ast.expr, scope: Mapping[str, Value]) -> Any:
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             return _chain(_value(left, scope), ops, [_value(c, scope) for c in comparators])
     raise UsageError(f"'{ast.unparse(node)}' is not allowed in an expression")
+
+
+def _arithmetic(kind: type[ast.operator], left: Any, right: Any) -> int:
+    """An operation on two integers, refused before it is done where the result would be beyond 64 bits."""
+    if not (isinstance(left, int) and isinstance(right, int)):
+        raise TypeError(f"{left!r} and {right!r}: arithmetic is of integers")
+    if kind is ast.Pow and right < 0:
+        raise ValueError(f"{left} ** {right} is no integer")
+    grown = {ast.Pow: max(0, (left.bit_length() - 1)) * right, ast.LShift: left.bit_length() + right}.get(kind, 0)
+    if grown > BITS:
+        raise OverflowError(_beyond(f"{left} {'**' if kind is ast.Pow else '<<'} {right}"))
+    result: int = _BINARY[kind](left, right)
+    if result.bit_length() > BITS:
+        raise OverflowError(_beyond(f"{left} and {right} give {result}, which"))
+    return result
+
+
+def _beyond(what: str) -> str:
+    return f"{what} is beyond 64 bits; integers are allowed from -2**{BITS} to 2**{BITS}"
 
 
 def _chain(left: Any, ops: list[ast.cmpop], rights: list[Any]) -> bool:

@@ -93,6 +93,7 @@ def header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> di
         "command": shlex.join(["opbench", *options.command]) if options.command else "",
         "timing": {**asdict(suite.timing), "processes": options.processes},
         "cases": len(suite.cases),
+        "left_out": suite.left_out,
         "environment": {
             "python": platform.python_version(),
             "system": platform.platform(),

@@ -92,6 +92,11 @@ class Run:
     included, ceilings not. None where it never ended; of runs older than this field from whole seconds."""
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def left_out(self) -> dict[str, dict[str, list[str]]]:
+        """By problem and by reason, the suite's variants that are no cases of it; empty in runs older than this."""
+        return self.header.get("left_out") or {}
+
 
 class RunWriter:
     """Appends lines to a run's file; each is on disk before the next case begins."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from opbench.case import CASE_NAME, Case
 from opbench.catalog import Catalog
 from opbench.errors import UsageError, unknown
-from opbench.nets.problems import ALLOWED, network_problems
+from opbench.nets.problems import ALLOWED, network_problems, require_sizes
 from opbench.operator import Operator
 from opbench.places import shipped
 from opbench.timing import MODES, TimingOptions
@@ -40,6 +41,13 @@ TIMING_KEYS = {
 }
 
 
+PROBLEMS, CASES = 10_000, 20_000
+"""Problems of one [[run]] and cases of one suite, at most: what is beyond is a slip of the pen."""
+
+LeftOut = dict[str, dict[str, list[str]]]
+"""By problem and by reason: the variants of the suite that are no cases of that problem."""
+
+
 @dataclass(frozen=True)
 class Suite:
     """Cases with the settings they run under."""
@@ -52,6 +60,7 @@ class Suite:
     traced_work: float = 1e7
     """FLOPs and elements moved up to which a case's accesses are looked at on the cpu backend, some 30 million a
     second."""
+    left_out: LeftOut = field(default_factory=dict)
 
 
 def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
@@ -68,14 +77,12 @@ def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
         raise UsageError(f"{path}: is no TOML: {error}") from None
     try:
         _require_known(table, SUITE_KEYS, "key")
-        cases: dict[str, Case] = {}
+        found = _Expansion()
         for entry in table.get("run", []):
-            for case in (_expand_network if isinstance(entry, dict) and "network" in entry else _expand)(
-                entry, catalog, backend
-            ):
-                cases[case.name] = case
-        if not cases:
-            raise UsageError("holds no case; add a [[run]] table with operator and problems")
+            expand = _expand_network if isinstance(entry, dict) and "network" in entry else _expand
+            expand(entry, catalog, backend, found)
+        if not found.cases:
+            raise UsageError(_no_case(found.left_out))
         timing = _timing(table.get("timing", {}))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
@@ -83,7 +90,8 @@ def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
     for name, limit in limits.items():
         if not 0 < limit < float("inf"):
             raise UsageError(f"{path}: {name} = {limit:g} is not allowed; it must be a number > 0")
-    return Suite(path.stem, table.get("title", path.stem), tuple(cases.values()), timing, **limits)
+    cases = tuple(found.cases.values())
+    return Suite(path.stem, table.get("title", path.stem), cases, timing, **limits, left_out=found.left_out)
 
 
 def find_suite(path: Path) -> Path:
@@ -116,19 +124,57 @@ def case_named(name: str, catalog: Catalog) -> Case:
 def suite_for_variant(variant: Variant, catalog: Catalog, backend: str) -> Suite:
     """The suite of one file of a user's own: it, in every config, beside the rungs of its operator.
 
-    The problems are those of the quick suite for that operator, so that the table says where the file stands on the
-    ladder; for an operator that quick has not, its examples. A rung of the same name gives way to the user's file.
+    The problems are those of the quick suite for that operator that the file fits, so that the table says where it
+    stands on the ladder; for want of such, the operator's examples that it fits. A rung of the same name gives way to
+    the user's file. Raises UsageError where it fits none of them.
     """
     quick = read_suite(Path("quick"), catalog, backend)
     rungs = [c for c in quick.cases if c.variant.operator == variant.operator and c.variant.name != variant.name]
-    problems = dict.fromkeys(c.problem for c in rungs) or catalog.operator(variant.operator).examples()
+    found = _Expansion()
+    for problem in dict.fromkeys(c.problem for c in rungs):
+        found.add(problem, [(variant, variant.configs)])
+    if not found.cases:
+        for problem in catalog.operator(variant.operator).examples():
+            found.add(problem, [(variant, variant.configs)])
+    if not found.cases:
+        raise UsageError(f"{variant.path}: {_no_case(found.left_out)}")
     cases = []
-    for problem in problems:
-        fitting = [c for c in variant.configs if variant.unmet(problem, c) is None] or variant.configs[:1]
-        cases += [Case(variant, config, problem) for config in fitting]
-        cases += [c for c in rungs if c.problem == problem and c.unmet() is None]
+    for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
+        cases += [*own, *(c for c in rungs if c.problem == problem)]
     title = f"{variant.path.name} on the ladder of {variant.operator}"
-    return replace(quick, name=variant.name, title=title, cases=tuple(cases))
+    return replace(quick, name=variant.name, title=title, cases=tuple(cases), left_out=found.left_out)
+
+
+@dataclass
+class _Expansion:
+    """Cases by name in order of mention, and what is none."""
+
+    cases: dict[str, Case] = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=dict)
+
+    def add(self, problem: Operator, chosen: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
+        """Each variant on a problem in those of its configs that fit it; a variant with none that does is left out."""
+        for variant, configs in chosen:
+            fitting = [c for c in configs if variant.unmet(problem, c) is None]
+            self.cases |= {case.name: case for case in (Case(variant, config, problem) for config in fitting)}
+            if configs and not fitting:
+                reason = variant.unmet(problem, configs[0]) or ""
+                names = self.left_out.setdefault(f"{problem.name}{problem}", {}).setdefault(reason, [])
+                names += [variant.name] if variant.name not in names else []
+            if len(self.cases) > CASES:
+                raise UsageError(
+                    f"expands to more than {CASES} cases ({problem.name}{problem} is where it passes them); "
+                    'take fewer problems or variants, or configs = "default", or make several suites of it'
+                )
+
+
+def _no_case(left_out: LeftOut) -> str:
+    """Why nothing is left to run."""
+    if not left_out:
+        return "holds no case; add a [[run]] table with operator and problems"
+    problem, reasons = next(iter(left_out.items()))
+    reason, names = next(iter(reasons.items()))
+    return f"holds no case that its variants fit: of {problem}, {names[0]} {reason}; choose other problems"
 
 
 def _require_known(table: Any, known: Mapping[str, Any], what: str) -> None:
@@ -161,7 +207,8 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
     return TimingOptions(**table)
 
 
-def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterator[Case]:
+def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
+    """The cases of an operator's [[run]]; what it says for the other backend is looked at, too."""
     _require_known(entry, RUN_KEYS, "key of [[run]]")
     if "operator" not in entry:
         raise UsageError(
@@ -171,26 +218,24 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterato
     variants = _choose_variants(catalog.variants(entry["operator"]), entry.get("variants", ["*"]), entry["operator"])
     _require_tunable(entry.get("tune", {}), variants)
     _require_known(entry.get("cpu", {}), SIZE_KEYS, "key of [run.cpu]")
-    sizes = entry["cpu"] if backend == "cpu" and "cpu" in entry else entry
-    for problem in _problems(sizes, operator):
-        for variant in variants:
-            configs = _choose_configs(variant, entry)
-            fitting = [c for c in configs if variant.unmet(problem, c) is None]
-            # A variant that does not fit the problem at all is shown once, with its reason.
-            for config in fitting or configs[:1]:
-                yield Case(variant, config, problem)
+    problems = {"cuda": _problems(entry, operator)}
+    problems["cpu"] = _problems(entry["cpu"], operator) if "cpu" in entry else problems["cuda"]
+    if not problems[backend]:
+        raise UsageError(f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]")
+    with_configs = [(variant, _choose_configs(variant, entry)) for variant in variants]
+    for problem in problems[backend]:
+        found.add(problem, with_configs)
 
 
-def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str) -> Iterator[Case]:
-    """A network's distinct problems after all passes, each with every variant that fits it in the precision allowed.
-
-    A problem that nothing fits is shown once, as unsupported.
-    """
+def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
+    """A network's distinct problems after all passes, each with every variant that fits it in the precision allowed."""
     _require_known(entry, NETWORK_KEYS, "key of [[run]] with a network")
     _require_known(entry.get("cpu", {}), {key: NETWORK_KEYS[key] for key in ("sizes", "configs")}, "key of [run.cpu]")
     chosen = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
     precision, patterns = chosen.get("precision", "f32"), chosen.get("variants", ["*"])
     _require_each(patterns, str, "variants")
+    for each in (entry, entry.get("cpu", {})):
+        require_sizes(chosen["network"], each.get("sizes", {}))
     problems = network_problems(chosen["network"], chosen.get("sizes", {}), precision, chosen.get("layout", "nchw"))
     ladders = {operator: catalog.variants(operator) for operator in dict.fromkeys(p.name for p in problems)}
     known = {variant.name for ladder in ladders.values() for variant in ladder}
@@ -198,28 +243,23 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str) ->
         raise UsageError(f"{chosen['network']}: {unknown('variant', odd, known)}")
     for problem in problems:
         variants = [v for v in ladders[problem.name] if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
-        cases = [
-            Case(variant, config, problem)
-            for variant in variants
-            if variant.precision in ALLOWED[precision]
-            for config in _choose_configs(variant, {"configs": chosen.get("configs", "all")})
-            if variant.unmet(problem, config) is None
-        ]
-        yield from cases or [Case(v, v.configs[0], problem) for v in variants[:1]]
+        able = [v for v in variants if v.precision in ALLOWED[precision]]
+        found.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
 
 
 def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:
-    """The listed problems, then the product of the sweep's axes."""
+    """The listed problems, then the product of the sweep's axes; none where neither is given."""
     _require_each(entry.get("problems", []), dict, "problems")
     problems = [operator.from_axes(axes) for axes in entry.get("problems", [])]
     sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
-    if sweep:
-        problems += [
-            operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())
-        ]
-    if not problems:
-        raise UsageError(f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]")
-    return problems
+    if not sweep:
+        return problems
+    if (count := math.prod(len(values) for values in sweep.values())) > PROBLEMS:
+        product = " × ".join(f"{len(values)} of {axis}" for axis, values in sweep.items())
+        raise UsageError(f"sweep gives {count} problems ({product}); at most {PROBLEMS} are allowed: give fewer values")
+    return problems + [
+        operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())
+    ]
 
 
 def _choose_variants(variants: Sequence[Variant], patterns: Sequence[str], operator: str) -> list[Variant]:

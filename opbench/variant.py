@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ HEADER_KEYS = {
 }  # fmt: skip
 LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero"}
 PRECISIONS = tuple(UNIT_ROUNDOFF)
+COMBINATIONS = 10_000
+"""Combinations of tunables of one variant that are looked at, at most."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,12 @@ class Variant:
     def configs(self) -> list[Config]:
         """Every combination of tunables that its `where` allows."""
         keys = list(self.tune)
+        if (count := math.prod(len(values) for values in self.tune.values())) > COMBINATIONS:
+            product = " × ".join(f"{len(values)} of {key}" for key, values in self.tune.items())
+            raise UsageError(
+                f"{self.path}: tune gives {count} combinations ({product}); at most {COMBINATIONS} are allowed: "
+                "give fewer values, or make a second variant"
+            )
         combinations = (dict(zip(keys, values, strict=True)) for values in itertools.product(*self.tune.values()))
         return [c for c in combinations if all(expression.evaluate(rule, c) for rule in self.where)]
 

@@ -54,3 +54,32 @@ def test_division_by_zero_is_a_usage_error() -> None:
 
 def test_names_leave_out_functions() -> None:
     assert names("cdiv(n, TILE) + min(m, 2)") == {"n", "TILE", "m"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10 ** 10 ** 10",
+        "1 << 10 ** 9",
+        "2 ** 63 * 2",
+        "9223372036854775807 + 2",
+        "'%9999999999d' % 1",
+        "'a' * 10 ** 9",
+        "2 ** -1",
+    ],
+)
+def test_integers_beyond_64_bits_are_refused_before_they_are_computed(text: str) -> None:
+    with pytest.raises(UsageError, match=r"beyond 64 bits|is of integers|is no integer"):
+        evaluate(text, {})
+
+
+def test_the_largest_integers_of_64_bits_are_values() -> None:
+    assert evaluate("2 ** 62 + (2 ** 62 - 1)", {}) == 2**63 - 1
+    assert evaluate("0 ** 10 ** 18", {}) == 0 and evaluate("-(2 ** 62)", {}) == -(2**62)
+
+
+def test_an_expression_nested_too_deeply_is_no_traceback() -> None:
+    for text in ("(" * 5000 + "1" + ")" * 5000, "not " * 50000 + "1", "1" + "+1" * 50000):
+        with pytest.raises(UsageError, match="characters; at most 600 are allowed"):
+            evaluate(text, {})
+    assert evaluate("1" + "+1" * 299, {}) == 300

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from common import RELU
 
 from opbench.catalog import Catalog
 from opbench.errors import UsageError
 from opbench.places import shipped
 from opbench.stopping import stabilised
-from opbench.suite import read_suite
+from opbench.suite import read_suite, suite_for_variant
 
 CATALOG = Catalog()
 GOOD = '[[run]]\noperator = "relu"\nvariants = ["scalar"]\nproblems = [{ n = 5 }]\n'
@@ -41,6 +42,62 @@ def test_mistakes_name_the_file_the_value_and_the_remedy(tmp_path: Path, old: st
     with pytest.raises(UsageError) as caught:
         expand(tmp_path, GOOD.replace(old, new))
     assert str(caught.value).startswith(f"{tmp_path / 's.toml'}: ") and message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("{ row = 1024, cols = 4 }", "unknown axis 'row'; did you mean 'rows'?"),
+        ("{ rows = 4, cols = -1 }", "cols=-1 is not allowed"),
+        ('{ rows = "a", cols = 4 }', "rows='a' is not allowed"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_the_other_backends_problems_are_looked_at_too(
+    tmp_path: Path, problem: str, message: str, backend: str
+) -> None:
+    fine, other = "{ rows = 3, cols = 4 }", "cpu" if backend == "cuda" else "cuda"
+    here = {backend: fine, other: problem}
+    text = f'[[run]]\noperator = "transpose"\nproblems = [{here["cuda"]}]\ncpu.problems = [{here["cpu"]}]\n'
+    with pytest.raises(UsageError) as caught:
+        expand(tmp_path, text, backend)
+    assert message in str(caught.value)
+
+
+def test_the_other_backends_sizes_of_a_network_are_looked_at_too(tmp_path: Path) -> None:
+    text = '[[run]]\nnetwork = "lenet"\nsizes = { batch = -1 }\ncpu.sizes = { batch = 2 }\n'
+    with pytest.raises(UsageError, match="batch = -1 is not allowed"):
+        expand(tmp_path, text)
+
+
+def test_a_suite_of_billions_of_cases_is_refused_with_the_count(tmp_path: Path) -> None:
+    axis = str(list(range(1, 2001)))
+    sweep = f'[[run]]\noperator = "matmul"\nsweep = {{ m = {axis}, n = {axis}, k = {axis} }}\n'
+    with pytest.raises(UsageError, match=r"sweep gives 8000000000 problems \(2000 of m × 2000 of n × 2000 of k\)"):
+        expand(tmp_path, sweep)
+    many = f'[[run]]\noperator = "relu"\nsweep = {{ n = {list(range(1, 9001))} }}\n'
+    with pytest.raises(UsageError, match="expands to more than 20000 cases"):
+        expand(tmp_path, many)
+
+
+def test_a_variant_that_does_not_serve_a_problem_is_no_case_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('[[run]]\noperator = "maxpool2d"\nproblems = [{ n = 1, c = 2, h = 5, w = 5 }]\n')
+    suite = read_suite(path, CATALOG, "cpu")
+    assert all(case.unmet() is None for case in suite.cases) and suite.cases
+    assert suite.left_out == {
+        "maxpool2d(n=1,c=2,h=5,w=5)": {
+            "supports layout = nhwc (here layout=nchw)": ["nhwc_flat_divmod", "nhwc_window_constant", "nhwc_vector"]
+        }
+    }
+
+
+def test_a_suite_that_nothing_fits_says_why(tmp_path: Path) -> None:
+    text = '[[run]]\noperator = "maxpool2d"\nvariants = ["nhwc*"]\nproblems = [{ n = 1, c = 2, h = 5, w = 5 }]\n'
+    with pytest.raises(
+        UsageError, match=r"holds no case that its variants fit: of maxpool2d\(.*supports layout = nhwc"
+    ):
+        expand(tmp_path, text)
 
 
 def test_an_unknown_suite_lists_the_shipped_ones() -> None:
@@ -113,3 +170,17 @@ def test_noise_that_no_longer_shrinks_can_end_a_case_of_a_shipped_suite(name: st
             stopped_at = samples
             break
     assert timing.min_samples < stopped_at < timing.max_samples
+
+
+@pytest.mark.parametrize(("rule", "problems"), [("n % 3 == 0", 4), ("n % 2 == 7", 0)])
+def test_a_users_file_is_tried_on_what_it_fits(tmp_path: Path, rule: str, problems: int) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(RELU.replace("title =", f'requires = ["{rule}"]\n// title ='))
+    variant = CATALOG.variant_file(path)
+    if not problems:
+        with pytest.raises(UsageError, match=r"mine.cu: holds no case .* mine needs n % 2 == 7 \(here n=1000003\)"):
+            suite_for_variant(variant, CATALOG, "cpu")
+        return
+    suite = suite_for_variant(variant, CATALOG, "cpu")
+    assert suite.cases and {case.variant.name for case in suite.cases} == {"mine"}
+    assert all(case.problem.axes["n"] % 3 == 0 for case in suite.cases), "of the examples, as quick's is none"

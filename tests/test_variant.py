@@ -159,3 +159,11 @@ def test_a_unit_is_a_precision_class_and_how_many_products(tmp_path: Path) -> No
     for wrong in ("fp32", "tf32/0", "tf32/x"):
         with pytest.raises(UsageError, match=r"v\.cu:4: unit = "):
             read_variant(header(wrong))
+
+
+def test_a_million_configs_are_refused_with_their_count(tmp_path: Path) -> None:
+    values = list(range(1, 1001))
+    header = f'title = "t"\n// tune = {{ A = {values}, B = {values} }}'
+    path = write(tmp_path, RELU.replace('title = "a kernel of a test"', header))
+    with pytest.raises(UsageError, match=r"gives 1000000 combinations \(1000 of A × 1000 of B\); at most 10000"):
+        read_variant(path)

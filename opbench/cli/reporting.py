@@ -28,7 +28,7 @@ def report_command(run: Path, gpu: str) -> None:
     found = read_run(run)
     for path in write_report(found, found.folder, gpu):
         click.echo(f"wrote {path}", err=True)
-    print_table(frame(found, gpu))
+    print_table(frame(found, gpu), found.left_out)
 
 
 def _report_network(run: Path) -> None:

@@ -106,7 +106,7 @@ def run_command(
     for warning in run.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
-    finish(run.results, as_json, lambda: print_table(frame(run, gpu)))
+    finish(run.results, as_json, lambda: print_table(frame(run, gpu), run.left_out))
 
 
 @click.command("check")
@@ -215,11 +215,11 @@ def _cause(result: Any) -> str:
     return str(result.reason if result.status == "failed" else result.case)
 
 
-def print_table(table: Any) -> None:
+def print_table(table: Any, left_out: dict[str, dict[str, list[str]]]) -> None:
     """The table of a run on stdout."""
     from opbench.report.terminal import print_table as show
 
-    show(table, stdout_console())
+    show(table, stdout_console(), left_out)
 
 
 def stdout_console() -> Any:

@@ -24,14 +24,7 @@ def network_problems(name: str, sizes: Mapping[str, Any], precision: str, layout
 
     Raises UsageError with the nearest right name for an unknown network, size, precision or layout.
     """
-    if name not in NETWORKS:
-        raise UsageError(unknown("network", name, NETWORKS, "opbench net list"))
-    known = inspect.signature(NETWORKS[name]).parameters
-    for key, value in sizes.items():
-        if key not in known:
-            raise UsageError(f"{name}: {unknown('size', key, known)}")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UsageError(f"{name}: {key} = {value!r} is not allowed; a whole number >= 1")
+    require_sizes(name, sizes)
     if precision not in ALLOWED:
         raise UsageError(unknown("precision", precision, ALLOWED))
     if layout not in (*LAYOUTS, "both"):
@@ -40,6 +33,18 @@ def network_problems(name: str, sizes: Mapping[str, Any], precision: str, layout
     graph = to_dtype(graph, "bf16") if precision == "bf16" else graph
     graphs = [_laid_out(graph, each) for each in (LAYOUTS if layout == "both" else (layout,))]
     return list(dict.fromkeys(node.problem for each in graphs for node in each.nodes))
+
+
+def require_sizes(name: str, sizes: Mapping[str, Any]) -> None:
+    """Raise UsageError for an unknown network or size, or a size that is no whole number >= 1."""
+    if name not in NETWORKS:
+        raise UsageError(unknown("network", name, NETWORKS, "opbench net list"))
+    known = inspect.signature(NETWORKS[name]).parameters
+    for key, value in sizes.items():
+        if key not in known:
+            raise UsageError(f"{name}: {unknown('size', key, known)}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UsageError(f"{name}: {key} = {value!r} is not allowed; a whole number >= 1")
 
 
 def _without_numbers(graph: Graph) -> Graph:

@@ -131,6 +131,7 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
         "unmeasured": [_cells(context, row, "") for row in part.unmeasured],
         "counted": _counted(context, part.unmeasured),
         "listings": context.listings.get(key, []),
+        "left_out": sentences.left_out(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
         "fallen": [
             {"status": rows[0].status, "names": _some([r.name for r in rows]), "title": rows[0].title, "reason": reason}
             for rows, reason in same_reason(part.fallen)

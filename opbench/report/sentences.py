@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from opbench import units
 from opbench.ceiling import Ceilings
@@ -55,6 +55,19 @@ def outlook(predicting: Ceilings) -> str:
         f"What is called predicted is the least time that {gpu_phrase(predicting)} needs for a problem: its FLOPs and "
         f"compulsory bytes over the {kind} ceilings{launch}."
     )
+
+
+LEFT_OUT = 3
+"""Names of variants that a reason is given with; the rest are counted."""
+
+
+def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
+    """Which variants are no cases of a problem, and what each of them asks for; "" for none."""
+    parts = []
+    for reason, names in reasons.items():
+        more = [f"{len(names) - LEFT_OUT} more"] if len(names) > LEFT_OUT else []
+        parts.append(f"{listed([*map(code, names[:LEFT_OUT]), *more])} ({reason.partition(' (here ')[0]})")
+    return f"No cases of it: {'; '.join(parts)}." if parts else ""
 
 
 def incomplete(run: Run) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from opbench import units
 from opbench.frame import Row, rows_of_frame
-from opbench.report import counted
+from opbench.report import counted, sentences
 from opbench.report.lead import by_how_much, first_and_next
 from opbench.report.sections import STATUSES, Group, Section, same_reason, sections
 from opbench.timing import Warn
@@ -25,14 +26,22 @@ Line = tuple[list[str], Row | None]
 """Cells and the row that they show; None for a heading."""
 
 
-def print_table(table: pandas.DataFrame, console: Console) -> None:
+LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
+"""By problem and by reason, the variants that are no cases of it; see `opbench.results.Run.left_out`."""
+
+
+def print_table(table: pandas.DataFrame, console: Console, left_out: LeftOut = MappingProxyType({})) -> None:
     """Print each operator and problem: ranked rows first, what is not right below them with its reason."""
     found = sections(rows_of_frame(table))
     if not found:
         console.print("no results")
         return
+    met = {f"{section.operator}{section.problem}" for section in found}
     for section in found:
         _print_section(section, console)
+        _print_left_out("  ", left_out.get(f"{section.operator}{section.problem}", {}), console)
+    for problem in left_out.keys() - met:
+        _print_left_out(f"{problem}  ", left_out[problem], console)
     rows = [row for section in found for row in section.rows]
     _line(console, Text())
     for warning, cases in _warned(rows).items():
@@ -44,6 +53,11 @@ def print_table(table: pandas.DataFrame, console: Console) -> None:
 def _line(console: Console, text: Text) -> None:
     """One line, which only the terminal itself may wrap."""
     console.print(text, soft_wrap=True)
+
+
+def _print_left_out(start: str, reasons: Mapping[str, Sequence[str]], console: Console) -> None:
+    if said := sentences.left_out(reasons):
+        _line(console, Text(start + said.replace("`", ""), style="dim"))
 
 
 def _print_section(section: Section, console: Console) -> None:
