@@ -25,26 +25,26 @@ __all__ = [
 
 if TYPE_CHECKING:
     from opbench.api import check, load, run
+    from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+    from opbench.catalog.precision import UNIT_ROUNDOFF
     from opbench.errors import UsageError
-    from opbench.nets.build import Builder
+    from opbench.graphs.build import Builder
     from opbench.nets.executor import Network
-    from opbench.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
-    from opbench.precision import UNIT_ROUNDOFF
 
 _HOMES = {
-    "UNIT_ROUNDOFF": "opbench.precision",
-    "Arrays": "opbench.operator",
-    "Builder": "opbench.nets.build",
+    "UNIT_ROUNDOFF": "opbench.catalog.precision",
+    "Arrays": "opbench.catalog.operator",
+    "Builder": "opbench.graphs.build",
     "Network": "opbench.nets.executor",
-    "Operator": "opbench.operator",
-    "Tensor": "opbench.operator",
-    "Tolerance": "opbench.operator",
+    "Operator": "opbench.catalog.operator",
+    "Tensor": "opbench.catalog.operator",
+    "Tolerance": "opbench.catalog.operator",
     "UsageError": "opbench.errors",
     "check": "opbench.api",
-    "from_storage": "opbench.operator",
+    "from_storage": "opbench.catalog.operator",
     "load": "opbench.api",
     "run": "opbench.api",
-    "to_storage": "opbench.operator",
+    "to_storage": "opbench.catalog.operator",
 }
 
 

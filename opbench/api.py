@@ -10,23 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import backends
-from opbench import suite as suites
-from opbench.case import Case, select
-from opbench.catalog import Catalog
-from opbench.ceiling import committed
+from opbench.catalog.case import Case, select
+from opbench.catalog.folders import Catalog
+from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
-from opbench.processes import PROCESSES
-from opbench.records import earlier_run
-from opbench.results import Result, Run, read_run
-from opbench.runner import Progress, RunOptions, Tell, default_out, run_suite
-from opbench.suite import Suite, read_suite, suite_for_variant
-from opbench.timing import TimingOptions
-from opbench.variant import Variant
+from opbench.gpus.ceilings import committed
+from opbench.results.files import Result, Run, read_run
+from opbench.runs.options import earlier_run
+from opbench.runs.runner import Progress, RunOptions, Tell, default_out, run_suite
+from opbench.runs.suite import Suite, read_suite, suite_for_variant
+from opbench.timing.processes import PROCESSES
+from opbench.timing.sampling import TimingOptions
 
 if TYPE_CHECKING:
     import pandas
 
-    from opbench.operator import Operator
+    from opbench.catalog.operator import Operator
 
 
 MODULES = 48
@@ -75,7 +74,7 @@ def run(
         committed(gpu)
     ceilings = None
     if backend == "cuda" and suite.name != "ceilings":
-        from opbench.probes import ceilings_for_run
+        from opbench.runs.probes import ceilings_for_run
 
         ceilings = ceilings_for_run(folder, tell)
     finished = run_suite(suite, options, tell, ceilings)
@@ -222,13 +221,8 @@ def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -
     return [case for case in pairs if case.name in chosen]
 
 
-def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
-    """The case that prints as `name`; raises UsageError with the nearest right operator, variant, axis or config."""
-    return suites.case_named(name, Catalog(tuple(Path(v).resolve() for v in variants)))
-
-
 def load(folder: str | Path) -> pandas.DataFrame:
-    """A run as a pandas frame, one row a case; see `opbench.frame.frame` for the columns."""
-    from opbench.frame import frame
+    """A run as a pandas frame, one row a case; see `opbench.results.rows.frame` for the columns."""
+    from opbench.results.rows import frame
 
     return frame(read_run(Path(folder)))

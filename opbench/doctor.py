@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from opbench import __version__, places, units
+from opbench import __version__, paths, units
 from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK
+from opbench.nvtx import tool_attached
 from opbench.profile import tools
 from opbench.profile.commands import Tool
-from opbench.ranges import tool_attached
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,7 +115,7 @@ def _python() -> Row:
 
 
 def _opbench() -> Row:
-    return Row("opbench", "ok", f"{__version__} at {places.PACKAGE}")
+    return Row("opbench", "ok", f"{__version__} at {paths.PACKAGE}")
 
 
 def _packages() -> Row:
@@ -145,7 +145,7 @@ def _requirements() -> list[str]:
         listed = importlib.metadata.requires("opbench") or []
     except importlib.metadata.PackageNotFoundError:
         # A source tree that is run without being installed.
-        project = tomllib.loads((places.PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+        project = tomllib.loads((paths.PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
         listed = project["project"]["dependencies"]
     return [requirement for requirement in listed if "extra ==" not in requirement]
 
@@ -189,7 +189,7 @@ def _driver_version() -> str:
 
 
 def _nvrtc() -> Row:
-    from opbench.backends.cuda import nvrtc
+    from opbench.backends.nvrtc import nvrtc
     from opbench.errors import EnvironmentFault
 
     try:
@@ -274,7 +274,7 @@ def _attached() -> Row:
 
 
 def _cache() -> Row:
-    folder = places.cache_folder("")
+    folder = paths.cache_folder("")
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
     seen = f"{folder}, {units.si(size, 'B')}"
     if folder.is_relative_to(tempfile.gettempdir()) and "OPBENCH_CACHE" not in os.environ:

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from common import Cli
 
-from opbench.agreement import (
+from opbench.errors import UsageError
+from opbench.profile.metrics import COUNTS
+from opbench.report.agreement import write_agreement
+from opbench.results.agreement import (
     QUANTITIES,
     Comparison,
     compare_caches,
@@ -20,12 +23,9 @@ from opbench.agreement import (
     summarise,
     worst,
 )
-from opbench.errors import UsageError
-from opbench.levels import Levels
-from opbench.profile.metrics import COUNTS
-from opbench.report.agreement import write_agreement
-from opbench.results import RunWriter, read_run
-from opbench.traffic import KernelTraffic, LineTraffic, Traffic
+from opbench.results.files import RunWriter, read_run
+from opbench.traffic.counts import KernelTraffic, LineTraffic, Traffic
+from opbench.traffic.levels import Levels
 
 LOAD = LineTraffic("k", "k.cu", 3, "global", "load", 4, 100, 3200, 400, 400, upper_requests=150, upper_sectors=500)
 SHARED = LineTraffic("k", "k.cu", 4, "shared", "load", 4, 100, 3200, 0, 0, 3200, 100, upper_requests=100)

@@ -10,9 +10,9 @@ import pytest
 
 import opbench
 from opbench import api
-from opbench.catalog import Catalog
+from opbench.catalog.folders import Catalog, case_named
 from opbench.errors import UsageError
-from opbench.runner import Progress
+from opbench.runs.runner import Progress
 
 CATALOG = Catalog()
 
@@ -59,8 +59,8 @@ def test_the_same_seed_gives_the_same_shapes_and_another_others() -> None:
 
 @pytest.mark.parametrize("name", ["relu/scalar[BLOCK=512](n=3)", "matmul/coalesced(m=2,n=3,k=4)"])
 def test_a_case_is_found_by_its_name(name: str) -> None:
-    assert api.case_named(name).name.split("(")[1] == name.split("(")[1]
-    assert api.case_named(api.case_named(name).name) == api.case_named(name)
+    assert case_named(name).name.split("(")[1] == name.split("(")[1]
+    assert case_named(case_named(name).name) == case_named(name)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_case_is_found_by_its_name(name: str) -> None:
 )
 def test_a_case_that_is_none_is_told_what_is_wrong(name: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
-        api.case_named(name)
+        case_named(name)
     assert words in str(caught.value)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from opbench import arrays, operator
 from opbench.backends.cuda import available
-from opbench.catalog import Catalog
-from opbench.nets import graph
-from opbench.nets.networks import NETWORKS
+from opbench.catalog import arrays, operator
+from opbench.catalog.folders import Catalog
+from opbench.graphs import graph
+from opbench.graphs.zoo import NETWORKS
 
 
 class Foreign(NDArrayOperatorsMixin):

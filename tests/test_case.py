@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from opbench.backends.base import KernelLaunch
-from opbench.case import CASE_NAME, Case, select
-from opbench.catalog import Catalog
+from opbench.catalog.case import CASE_NAME, Case, select
+from opbench.catalog.folders import Catalog
+from opbench.catalog.launch import KernelLaunch
 from opbench.errors import UsageError
-from opbench.suite import read_suite
+from opbench.runs.suite import read_suite
 
 CATALOG = Catalog()
 CASES = [*read_suite(Path("quick"), CATALOG, "cpu").cases, *read_suite(Path("quick"), CATALOG, "cuda").cases]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from common import RELU
 
-from opbench.catalog import Catalog, load_module, load_operator
+from opbench.catalog.folders import Catalog, load_module, load_operator
+from opbench.catalog.operator import Operator
 from opbench.errors import UsageError
-from opbench.operator import Operator
-from opbench.places import shipped
+from opbench.paths import shipped
 
 CATALOG = Catalog()
 BARE = RELU.replace('operator = "relu"\n// ', "")

@@ -10,27 +10,17 @@ import pytest
 from report.fabricate import result
 from report.fabricate import run as fabricated_run
 
-from opbench import ceiling
-from opbench.api import case_named
-from opbench.catalog import Catalog
-from opbench.ceiling import (
-    DATASHEET,
-    Ceilings,
-    attainable,
-    best_time,
-    committed,
-    datasheet,
-    from_probes,
-    known_gpus,
-    with_sustained,
-)
+from opbench.backends.nvrtc.resources import TARGETS
+from opbench.catalog.folders import Catalog, case_named
 from opbench.errors import UsageError
-from opbench.floor import floor_s
-from opbench.frame import rows
-from opbench.report.evidence import ceilings_table
-from opbench.resources import TARGETS
-from opbench.results import Result
-from opbench.suite import read_suite
+from opbench.gpus import ceilings
+from opbench.gpus.ceilings import DATASHEET, Ceilings, attainable, best_time, committed, datasheet, known_gpus
+from opbench.gpus.floor import floor_s
+from opbench.report.run.evidence import ceilings_table
+from opbench.results.files import Result
+from opbench.results.rows import rows
+from opbench.runs.probes import from_probes, with_sustained
+from opbench.runs.suite import read_suite
 
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
 
@@ -111,7 +101,7 @@ def test_another_board_is_not_mistaken_for_it(name: str) -> None:
 
 
 def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceiling, "shipped", lambda folder: tmp_path / folder)
+    monkeypatch.setattr(ceilings, "shipped", lambda folder: tmp_path / folder)
     assert committed("h200").source == "datasheet", "nothing measured yet: the datasheet, which says so"
     (tmp_path / "reports" / "h200" / "ceilings").mkdir(parents=True)
     path = tmp_path / "reports" / "h200" / "ceilings" / "ceilings.json"
@@ -200,4 +190,4 @@ def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None
 def test_every_matrix_rate_has_a_probe_of_its_own(suite: str) -> None:
     cases = read_suite(Path(suite), Catalog(), "cuda").cases
     probed = {(case.variant.operator, case.precision) for case in cases if case.variant.is_library}
-    assert {ceiling.PROBES[name][::2] for name in ceiling.MATRIX} == probed
+    assert {ceilings.PROBES[name][::2] for name in ceilings.MATRIX} == probed

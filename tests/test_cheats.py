@@ -10,11 +10,11 @@ import pytest
 from common import CHEATS
 
 from opbench import api
-from opbench.case import Case
-from opbench.catalog import Catalog
-from opbench.diagnosis import diagnose
-from opbench.results import Result
-from opbench.trace import trace_case
+from opbench.advice.diagnosis import diagnose
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.results.files import Result
+from opbench.session.trace import trace_case
 
 FILES = sorted(CHEATS.glob("*.cu"))
 SLOW = sorted((CHEATS / "slow").glob("*.cu"))

@@ -22,11 +22,11 @@ import pytest
 from common import RELU, ROOT, Cli
 
 from opbench import __version__, api
-from opbench.case import select
-from opbench.catalog import Catalog
-from opbench.places import shipped
-from opbench.results import FILE, read_run
-from opbench.suite import read_suite
+from opbench.catalog.case import select
+from opbench.catalog.folders import Catalog, case_named
+from opbench.paths import shipped
+from opbench.results.files import FILE, read_run
+from opbench.runs.suite import read_suite
 
 CATALOG = Catalog()
 SUITES = sorted(shipped("suites").glob("*.toml"))
@@ -364,7 +364,7 @@ def test_printed_names_are_selectors_in_every_suite(path: Path, backend: str) ->
     cases = list(read_suite(path, CATALOG, backend).cases)
     for case in cases[:: max(1, len(cases) // 12)]:
         assert [c.name for c in select(cases, [case.name])] == [case.name]
-        found = api.case_named(case.name)
+        found = case_named(case.name)
         assert (found.name, found.problem, found.config) == (case.name, case.problem, case.config)
 
 

@@ -13,8 +13,8 @@ from report import fabricate_network
 
 from opbench.cli import cli
 from opbench.errors import UsageError
+from opbench.graphs.zoo import NETWORKS
 from opbench.nets import running
-from opbench.nets.networks import NETWORKS
 from opbench.nets.options import NetOptions
 from opbench.nets.pictures import pictures
 

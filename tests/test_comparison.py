@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.fabricate import LAUNCHES, measured, noisy, result, run, written
 
-from opbench import comparison, stats
-from opbench.comparison import Change, compare_runs, decide, judge
 from opbench.errors import UsageError
 from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
-from opbench.results import Result, Run, read_run
-from opbench.samples import clocks_of, cycles_of
+from opbench.results import comparison
+from opbench.results.comparison import Change, compare_runs, decide, judge
+from opbench.results.files import Result, Run, read_run
+from opbench.results.samples import clocks_of, cycles_of
+from opbench.timing import stats
 
 CODE = {"machine_code_sha256": "a" * 64}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from opbench import doctor, places
+from opbench import doctor, paths
 from opbench.doctor import Row
 from opbench.profile import tools
 
@@ -122,7 +122,7 @@ def test_little_space_and_a_cache_that_will_not_last(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"free": 5e8}))
     assert doctor._disk().state == "warning" and "500 MB" in doctor._disk().seen
     monkeypatch.delenv("OPBENCH_CACHE", raising=False)
-    monkeypatch.setattr(places, "cache_folder", lambda name: tmp_path)
+    monkeypatch.setattr(paths, "cache_folder", lambda name: tmp_path)
     monkeypatch.setattr(doctor.tempfile, "gettempdir", lambda: str(tmp_path.parent))
     (tmp_path / "module").write_bytes(bytes(2000))
     row = doctor._cache()

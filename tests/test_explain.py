@@ -11,20 +11,19 @@ import pytest
 from common import Cli
 from rich.console import Console
 
-from opbench.api import case_named
-from opbench.backends.base import Finding
-from opbench.case import Case
-from opbench.catalog import Catalog
-from opbench.ceiling import Ceilings
+from opbench.advice.diagnosis import Problem, diagnose
+from opbench.advice.explain import AnnotatedLine, Explanation, explain, operands
+from opbench.advice.families import COALESCED, FAMILIES, PADDED, VECTOR, cures
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog, case_named
 from opbench.cli.explaining import print_explanation
-from opbench.diagnosis import Problem, diagnose
-from opbench.explain import AnnotatedLine, Explanation, explain, operands
-from opbench.families import COALESCED, FAMILIES, PADDED, VECTOR, cures
-from opbench.report.annotated import to_html
-from opbench.results import RunWriter, read_run
-from opbench.suite import read_suite
-from opbench.trace import trace_case
-from opbench.traffic import BranchTraffic, KernelTraffic, LineTraffic, Traffic
+from opbench.gpus.ceilings import Ceilings
+from opbench.report.run.annotated import to_html
+from opbench.results.files import RunWriter, read_run
+from opbench.runs.suite import read_suite
+from opbench.session.trace import trace_case
+from opbench.traffic.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
+from opbench.traffic.findings import Finding
 
 CATALOG = Catalog()
 SHARED = "transpose/shared[ROWS=8](rows=64,cols=64)"

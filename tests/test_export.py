@@ -18,8 +18,8 @@ from report.fabricate import measured, noisy, relu_run, result, run, written
 
 from opbench.errors import EnvironmentFault
 from opbench.export import FORMATS, export
-from opbench.frame import frame
-from opbench.results import Result, Run, read_run
+from opbench.results.files import Result, Run, read_run
+from opbench.results.rows import frame
 
 QUICK = ROOT / "reports" / "h200" / "quick"
 

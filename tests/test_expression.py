@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opbench.catalog.expression import cdiv, evaluate, names
 from opbench.errors import UsageError
-from opbench.expression import cdiv, evaluate, names
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**4))

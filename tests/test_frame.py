@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from report.fabricate import access, counted_run, cpu_run, matmul_run, measured, noisy, relu_run, result, run, traffic
 
-from opbench.frame import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
-from opbench.results import Run
+from opbench.results.files import Run
+from opbench.results.rows import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
 
 
 def by_name(found: Run) -> dict[str, Row]:
@@ -128,8 +128,8 @@ def test_a_cpu_run_predicts_and_has_no_time() -> None:
 
 
 def test_a_prediction_is_no_shorter_than_an_empty_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opbench import frame as module
-    from opbench.ceiling import Ceilings
+    from opbench.gpus.ceilings import Ceilings
+    from opbench.results import rows as module
 
     monkeypatch.setattr(module, "committed", lambda gpu: Ceilings(dram_bytes_per_s=4e12, launch_floor_s=2e-6))
     row = rows(run([result("naive", backend="cpu", nbytes=8)], backend="cpu"))[0]

@@ -15,12 +15,13 @@ import pytest
 from common import ROOT, Cli
 from report.fabricate import measured, noisy, result, run, written
 
-from opbench import history, stats
 from opbench.errors import UsageError
-from opbench.history.database import TABLES
-from opbench.history.steps import _distances, find_steps
 from opbench.report.history import bars, lines, to_json, to_page
-from opbench.results import RunWriter
+from opbench.results import history
+from opbench.results.files import RunWriter
+from opbench.results.history.database import TABLES
+from opbench.results.history.steps import _distances, find_steps
+from opbench.timing import stats
 
 REPORTS = ROOT / "reports" / "h200"
 

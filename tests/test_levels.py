@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from opbench.ceiling import Ceilings
-from opbench.levels import LAUNCH_BYTES, bounds, levels
-from opbench.traffic import CacheTraffic, KernelTraffic, LineTraffic, gather
+from opbench.gpus.ceilings import Ceilings
+from opbench.traffic.counts import CacheTraffic, KernelTraffic, LineTraffic, gather
+from opbench.traffic.levels import LAUNCH_BYTES, bounds, levels
 
 LOAD = LineTraffic("k", "k.cu", 7, "global", "load", 4, requests=10, lanes=320, sectors=40, ideal_sectors=40)
 SHARED = LineTraffic("k", "k.cu", 8, "shared", "load", 4, requests=10, lanes=320, wavefronts=30, ideal_wavefronts=10)

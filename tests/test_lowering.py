@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from opbench.lowering import lower, widened
-from opbench.traffic import COUNTED, PREDICTED, LineTraffic, Traffic
+from opbench.traffic.counts import COUNTED, PREDICTED, LineTraffic, Traffic
+from opbench.traffic.lowering import lower, widened
 
 # 64 loads of 4 bytes, which 16 of 16 bytes or 32 of 8 would do; a broadcast of 16 bytes takes two wavefronts.
 SAVED = {"requests_saved_8": 32, "wavefronts_saved_8": 32, "requests_saved_16": 48, "wavefronts_saved_16": 32}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.occupancy import KNOWN, occupancy
+from opbench.gpus.occupancy import KNOWN, occupancy
 
 H200, A100, RTX_3090, RTX_4090 = (KNOWN[name] for name in ("sm_90", "sm_80", "sm_86", "sm_89"))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbench import arrays
-from opbench.catalog import Catalog
+from opbench.catalog import arrays
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Operator, from_storage, to_storage
 from opbench.errors import UsageError
-from opbench.operator import Operator, from_storage, to_storage
 
 CATALOG = Catalog()
 PROBLEMS = [p for name in CATALOG.operator_names() for p in CATALOG.operator(name).examples()]

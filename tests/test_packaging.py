@@ -14,7 +14,7 @@ import pytest
 from common import RELU, ROOT
 
 from opbench import __version__
-from opbench.places import shipped
+from opbench.paths import shipped
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="needs the source tree")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from report.fabricate import measurement
 
-from opbench import stats
-from opbench.processes import STUDENT_T, merge_processes, process_interval
-from opbench.timing import Measurement, Warn
+from opbench.timing import stats
+from opbench.timing.processes import STUDENT_T, merge_processes, process_interval
+from opbench.timing.sampling import Measurement, Warn
 
 
 def part(median_s: float, seed: int = 0, **changes: object) -> Measurement:

@@ -15,7 +15,7 @@ from common import RELU, ROOT
 
 STUB = """
 import opbench.backends
-from opbench.timing import DeviceState, Sample
+from opbench.timing.sampling import DeviceState, Sample
 
 opened = []
 
@@ -59,7 +59,7 @@ opbench.backends.open_backend = open_backend
 
 TESTS = """
 import pytest
-from opbench.timing import TimingOptions
+from opbench.timing.sampling import TimingOptions
 
 QUICK = TimingOptions(warmup_s=0, max_samples=12, budget_s=5, target=0)
 
@@ -89,7 +89,7 @@ def run_pytest(folder: Path, conftest: str, *options: str) -> subprocess.Complet
     (folder / "own" / "relu").mkdir(parents=True)
     (folder / "own" / "relu" / "mine.cu").write_text(RELU.replace(": 0.0f", ": 1.0f"))
     # Named one by one, so that it does not matter whether this opbench is installed with its entry point.
-    plugins = ["-p", "pytest_benchmark.plugin", "-p", "opbench.pytest_plugin", "-p", "no:cacheprovider"]
+    plugins = ["-p", "pytest_benchmark.plugin", "-p", "opbench.integrations.pytest_plugin", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-rsf", "-W", "error", *plugins, *options]
     # Not the variables of this pytest: under xdist the inner one would leave benchmarks out.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
@@ -129,12 +129,12 @@ def test_benchmark_only_takes_them_for_benchmarks(tmp_path: Path) -> None:
 
 def test_the_entry_point_names_the_plugin() -> None:
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
-    assert points == {"opbench.pytest_plugin": "opbench.pytest_plugin"}
-    module = importlib.import_module("opbench.pytest_plugin")
+    assert points == {"opbench.integrations.pytest_plugin": "opbench.integrations.pytest_plugin"}
+    module = importlib.import_module("opbench.integrations.pytest_plugin")
     assert module.opbench_benchmark.__doc__
 
 
 @pytest.mark.parametrize("heavy", ["numpy", "matplotlib", "pandas", "cupy"])
 def test_loading_the_plugin_is_light(heavy: str) -> None:
-    code = f"import opbench.pytest_plugin, sys; sys.exit({heavy!r} in sys.modules)"
+    code = f"import opbench.integrations.pytest_plugin, sys; sys.exit({heavy!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0

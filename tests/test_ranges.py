@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench import ranges
+from opbench import nvtx
 
 NAMES = st.from_regex(r"[a-z_0-9]{1,8}/[a-zA-Z0-9_-]{1,12}", fullmatch=True)
 CONFIGS = st.dictionaries(st.from_regex(r"[A-Z][A-Z0-9_]{0,4}", fullmatch=True), st.integers(-99, 99), max_size=3)
@@ -32,28 +32,28 @@ CASES = st.builds(_print, NAMES, CONFIGS, AXES)
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """No tool in the environment, and the decision not yet taken."""
-    for variable in (*ranges.TOOL_VARIABLES, ranges.SWITCH):
+    for variable in (*nvtx.TOOL_VARIABLES, nvtx.SWITCH):
         monkeypatch.delenv(variable, raising=False)
-    ranges._domain.cache_clear()
+    nvtx._domain.cache_clear()
     yield monkeypatch
-    ranges._domain.cache_clear()
+    nvtx._domain.cache_clear()
 
 
 def test_the_name_reads_like_the_case() -> None:
-    assert ranges.safe_name("matmul/tiled[TILE=16](m=64,n=64,k=64)") == "matmul.tiled.TILE-16.m-64.n-64.k-64"
-    assert ranges.safe_name("conv2d/naive(n=1,dtype=f16)") == "conv2d.naive.n-1.dtype-f16"
+    assert nvtx.safe_name("matmul/tiled[TILE=16](m=64,n=64,k=64)") == "matmul.tiled.TILE-16.m-64.n-64.k-64"
+    assert nvtx.safe_name("conv2d/naive(n=1,dtype=f16)") == "conv2d.naive.n-1.dtype-f16"
 
 
 @given(CASES | st.text())
 def test_only_characters_that_no_filter_interprets(case: str) -> None:
-    name = ranges.safe_name(case)
+    name = nvtx.safe_name(case)
     assert re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", name)
-    assert len(name) <= ranges.LONGEST_NAME
+    assert len(name) <= nvtx.LONGEST_NAME
 
 
 @given(CASES, CASES)
 def test_distinct_cases_keep_distinct_names(one: str, other: str) -> None:
-    assert (ranges.safe_name(one) == ranges.safe_name(other)) == (one == other)
+    assert (nvtx.safe_name(one) == nvtx.safe_name(other)) == (one == other)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_distinct_cases_keep_distinct_names(one: str, other: str) -> None:
     ],
 )
 def test_names_that_flatten_alike_are_told_apart_by_a_hash(one: str, other: str) -> None:
-    assert ranges.safe_name(one) != ranges.safe_name(other)
+    assert nvtx.safe_name(one) != nvtx.safe_name(other)
 
 
 def test_a_colour_is_the_operators_own_and_stays() -> None:
-    assert ranges.colour("matmul") == ranges.colour("matmul")
-    assert {ranges.colour(f"operator{i}") for i in range(200)} == set(ranges.PALETTE)
+    assert nvtx.colour("matmul") == nvtx.colour("matmul")
+    assert {nvtx.colour(f"operator{i}") for i in range(200)} == set(nvtx.PALETTE)
     # Written down, as a changed hash would repaint every report.
-    assert ranges.colour("matmul") == "#0072B2"
+    assert nvtx.colour("matmul") == "#0072B2"
 
 
 @pytest.mark.parametrize(
@@ -89,22 +89,22 @@ def test_a_colour_is_the_operators_own_and_stays() -> None:
     ],
 )
 def test_a_tool_shows_in_the_environment(environment: dict[str, str], found: str | None) -> None:
-    assert ranges.tool_attached(environment) == found
+    assert nvtx.tool_attached(environment) == found
 
 
 def test_without_a_tool_nvtx_is_not_even_imported() -> None:
     program = (
-        "import sys\nfrom opbench.ranges import case_range, phase_range, run_range\n"
+        "import sys\nfrom opbench.nvtx import case_range, phase_range, run_range\n"
         "with run_range(), phase_range('check'), case_range('a/b(x=1)', 'a'): pass\n"
         "sys.exit('nvtx' in sys.modules)"
     )
-    variables = (*ranges.TOOL_VARIABLES, ranges.SWITCH)
+    variables = (*nvtx.TOOL_VARIABLES, nvtx.SWITCH)
     done = subprocess.run(["env", *(f"--unset={v}" for v in variables), sys.executable, "-c", program], check=False)
     assert done.returncode == 0
 
 
 def test_without_a_tool_all_ranges_are_one_object(fresh: pytest.MonkeyPatch) -> None:
-    assert ranges.case_range("a/b(x=1)", "a") is ranges.phase_range("measure") is ranges.run_range()
+    assert nvtx.case_range("a/b(x=1)", "a") is nvtx.phase_range("measure") is nvtx.run_range()
 
 
 class Recorder:
@@ -131,11 +131,11 @@ def test_with_a_tool_ranges_carry_name_colour_and_category(fresh: pytest.MonkeyP
     asked: list[str] = []
     fresh.setattr(nvtx, "get_domain", lambda name: asked.append(name) or domain)
     fresh.setenv("NVTX_INJECTION64_PATH", "/tool.so")
-    with pytest.raises(RuntimeError), ranges.phase_range("profile"), ranges.case_range("a/b(x=1)", "matmul"):
+    with pytest.raises(RuntimeError), nvtx.phase_range("profile"), nvtx.case_range("a/b(x=1)", "matmul"):
         assert domain.depth == 2
         raise RuntimeError
     assert domain.depth == 0 and asked == ["opbench"]
-    colour = 0xFF000000 | int(ranges.colour("matmul")[1:], 16)
+    colour = 0xFF000000 | int(nvtx.colour("matmul")[1:], 16)
     assert domain.seen[1] == ("push", "a.b.x-1", colour, "case")
     assert domain.seen[0][3] == "profile"
 
@@ -143,15 +143,15 @@ def test_with_a_tool_ranges_carry_name_colour_and_category(fresh: pytest.MonkeyP
 @pytest.mark.parametrize("switch", ["1", "0"])
 def test_the_switch_decides_over_the_environment(fresh: pytest.MonkeyPatch, switch: str) -> None:
     fresh.setenv("CUDA_INJECTION64_PATH", "/tool.so")
-    fresh.setenv(ranges.SWITCH, switch)
-    with ranges.run_range(), ranges.case_range("a/b(x=1)", "a"):
-        assert (ranges._domain() is not None) == (switch == "1")
+    fresh.setenv(nvtx.SWITCH, switch)
+    with nvtx.run_range(), nvtx.case_range("a/b(x=1)", "a"):
+        assert (nvtx._domain() is not None) == (switch == "1")
 
 
 def test_a_missing_package_is_said_once_and_stops_nothing(fresh: pytest.MonkeyPatch) -> None:
     fresh.setitem(sys.modules, "nvtx", None)
-    fresh.setenv(ranges.SWITCH, "1")
-    with pytest.warns(RuntimeWarning, match="pip install nvtx"), ranges.run_range():
+    fresh.setenv(nvtx.SWITCH, "1")
+    with pytest.warns(RuntimeWarning, match="pip install nvtx"), nvtx.run_range():
         pass
-    with ranges.run_range():
+    with nvtx.run_range():
         pass

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from opbench import api, resources, sass
-from opbench.backends.base import BuildRequest
-from opbench.backends.cuda import nvrtc
-from opbench.case import Case
-from opbench.catalog import Catalog
-from opbench.cubin import read_cubin
+from opbench import api
+from opbench.backends.nvrtc import nvrtc, resources, sass
+from opbench.backends.nvrtc.cubin import read_cubin
+from opbench.backends.nvrtc.resources import TARGETS, Resources, describe, resources_of, target
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.launch import BuildRequest
 from opbench.errors import EnvironmentFault
-from opbench.resources import TARGETS, Resources, describe, resources_of, target
 
 
 def missing() -> str:

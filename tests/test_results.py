@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.results import FILE, FORMAT, Result, RunWriter, read_run
+from opbench.results.files import FILE, FORMAT, Result, RunWriter, read_run
 
 
 def result(name: str = "a", **changes: object) -> Result:

@@ -18,16 +18,18 @@ from typing import Any
 import pytest
 from common import CHEATS, RELU, Cli
 
-from opbench import api, floor, runner
-from opbench.backends.base import BuildRequest
-from opbench.case import Case
-from opbench.catalog import Catalog
+from opbench import api
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog, case_named
+from opbench.catalog.launch import BuildRequest
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
-from opbench.results import FILE, Result, Run, RunWriter, read_run
-from opbench.runner import Progress, RunOptions, run_suite
-from opbench.suite import Suite, read_suite
-from opbench.timing import DeviceState, Sample, TimingOptions, measure
-from opbench.worker import Worker, WorkerLost, iterate_problems, pack, unpack
+from opbench.gpus import floor
+from opbench.results.files import FILE, Result, Run, RunWriter, read_run
+from opbench.runs import runner
+from opbench.runs.runner import Progress, RunOptions, run_suite
+from opbench.runs.suite import Suite, read_suite
+from opbench.runs.worker import Worker, WorkerLost, iterate_problems, pack, unpack
+from opbench.timing.sampling import DeviceState, Sample, TimingOptions, measure
 
 HANGS = RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    const int i")
 CRASHES = RELU.replace("const int i", "*(volatile int*)8 = 1;\n    const int i")
@@ -646,7 +648,7 @@ def test_cases_of_one_problem_come_together_in_order_of_mention() -> None:
 
 def test_floors_count_only_what_must_happen() -> None:
     def case(name: str, problem: str) -> Case:
-        found = api.case_named(name + problem)
+        found = case_named(name + problem)
         return found
 
     copy = case("copy/vec4", "(n=268435456)")
@@ -699,7 +701,7 @@ def test_a_log_of_gigabytes_is_quoted_by_its_end(tmp_path: Path) -> None:
 def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
     worker = Worker("cpu", [], tmp_path / "worker.log", 1)
     catalog = Catalog()
-    right = pack(api.case_named("relu/scalar(n=7)"))
+    right = pack(case_named("relu/scalar(n=7)"))
     hanging = Case(catalog.variant_file(CHEATS / "loops_forever.cu"), {}, catalog.operator("relu").from_axes({"n": 7}))
     try:
         assert worker.ask({"do": "check", "case": right}, 60)["right"]

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from opbench import sass
-from opbench.backends.base import BuildRequest
-from opbench.backends.cuda import nvrtc
-from opbench.catalog import Catalog
-from opbench.cubin import BadCubin, machine_code_sha256
+from opbench.backends.nvrtc import nvrtc, sass
+from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
+from opbench.backends.nvrtc.sass import Instruction, KernelCode
+from opbench.catalog.folders import Catalog
+from opbench.catalog.launch import BuildRequest
 from opbench.errors import EnvironmentFault
-from opbench.sass import Instruction, KernelCode
 
 
 def missing() -> str:

@@ -12,15 +12,15 @@ import pytest
 from common import CHEATS, Cli
 from simulated import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
-from opbench import selftest, stats
+from opbench import selftest
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
-from opbench.profile import races, witnesses
 from opbench.report.selftest import FILE, keep_selftest, part_lines, write_selftest
-from opbench.results import Result, Run
-from opbench.selftest import Cell, Part, Selftest, Witness, pairs, walltime
+from opbench.results.files import Result, Run
+from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs, race, walltime
 from opbench.selftest.cheats import expected
 from opbench.selftest.walltime import Alone, Lap
-from opbench.timing import Measurement
+from opbench.timing import stats
+from opbench.timing.sampling import Measurement
 
 TIME_CHEATS = sorted((CHEATS / "time").glob("*.py"))
 NOISES = (steady, drifting, stepping, two_modes, heavy_tails)
@@ -172,38 +172,38 @@ def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
     if available() is None:
         pytest.skip("there is a GPU; what is tested is what is said without one")
-    monkeypatch.setattr(witnesses.importlib.metadata, "version", lambda name: "1")
+    monkeypatch.setattr(children.importlib.metadata, "version", lambda name: "1")
     with pytest.raises(EnvironmentFault, match="cupti-python ended with exit code 3: opbench: no CUDA device"):
-        witnesses.times_in_child("cupti", [Cell("cycles", 1, "a")])
+        children.times_in_child("cupti", [Cell("cycles", 1, "a")])
 
 
 def test_ncu_is_asked_through_opbench_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     def profiled(target: Any, folder: Path, options: Any, writer: None, say: Any) -> dict[str, Any]:
-        assert target.case == witnesses.RANGE and target.argv[-1] == "cycles:1:a"
+        assert target.case == children.RANGE and target.argv[-1] == "cycles:1:a"
         return {"kernels": [{"kernel": "opbench_cycles", "time_s": seconds} for seconds in (3e-6, 1e-6, 2e-6)]}
 
-    monkeypatch.setattr(witnesses, "profile_case", profiled)
-    assert witnesses.times_by_ncu([Cell("cycles", 1, "a")]) == {"a": 2e-6}
+    monkeypatch.setattr(children, "profile_case", profiled)
+    assert children.times_by_ncu([Cell("cycles", 1, "a")]) == {"a": 2e-6}
 
 
 def test_a_cell_survives_the_command_line() -> None:
     cell = Cell("read", 65536, "reads 64 KiB")
     assert Cell.from_text(cell.to_text()) == cell
-    argv = witnesses.target("ncu", [cell])
+    argv = children.target("ncu", [cell])
     assert argv[-2:] == ("--cell", "read:65536:reads 64 KiB") and "selftest-target" in argv
 
 
 def test_missing_packages_are_said_with_the_remedy() -> None:
     for name, remedy in (("cupti", "pip install cupti-python"), ("bench", r"pip install 'cuda-bench\[cu13\]'")):
         with pytest.raises(EnvironmentFault, match=remedy):
-            witnesses.times_in_child(name, [])
+            children.times_in_child(name, [])
 
 
 def test_durations_of_ncu_are_read_in_order() -> None:
     cells = [Cell("cycles", 1, "a"), Cell("cycles", 2, "b")]
-    assert witnesses.durations(cells, [1.0, 2.0, 3.0, 5.0, None, 7.0]) == {"a": 2.0, "b": 6.0}
+    assert children.durations(cells, [1.0, 2.0, 3.0, 5.0, None, 7.0]) == {"a": 2.0, "b": 6.0}
     with pytest.raises(EnvironmentFault, match="ncu saw 5 kernels of 6"):
-        witnesses.durations(cells, [1.0] * 5)
+        children.durations(cells, [1.0] * 5)
 
 
 # Cheats -----------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_a_cheat_is_caught_only_by_what_it_expects(tmp_path: Path, results: list
 @pytest.mark.parametrize("path", TIME_CHEATS, ids=lambda p: p.stem)
 def test_a_time_cheat_says_what_is_expected_and_is_a_variant(path: Path) -> None:
     from opbench.api import own_variant
-    from opbench.catalog import Catalog
+    from opbench.catalog.folders import Catalog
 
     assert set(expected(path)) <= {"wrong", "invalid"}
     assert own_variant(path, Catalog()).is_library
@@ -406,7 +406,7 @@ def test_a_run_is_compared_with_a_process_a_case(wall_s: float | None, holds: bo
 
 def test_without_cuda_bench_no_wall_time_is_claimed() -> None:
     with pytest.raises(EnvironmentFault, match=r"pip install 'cuda-bench\[cu13\]'"):
-        races.race_in_child()
+        race.race_in_child()
 
     def absent() -> tuple[list[Lap], list[str]]:
         raise EnvironmentFault("cuda-bench is not installed; pip install")
@@ -417,7 +417,7 @@ def test_without_cuda_bench_no_wall_time_is_claimed() -> None:
 
 
 def test_the_cells_raced_are_kernels_of_quick_chosen_by_name_alone() -> None:
-    names = [case.name for case in races.race_cases()]
+    names = [case.name for case in race.race_cases()]
     assert len(names) == len(set(names)) == walltime.MOST_CELLS and not any("cublas" in name for name in names)
     assert walltime.spread(reversed(names), 3) == list(reversed(walltime.spread(names, 3)))
 
@@ -425,6 +425,6 @@ def test_the_cells_raced_are_kernels_of_quick_chosen_by_name_alone() -> None:
 def test_laps_are_read_from_what_the_child_told() -> None:
     told = {"ours_s": 0.1, "half_width": 0.003, "samples": 10, "stop_reason": "stable", "bench_s": 0.7}
     samples = {"bench_samples_s": [1e-6, 2e-6, 3e-6] * 5}
-    laps, left_out = races.laps({"a": told | samples, "b": {"left_out": "late"}, "c": told | {"bench_samples_s": []}})
+    laps, left_out = race.laps({"a": told | samples, "b": {"left_out": "late"}, "c": told | {"bench_samples_s": []}})
     assert [lap.case for lap in laps] == ["a", "c"] and left_out == ["left out: b: late"]
     assert laps[0].bench_half_width == pytest.approx(0.5) and laps[1].bench_half_width is None

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from common import RELU
 
-from opbench.api import case_named
 from opbench.backends import open_backend
-from opbench.case import Case
-from opbench.catalog import Catalog
-from opbench.session import Measured, Session
-from opbench.timing import DeviceState, Sample, TimingOptions
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog, case_named
+from opbench.session.checking import Measured, Session
+from opbench.timing.sampling import DeviceState, Sample, TimingOptions
 
 BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
 CHEATS = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench import stats
+from opbench.timing import stats
 
 samples_ = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=60)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from common import RELU
 
-from opbench.catalog import Catalog
+from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
-from opbench.places import shipped
-from opbench.stopping import stabilised
-from opbench.suite import read_suite, suite_for_variant
+from opbench.paths import shipped
+from opbench.runs.suite import read_suite, suite_for_variant
+from opbench.timing.stopping import stabilised
 
 CATALOG = Catalog()
 GOOD = '[[run]]\noperator = "relu"\nvariants = ["scalar"]\nproblems = [{ n = 5 }]\n'

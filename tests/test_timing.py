@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.stopping import WAITED_S
-from opbench.timing import DeviceState, Measurement, Sample, TimingOptions, Warn, measure
+from opbench.timing.sampling import DeviceState, Measurement, Sample, TimingOptions, Warn, measure
+from opbench.timing.stopping import WAITED_S
 
 FLOOR, OFFSET = 2e-6, 1.5e-6
 

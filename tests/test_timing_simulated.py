@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from opbench import stats
-from opbench.timing import DeviceState, Measurement, Sample, TimingOptions, measure
+from opbench.timing import stats
+from opbench.timing.sampling import DeviceState, Measurement, Sample, TimingOptions, measure
 
 Noise = Callable[[random.Random], float]
 """Draws a factor whose median is 1."""

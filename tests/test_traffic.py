@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.errors import UsageError
-from opbench.traffic import COUNTS, PREDICTED, BranchTraffic, KernelTraffic, LineTraffic, Traffic, gather
+from opbench.traffic.counts import COUNTS, PREDICTED, BranchTraffic, KernelTraffic, LineTraffic, Traffic, gather
 
 LOAD = LineTraffic(
     "k", "a.cu", 7, "global", "load", 4, requests=10, lanes=320, sectors=80, ideal_sectors=40, upper_requests=12

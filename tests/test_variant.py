@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from common import RELU
 
-from opbench.catalog import Catalog
+from opbench.catalog.folders import Catalog
+from opbench.catalog.variant import Variant, read_variant
 from opbench.errors import UsageError
-from opbench.variant import Variant, read_variant
 
 CATALOG = Catalog()
 VARIANTS = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name)]
@@ -87,7 +87,7 @@ def test_every_ladder_has_a_foot_and_no_loop(name: str) -> None:
 STORED = """
 from dataclasses import dataclass
 
-from opbench.operator import Operator, Tolerance
+from opbench.catalog.operator import Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)

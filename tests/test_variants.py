@@ -9,12 +9,12 @@ import pytest
 
 from opbench import api
 from opbench.backends import open_backend
-from opbench.backends.cuda import nvrtc
-from opbench.case import Case
-from opbench.catalog import Catalog
-from opbench.session import Session
-from opbench.traffic import Traffic
-from opbench.variant import Variant
+from opbench.backends.nvrtc import nvrtc
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.variant import Variant
+from opbench.session.checking import Session
+from opbench.traffic.counts import Traffic
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.catalog import Catalog
-from opbench.operator import Tolerance
-from opbench.verdict import changed_input, compare, guard_sentence
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Tolerance
+from opbench.session.verdict import changed_input, compare, guard_sentence
 
 MATMUL = Catalog().operator("matmul")
 

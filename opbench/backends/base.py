@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-Dim3 = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class KernelLaunch:
-    """One kernel of a case with every number known; a `zero` step clears a buffer instead."""
-
-    kernel: str
-    grid: Dim3
-    block: Dim3
-    shared_bytes: int
-    args: tuple[str | int | float, ...]
-    """Buffer names (str), C `int`s (int) and C `float`s (float), in the kernel's order."""
-    zero: str = ""
-    """Name of a buffer to fill with zero bytes; then every other field is empty."""
-
-
-@dataclass(frozen=True)
-class BuildRequest:
-    """Everything that decides a compiled module, hence the key of its cache."""
-
-    source: Path
-    kernels: tuple[str, ...]
-    macros: tuple[tuple[str, str], ...] = ()
-    compute_capability: str = ""
-    """The least capability the variant needs ("8.0", "9.0a"); empty means any."""
+from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.traffic.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -45,26 +21,6 @@ class KernelResources:
     shared_bytes: int
     local_bytes: int
     max_threads: int
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something a memory check or the runtime saw while a kernel ran."""
-
-    kind: str
-    message: str
-    file: str = ""
-    line: int = 0
-    kernel: str = ""
-    block: Dim3 | None = None
-    thread: Dim3 | None = None
-    buffer: str = ""
-    offset: int | None = None
-    count: int = 1
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields that are set."""
-        return {k: v for k, v in asdict(self).items() if v not in ("", None, 0)}
 
 
 class Buffer(Protocol):

@@ -9,7 +9,7 @@ import click
 
 from opbench.cli.options import json_option, page_option
 from opbench.cli.running import leave, stdout_console
-from opbench.comparison import RunComparison, compare_runs
+from opbench.results.comparison import RunComparison, compare_runs
 
 STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "FASTER": "green", "FIXED": "green"}
 
@@ -52,7 +52,7 @@ def compare_command(
     Exit codes: 0 no regression · 1 a confirmed regression · 2 usage (unlike environments among it) ·
     4 undecided · 5 a verdict turned wrong · 6 nothing to compare. The first that holds of 5, 1, 4, 0.
     """
-    from opbench.results import read_run
+    from opbench.results.files import read_run
 
     threshold = threshold_percent / 100 if threshold_percent is not None else None
     before, after = read_run(base), read_run(new)

@@ -11,16 +11,16 @@ from typing import Any
 import click
 
 from opbench import units
-from opbench.agreement import Agreement, Comparison, Summary
-from opbench.backends.base import Finding
-from opbench.case import Case
+from opbench.advice.diagnosis import Problem
+from opbench.advice.explain import AnnotatedFile, Explanation, Figure
+from opbench.catalog.case import Case
 from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.cli.running import stdout_console
-from opbench.diagnosis import Problem
 from opbench.errors import EXIT_WRONG
-from opbench.explain import AnnotatedFile, Explanation, Figure
-from opbench.places import from_here
-from opbench.traffic import PREDICTED, BranchTraffic, LineTraffic, Traffic
+from opbench.paths import from_here
+from opbench.results.agreement import Agreement, Comparison, Summary
+from opbench.traffic.counts import PREDICTED, BranchTraffic, LineTraffic, Traffic
+from opbench.traffic.findings import Finding
 
 WORST = 8
 """Problems that the summary tells."""
@@ -49,11 +49,11 @@ def explain_command(case: str, gpu: str, as_json: bool, roots: tuple[Path, ...],
 
     CASE is a printed name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'; small sizes show the same per request.
     """
-    from opbench.api import case_named
-    from opbench.ceiling import committed
-    from opbench.explain import explain
-    from opbench.resources import Resources, resources_of, target
-    from opbench.trace import trace_case
+    from opbench.advice.explain import explain
+    from opbench.backends.nvrtc.resources import Resources, resources_of, target
+    from opbench.catalog.folders import case_named
+    from opbench.gpus.ceilings import committed
+    from opbench.session.trace import trace_case
 
     ceilings = committed(gpu)
     found = case_named(case, roots)
@@ -86,13 +86,13 @@ def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
 
 
 def _siblings(case: Case, roots: Sequence[Path]) -> list[Any]:
-    from opbench.catalog import Catalog
+    from opbench.catalog.folders import Catalog
 
     return Catalog([root.resolve() for root in roots]).variants(case.variant.operator)
 
 
 def _keep(case: Case, traffic: Traffic, folder: Path) -> None:
-    from opbench.results import RunWriter
+    from opbench.results.files import RunWriter
 
     writer = RunWriter(folder)
     try:
@@ -132,7 +132,7 @@ def print_explanation(explanation: Explanation, console: Any) -> None:
 
 def _print_bounds(explanation: Explanation, line: Any) -> None:
     """What each limit of the GPU demands of the variant, the tightest first."""
-    from opbench.levels import LIMITS
+    from opbench.traffic.levels import LIMITS
 
     if not explanation.bounds:
         return
@@ -254,8 +254,8 @@ def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
 @json_option
 def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: bool) -> None:
     """Compare what the cpu backend counted in CPU_RUN with what the counters measured in GPU_RUN, case by case."""
-    from opbench.agreement import compare_runs
-    from opbench.results import read_run
+    from opbench.results.agreement import compare_runs
+    from opbench.results.files import read_run
 
     found = compare_runs(read_run(cpu_run), read_run(gpu_run))
     if out is not None:
@@ -273,8 +273,8 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
     """How many counts agree, which do not, and which cases could not be compared."""
     from rich.text import Text
 
-    from opbench.agreement import corrected, quantity_summaries, reasons, worst
     from opbench.report.columns import aligned
+    from opbench.results.agreement import corrected, quantity_summaries, reasons, worst
 
     def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
         for number, line in enumerate(aligned(head, rows, left)):

@@ -28,7 +28,7 @@ def export_command(run: Path, layout: str, out: Path, gpu: str) -> None:
     nvbench writes sample files beside PATH, which nvbench-compare-robust reads.
     """
     from opbench.export import export
-    from opbench.results import read_run
+    from opbench.results.files import read_run
 
     files = export(read_run(run), layout, out, gpu)
     more = f" and {len(files) - 1} files of samples" if len(files) > 1 else ""

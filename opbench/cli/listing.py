@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from opbench.catalog import Catalog
+from opbench.catalog.folders import Catalog
+from opbench.catalog.variant import print_config
 from opbench.cli.options import cases_option, json_option, variants_option
-from opbench.places import shipped
-from opbench.variant import print_config
+from opbench.paths import shipped
 
 WHAT = ("operators", "variants", "suites", "cases")
 

@@ -18,7 +18,7 @@ from opbench.cli.running import BACKENDS, leave, progress_on_stderr, stdout_cons
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from opbench.nets.graph import Graph
+    from opbench.graphs.graph import Graph
     from opbench.nets.options import NetOptions
 
 SIZES = {
@@ -72,7 +72,7 @@ def network_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 def list_command(as_json: bool) -> None:
     """List the networks that opbench ships, with their sizes."""
-    from opbench.nets.networks import NETWORKS
+    from opbench.graphs.zoo import NETWORKS
 
     rows: list[dict[str, Any]] = [
         {"name": name, "title": str(inspect.getdoc(make)).partition("\n")[0], "sizes": sizes_of(name)}
@@ -263,7 +263,7 @@ def bytes_of(text: str | None) -> int | None:
 
 def sizes_of(name: str) -> dict[str, int]:
     """A shipped network's sizes with their defaults; raises UsageError for an unknown one."""
-    from opbench.nets.networks import NETWORKS
+    from opbench.graphs.zoo import NETWORKS
 
     if name not in NETWORKS:
         hint = "opbench net list; a saved network is a .json file"

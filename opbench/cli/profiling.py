@@ -45,8 +45,8 @@ def profile_command(
     The tool's report and its counters are kept in the run's folder; `opbench report` shows the counters.
     """
     from opbench import profile
-    from opbench.api import case_named
-    from opbench.results import FILE, RunWriter
+    from opbench.catalog.folders import case_named
+    from opbench.results.files import FILE, RunWriter
 
     found = case_named(case, roots)
     folder = run_folder or Path("reports") / "profile"
@@ -76,10 +76,10 @@ def profile_command(
 @variants_option
 def profile_target_command(case: str, roots: tuple[Path, ...]) -> None:
     """Check one case and launch it once more inside its NVTX range; what `opbench profile` runs under the tool."""
-    from opbench.api import case_named
     from opbench.backends import open_backend
-    from opbench.ranges import case_range
-    from opbench.session import Session
+    from opbench.catalog.folders import case_named
+    from opbench.nvtx import case_range
+    from opbench.session.checking import Session
 
     found = case_named(case, roots)
     backend = open_backend("cuda")

@@ -10,7 +10,7 @@ import click
 
 from opbench.cli.options import cases_option, json_option, page_option
 from opbench.cli.running import stdout_console
-from opbench.history import TABLES
+from opbench.results.history import TABLES
 
 EPILOG = "\b\nTables of --sql:\n" + "\n".join(
     textwrap.fill(f"{table}({', '.join(columns)})", 78, subsequent_indent="    ") for table, columns in TABLES.items()
@@ -50,8 +50,8 @@ def history_command(
     as_json: bool,
 ) -> None:
     """Show the runs in each DIR and below it over time: first and last time of each case, its trend and its steps."""
-    from opbench import history
     from opbench.report import history as words
+    from opbench.results import history
 
     if not places and (database is None or not database.exists()):
         raise click.UsageError("name the folders that hold runs, such as reports, or a --database FILE that has some")

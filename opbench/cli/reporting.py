@@ -21,9 +21,9 @@ def report_command(run: Path, gpu: str) -> None:
     if is_network(run):
         _report_network(run)
         return
-    from opbench.frame import frame
     from opbench.report import write_report
-    from opbench.results import read_run
+    from opbench.results.files import read_run
+    from opbench.results.rows import frame
 
     found = read_run(run)
     for path in write_report(found, found.folder, gpu):
@@ -50,7 +50,7 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     import tempfile
 
     from opbench import units
-    from opbench.probes import measure_ceilings
+    from opbench.runs.probes import measure_ceilings
 
     with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as tell:
         _, ceilings = measure_ceilings(out or Path(scratch), tell)
@@ -84,11 +84,11 @@ def ladder_command(runs: tuple[Path, ...], only_check: bool) -> None:
 
     A folder that holds runs of networks, such as reports/h200/networks, gives the table of networks.
     """
-    from opbench.catalog import Catalog
-    from opbench.places import shipped
+    from opbench.catalog.folders import Catalog
+    from opbench.paths import shipped
     from opbench.report.ladder import ladder_readme, ladders_overview, with_overview
     from opbench.report.network.overview import network_folders, networks_overview
-    from opbench.results import read_run
+    from opbench.results.files import read_run
 
     networks = [folder for run in runs for folder in network_folders(run)]
     catalog, found = Catalog(), [read_run(r) for r in runs if not network_folders(r)]

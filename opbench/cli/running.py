@@ -16,9 +16,9 @@ from click.core import ParameterSource
 
 from opbench.cli import discard_stdout
 from opbench.cli.options import cases_option, gpu_option, json_option, variants_option
-from opbench.processes import PROCESSES
-from opbench.runner import Progress, exit_code
-from opbench.timing import MODES
+from opbench.runs.runner import Progress, exit_code
+from opbench.timing.processes import PROCESSES
+from opbench.timing.sampling import MODES
 
 BACKENDS = click.Choice(["auto", "cuda", "cpu"])
 
@@ -83,7 +83,7 @@ def run_command(
 ) -> None:
     """Check and measure SUITE (a file in suites/ or its name) or one FILE.cu of your own; write the report."""
     from opbench import api
-    from opbench.frame import frame
+    from opbench.results.rows import frame
 
     if resume and out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")

@@ -16,7 +16,7 @@ from opbench.cli.running import leave
 from opbench.errors import EnvironmentFault
 
 if TYPE_CHECKING:
-    from opbench.results import Result, Run
+    from opbench.results.files import Result, Run
     from opbench.selftest import Cell, Part, Selftest, SelftestDevice
 
 OUT = Path("reports") / "selftest"
@@ -64,7 +64,7 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     from opbench import selftest
     from opbench.backends import cuda
     from opbench.report.selftest import keep_selftest, part_lines, write_selftest
-    from opbench.results import read_run
+    from opbench.results.files import read_run
 
     names = selftest.chosen_parts(only)
     run = read_run(run_folder) if run_folder else None
@@ -98,8 +98,8 @@ def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
 def _parts(device: SelftestDevice, say: Any, run: Run | None = None) -> dict[str, Any]:
     """Each part with what only a GPU's machine has put behind it."""
     from opbench import selftest
-    from opbench.profile.races import alone_in_children, race_in_child
-    from opbench.profile.witnesses import times_by_ncu, times_in_child
+    from opbench.selftest.children import times_by_ncu, times_in_child
+    from opbench.selftest.race import alone_in_children, race_in_child
 
     witnesses = [
         selftest.Witness("cuda.bench", "span", 0.25e-6, functools.partial(times_in_child, "bench")),
@@ -121,7 +121,7 @@ def _parts(device: SelftestDevice, say: Any, run: Run | None = None) -> dict[str
 
 def time_cheats() -> list[Path]:
     """The files that ship with opbench, of a clone those of its tests."""
-    from opbench.places import shipped
+    from opbench.paths import shipped
 
     folders = (shipped("cheats"), shipped("tests") / "cheats" / "time")
     return sorted(next((folder for folder in folders if folder.is_dir()), folders[0]).glob("*.py"))
@@ -144,8 +144,7 @@ def judge_cheat(path: Path, say: Any) -> Sequence[Result]:
 def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | None) -> None:
     """Launch the self-test's cells for one other clock; `opbench selftest` runs this in a process of its own."""
     from opbench.backends import cuda
-    from opbench.backends.cuda import witnesses
-    from opbench.selftest import Cell, untouched
+    from opbench.selftest import Cell, untouched, witnesses
 
     backend: Any = cuda.CudaBackend()
     clock = backend.clock()
@@ -167,8 +166,8 @@ def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | No
 
 def _launch_in_range(backend: Any, cells: Sequence[Cell], launches: Any) -> None:
     """Each cell so often as the reader of ncu's report expects, within the range that ncu watches."""
-    from opbench.profile.witnesses import RANGE, REPEATS
-    from opbench.ranges import case_range
+    from opbench.nvtx import case_range
+    from opbench.selftest.children import RANGE, REPEATS
 
     backend.synchronize()
     with case_range(RANGE, "selftest"):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from opbench.errors import EnvironmentFault
 from opbench.export import nvbench, pytest_benchmark, tables
-from opbench.places import write_atomically
-from opbench.results import Run
+from opbench.paths import write_atomically
+from opbench.results.files import Run
 
 FORMATS: dict[str, Callable[[Run, Path, str], dict[Path, bytes]]] = {
     "nvbench": nvbench.files,

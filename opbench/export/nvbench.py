@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from opbench import __version__, stats
-from opbench.results import Result, Run
-from opbench.samples import clocks_of, seconds_of
-from opbench.variant import print_config
+from opbench import __version__
+from opbench.catalog.variant import print_config
+from opbench.results.files import Result, Run
+from opbench.results.samples import clocks_of, seconds_of
+from opbench.timing import stats
 
 VERSION = {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"}
 HIDDEN = "Hidden by default."

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from opbench import stats
-from opbench.results import Result, Run
-from opbench.samples import seconds_of
+from opbench.results.files import Result, Run
+from opbench.results.samples import seconds_of
+from opbench.timing import stats
 
 VERSION = "5.1.0"
 """Of the pytest-benchmark whose fields these are."""

@@ -1,4 +1,4 @@
-"""A run's rows as CSV or Parquet; see `opbench.frame.Row` for the columns."""
+"""A run's rows as CSV or Parquet; see `opbench.results.rows.Row` for the columns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault
-from opbench.frame import frame
-from opbench.results import Run
+from opbench.results.files import Run
+from opbench.results.rows import frame
 
 
 def csv_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:

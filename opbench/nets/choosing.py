@@ -7,23 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opbench import places, units
-from opbench.case import Case
+from opbench import paths, units
+from opbench.catalog.case import Case
+from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
+from opbench.graphs.graph import Graph
+from opbench.graphs.layouts import with_layouts
+from opbench.graphs.passes import PASSES, to_dtype
 from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
-from opbench.nets.graph import Graph
 from opbench.nets.layout_choice import choose_layouts
-from opbench.nets.layouts import with_layouts
 from opbench.nets.memory import live_bytes
 from opbench.nets.options import NetOptions
-from opbench.nets.passes import PASSES, to_dtype
 from opbench.nets.plan import Plan, Results, Timed, best, candidates, choose, current, load_plan, timed
-from opbench.operator import Operator
-from opbench.records import RunOptions
-from opbench.results import FILE, Result, read_run
-from opbench.runner import Tell, run_suite
-from opbench.suite import Suite
-from opbench.timing import TimingOptions
+from opbench.results.files import FILE, Result, read_run
+from opbench.runs.options import RunOptions
+from opbench.runs.runner import Tell, run_suite
+from opbench.runs.suite import Suite
+from opbench.timing.sampling import TimingOptions
 
 TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.002, warmup_runs=2, target=0.01)
 """Short: a suite of hundreds of cases tells the few that matter apart by far more than this is unsure of."""
@@ -152,7 +152,7 @@ def gather(folders: tuple[Path, ...]) -> Results:
     """Timed cases of some runs; of a case in several the one named last counts. Cases that are gone since do not."""
     found: dict[str, tuple[Result, str]] = {}
     for folder in folders:
-        found |= {r.case: (r, f"run {places.portable(str(folder))}") for r in read_run(folder).results}
+        found |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
     merged: dict[tuple[str, str], list[Any]] = {}
     for result, source in found.values():
         for key, entries in timed([result], source).items():

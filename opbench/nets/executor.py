@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from opbench import ranges
-from opbench import verdict as judge
-from opbench.backends.base import Buffer, KernelLaunch
-from opbench.binding import bind_library
-from opbench.case import Case
+from opbench import nvtx
+from opbench.backends.base import Buffer
+from opbench.catalog.case import Case
+from opbench.catalog.launch import KernelLaunch
+from opbench.catalog.operator import Arrays, Tensor, from_storage, to_storage
 from opbench.errors import LaunchError, UsageError
-from opbench.nets.graph import Graph, Node
+from opbench.graphs.graph import Graph, Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
-from opbench.operator import Arrays, Tensor, from_storage, to_storage
+from opbench.session import verdict as judge
+from opbench.session.binding import bind_library
 
 _ONE_AT_A_TIME = threading.RLock()
 """The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""
@@ -182,7 +183,7 @@ class Context:
             self._graph.launch()
             return
         for node in self.network.graph.nodes:
-            with ranges.case_range(f"{node.name}/{self.network.cases[node.name].variant.name}()", node.operator):
+            with nvtx.case_range(f"{node.name}/{self.network.cases[node.name].variant.name}()", node.operator):
                 self.launches[node.name]()
 
     # Use ----------------------------------------------------------------------------------------------------------

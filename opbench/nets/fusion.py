@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from opbench.catalog import Catalog
-from opbench.nets.graph import Graph, Node
-from opbench.nets.passes import rebuilt
-from opbench.operator import Operator
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Operator
+from opbench.graphs.graph import Graph, Node
+from opbench.graphs.passes import rebuilt
 
 
 def parts(problem: Operator) -> tuple[Operator, Operator] | None:

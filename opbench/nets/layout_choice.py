@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from opbench.catalog.operator import Operator
 from opbench.errors import UsageError
-from opbench.nets.graph import CONVERSION, Graph, Node
-from opbench.nets.layouts import (
+from opbench.graphs.graph import CONVERSION, Graph, Node
+from opbench.graphs.layouts import (
     allowed_layouts,
     check_layouts,
     conversion,
@@ -17,7 +18,6 @@ from opbench.nets.layouts import (
     same_memory,
     works_on_images,
 )
-from opbench.operator import Operator
 
 Cost = Callable[[Operator], float | None]
 """Seconds that a problem takes, or None where nothing can compute it."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from opbench.catalog.expression import cdiv
 from opbench.errors import UsageError
-from opbench.expression import cdiv
-from opbench.nets.graph import Graph
+from opbench.graphs.graph import Graph
 
 ALIGNMENT = 256
 """Bytes; what cudaMalloc guarantees, so that vector loads stay aligned."""

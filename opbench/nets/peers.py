@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from opbench.catalog.operator import Arrays
 from opbench.errors import EnvironmentFault, UsageError, unknown
-from opbench.nets.graph import Graph, Node
-from opbench.operator import Arrays
+from opbench.graphs.graph import Graph, Node
 
 NAMES = ("torch",)
 """Whom a network can be compared with."""

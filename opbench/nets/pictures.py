@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbench.errors import UsageError
-from opbench.nets.data import held_out_digits, photographs
+from opbench.nets.inputs import held_out_digits, photographs
 
 
 def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:

@@ -9,17 +9,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opbench import places
-from opbench.case import CASE_NAME, Case
-from opbench.catalog import Catalog
+from opbench import paths
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Operator
+from opbench.catalog.precision import UNIT_ROUNDOFF
+from opbench.catalog.variant import print_config
 from opbench.errors import UsageError, unknown
-from opbench.nets.graph import Graph, Node
+from opbench.graphs.graph import Graph, Node
+from opbench.graphs.problems import ALLOWED
 from opbench.nets.memory import aligned, live_bytes, plan_memory
-from opbench.nets.problems import ALLOWED
-from opbench.operator import Operator
-from opbench.precision import UNIT_ROUNDOFF
-from opbench.results import Result
-from opbench.variant import print_config
+from opbench.results.files import Result
 
 FORMAT = 1
 TRIES = 8
@@ -212,21 +212,18 @@ def candidates(graph: Graph, precision: str, libraries: bool = False, leave_out:
 
 def _case(catalog: Catalog, node: Node, name: str) -> Case:
     """The case that a plan names for a node."""
-    match = CASE_NAME.match(name)
-    if not match or match["operator"] != node.operator:
+    try:
+        case = catalog.case(name)
+    except UsageError as error:
+        raise UsageError(f"{node.name}: {error}") from None
+    if case.variant.operator != node.operator:
         raise UsageError(f"{node.name}: '{name}' is no case of {node.operator}")
-    variant = catalog.variant(node.operator, match["variant"])
-    wanted = f"[{match['config']}]" if match["config"] else ""
-    for config in variant.configs:
-        if print_config(config) == wanted:
-            return Case(variant, config, catalog.operator(node.operator).parse(match["problem"]))
-    known = " ".join(print_config(c) for c in variant.configs)
-    raise UsageError(f"{node.name}: {variant.id} has no config {wanted}; it has {known}")
+    return case
 
 
 def save_plan(plan: Plan, path: Path) -> None:
     """Write a plan as JSON, whole or not at all."""
-    places.write_atomically(path, json.dumps({"format": FORMAT, **asdict(plan)}, indent=1).encode())
+    paths.write_atomically(path, json.dumps({"format": FORMAT, **asdict(plan)}, indent=1).encode())
 
 
 def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:

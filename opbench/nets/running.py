@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 
 import opbench
-from opbench import backends, places
-from opbench.case import Case
-from opbench.ceiling import Ceilings, best_time, committed
+from opbench import backends, paths
+from opbench.catalog.case import Case
+from opbench.catalog.operator import Arrays
 from opbench.errors import UsageError, unknown
+from opbench.gpus.ceilings import Ceilings, best_time, committed
+from opbench.graphs.graph import Graph, Node
+from opbench.graphs.problems import ALLOWED
+from opbench.graphs.saving import load
+from opbench.graphs.zoo import NETWORKS
 from opbench.nets.choosing import planned, results_for, rewritten
-from opbench.nets.data import trained_lenet
 from opbench.nets.executor import Context, Network, NodeCheck
-from opbench.nets.graph import Graph, Node
-from opbench.nets.networks import NETWORKS
+from opbench.nets.inputs import trained_lenet
 from opbench.nets.options import NetOptions
 from opbench.nets.plan import Plan, save_plan
-from opbench.nets.problems import ALLOWED
-from opbench.nets.saving import load
-from opbench.operator import Arrays
-from opbench.records import now
-from opbench.report.network.record import keep_network
-from opbench.runner import Progress, Tell
-from opbench.timing import TimingOptions, measure
+from opbench.results.network import keep_network
+from opbench.runs.options import now
+from opbench.runs.runner import Progress, Tell
+from opbench.timing.sampling import TimingOptions, measure
 
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
 CHAINS = 15
@@ -205,13 +205,13 @@ def _ceilings(environment: Mapping[str, Any], backend: Any, gpu: str) -> Ceiling
     """This GPU's measured limits if they are remembered, else those committed for its kind, or for the GPU named."""
     if not backend.has_clock:
         return committed(gpu)
-    from opbench.probes import remembered
+    from opbench.runs.probes import remembered
 
     known = remembered()
     if known:
         return Ceilings.from_json(known)
     words = str(environment.get("gpu", "")).lower().split()
-    return next((committed(word) for word in words if (places.shipped("reports") / word / "ceilings").is_dir()), None)
+    return next((committed(word) for word in words if (paths.shipped("reports") / word / "ceilings").is_dir()), None)
 
 
 def _node_times(context: Context, clock: Any) -> dict[str, float]:

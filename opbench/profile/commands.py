@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from opbench.nvtx import DOMAIN, safe_name
 from opbench.profile.metrics import metric_names
-from opbench.ranges import DOMAIN, safe_name
 
 Tool = Literal["ncu", "nsys"]
 FOLDER = "profile"

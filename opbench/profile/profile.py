@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from opbench.errors import EnvironmentFault
+from opbench.nvtx import SWITCH
 from opbench.profile import commands, parse, tools
 from opbench.profile.commands import Target, Tool
 from opbench.profile.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
-from opbench.ranges import SWITCH
-from opbench.results import RunWriter
+from opbench.results.files import RunWriter
 
 Say = Callable[[str], None]
 MACHINE = ("device__", "nvlink__", "numa__", "c2clink__")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
+from opbench.nvtx import tool_attached
 from opbench.profile.commands import Tool
 from opbench.profile.metrics import chip_of
-from opbench.ranges import tool_attached
 
 FULL_NAMES = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}
 PLACES: dict[Tool, tuple[str, ...]] = {

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opbench.ceiling import Ceilings, committed, datasheet
 from opbench.errors import EnvironmentFault, writing_remedy
-from opbench.frame import rows
-from opbench.places import write_atomically
+from opbench.gpus.ceilings import Ceilings, committed, datasheet
+from opbench.paths import write_atomically
 from opbench.report.ladder import ladder_readme
-from opbench.report.sections import Section, chart_name, file_name, sections
+from opbench.report.run.sections import Section, chart_name, file_name, sections
 from opbench.report.terminal import print_table
-from opbench.results import Run
+from opbench.results.files import Run
+from opbench.results.rows import rows
 
 if TYPE_CHECKING:
-    from opbench.report.chart import Chart
+    from opbench.report.charts.chart import Chart
 
 CHARTS_OF_OPERATOR = 3
 CHARTS = 12
@@ -31,9 +31,9 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
 
     Returns the files written, the page first.
     """
-    from opbench.report.listing import listings
-    from opbench.report.page import Context, render
-    from opbench.report.svg import STYLE, to_png
+    from opbench.report.charts.svg import STYLE, to_png
+    from opbench.report.run.listing import listings
+    from opbench.report.run.page import Context, render
 
     on_cpu = run.header.get("backend") == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
     measured = Ceilings.from_json(run.ceilings) if run.ceilings and not on_cpu else None
@@ -48,7 +48,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         charts, undrawn = _charts(run, parts, measured, sheet)
         if predicting is not None:
-            from opbench.report.predictions import problems_chart
+            from opbench.report.run.predictions import problems_chart
 
             over = problems_chart(parts, predicting)
             charts |= {("", ""): over} if over is not None else {}
@@ -71,8 +71,8 @@ def _charts(
     run: Run, parts: Sequence[Section], measured: Ceilings | None, sheet: Ceilings | None
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
-    from opbench.report.chart import Scene, look
-    from opbench.report.figures import ladder, performance
+    from opbench.report.charts.chart import Scene, look
+    from opbench.report.charts.figures import ladder, performance
 
     charts: dict[tuple[str, str], Chart] = {}
     wanted = {(part.operator, part.problem) for part in _to_draw([part for part in parts if part.groups])}
@@ -96,8 +96,8 @@ def _charts(
 
 def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
     """Which variant wins at which size, for the first operators that have the sizes for it."""
-    from opbench.report.chart import look
-    from opbench.report.crossover import crossover
+    from opbench.report.charts.chart import look
+    from opbench.report.run.crossover import crossover
 
     charts: dict[str, Chart] = {}
     for operator in dict.fromkeys(part.operator for part in parts):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import units
-from opbench.agreement import NEAR, Agreement, Comparison, corrected, worst
-from opbench.places import write_atomically
-from opbench.report.chart import COLOURS, SHAPES, Chart
-from opbench.report.svg import STYLE, to_png, to_svg
+from opbench.paths import write_atomically
+from opbench.report.charts.chart import COLOURS, SHAPES, Chart
+from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.template import render_template
+from opbench.results.agreement import NEAR, Agreement, Comparison, corrected, worst
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

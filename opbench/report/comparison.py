@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from opbench import stats, units
-from opbench.comparison import CONFIDENCE, CaseComparison, Change, RunComparison, percent_change
+from opbench import units
 from opbench.report.columns import aligned
 from opbench.report.template import render_template
+from opbench.results.comparison import CONFIDENCE, CaseComparison, Change, RunComparison, percent_change
+from opbench.timing import stats
 
 QUIET = (Change.SAME, Change.RIGHT)
 """Changes that need nobody's eye."""

@@ -10,10 +10,10 @@ from typing import Any
 from markupsafe import Markup
 
 from opbench import units
-from opbench.comparison import percent_change
-from opbench.history import Point, Series
 from opbench.report.columns import aligned
 from opbench.report.template import render_template
+from opbench.results.comparison import percent_change
+from opbench.results.history import Point, Series
 
 HEAD = ("case", "runs", "first", "last", "change", "steps", "trend")
 BARS = "▁▂▃▄▅▆▇█"

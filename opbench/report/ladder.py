@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 
 from opbench import units
-from opbench.ceiling import Ceilings
-from opbench.frame import Row, first_rung, rows
-from opbench.places import shipped
-from opbench.report.sections import chart_name, sections
+from opbench.catalog.variant import Variant
+from opbench.gpus.ceilings import Ceilings
+from opbench.paths import shipped
+from opbench.report.run.sections import chart_name, sections
 from opbench.report.terminal import rate
-from opbench.results import Run
-from opbench.variant import Variant
+from opbench.results.files import Run
+from opbench.results.rows import Row, first_rung, rows
 
 PROBLEMS = 3
 

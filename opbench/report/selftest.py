@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from opbench import stats, units
+from opbench import units
 from opbench.errors import EnvironmentFault
-from opbench.places import write_atomically
-from opbench.report.chart import COLOURS, SHAPES, Chart
+from opbench.paths import write_atomically
+from opbench.report.charts.chart import COLOURS, SHAPES, Chart
+from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import aligned
-from opbench.report.svg import STYLE, to_png, to_svg
 from opbench.report.template import render_template
-from opbench.selftest.model import Part, Selftest
+from opbench.results.selftest import Part, Selftest
+from opbench.timing import stats
 
 FILE = "selftest.json"
 

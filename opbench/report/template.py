@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from opbench import units
 from opbench.errors import EnvironmentFault
-from opbench.places import write_atomically
+from opbench.paths import write_atomically
 
 
 def rich_text(text: str) -> Markup:

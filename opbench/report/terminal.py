@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from opbench import units
-from opbench.frame import Row, rows_of_frame
-from opbench.report import counted, sentences
-from opbench.report.lead import by_how_much, first_and_next
-from opbench.report.sections import STATUSES, Group, Section, same_reason, sections
-from opbench.timing import Warn
+from opbench.report.run import counted, sentences
+from opbench.report.run.lead import by_how_much, first_and_next
+from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
+from opbench.results.rows import Row, rows_of_frame
+from opbench.timing.sampling import Warn
 
 if TYPE_CHECKING:
     import pandas

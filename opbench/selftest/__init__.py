@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.results.selftest import Claim, Part, Selftest, Table
 from opbench.selftest.cheats import cheats
 from opbench.selftest.checks import floor, flush, stamps
 from opbench.selftest.clocks import Witness, clocks
 from opbench.selftest.device import Cell, SelftestClock, SelftestDevice, untouched
-from opbench.selftest.model import Claim, Part, Selftest, Table
 from opbench.selftest.pairs import alike, slow_downs
 from opbench.selftest.walltime import wall_time
 

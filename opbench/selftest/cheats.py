@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.results import Result
-from opbench.selftest.model import Part
+from opbench.results.files import Result
+from opbench.results.selftest import Part
 from opbench.selftest.pairs import Now
 
 Judge = Callable[[Path], Sequence[Result]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from opbench import stats, units
+from opbench import units
+from opbench.results.selftest import Part
 from opbench.selftest.device import (
     Launch,
     SelftestClock,
@@ -14,8 +15,8 @@ from opbench.selftest.device import (
     size_text,
     untouched,
 )  # fmt: skip
-from opbench.selftest.model import Part
 from opbench.selftest.pairs import Now
+from opbench.timing import stats
 
 FLOOR_DRIFT_S = 0.1e-6
 """Three ticks of an H200's timer."""

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from opbench import stats, units
+from opbench import units
 from opbench.errors import OpbenchError
+from opbench.results.selftest import Part
 from opbench.selftest.checks import signed
 from opbench.selftest.device import (
     Cell,
@@ -18,9 +19,9 @@ from opbench.selftest.device import (
     size_text,
     untouched,
 )  # fmt: skip
-from opbench.selftest.model import Part
 from opbench.selftest.pairs import Now
-from opbench.timing import TimingOptions, measure
+from opbench.timing import stats
+from opbench.timing.sampling import TimingOptions, measure
 
 RELATIVE = 0.02
 LENGTHS_S = (1e-6, 3e-6, 10e-6, 100e-6, 1e-3, 10e-3)

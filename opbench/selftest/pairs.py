@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opbench import stats, units
-from opbench.comparison import Change, compare_runs
-from opbench.results import Result, Run
+from opbench import units
+from opbench.results.comparison import Change, compare_runs
+from opbench.results.files import Result, Run
+from opbench.results.selftest import Part
 from opbench.selftest.device import (
     Launch,
     SelftestClock,
@@ -20,8 +21,8 @@ from opbench.selftest.device import (
     size_text,
     untouched,
 )  # fmt: skip
-from opbench.selftest.model import Part
-from opbench.timing import Measurement, TimingOptions, measure
+from opbench.timing import stats
+from opbench.timing.sampling import Measurement, TimingOptions, measure
 
 LEAST, MOST = 40, 400
 """Pairs of one kind, whatever the budget."""

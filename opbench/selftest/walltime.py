@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from opbench import stats, units
+from opbench import units
 from opbench.errors import OpbenchError
-from opbench.results import Run
-from opbench.selftest.model import Part
-from opbench.stopping import half_width
-from opbench.timing import TimingOptions
+from opbench.results.files import Run
+from opbench.results.selftest import Part
+from opbench.timing import stats
+from opbench.timing.sampling import TimingOptions
+from opbench.timing.stopping import half_width
 
 RACE = TimingOptions(budget_s=15.0, max_samples=5000)
 """Our stop rule with nvbench's own limit of time, so that it ends for its own reason as nvbench does."""

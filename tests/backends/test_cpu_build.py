@@ -14,9 +14,9 @@ import pytest
 from common import CHEATS, Cli
 from test_cpu_kernels import Bench, cache, zig  # noqa: F401 (a fixture)
 
-from opbench.backends.base import BuildRequest, KernelLaunch
 from opbench.backends.cpu import CpuBackend, build, toolchain
 from opbench.backends.cpu.ptx import function_name, known_instructions, replace_noinline, replace_ptx, replace_unroll
+from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.errors import CompileError, EnvironmentFault
 
 RELU = 'extern "C" __global__ void relu(float* x) { x[threadIdx.x] = fmaxf(x[threadIdx.x], LEAST); }'

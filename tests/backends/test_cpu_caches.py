@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opbench.backends.base import BuildRequest, KernelLaunch
 from opbench.backends.cpu import CpuBackend
 from opbench.backends.cpu.tracing import TraceOptions
-from opbench.occupancy import KNOWN, l1_size
-from opbench.traffic import CacheTraffic
+from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.gpus.occupancy import KNOWN, l1_size
+from opbench.traffic.counts import CacheTraffic
 
 KERNELS = """
 extern "C" __global__ void copy(const float* x, float* y, int n) {

@@ -13,10 +13,10 @@ from test_cpu_trace_traffic import CATALOG, CUDA, smallest
 
 from opbench import api
 from opbench.backends.cpu import CpuBackend, Trace
-from opbench.case import Case
+from opbench.catalog.case import Case
+from opbench.catalog.variant import Variant
 from opbench.errors import CompileError, LaunchError
-from opbench.traffic import Traffic
-from opbench.variant import Variant
+from opbench.traffic.counts import Traffic
 
 pytestmark = [pytest.mark.slow, *compilers()[0].marks]  # g++ is what the others are compared with
 

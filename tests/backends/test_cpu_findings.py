@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from test_cpu_kernels import Bench, cache  # noqa: F401 (a fixture)
 
-from opbench.backends.base import Finding, KernelLaunch
 from opbench.backends.cpu import CpuBackend
+from opbench.catalog.launch import KernelLaunch
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
+from opbench.traffic.findings import Finding
 
 
 @pytest.fixture

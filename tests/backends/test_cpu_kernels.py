@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbench.backends.base import BuildRequest, Dim3, Finding, KernelLaunch
 from opbench.backends.cpu import CpuBackend
+from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.traffic.findings import Finding
 
 TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int32": "i32", "uint32": "u32", "uint16": "u16"}
 TYPES |= {"int64": "i64", "uint8": "u8"}

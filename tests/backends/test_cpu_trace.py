@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from test_cpu_kernels import TYPES, cache  # noqa: F401 (a fixture)
 
-from opbench.backends.base import BuildRequest, Dim3, Finding, KernelLaunch
 from opbench.backends.cpu import CpuBackend, Trace, TraceOptions
+from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.traffic.findings import Finding
 
 
 class Tracer:

@@ -9,12 +9,12 @@ import pytest
 from test_cpu_kernels import cache, compilers  # noqa: F401 (a fixture)
 from test_cpu_trace import Tracer, floats
 
-from opbench.backends.base import Dim3
 from opbench.backends.cpu import CpuBackend, TraceOptions
-from opbench.case import Case
-from opbench.catalog import Catalog
-from opbench.traffic import LineTraffic, Traffic
-from opbench.variant import Variant
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.launch import Dim3
+from opbench.catalog.variant import Variant
+from opbench.traffic.counts import LineTraffic, Traffic
 
 
 @pytest.fixture(params=compilers())

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbench.backends.base import BuildRequest, KernelLaunch
-from opbench.backends.cuda import CudaBackend, available, device_key, nvrtc
+from opbench.backends.cuda import CudaBackend, available, device_key
 from opbench.backends.cuda.clock import CudaClock
 from opbench.backends.cuda.memory import GUARD_BYTES
+from opbench.backends.nvrtc import nvrtc
+from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.catalog.operator import DTYPES
 from opbench.errors import LaunchError
-from opbench.occupancy import occupancy
-from opbench.operator import DTYPES
-from opbench.timing import TimingOptions, measure
+from opbench.gpus.occupancy import occupancy
+from opbench.timing.sampling import TimingOptions, measure
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
@@ -178,7 +179,7 @@ def test_more_shared_memory_than_48_kib(backend: CudaBackend, request_: BuildReq
 DIES = """
 import sys
 from pathlib import Path
-from opbench.backends.base import BuildRequest, KernelLaunch
+from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.backends.cuda import CudaBackend
 from opbench.errors import LaunchError
 backend, kernel = CudaBackend(), sys.argv[2]

@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbench import rotation
-from opbench.api import case_named
-from opbench.backends.base import BuildRequest, KernelLaunch
-from opbench.backends.cuda import CudaBackend, nvrtc, session
+from opbench.backends.cuda import CudaBackend, device
 from opbench.backends.cuda.clock import GRAPH_GAP_S
 from opbench.backends.cuda.driver import Driver, DriverError
 from opbench.backends.cuda.memory import GUARD_BYTES
 from opbench.backends.cuda.program import CudaProgram
+from opbench.backends.nvrtc import nvrtc
+from opbench.catalog.folders import case_named
+from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.catalog.operator import DTYPES, Tensor
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
-from opbench.operator import DTYPES, Tensor
-from opbench.session import Session
-from opbench.timing import TimingOptions, measure
+from opbench.session import rotation
+from opbench.session.checking import Session
+from opbench.timing.sampling import TimingOptions, measure
 
 FAKE = r"""
 #include <cuda.h>
@@ -259,8 +260,8 @@ def backend(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cuda
     """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good."""
     copy = shutil.copy(fake, tmp_path / "libfake.so")
     monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(session, "available", lambda: None)
-    monkeypatch.setattr(session, "Driver", lambda: Driver(str(copy)))
+    monkeypatch.setattr(device, "available", lambda: None)
+    monkeypatch.setattr(device, "Driver", lambda: Driver(str(copy)))
     return CudaBackend()
 
 

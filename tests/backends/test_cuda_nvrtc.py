@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import test_cuda_device
 
-from opbench.backends.base import BuildRequest, KernelResources
-from opbench.backends.cuda import nvrtc
+from opbench.backends.base import KernelResources
+from opbench.backends.cuda.device import KERNELS
 from opbench.backends.cuda.driver import available
-from opbench.backends.cuda.session import KERNELS
+from opbench.backends.nvrtc import nvrtc
+from opbench.catalog.launch import BuildRequest
 from opbench.errors import CompileError, EnvironmentFault
 
 LOG = """\

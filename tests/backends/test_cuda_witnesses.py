@@ -18,14 +18,15 @@ from common import CHEATS
 from test_cuda_fake import backend, fake  # noqa: F401 (fixtures)
 
 from opbench.api import own_variant
-from opbench.backends.cuda import CudaBackend, available, witnesses
-from opbench.case import Case
-from opbench.catalog import Catalog
+from opbench.backends.cuda import CudaBackend, available
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault, LaunchError
-from opbench.runner import floor_s
+from opbench.runs.runner import floor_s
+from opbench.selftest import witnesses
 from opbench.selftest.cheats import expected
-from opbench.session import Session
-from opbench.timing import Sample, TimingOptions
+from opbench.session.checking import Session
+from opbench.timing.sampling import Sample, TimingOptions
 
 OWN = ["fill", "drain", "stamp", "hold", "stamp"]
 TIME_CHEATS = {path.stem: path for path in sorted((CHEATS / "time").glob("*.py"))}
@@ -369,7 +370,7 @@ CELLS = ("copy/scalar(n=1000)", "relu/scalar(n=1000)", "relu/nothing(n=1000)")
 
 
 def test_both_engines_run_on_one_launch_of_each_case(backend: CudaBackend, bench: FakeBench) -> None:  # noqa: F811
-    from opbench.cli.racing import race_cells
+    from opbench.selftest.racing_child import race_cells
 
     found = race_cells(backend, CELLS)
     assert list(found) == list(CELLS) and "unknown variant" in found[CELLS[2]]["left_out"] == bench.skipped[0]
@@ -381,7 +382,7 @@ def test_both_engines_run_on_one_launch_of_each_case(backend: CudaBackend, bench
 
 
 def test_no_cell_is_begun_after_the_limit(bench: FakeBench) -> None:
-    from opbench.backends.cuda.bench import race
+    from opbench.selftest.nvbench import race
 
     times = iter([0.0, 1.0, 2.0, 2.5, 9.0])
     found = race(
@@ -409,8 +410,8 @@ def test_a_cell_alone_is_measured_at_every_default(
 
 
 def test_the_worker_measures_a_canary_without_a_check(backend: CudaBackend, bench: FakeBench) -> None:  # noqa: F811
-    from opbench.api import case_named
-    from opbench.worker import Server, pack
+    from opbench.catalog.folders import case_named
+    from opbench.runs.worker import Server, pack
 
     server = Server.__new__(Server)
     server.catalog, server.backend = Catalog(), backend  # type: ignore[assignment]

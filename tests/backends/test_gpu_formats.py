@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbench.backends.base import Backend, BuildRequest, KernelLaunch
+from opbench.backends.base import Backend
 from opbench.backends.cpu import CpuBackend
 from opbench.backends.cuda import CudaBackend, available
+from opbench.catalog.launch import BuildRequest, KernelLaunch
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 

@@ -12,17 +12,16 @@ import pytest
 from report.fabricate import result
 from report.fabricate import run as fabricated
 
-from opbench import api
 from opbench.backends import open_backend
 from opbench.backends.cpu import CpuBackend
-from opbench.case import Case, select
-from opbench.catalog import Catalog
-from opbench.comparison import compare_runs
-from opbench.frame import frame
+from opbench.catalog.case import Case, select
+from opbench.catalog.folders import Catalog, case_named
 from opbench.report import write_report
-from opbench.results import RunWriter, read_run
-from opbench.session import Session
-from opbench.suite import read_suite
+from opbench.results.comparison import compare_runs
+from opbench.results.files import RunWriter, read_run
+from opbench.results.rows import frame
+from opbench.runs.suite import read_suite
+from opbench.session.checking import Session
 
 Benchmark = Callable[..., Any]
 
@@ -71,7 +70,7 @@ def session() -> Session:
 )
 def test_launch_on_the_cpu(benchmark: Benchmark, session: Session, name: str) -> None:
     """A warm launch: all of it is opbench's for 7 elements, almost none of it for a product of 256³."""
-    launch = session.bind(api.case_named(name))
+    launch = session.bind(case_named(name))
     launch()
     benchmark(launch)
     assert session.backend.synchronize() == []
@@ -91,7 +90,7 @@ def one_core() -> Session:
 )
 def test_untraced_tiled_matmul(benchmark: Any, one_core: Session, name: str) -> None:
     """A product of 512³ on one core. Target: 1 GFLOP/s."""
-    case = api.case_named(name)
+    case = case_named(name)
     launch = one_core.bind(case)
     launch()
     benchmark.pedantic(launch, rounds=3)
@@ -111,7 +110,7 @@ def test_untraced_tiled_matmul(benchmark: Any, one_core: Session, name: str) -> 
 )
 def test_traced_accesses(benchmark: Any, one_core: Session, name: str) -> None:
     """Races, bounds, uninitialised reads and counts at every access, on one core. Target: 30 M accesses/s."""
-    case = api.case_named(name)
+    case = case_named(name)
     one_core.trace(case)  # compiles
     trace = benchmark.pedantic(one_core.trace, args=(case,), rounds=3)
     assert trace.completed and trace.accesses > case.problem.bytes() / 16
@@ -155,7 +154,7 @@ def _note_rate(benchmark: Any, name: str, amount: float) -> None:
 
 def test_check_on_the_cpu(benchmark: Benchmark, session: Session) -> None:
     """A whole verdict: inputs on the device, poisoned outputs, two launches, two comparisons."""
-    case = api.case_named("matmul/shared_tile[TILE=16](m=64,n=64,k=64)")
+    case = case_named("matmul/shared_tile[TILE=16](m=64,n=64,k=64)")
     verdict = benchmark(session.check, case).verdict
     assert verdict.right
 

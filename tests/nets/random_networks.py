@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from opbench.nets.build import Builder
-from opbench.nets.graph import Graph, Value
-from opbench.operator import Arrays
+from opbench.catalog.operator import Arrays
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph, Value
 
 STEPS = (
     "conv2d",

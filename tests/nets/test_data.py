@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.nets.data import PHOTOGRAPHS, digits, held_out_digits, photograph, photographs, trained_lenet
-from opbench.nets.networks import lenet
-from opbench.nets.passes import apply_passes, to_dtype
+from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.zoo import lenet
+from opbench.nets.inputs import PHOTOGRAPHS, digits, held_out_digits, photograph, photographs, trained_lenet
 
 
 def test_digits_are_what_scikit_learn_has_enlarged() -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from opbench.backends import open_backend
 from opbench.errors import UsageError
-from opbench.nets.build import Builder
-from opbench.nets.data import held_out_digits, trained_lenet
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph
+from opbench.graphs.layouts import with_layouts
+from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.zoo import lenet
 from opbench.nets.executor import Context, Network
-from opbench.nets.graph import Graph
-from opbench.nets.layouts import with_layouts
-from opbench.nets.networks import lenet
-from opbench.nets.passes import apply_passes, to_dtype
+from opbench.nets.inputs import held_out_digits, trained_lenet
 from opbench.nets.plan import choose
 
 

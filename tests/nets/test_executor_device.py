@@ -11,11 +11,11 @@ from test_executor import pictures, residual
 from opbench.backends import open_backend
 from opbench.backends.cuda import available
 from opbench.errors import EnvironmentFault
-from opbench.nets.build import Builder
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph
+from opbench.graphs.passes import apply_passes
+from opbench.graphs.zoo import unet
 from opbench.nets.executor import Context, Network
-from opbench.nets.graph import Graph
-from opbench.nets.networks import unet
-from opbench.nets.passes import apply_passes
 from opbench.nets.plan import choose
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=f"needs a GPU: {available()}")

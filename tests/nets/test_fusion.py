@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from random_networks import inputs_of
 
+from opbench.catalog.operator import Operator
+from opbench.graphs.graph import Graph
+from opbench.graphs.zoo import unet
 from opbench.nets.choosing import laid_out, planned, rewritten, split_up
 from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
-from opbench.nets.graph import Graph
 from opbench.nets.memory import live_bytes
-from opbench.nets.networks import unet
 from opbench.nets.options import NetOptions
 from opbench.nets.plan import Timed, candidates, save_plan
 from opbench.nets.running import run_network
-from opbench.operator import Operator
 
 SIZES = {"batch": 2, "size": 16, "base": 4, "levels": 2}
 OPTIONS = NetOptions("unet", SIZES, backend="cpu")

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from random_networks import inputs_of, networks
 
-from opbench.catalog import Catalog
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Arrays
 from opbench.errors import UsageError
-from opbench.nets.build import Builder
-from opbench.nets.graph import Graph, Node, Value, seen_flat
-from opbench.nets.networks import NETWORKS, lenet, unet
-from opbench.operator import Arrays
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph, Node, Value, seen_flat
+from opbench.graphs.zoo import NETWORKS, lenet, unet
 
 
 def relu(name: str, x: str, out: str, n: int = 6) -> Node:

@@ -10,9 +10,9 @@ import pytest
 from random_networks import inputs_of
 
 from opbench.errors import UsageError
-from opbench.nets.graph import Graph
-from opbench.nets.importing import from_onnx
-from opbench.nets.passes import apply_passes
+from opbench.graphs.graph import Graph
+from opbench.graphs.importing import from_onnx
+from opbench.graphs.passes import apply_passes
 
 onnx = pytest.importorskip("onnx", reason="makes the models; opbench[onnx] brings it")
 helper, FLOAT, INT64 = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64

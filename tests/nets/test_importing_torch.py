@@ -9,11 +9,11 @@ import pytest
 from random_networks import inputs_of
 
 from opbench.errors import UsageError
-from opbench.nets.graph import Graph
-from opbench.nets.importing import from_torch
-from opbench.nets.layouts import with_layouts
-from opbench.nets.passes import apply_passes
-from opbench.nets.saving import load, save
+from opbench.graphs.graph import Graph
+from opbench.graphs.importing import from_torch
+from opbench.graphs.layouts import with_layouts
+from opbench.graphs.passes import apply_passes
+from opbench.graphs.saving import load, save
 
 torch = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
 nn, F = torch.nn, torch.nn.functional

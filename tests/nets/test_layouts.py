@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import assert_same_outputs, networks
 
+from opbench.catalog.operator import Operator
 from opbench.errors import UsageError
-from opbench.nets.build import Builder
-from opbench.nets.graph import CONVERSION, Graph
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import CONVERSION, Graph
+from opbench.graphs.layouts import allowed_layouts, with_layouts, works_on_images
+from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.zoo import NETWORKS
 from opbench.nets.layout_choice import choose_layouts
-from opbench.nets.layouts import allowed_layouts, with_layouts, works_on_images
-from opbench.nets.networks import NETWORKS
-from opbench.nets.passes import apply_passes, to_dtype
-from opbench.operator import Operator
 
 
 def conversions(graph: Graph) -> list[str]:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import inputs_of, networks
 
+from opbench.catalog.operator import Arrays
 from opbench.errors import UsageError
-from opbench.nets.build import Builder
-from opbench.nets.graph import Graph
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph
+from opbench.graphs.passes import apply_passes
+from opbench.graphs.zoo import NETWORKS
 from opbench.nets.memory import ALIGNMENT, MemoryPlan, plan_memory
-from opbench.nets.networks import NETWORKS
-from opbench.nets.passes import apply_passes
-from opbench.operator import Arrays
 
 
 def run_in_arena(graph: Graph, plan: MemoryPlan, spaces: dict[str, int], order: list[int]) -> tuple[Arrays, Arrays]:

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from random_networks import assert_same_outputs, inputs_of, networks
 
 from opbench.errors import UsageError
-from opbench.nets.build import Builder
-from opbench.nets.graph import Graph
-from opbench.nets.layouts import with_layouts
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph
+from opbench.graphs.layouts import with_layouts
+from opbench.graphs.passes import PASSES, apply_passes, to_dtype
+from opbench.graphs.zoo import NETWORKS
 from opbench.nets.memory import plan_memory
-from opbench.nets.networks import NETWORKS
-from opbench.nets.passes import PASSES, apply_passes, to_dtype
 
 
 def operators(graph: Graph) -> list[str]:

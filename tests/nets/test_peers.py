@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from opbench.errors import UsageError
-from opbench.nets.build import Builder
-from opbench.nets.graph import Graph, Value
-from opbench.nets.layouts import with_layouts
-from opbench.nets.networks import NETWORKS
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph, Value
+from opbench.graphs.layouts import with_layouts
+from opbench.graphs.zoo import NETWORKS
 from opbench.nets.peers import Peer, peers, to_module
 
 torch: Any = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")

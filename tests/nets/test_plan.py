@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from opbench.errors import UsageError
-from opbench.nets.build import Builder
-from opbench.nets.graph import Graph
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph
+from opbench.graphs.passes import apply_passes
+from opbench.graphs.zoo import lenet
 from opbench.nets.memory import plan_memory
-from opbench.nets.networks import lenet
-from opbench.nets.passes import apply_passes
 from opbench.nets.plan import Plan, Timed, candidates, choose, current, load_plan, save_plan, timed
-from opbench.results import Result
+from opbench.results.files import Result
 
 GRAPH = apply_passes(lenet(1))[0]
 CONV2 = GRAPH.node("conv2")

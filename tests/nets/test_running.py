@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from opbench.errors import UsageError
+from opbench.graphs.layouts import with_layouts
+from opbench.graphs.saving import save
+from opbench.graphs.zoo import alexnet
 from opbench.nets.choosing import laid_out, planned, rewritten
-from opbench.nets.layouts import with_layouts
-from opbench.nets.networks import alexnet
 from opbench.nets.options import NetOptions
 from opbench.nets.plan import Timed
 from opbench.nets.running import make_graph, run_network
-from opbench.nets.saving import save
-from opbench.report.network.record import read_network
+from opbench.results.network import read_network
 
 
 def run(tmp_path: Path, network: str, **changes: Any) -> dict[str, Any]:

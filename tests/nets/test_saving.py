@@ -15,11 +15,11 @@ from random_networks import inputs_of, networks
 from safetensors.numpy import load_file, save_file
 
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.nets.graph import Graph
-from opbench.nets.layouts import with_layouts
-from opbench.nets.networks import lenet, unet
-from opbench.nets.passes import apply_passes, to_dtype
-from opbench.nets.saving import load, save
+from opbench.graphs.graph import Graph
+from opbench.graphs.layouts import with_layouts
+from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.saving import load, save
+from opbench.graphs.zoo import lenet, unet
 
 Document = dict[str, Any]
 

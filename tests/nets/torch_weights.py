@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from opbench.places import write_atomically
+from opbench.paths import write_atomically
 
 NORM = {"weight": "scale", "bias": "shift", "running_mean": "mean", "running_var": "variance"}
 

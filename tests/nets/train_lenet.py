@@ -17,15 +17,15 @@ from safetensors.numpy import save
 from torch import nn
 from torch.nn import functional
 
-from opbench.nets.data import LENET_WEIGHTS, TEST_EVERY, digits
-from opbench.places import write_atomically
+from opbench.nets.inputs import LENET_WEIGHTS, TEST_EVERY, digits
+from opbench.paths import write_atomically
 
 EPOCHS = 30
 BATCH = 64
 
 
 class LeNet(nn.Module):
-    """As `opbench.nets.networks.lenet` has it, with parameters of the same names."""
+    """As `opbench.graphs.zoo.lenet` has it, with parameters of the same names."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from opbench import ranges
+from opbench import nvtx
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.profile import ProfileOptions, Target, profile_case
-from opbench.results import RunWriter, read_run
+from opbench.results.files import RunWriter, read_run
 
 Put = Callable[[str, str], None]
 CASE = "matmul/split_k[SPLIT=2](m=64,n=64,k=64)"
@@ -68,7 +68,7 @@ else:
 @pytest.fixture
 def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
     """Write a stand-in for a tool and put it first on PATH."""
-    for variable in ranges.TOOL_VARIABLES:
+    for variable in nvtx.TOOL_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -11,7 +11,7 @@ import pytest
 from opbench.backends.cuda import available
 from opbench.errors import EnvironmentFault
 from opbench.profile import ProfileOptions, Target, commands, current_chip, profile, profile_case, tools
-from opbench.results import RunWriter, read_run
+from opbench.results.files import RunWriter, read_run
 
 _WHY_NOT = available() or (None if tools.locate("ncu") else "no ncu") or (
     None if tools.counter_permission().allowed is not False else "no permission to read counters"
@@ -32,9 +32,9 @@ extern "C" __global__ void axpy(const float* x, float* y, int n) {
 PROGRAM = """
 import sys
 from pathlib import Path
-from opbench.backends.base import BuildRequest, KernelLaunch
+from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.backends.cuda import CudaBackend
-from opbench.ranges import case_range
+from opbench.nvtx import case_range
 n, backend = {n}, CudaBackend()
 buffers = {{name: backend.allocate(name, (n,), "f32") for name in "xy"}}
 step = KernelLaunch("axpy", (n // 256, 1, 1), (256, 1, 1), 0, ("x", "y", n))

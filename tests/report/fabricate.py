@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from opbench import stats
-from opbench.results import Result, Run, RunWriter
-from opbench.timing import Measurement, Warn
-from opbench.traffic import COUNTED, KernelTraffic, LineTraffic, Traffic
+from opbench.results.files import Result, Run, RunWriter
+from opbench.timing import stats
+from opbench.timing.sampling import Measurement, Warn
+from opbench.traffic.counts import COUNTED, KernelTraffic, LineTraffic, Traffic
 
 CEILINGS: dict[str, Any] = {
     "gpu": "NVIDIA H200",

@@ -7,8 +7,8 @@ from typing import Any
 
 from report.fabricate import CEILINGS, measurement
 
-from opbench.ceiling import Ceilings, best_time
-from opbench.nets.graph import Graph, Node
+from opbench.gpus.ceilings import Ceilings, best_time
+from opbench.graphs.graph import Graph, Node
 
 PEERS = {"PyTorch eager": 4.1, "torch.compile": 2.6, "torch.compile, CUDA graphs": 1.7}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from opbench.places import shipped
+from opbench.paths import shipped
 from opbench.report import write_report
-from opbench.results import read_run
+from opbench.results.files import read_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"

@@ -14,9 +14,10 @@ from report.fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_r
 from report.test_report import Tags, page, words
 from rich.console import Console
 
-from opbench.frame import frame, rows
-from opbench.report import counted, print_table
-from opbench.results import Result, Run
+from opbench.report import print_table
+from opbench.report.run import counted
+from opbench.results.files import Result, Run
+from opbench.results.rows import frame, rows
 
 
 def told(found: Run) -> str:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from report.fabricate import relu_run, result, run
 
-from opbench.frame import Row, rows
 from opbench.report import write_report
-from opbench.report.chart import look
-from opbench.report.crossover import Zone, at_size, crossover, find_zones, size_axis, zone_sentences
-from opbench.report.lead import by_how_much, first_and_next, ratio_over
-from opbench.report.sections import sections
-from opbench.results import Run
-from opbench.stats import median_ratio
+from opbench.report.charts.chart import look
+from opbench.report.run.crossover import Zone, at_size, crossover, find_zones, size_axis, zone_sentences
+from opbench.report.run.lead import by_how_much, first_and_next, ratio_over
+from opbench.report.run.sections import sections
+from opbench.results.files import Run
+from opbench.results.rows import Row, rows
+from opbench.timing.stats import median_ratio
 
 SIZES = (256, 512, 1024, 2048)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from opbench import api
-from opbench.frame import frame
-from opbench.report.sentences import left_out
+from opbench.report.run.sentences import left_out
 from opbench.report.terminal import print_table
+from opbench.results.rows import frame
 
 SUITE = """\
 [[run]]

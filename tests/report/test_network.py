@@ -15,15 +15,15 @@ from fabricate_network import record
 from test_browser import CHROMIUM, QUIET
 
 from opbench.errors import UsageError
-from opbench.nets.build import Builder
-from opbench.nets.graph import Graph
-from opbench.nets.networks import NETWORKS
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph
+from opbench.graphs.zoo import NETWORKS
 from opbench.report.network import keep_network, read_network
 from opbench.report.network.layout import Sizes, layered
 from opbench.report.network.page import write_network
-from opbench.report.network.record import lives
 from opbench.report.network.terminal import print_network
 from opbench.report.network.words import headline, is_right, peers
+from opbench.results.network import lives
 
 UNET = ("unet", {"batch": 2, "size": 64, "base": 8})
 

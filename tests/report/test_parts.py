@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from report.fabricate import cpu_run, matmul_run, relu_run, result, run
 from rich.console import Console
 
-from opbench.frame import frame, rows
+from opbench.catalog.variant import Variant
 from opbench.report import ladder_readme, print_table
-from opbench.report.advice import advice
-from opbench.report.chart import look, shortened
-from opbench.report.figures import short_problems
+from opbench.report.charts.chart import look, shortened
+from opbench.report.charts.figures import short_problems
+from opbench.report.charts.svg import sparkline, spread
 from opbench.report.ladder import in_order
-from opbench.report.svg import sparkline, spread
-from opbench.results import Run
-from opbench.variant import Variant
+from opbench.report.run.advice import advice
+from opbench.results.files import Run
+from opbench.results.rows import frame, rows
 
 
 def printed(found: Run, width: int = 80, terminal: bool = False) -> str:

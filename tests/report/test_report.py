@@ -12,7 +12,7 @@ from report.fabricate import cpu_run, matmul_run, relu_run, result, run
 from opbench import report
 from opbench.errors import EnvironmentFault
 from opbench.report import write_report
-from opbench.results import Run
+from opbench.results.files import Run
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>`$\\frac{a}"
 

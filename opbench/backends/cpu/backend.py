@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opbench.backends.base import Buffer, BuildRequest, Finding, KernelLaunch, Program
+from opbench.backends.base import Buffer, Program
 from opbench.backends.cpu.buffer import CpuBuffer, available_memory
 from opbench.backends.cpu.build import Builder
 from opbench.backends.cpu.cache import cache_folder
@@ -20,7 +20,9 @@ from opbench.backends.cpu.program import CpuProgram
 from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
 from opbench.backends.cpu.toolchain import FAST, TRACED, Toolchain, find_toolchain
 from opbench.backends.cpu.tracing import Trace, TraceOptions, Tracing
+from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.errors import CompileError
+from opbench.traffic.findings import Finding
 
 HIGHEST_CAPABILITY = (8, 9)
 BEYOND = {

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.backends.base import BuildRequest
 from opbench.backends.cpu import elf
 from opbench.backends.cpu.cache import digest, publish, scratch, write_atomically
 from opbench.backends.cpu.ptx import (
@@ -23,6 +22,7 @@ from opbench.backends.cpu.ptx import (
     replace_unroll,
 )
 from opbench.backends.cpu.toolchain import INCLUDE, ROLLED, RUNTIME, SHIM, Build, Toolchain, compiler_environment
+from opbench.catalog.launch import BuildRequest
 from opbench.errors import CompileError, EnvironmentFault
 
 DYNAMIC_SHARED_BYTES = (232 + 1) << 10

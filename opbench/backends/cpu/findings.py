@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.backends.base import Dim3, Finding
 from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
 from opbench.backends.cpu.library import Report
 from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
+from opbench.catalog.launch import Dim3
+from opbench.traffic.findings import Finding
 
 OUT_OF_BOUNDS = "out_of_bounds"
 UNINITIALISED_GLOBAL = "uninitialised_global"

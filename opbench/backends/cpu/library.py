@@ -10,7 +10,7 @@ from ctypes.util import find_library
 from math import gcd
 from pathlib import Path
 
-from opbench.backends.base import Dim3
+from opbench.catalog.launch import Dim3
 from opbench.errors import EnvironmentFault, UsageError
 
 MAX_REPORTS = 256

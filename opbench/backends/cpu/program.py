@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbench.backends.base import Buffer, BuildRequest, Dim3, KernelLaunch, KernelResources
+from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.build import entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import Launch, Runtime, UInt3, block_order
 from opbench.backends.cpu.tracing import Tracing
+from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.errors import LaunchError, unknown
 
 MAX_THREADS = 1024

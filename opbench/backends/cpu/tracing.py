@@ -8,14 +8,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 
-from opbench.backends.base import Buffer, Finding, KernelLaunch
+from opbench.backends.base import Buffer
 from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.elf import SharedArray
 from opbench.backends.cpu.library import Runtime
 from opbench.backends.cpu.lines import source_lines
+from opbench.catalog.launch import KernelLaunch
 from opbench.errors import EnvironmentFault
-from opbench.occupancy import DeviceLimits, l1_size, occupancy
-from opbench.traffic import (
+from opbench.gpus.occupancy import DeviceLimits, l1_size, occupancy
+from opbench.traffic.counts import (
     KINDS,
     SAVED,
     SPACES,
@@ -26,6 +27,7 @@ from opbench.traffic import (
     Traffic,
     gather,
 )
+from opbench.traffic.findings import Finding
 
 COUNT_SLOTS = 1 << 12
 """The runtime's constant of this name."""

@@ -10,18 +10,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from opbench.backends.base import Buffer, BuildRequest, Finding
-from opbench.backends.cuda import nvrtc
+from opbench.backends.base import Buffer
 from opbench.backends.cuda.clock import CudaClock
+from opbench.backends.cuda.device import ECC_ENABLED, Session, device_key
 from opbench.backends.cuda.driver import available
 from opbench.backends.cuda.graphs import CudaGraph, Step
 from opbench.backends.cuda.memory import CudaBuffer, DeviceArray
 from opbench.backends.cuda.nvml import Nvml
 from opbench.backends.cuda.program import CudaProgram
-from opbench.backends.cuda.session import ECC_ENABLED, Session, device_key
+from opbench.backends.nvrtc import nvrtc
+from opbench.catalog.launch import BuildRequest
+from opbench.catalog.operator import DTYPES, Tensor
 from opbench.errors import EnvironmentFault
-from opbench.occupancy import DeviceLimits
-from opbench.operator import DTYPES, Tensor
+from opbench.gpus.occupancy import DeviceLimits
+from opbench.traffic.findings import Finding
 
 __all__ = ["CudaBackend", "available", "device_key"]
 

@@ -9,11 +9,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_uint, c_uint64, c_void_p
 
+from opbench.backends.cuda.device import MappedWords, Session
 from opbench.backends.cuda.driver import CAPTURE_RELAXED
 from opbench.backends.cuda.memory import reserve
 from opbench.backends.cuda.nvml import Nvml
-from opbench.backends.cuda.session import MappedWords, Session
-from opbench.timing import DeviceState, Sample
+from opbench.timing.sampling import DeviceState, Sample
 
 HOLD_LIMIT_S = 2.0
 """After this long a held stream is let go by itself: the callable waits for the device, which waits for the host."""
@@ -41,7 +41,7 @@ class CudaClock:
              leaves them (a memset: NVIDIA/nvbench);
     "hot"    one launch right after another of the same;
     "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them, hence
-             cold only where launches take turns at enough buffers (opbench.rotation), which a result's mode says.
+             cold only where launches take turns at enough buffers (session.rotation), which a result's mode says.
     """
 
     def __init__(self, session: Session, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opbench.backends.cuda.driver import CAPTURE_RELAXED, STREAM_DEFAULT
 
 if TYPE_CHECKING:
-    from opbench.backends.cuda.session import Session
+    from opbench.backends.cuda.device import Session
 
 Step = tuple[Callable[[], None], Sequence[int]]
 """What enqueues the work of one step, and the numbers of the earlier steps that it waits for."""

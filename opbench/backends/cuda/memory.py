@@ -14,7 +14,7 @@ from opbench.backends.cuda.driver import OUT_OF_MEMORY, DriverError
 from opbench.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
-    from opbench.backends.cuda.session import Session
+    from opbench.backends.cuda.device import Session
 
 GUARD_BYTES = 256 * 1024
 """Before and after each tensor; wide enough for a whole row or tile too far, and a multiple of every alignment."""

@@ -9,7 +9,7 @@ from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbench.backends.base import Buffer, KernelLaunch, KernelResources
+from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cuda.driver import (
     FUNC_LOCAL_BYTES,
     FUNC_MAX_DYNAMIC_SHARED_BYTES,
@@ -18,11 +18,12 @@ from opbench.backends.cuda.driver import (
     FUNC_SHARED_BYTES,
     INVALID_VALUE,
 )
-from opbench.cubin import BadCubin, machine_code_sha256
+from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
+from opbench.catalog.launch import KernelLaunch
 from opbench.errors import LaunchError, unknown
 
 if TYPE_CHECKING:
-    from opbench.backends.cuda.session import Session
+    from opbench.backends.cuda.device import Session
 
 Step = tuple[Any, tuple[Any, ...], str]
 """A driver function, its arguments, and the kernel's name."""

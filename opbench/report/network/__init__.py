@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from opbench.report.network.record import FILE, is_network, keep_network, read_network
+from opbench.results.network import FILE, is_network, keep_network, read_network
 
 __all__ = ["FILE", "is_network", "keep_network", "read_network"]

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from opbench import units
-from opbench.report.chart import Chart, shortened
+from opbench.report.charts.chart import Chart, shortened
+from opbench.report.charts.svg import INK, MUTED, PAPER
 from opbench.report.network.layout import Box, Layout, Sizes, layered
-from opbench.report.network.record import Record, base, variant_of
 from opbench.report.network.words import headline_name, node_sentence, shape_words
-from opbench.report.svg import INK, MUTED, PAPER
+from opbench.results.network import Record, base, variant_of
 
 KINDS = {"memory": "#0072B2", "compute": "#009E73", "conversion": "#E69F00", "": "#56B4E9"}
 """Colour of a node by what bounds it; of a layout conversion its own."""

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from opbench import units
-from opbench.report.chart import COLOURS, Chart, shortened
+from opbench.report.charts.chart import COLOURS, Chart, shortened
+from opbench.report.charts.svg import INK
 from opbench.report.network.drawing import KINDS
-from opbench.report.network.record import Life, Record, lives, node_sum
 from opbench.report.network.words import node_sentence, size
-from opbench.report.svg import INK
+from opbench.results.network import Life, Record, lives, node_sum
 
 GAP = "#8a93a0"
 

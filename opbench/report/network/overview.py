@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from opbench import units
-from opbench.report.network.record import FILE, Record, read_network
+from opbench.results.network import FILE, Record, read_network
 
 PEERS = ("PyTorch eager", "torch.compile", "torch.compile, CUDA graphs")
 

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from opbench import units
-from opbench.ceiling import Ceilings, datasheet
 from opbench.errors import EnvironmentFault
-from opbench.places import write_atomically
-from opbench.report.chart import Chart
-from opbench.report.evidence import ceilings_table, flat_rows
+from opbench.gpus.ceilings import Ceilings, datasheet
+from opbench.paths import write_atomically
+from opbench.report.charts.chart import Chart
+from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.network import words
 from opbench.report.network.drawing import graph_chart
 from opbench.report.network.figures import memory_chart, timeline_chart
-from opbench.report.network.record import Record, batch, by_time, node_sum, variant_of
-from opbench.report.sentences import gpu_name
-from opbench.report.svg import STYLE, to_png
+from opbench.report.run.evidence import ceilings_table, flat_rows
+from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template
 from opbench.report.terminal import error
-from opbench.timing import Warn
+from opbench.results.network import Record, batch, by_time, node_sum, variant_of
+from opbench.timing.sampling import Warn
 
 PAGE = "network.html"
 

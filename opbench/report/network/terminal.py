@@ -9,7 +9,7 @@ from rich.text import Text
 from opbench import units
 from opbench.report.columns import aligned
 from opbench.report.network import words
-from opbench.report.network.record import Record, by_time, node_sum, variant_of
+from opbench.results.network import Record, by_time, node_sum, variant_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from opbench import units
-from opbench.ceiling import Ceilings
-from opbench.report.network.record import Record, alone_time, batch, by_time, least_time, variant_of
-from opbench.report.sentences import code, counted, gpu_phrase, listed
-from opbench.stats import Interval, Ratio, interval_ratio
+from opbench.gpus.ceilings import Ceilings
+from opbench.report.run.sentences import code, counted, gpu_phrase, listed
+from opbench.results.network import Record, alone_time, batch, by_time, least_time, variant_of
+from opbench.timing.stats import Interval, Ratio, interval_ratio
 
 MOST_OF_THE_TIME = 0.5
 """The nodes named as those that cost most are the slowest that together make up this share."""

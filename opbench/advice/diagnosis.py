@@ -1,0 +1,394 @@
+"""Rules that read a case's traffic: what is wrong with a line, how much it costs and which family cures it.
+
+Costs are in passes: 128 bytes through the L1 cache, one wavefront of shared memory, one wait of a warp at a barrier, or
+the second way of a warp whose lanes parted at a branch.
+They rank the problems of one case; they predict no time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opbench import units
+from opbench.advice.families import (
+    BLOCK_REDUCTION,
+    COALESCED,
+    FEWER_BARRIERS,
+    PADDED,
+    REGISTER_TILE,
+    SHARED_TILE,
+    SHARED_TRANSPOSE,
+    UNIFORM_WARPS,
+    VECTOR,
+    Family,
+    cures,
+)
+from opbench.catalog.case import Case
+from opbench.catalog.variant import Variant
+from opbench.paths import portable
+from opbench.traffic.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
+
+WARP = 32
+SECTORS_PER_PASS = 4
+WIDEST = 16
+NARROW = 4
+UNCOALESCED = 1.5
+"""Sectors over the ideal from which on an access counts as uncoalesced."""
+STRIDED = 4.5
+"""Sectors over the ideal up to which another index order is not what helps."""
+DENSE = 0.75
+"""Sectors over the ideal below which lanes share addresses, so that wider accesses would not help."""
+STREAMING_FLOPS = 2.0
+"""FLOPs per byte up to which a kernel that reads everything once is limited by its loads and stores."""
+REREAD = 2.0
+"""Bytes that one line fetches over all bytes of the problem's arrays and of the workspace."""
+CONFLICTS = 0.1
+"""Share of wavefronts that are bank conflicts."""
+FEW_LANES = 24
+PARTED = 0.25
+"""Share of a warp's passages through a branch that split it, below which they are the edge of the problem."""
+FEWEST = 2
+"""Lanes on the way of the fewer, below which a branch elects one."""
+WORTH = 0.1
+"""Share of a kernel's requests below which a line is not worth a word on its width or its lanes."""
+LEAST = 0.01
+"""Share of all passes below which a problem is left out."""
+SHARED_BOUND = 8
+"""Shared loads per global request from which on shared memory is what limits."""
+BUSY_BARRIER = 8
+"""Requests of a warp between two barriers, below which it mostly waits."""
+SKIPPING = "let each lane fetch whole vectors and keep what it needs, or stage rows in shared memory"
+SCALAR_PATH = "vector accesses are left out where rows do not divide by their width: pad the rows of the problem"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with one line."""
+
+    kind: str
+    rule: str
+    """The advisor's rule, such as "R7"; empty where it has none."""
+    kernel: str
+    file: str
+    line: int
+    cost: float
+    """Passes that would not be needed."""
+    share: float
+    """Cost over all passes of the case."""
+    evidence: str
+    advice: str
+    source: str
+    """Whether the evidence was counted or predicted."""
+    family: str
+    cures: tuple[str, ...]
+    """Variants of this operator that belong to the family, the nearest rung first."""
+
+    @property
+    def sentence(self) -> str:
+        """What was seen, what to do, and who does it."""
+        return f"{self.evidence} ({self.source}): {self.advice}"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the rules look at."""
+
+    case: Case
+    traffic: Traffic
+    sources: Mapping[str, str]
+    variants: Sequence[Variant]
+
+    @property
+    def passes(self) -> float:
+        """All passes of the case."""
+        accesses = sum(entry.sectors / SECTORS_PER_PASS + entry.wavefronts for entry in self.traffic.lines)
+        # Lanes of an atomic request that share an address take turns.
+        turns = sum(entry.collisions for entry in self.traffic.lines)
+        # A warp whose lanes parted goes one way after the other.
+        ways = sum(branch.divergent for branch in self.traffic.branches)
+        return accesses + turns + ways + sum(waits(kernel) for kernel in self.traffic.kernels)
+
+    @property
+    def once(self) -> int:
+        """Bytes of everything that the case reads and writes, each counted once."""
+        workspace = sum(math.prod(tensor.shape) * 4 for tensor in self.case.workspace(sm_count=1))
+        return self.case.problem.bytes() + workspace
+
+    def requests(self, kernel: str, space: str = "") -> int:
+        """All requests of a kernel."""
+        return self.traffic.total("requests", kernel=kernel, space=space)
+
+    def cures(self, family: Family) -> list[str]:
+        """Variants of the family that may cure the case's own."""
+        return cures(family, self.case.variant, self.case.problem, self.variants)
+
+    def problem(
+        self,
+        kind: str,
+        rule: str,
+        at: LineTraffic | BranchTraffic,
+        cost: float,
+        evidence: str,
+        family: Family,
+        hint: str = "",
+    ) -> Problem:
+        """A problem of a line with the sentence on who cures it."""
+        found = self.cures(family)
+        return Problem(
+            kind=kind,
+            rule=rule,
+            kernel=at.kernel,
+            file=at.file,
+            line=at.line,
+            cost=cost,
+            share=cost / self.passes if self.passes else 0.0,
+            evidence=evidence,
+            advice=f"{hint or family.does}; {_who(found, self.case.variant.operator)}",
+            source=self.traffic.source,
+            family=family.name,
+            cures=tuple(found),
+        )
+
+
+def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Problem]:
+    """All problems, the costliest first."""
+    scene = Scene(case, traffic, sources, variants)
+    alike: dict[tuple[str, str, int, str], list[Problem]] = {}
+    for entry in traffic.lines:
+        place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.words), [])
+        place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
+    found = [problem for several in alike.values() for problem in _joined(several)]
+    found += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
+    known = {(problem.kernel, problem.file, problem.line) for problem in found if problem.kind == "divergence"}
+    for branch in traffic.branches:
+        if (branch.kernel, branch.file, branch.line) not in known:
+            found += _parted(scene, branch)
+    found = [problem for problem in found if problem.share >= LEAST]
+    return sorted(found, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
+
+
+def _joined(problems: Sequence[Problem]) -> list[Problem]:
+    """One problem where several like accesses of a line have the same: the costliest one's words, the cost of all."""
+    found: dict[str, Problem] = {}
+    for new in sorted(problems, key=lambda problem: -problem.cost):
+        first = found.get(new.kind)
+        found[new.kind] = replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
+    return list(found.values())
+
+
+def _who(found: Sequence[str], operator: str) -> str:
+    if not found:
+        return f"no variant of {operator} does so yet"
+    more = f" and {len(found) - 2} more" if len(found) > 2 else ""
+    names = ", ".join(found[:2]) if more else " and ".join(found)
+    return f"{names}{more} {'does' if len(found) == 1 else 'do'} so"
+
+
+def waits(kernel: KernelTraffic) -> float:
+    """Waits of warps at block-wide barriers, over all blocks."""
+    return kernel.barriers_per_block * kernel.blocks * -(-kernel.threads // WARP)
+
+
+def access_words(entry: LineTraffic) -> str:
+    """Such as "4-byte shared load"."""
+    return f"{entry.width}-byte {entry.space} {entry.kind}"
+
+
+def _wasteful(entry: LineTraffic) -> bool:
+    """Whether an access needs clearly more sectors than its bytes; one more a request is mere alignment."""
+    return (
+        entry.space == "global"
+        and entry.kind != "atomic"
+        and entry.sectors > UNCOALESCED * entry.ideal_sectors
+        and entry.sectors - entry.ideal_sectors > entry.requests
+    )
+
+
+def _dense(entry: LineTraffic) -> bool:
+    """Whether lanes ask for different bytes that lie together."""
+    return entry.sectors >= DENSE * entry.ideal_sectors and not _wasteful(entry)
+
+
+def _apart(entry: LineTraffic) -> bool:
+    """Whether each lane has a sector of its own."""
+    return _wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
+
+
+def _uncoalesced(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+    if not _wasteful(entry):
+        return
+    evidence = (
+        f"each {access_words(entry)} request touches {entry.sectors_per_request:.1f} sectors on average "
+        f"where {entry.ideal_sectors_per_request:.1f} would hold its bytes"
+    )
+    cost = (entry.sectors - entry.ideal_sectors) / SECTORS_PER_PASS
+    # A line may hold a strided access and a broadcast, which halves its average: the kernel's other lines tell.
+    wrong_index = any(_apart(other) for other in scene.traffic.select(kernel=entry.kernel, space="global"))
+    if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
+        evidence += ", as lanes skip elements or rows are short"
+        if VECTOR.match(scene.case.variant):
+            found = scene.problem("scalar path", "R7", entry, cost, evidence, VECTOR)
+            yield replace(found, advice=SCALAR_PATH, cures=())
+            return
+        family = next((f for f in (VECTOR, SHARED_TRANSPOSE, SHARED_TILE) if scene.cures(f)), VECTOR)
+        yield scene.problem("strided", "R7", entry, cost, evidence, family, SKIPPING)
+        return
+    partner = _counterpart(scene, entry)
+    if partner is not None:
+        other = "store" if entry.kind == "load" else "load"
+        there = f"the {other} of line {partner.line}" if partner.line != entry.line else f"this line's {other}"
+        evidence += f", while {there} is coalesced: another index order would only swap the two"
+        yield scene.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_TRANSPOSE)
+        return
+    kind, words = ("wrong innermost index", ", one for each lane") if _apart(entry) else ("uncoalesced", "")
+    yield scene.problem(kind, "R7", entry, cost, evidence + words, COALESCED)
+
+
+def _counterpart(scene: Scene, entry: LineTraffic) -> LineTraffic | None:
+    """The coalesced access in the other direction, when the two are all that the kernel does: a transposition."""
+    other = "store" if entry.kind == "load" else "load"
+    everything = scene.traffic.total("bytes", kernel=entry.kernel, space="global")
+    for candidate in scene.traffic.select(kernel=entry.kernel, space="global", kind=other):
+        alike = entry.bytes <= 2 * candidate.bytes <= 4 * entry.bytes
+        if _dense(candidate) and alike and entry.bytes + candidate.bytes >= 0.9 * everything:
+            return candidate
+    return None
+
+
+def _narrow(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+    """Streaming, or staging into shared memory, 4 bytes a lane; elsewhere reuse matters more than width."""
+    if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _dense(entry):
+        return
+    asked = scene.traffic.total("bytes", space="global")
+    problem = scene.case.problem
+    streaming = asked <= 1.3 * problem.bytes() and problem.flops() <= STREAMING_FLOPS * problem.bytes()
+    other = "store" if entry.kind == "load" else "load"
+    here = scene.traffic.select(line=entry.line, kernel=entry.kernel, space="shared", kind=other)
+    staged = any(e.file == entry.file for e in here)
+    worth = entry.requests >= WORTH * scene.requests(entry.kernel, "global")
+    if not (streaming or staged) or entry.lanes_per_request < FEW_LANES or not worth:
+        return
+    evidence = f"all lanes {entry.kind} neighbouring elements {entry.width} bytes at a time"
+    cost = entry.requests * (1 - entry.width / WIDEST)
+    yield scene.problem("narrow", "R8", entry, cost, evidence, VECTOR)
+
+
+def _reread(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+    if entry.space != "global" or entry.kind != "load":
+        return
+    fetched, once = min(entry.bytes, entry.moved_bytes), scene.once
+    if fetched < REREAD * once:
+        return
+    evidence = (
+        f"the line fetches {units.si(fetched, 'B')}, {units.ratio(fetched / once)} the bytes of all arrays; "
+        "caches may catch the rest, at the price of requests"
+    )
+    tiled = scene.requests(entry.kernel, "shared") > 0
+    family = REGISTER_TILE if tiled else SHARED_TILE
+    cost = (fetched - once) / (WARP * 4)
+    yield scene.problem("re-read", "R6", entry, cost, evidence, family)
+
+
+def _conflicts(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+    if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
+        return
+    each = entry.wavefronts / entry.requests
+    evidence = (
+        f"each {access_words(entry)} request takes {each:.1f} wavefronts where "
+        f"{each - entry.conflicts_per_request:.1f} would do: {entry.conflicts_per_request:.1f} bank conflicts"
+    )
+    yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, PADDED)
+
+
+def _shared_bound(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+    if entry.space != "shared" or entry.kind != "load" or entry.width >= WIDEST or entry.lanes_per_request < FEW_LANES:
+        return
+    loads = scene.traffic.total("requests", kernel=entry.kernel, space="shared", kind="load")
+    global_requests = scene.requests(entry.kernel, "global")
+    everything = scene.requests(entry.kernel)
+    if not global_requests or loads < SHARED_BOUND * global_requests or entry.requests < WORTH * everything:
+        return
+    family = VECTOR if REGISTER_TILE.match(scene.case.variant) else REGISTER_TILE
+    evidence = f"{loads / global_requests:.0f} shared loads for each global request, here of {entry.width} bytes a lane"
+    cost = entry.requests * (1 - entry.width / WIDEST)
+    yield scene.problem("shared loads", "R12", entry, cost, evidence, family)
+
+
+def _collisions(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+    if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
+        return
+    evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
+    yield scene.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
+
+
+def _divergence(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+    """Few lanes where others of the kernel in that space have many; where all have few it is an edge of the problem."""
+    least = WORTH * scene.requests(entry.kernel)
+    # One lane of a warp that writes the warp's result is an election, no divergence.
+    if entry.lanes_per_request >= FEW_LANES or entry.lanes <= entry.requests or entry.requests < least:
+        return
+    alike = scene.traffic.select(kernel=entry.kernel, space=entry.space)
+    usual = max(e.lanes_per_request for e in alike if e.requests >= least / 5)
+    if entry.lanes_per_request >= 0.75 * usual:
+        return
+    evidence = f"{entry.lanes_per_request:.1f} of {WARP} lanes take part in a {access_words(entry)} of this line"
+    passes = min(float(entry.requests), entry.sectors / SECTORS_PER_PASS + entry.wavefronts)
+    cost = passes * (1 - entry.lanes_per_request / WARP)
+    yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
+
+
+def _parted(scene: Scene, branch: BranchTraffic) -> Iterator[Problem]:
+    """A branch that splits warps again and again; each split costs a pass through the way of the fewer lanes."""
+    # One lane that writes the warp's result is an election; the edge of an array and a block's last step split once.
+    rare = branch.share < PARTED or branch.divergent < WORTH * scene.requests(branch.kernel)
+    if rare or branch.fewest_lanes < FEWEST * branch.divergent:
+        return
+    evidence = (
+        f"{units.percent(branch.share)} of the warps' {branch.executions} passages through this branch split their "
+        f"lanes, {branch.fewest_lanes_each:.1f} on the way of the fewer"
+    )
+    yield scene.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
+
+
+def _barriers(scene: Scene, kernel: KernelTraffic) -> Iterator[Problem]:
+    waited, requests = waits(kernel), scene.requests(kernel.kernel)
+    if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_BARRIER * waited:
+        return
+    evidence = (
+        f"{kernel.barriers_per_block:.0f} block-wide barriers a block, {requests / waited:.1f} requests "
+        "of a warp between two of them"
+    )
+    yield scene.problem("barriers", "R14", _barrier_line(scene, kernel.kernel), waited, evidence, FEWER_BARRIERS)
+
+
+def _barrier_line(scene: Scene, kernel: str) -> LineTraffic:
+    """Where the deepest `__syncthreads()` among a kernel's lines stands; line 0 when none is found."""
+    accesses = scene.traffic.select(kernel=kernel)
+    for path in dict.fromkeys(entry.file for entry in accesses):
+        lines = [entry.line for entry in accesses if entry.file == path]
+        text = scene.sources.get(path) or _own_text(scene.case.variant, path)
+        found = [
+            (len(text) - len(text.lstrip()), -number)
+            for number, text in enumerate(text.splitlines(), start=1)
+            if min(lines) <= number <= max(lines) and re.search(r"\b__syncthreads\s*\(|\.sync\(\)", text)
+        ]
+        if found:
+            return LineTraffic(kernel, path, -max(found)[1], "shared", "load", 0)
+    return LineTraffic(kernel, "", 0, "shared", "load", 0)
+
+
+def _own_text(variant: Variant, path: str) -> str:
+    """A variant's file, for a caller that gives no sources; empty for another file, or where it is gone."""
+    if portable(str(variant.path)) not in (path, portable(path)):
+        return ""
+    try:
+        return variant.path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+Rule = Callable[[Scene, LineTraffic], Iterator[Problem]]
+RULES: tuple[Rule, ...] = (_uncoalesced, _narrow, _reread, _conflicts, _shared_bound, _collisions, _divergence)

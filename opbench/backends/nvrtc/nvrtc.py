@@ -1,0 +1,301 @@
+"""Compile a `.cu` to a cubin with NVRTC: needs no GPU and no driver, and is safe from several threads."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from opbench import paths
+from opbench.backends.base import KernelResources
+from opbench.catalog.launch import BuildRequest
+from opbench.errors import CompileError, EnvironmentFault, unknown
+
+NOT_INSTALLED = "NVRTC is not installed; pip install 'opbench[cuda13]'"
+
+OPTIONS = ("--std=c++17", "-default-device", "--generate-line-info", "--ptxas-options=-v")
+"""No fast-math: NVRTC's defaults (IEEE division and square root, denormals kept, multiply-add fused) are nvcc's."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A cubin in the cache with what the compiler said of it."""
+
+    cubin: Path
+    arch: str
+    resources: Mapping[str, KernelResources]
+    spill_bytes: Mapping[str, int]
+    """Per kernel, bytes of registers stored to local memory for want of registers; 0 is what one wants."""
+    warnings: tuple[str, ...]
+
+
+class Nvrtc:
+    """One loaded NVRTC library."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        library = ctypes.CDLL(str(path))
+        self._library = library
+        text, handle, size = ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
+        texts, number = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int)
+        library.nvrtcVersion.argtypes = [number, number]
+        library.nvrtcGetNumSupportedArchs.argtypes = [number]
+        library.nvrtcGetSupportedArchs.argtypes = [number]
+        library.nvrtcCreateProgram.argtypes = [ctypes.POINTER(handle), text, text, ctypes.c_int, texts, texts]
+        library.nvrtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
+        library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
+        for name in ("ProgramLog", "CUBIN"):
+            getattr(library, f"nvrtcGet{name}Size").argtypes = [handle, size]
+            getattr(library, f"nvrtcGet{name}").argtypes = [handle, ctypes.c_void_p]
+        library.nvrtcGetErrorString.argtypes = [ctypes.c_int]
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self.version = (major.value, minor.value)
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise EnvironmentFault(f"NVRTC at {self.path.name}: {self._library.nvrtcGetErrorString(code).decode()}")
+
+    def architectures(self) -> list[int]:
+        """Compute capabilities, times ten, that it can compile for."""
+        count = ctypes.c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        numbers = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(numbers))
+        return sorted(numbers)
+
+    def compile(self, source: bytes, name: str, options: Iterable[str]) -> tuple[bytes | None, str]:
+        """The cubin, or None when the source does not compile, and the compiler's log."""
+        program = ctypes.c_void_p()
+        self._check(
+            self._library.nvrtcCreateProgram(ctypes.byref(program), source, os.fsencode(name), 0, None, None),
+        )
+        try:
+            flags = [option.encode() for option in options]
+            code = self._library.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
+            log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+            return (None if code else self._read(program, "CUBIN")), log
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _read(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(max(1, size.value))
+        self._check(getattr(self._library, f"nvrtcGet{what}")(program, buffer))
+        return buffer.raw[: size.value]
+
+
+# Where NVRTC and its headers are ----------------------------------------------------------------------------------
+
+
+def wheel_roots() -> list[Path]:
+    """Folders of the `nvidia` namespace package, where NVIDIA's wheels put their files."""
+    spec = importlib.util.find_spec("nvidia")
+    return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+
+
+def toolkits() -> list[Path]:
+    """CUDA toolkits that the user names or that lie where the installer puts them."""
+    named = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+    return [Path(place) for place in named if place]
+
+
+def _candidates() -> list[str]:
+    """Libraries to try, the best first: CUDA 13 wheels, CUDA 12 wheels, a toolkit named by the user, the system's."""
+    found: list[str] = []
+    for root in wheel_roots():
+        for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
+            found += sorted((str(path) for path in root.glob(pattern)), reverse=True)
+    for toolkit in toolkits():
+        found += [str(path) for path in sorted(toolkit.glob("lib64/libnvrtc.so"))]
+    system = ctypes.util.find_library("nvrtc")
+    return found + ([system] if system else [])
+
+
+@functools.cache
+def library() -> Nvrtc:
+    """The NVRTC to use; raises EnvironmentFault with the remedy when there is none."""
+    problems = []
+    for candidate in _candidates():
+        try:
+            return Nvrtc(candidate)
+        except (OSError, AttributeError) as error:
+            problems.append(f"{candidate}: {error}")
+    raise EnvironmentFault(NOT_INSTALLED + (f" (tried {'; '.join(problems)})" if problems else ""))
+
+
+@functools.cache
+def include_options() -> tuple[str, ...]:
+    """-I options for cuda_fp16.h, mma.h and cooperative_groups.h, where their wheels or a toolkit are installed."""
+    near = library().path.resolve().parent.parent
+    folders = [near / "include", near / "targets/x86_64-linux/include", near / "include/cccl"]
+    for root in wheel_roots():
+        folders += [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
+        for include in sorted(root.glob("cu*/include"), reverse=True):
+            folders += [include, include / "cccl"]
+    if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
+        folders += [toolkit / "include" / name for toolkit in toolkits() for name in ("", "cccl")]
+    kept = dict.fromkeys(folder for folder in folders if folder.is_dir())
+    return tuple(f"-I{folder}" for folder in kept)
+
+
+def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
+    """The architecture to compile for: the device's own, with its 'a' features when the variant asks for them.
+
+    A device newer than NVRTC runs the code of the nearest older member of its family.
+    """
+    wanted = capability[0] * 10 + capability[1]
+    known = [arch for arch in library().architectures() if arch // 10 == capability[0] and arch <= wanted]
+    if not known:
+        version, wanted_name = "{}.{}".format(*library().version), "{}.{}".format(*capability)
+        raise EnvironmentFault(f"NVRTC {version} cannot compile for compute capability {wanted_name}")
+    return f"sm_{known[-1]}" + ("a" if request.compute_capability.endswith("a") else "")
+
+
+def beyond(have: tuple[int, int], request: BuildRequest) -> str | None:
+    """Why a GPU of this compute capability cannot run such a module, else None."""
+    wanted = request.compute_capability
+    if not wanted:
+        return None
+    major, minor = (int(part) for part in wanted.removesuffix("a").split("."))
+    seen = f"this GPU has {have[0]}.{have[1]}"
+    if wanted.endswith("a") and have != (major, minor):
+        return f"needs compute capability {wanted}, whose features only {major}.{minor} has; {seen}"
+    if have < (major, minor):
+        return f"needs compute capability {wanted}; {seen}"
+    return None
+
+
+# The cache --------------------------------------------------------------------------------------------------------
+
+
+def _key(source: bytes, name: str, options: Iterable[str]) -> str:
+    """Hash of everything that decides the cubin; the name counts because line information records it."""
+    digest = hashlib.sha256()
+    for part in (source, name.encode(), repr(library().version).encode(), *(option.encode() for option in options)):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:24]
+
+
+def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
+    """Compile, or find in the cache; raises CompileError with the compiler's own lines."""
+    try:
+        source = request.source.read_bytes()
+    except OSError as error:
+        raise CompileError(f"{request.source}: cannot be read: {error.strerror}") from error
+    name = str(request.source)
+    macros = [f"-D{key}={value}" for key, value in request.macros]
+    options = [f"-arch={arch}", *OPTIONS, *macros, *include_options()]
+    cubin = paths.cache_folder("cubin") / f"{request.source.stem}-{arch}-{_key(source, name, options)}.cubin"
+    notes = cubin.with_suffix(".json")
+    compiled = _from_cache(cubin, notes, arch)
+    if compiled is None:
+        code, log = library().compile(source, name, options)
+        if code is None:
+            raise CompileError(_located(_errors(log), name))
+        compiled = Compiled(cubin, arch, *parse_log(log))
+        record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
+        # The notes first: a cubin that is there then always has its notes.
+        paths.write_atomically(notes, json.dumps(record, indent=1).encode())
+        paths.write_atomically(cubin, code)
+    # Names come from the cubin itself: compiled in parallel, NVRTC 13.0 loses parts of ptxas's log.
+    present = kernel_names(cubin.read_bytes())
+    for kernel in request.kernels:
+        if kernel not in present:
+            hint = 'is it extern "C" __global__?'
+            raise CompileError(f"{name}: {unknown('kernel', kernel, present, hint)}")
+    return compiled
+
+
+def kernel_names(cubin: bytes) -> set[str]:
+    """The kernels of a cubin: each has a section `.text.NAME`."""
+    return {match.decode() for match in re.findall(rb"\.text\.([A-Za-z_]\w*)(?=\0)", cubin)}
+
+
+def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:
+    """What an earlier run compiled, unless it is missing or damaged."""
+    try:
+        record = json.loads(notes.read_text())
+        if cubin.stat().st_size == 0:
+            return None
+        resources = {kernel: KernelResources(**values) for kernel, values in record["resources"].items()}
+        return Compiled(cubin, arch, resources, record["spill_bytes"], tuple(record["warnings"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def compile_all(
+    requests: Iterable[BuildRequest], arch: str, workers: int = 0
+) -> dict[BuildRequest, Compiled | CompileError]:
+    """Compile many in parallel; a failure costs its own request only."""
+
+    def attempt(request: BuildRequest) -> Compiled | CompileError:
+        try:
+            return compile_cubin(request, arch)
+        except CompileError as error:
+            return error
+
+    wanted = list(dict.fromkeys(requests))
+    include_options()  # found once, not by every thread
+    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        return dict(zip(wanted, pool.map(attempt, wanted), strict=True))
+
+
+# What the compiler said -------------------------------------------------------------------------------------------
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_ADVISORY = re.compile(r"warning|Potential Performance Loss|ignored to maintain", re.IGNORECASE)
+
+
+def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tuple[str, ...]]:
+    """Resources and spills per kernel, and warnings, from the log of `ptxas -v`."""
+    resources: dict[str, KernelResources] = {}
+    spills: dict[str, int] = {}
+    warnings: list[str] = []
+    kernel, local, spilled = "", 0, 0
+    for line in log.splitlines():
+        if entry := _ENTRY.search(line):
+            kernel, local, spilled = entry[1], 0, 0
+        elif (stack := _STACK.search(line)) and kernel:
+            local, spilled = int(stack[1]), int(stack[2])
+        elif (used := _USED.search(line)) and kernel:
+            shared = _SHARED.search(line)
+            registers = int(used[1])
+            static = int(shared[1]) if shared else 0
+            resources[kernel] = KernelResources(registers, static, local, max_threads(registers))
+            spills[kernel] = spilled
+            kernel = ""
+        elif _ADVISORY.search(line):
+            warnings.append(line.strip())
+    return resources, spills, tuple(warnings)
+
+
+def max_threads(registers: int) -> int:
+    """Threads of the largest block that the register file of 64 K holds (256 registers are the unit, per warp)."""
+    per_warp = max(256, -(-registers * 32 // 256) * 256)
+    return min(1024, 65536 // per_warp * 32)
+
+
+def _errors(log: str) -> str:
+    """The log without the chatter of ptxas about kernels that did compile."""
+    lines = [line for line in log.splitlines() if not line.startswith("ptxas info")]
+    return "\n".join(lines).strip() or log or "NVRTC gave no reason"
+
+
+def _located(text: str, name: str) -> str:
+    """Write `file(line)` as `file:line`, which editors and terminals follow."""
+    return re.sub(rf"^({re.escape(name)})\((\d+)\)", r"\1:\2", text, flags=re.MULTILINE)

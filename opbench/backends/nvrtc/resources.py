@@ -1,0 +1,205 @@
+"""What each kernel takes of a named GPU, from a cubin that NVRTC makes on any machine: no GPU, no driver."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from opbench.backends.base import KernelResources
+from opbench.backends.nvrtc import nvrtc, sass
+from opbench.backends.nvrtc.cubin import machine_code_sha256, read_cubin
+from opbench.catalog.case import Case
+from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.gpus.occupancy import KNOWN, DeviceLimits, occupancy
+
+
+@dataclass(frozen=True)
+class Target:
+    """The GPU to compile for."""
+
+    capability: tuple[int, int]
+    limits: DeviceLimits
+
+
+def _target(arch: str, name: str, sm_count: int, l2_mib: int) -> Target:
+    """A product of an architecture whose limits are known."""
+    digits = arch.removeprefix("sm_")
+    limits = replace(KNOWN[arch], name=name, sm_count=sm_count, l2_bytes=l2_mib << 20)
+    return Target((int(digits[:-1]), int(digits[-1])), limits)
+
+
+TARGETS = {
+    "h200": _target("sm_90", "H200", 132, 50),
+    "h100": _target("sm_90", "H100 SXM", 132, 50),
+    "a100": _target("sm_80", "A100", 108, 40),
+    "rtx3080": _target("sm_86", "RTX 3080", 68, 5),
+    "rtx3090": _target("sm_86", "RTX 3090", 82, 6),
+    "l4": _target("sm_89", "L4", 58, 48),
+    "rtx4090": _target("sm_89", "RTX 4090", 128, 72),
+}
+"""By the name that --gpu takes; multiprocessors and MiB of L2 from NVIDIA's datasheets and architecture whitepapers."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one case takes, in the form of `Result.resources`, or why that is not known."""
+
+    kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    missing: str = ""
+    machine_code_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a cubin tells of its kernels."""
+
+    arch: str
+    kernels: Mapping[str, KernelResources]
+    code_bytes: Mapping[str, int]
+    spill_bytes: Mapping[str, int]
+    """Only for kernels of which the compiler's log tells."""
+    code: Mapping[str, sass.KernelCode]
+    """Empty without nvdisasm."""
+    machine_code_sha256: str
+
+
+def target(gpu: str) -> Target | None:
+    """The GPU of a name such as "h200" or "NVIDIA H200", None for one that is not known."""
+    plain = re.sub(r"[^a-z0-9]", "", gpu.lower().replace("nvidia", "").replace("geforce", ""))
+    return TARGETS.get(plain)
+
+
+def describe(gpu: str) -> str:
+    """Where a run's resources come from, or why it has none: one line for its environment."""
+    found = target(gpu)
+    if found is None:
+        return f"missing: {_unknown(gpu)}"
+    try:
+        version = "{}.{}".format(*nvrtc.library().version)
+        nvrtc.architecture(found.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
+    except EnvironmentFault as error:
+        return f"missing: {error}"
+    text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(
+        found.limits.name, *found.capability, version
+    )
+    try:
+        sass.nvdisasm()
+    except EnvironmentFault as error:
+        return f"{text}; machine code missing: {error}"
+    return text
+
+
+def _unknown(gpu: str) -> str:
+    return f"no architecture is known for GPU '{gpu}'; known: {', '.join(TARGETS)}"
+
+
+def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resources]]:
+    """Each case's number with its resources; compiles in parallel, raises nothing that a run could stumble over."""
+    found = target(gpu)
+    wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
+    if found is None:
+        yield from ((index, Resources(missing=_unknown(gpu))) for index, _ in wanted)
+        return
+    requests: dict[BuildRequest, list[tuple[int, Case]]] = {}
+    for index, case in wanted:
+        try:
+            requests.setdefault(case.request(), []).append((index, case))
+        except OpbenchError as error:
+            yield index, Resources(missing=str(error))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        compiled = pool.map(lambda request: _attempt(request, found), requests)
+        for users, outcome in zip(requests.values(), compiled, strict=True):
+            for index, case in users:
+                yield index, _resources(case, found, outcome)
+
+
+def _attempt(request: BuildRequest, wanted: Target) -> Compiled | str:
+    """What the cubin tells, or why there is none."""
+    reason = nvrtc.beyond(wanted.capability, request)
+    if reason:
+        return f"{reason.rpartition(';')[0]}; {wanted.limits.name} has {{}}.{{}}".format(*wanted.capability)
+    try:
+        return compile_for(request, wanted)
+    except EnvironmentFault as error:
+        return str(error)
+    except OpbenchError as error:
+        return f"NVRTC rejects it: {error}"
+    except OSError as error:
+        return f"the cubin cannot be kept: {error.strerror or error}"
+
+
+def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
+    """Compile a module and read its cubin; raises CompileError, EnvironmentFault and BadCubin."""
+    arch = nvrtc.architecture(wanted.capability, request)
+    compiled = nvrtc.compile_cubin(request, arch)
+    cubin = compiled.cubin.read_bytes()
+    read = read_cubin(cubin)
+    kernels = {
+        name: KernelResources(
+            found.registers,
+            found.shared_bytes,
+            found.local_bytes,
+            min(found.bound_threads or 1024, nvrtc.max_threads(found.registers)),
+        )
+        for name, found in read.items()
+    }
+    try:
+        code = sass.disassemble(cubin)
+    except EnvironmentFault:
+        code = {}
+    code_bytes = {name: found.code_bytes for name, found in read.items()}
+    return Compiled(arch, kernels, code_bytes, compiled.spill_bytes, code, machine_code_sha256(cubin))
+
+
+def _resources(case: Case, wanted: Target, outcome: Compiled | str) -> Resources:
+    """The kernels of a case with the occupancy of its launches on the GPU."""
+    if isinstance(outcome, str):
+        return Resources(missing=outcome)
+    try:
+        launches = case.launches(wanted.limits.sm_count)
+    except OpbenchError as error:
+        return Resources(missing=str(error))
+    entries = launch_resources(outcome.kernels, launches, wanted.limits)
+    source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library().version)
+    for name, entry in entries.items():
+        entry["source"] = source
+        entry["code_bytes"] = outcome.code_bytes[name]
+        if name in outcome.spill_bytes:
+            entry["spill_bytes"] = outcome.spill_bytes[name]
+        if name in outcome.code:
+            entry["sass"] = outcome.code[name].to_json()
+    return Resources(entries, machine_code_sha256=outcome.machine_code_sha256)
+
+
+def launch_resources(
+    kernels: Mapping[str, KernelResources], launches: Sequence[KernelLaunch], limits: DeviceLimits | None
+) -> dict[str, dict[str, Any]]:
+    """Registers, shared and local bytes of each kernel, with the occupancy of its launch."""
+    resources: dict[str, dict[str, Any]] = {}
+    for step in launches:
+        if step.zero or step.kernel not in kernels:
+            continue
+        static = kernels[step.kernel]
+        entry = {
+            **asdict(static),
+            "grid": list(step.grid),
+            "block": list(step.block),
+            "dynamic_shared_bytes": step.shared_bytes,
+        }
+        threads = step.block[0] * step.block[1] * step.block[2]
+        if limits is not None:
+            found = occupancy(
+                limits,
+                static.registers,
+                static.shared_bytes + step.shared_bytes,
+                threads,
+                step.grid[0] * step.grid[1] * step.grid[2],
+            )
+            entry |= asdict(found)
+        resources[step.kernel] = entry
+    return resources

@@ -1,0 +1,1 @@
+"""What there is: operators, headers, variants, cases and their launches, as data."""

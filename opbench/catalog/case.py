@@ -1,0 +1,118 @@
+"""A case: a variant, a config and a problem; its printed name is its selector everywhere."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from opbench.catalog import expression
+from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.catalog.operator import Operator, Tensor
+from opbench.catalog.variant import Config, LaunchTemplate, Variant, print_config
+from opbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to check and measure."""
+
+    variant: Variant
+    config: Config
+    problem: Operator
+
+    @property
+    def name(self) -> str:
+        """Such as "matmul/tiled[TILE=16](m=64,n=64,k=64)"."""
+        return f"{self.variant.id}{print_config(self.config)}{self.problem}"
+
+    @property
+    def precision(self) -> str:
+        """The class that it is ranked in: the variant's, of a problem stored in 16 bits the storage's."""
+        return self.problem.storage if self.problem.storage in ("bf16", "f16") else self.variant.precision
+
+    @property
+    def unit(self) -> str:
+        """What its multiplications run on, whose rate is its roof: what the header says, else its class."""
+        return self.variant.unit or self.precision
+
+    def unmet(self) -> str | None:
+        """Why the variant does not fit the problem, else None."""
+        return self.variant.unmet(self.problem, self.config)
+
+    def request(self) -> BuildRequest:
+        """What must be compiled for it."""
+        scope = {**self.problem.scope, **self.config}
+        defines = {key: expression.evaluate(text, scope) for key, text in self.variant.define.items()}
+        macros = tuple(sorted((k, str(v + 0)) for k, v in {**self.config, **defines}.items()))  # a bool becomes 1 or 0
+        return BuildRequest(self.variant.path, self.variant.kernels, macros, self.variant.compute_capability)
+
+    def workspace(self, sm_count: int) -> list[Tensor]:
+        """The extra buffers that the variant asks for."""
+        scope = {**self.problem.scope, **self.config, "sm_count": sm_count}
+        return [
+            Tensor(name, (max(1, int(expression.evaluate(text, scope))),))
+            for name, text in self.variant.workspace.items()
+        ]
+
+    def launches(self, sm_count: int) -> list[KernelLaunch]:
+        """Its launches with every number known; raises UsageError naming the header's file for a bad expression."""
+        scope = {**self.problem.scope, **self.config, "sm_count": sm_count}
+        try:
+            return [self._launch(step, scope) for step in self.variant.launch]
+        except UsageError as error:
+            raise UsageError(f"{self.variant.path}: launch: {error}") from None
+
+    def _launch(self, step: LaunchTemplate, scope: dict[str, int | str]) -> KernelLaunch:
+        tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
+        if step.zero:
+            if step.zero not in tensors:
+                raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
+            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero)
+        args = step.args or (
+            *self.problem.inputs,
+            *self.problem.outputs,
+            *self.variant.workspace,
+            *(a for a in self.problem.arguments() if a not in tensors),
+        )
+        # "bias?" is the bias where the problem has one, else no argument.
+        args = tuple(a.removesuffix("?") for a in args if not a.endswith("?") or a.removesuffix("?") in tensors)
+        values = tuple(a if a in tensors else expression.evaluate(a, scope) for a in args)
+        grid, block = (_dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block))
+        return KernelLaunch(step.kernel, grid, block, int(expression.evaluate(step.shared, scope)), values)
+
+
+def _dim3(values: list[int]) -> Dim3:
+    x, y, z = (*values, 1, 1, 1)[:3]
+    return (x, y, z)
+
+
+CASE_NAME = re.compile(r"^(?P<operator>[\w-]+)/(?P<variant>[\w-]+)(?:\[(?P<config>[^\]]*)\])?(?P<problem>\(.*\))$")
+
+
+def select(cases: Iterable[Case], patterns: Iterable[str]) -> list[Case]:
+    """The cases that any pattern names: a whole printed name, or a glob over it; all when there is no pattern.
+
+    A bracket is no character class here, as printed names hold brackets. Raises UsageError when a pattern names none.
+    """
+    cases, patterns = list(cases), list(patterns)
+    if not patterns:
+        return cases
+    chosen: dict[str, Case] = {}
+    for pattern in patterns:
+        glob = pattern.replace("[", "[[]")
+        hits = {
+            c.name: c
+            for c in cases
+            if c.name == pattern
+            or fnmatch.fnmatchcase(c.name, glob)
+            or c.variant.id == pattern
+            or fnmatch.fnmatchcase(c.variant.id, glob)
+        }
+        if not hits:
+            raise UsageError(
+                f"no case matches --case '{pattern}' among {len(cases)}; see them with: opbench list cases"
+            )
+        chosen |= hits
+    return [c for c in cases if c.name in chosen]

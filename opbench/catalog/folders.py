@@ -1,0 +1,197 @@
+"""Finds operators and variants by looking at folders; there is no list to keep in step."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opbench.catalog.variant import Variant, docstring, print_config, read_variant
+from opbench.errors import UsageError, unknown
+from opbench.paths import shipped
+
+if TYPE_CHECKING:  # it imports NumPy, which a list of names can do without
+    from opbench.catalog.case import Case
+    from opbench.catalog.operator import Operator
+
+LAYOUT = "holds one folder per operator with .cu and .py files"
+
+
+class Catalog:
+    """Operators and variants under some roots; each is read when first asked for."""
+
+    def __init__(self, extra_roots: Sequence[Path] = ()) -> None:
+        for root in extra_roots:
+            if not root.is_dir():
+                raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
+        self.roots = list({root.resolve(): root for root in (*extra_roots, shipped("variants"))}.values())
+        self._read: dict[str, tuple[Variant, ...]] = {}
+        for root in extra_roots:
+            self._require_operators(root)
+
+    def _require_operators(self, root: Path) -> None:
+        """Refuse a user's folder of which nothing, or a part that is misspelt, would silently be left out."""
+        own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py")))]
+        if not own:
+            raise UsageError(f"--variants {root}: no folder in it has variants; it {LAYOUT}")
+        known = self.operator_names()
+        for folder in own:
+            if folder.name not in known:
+                what = unknown("operator", folder.name, known, "opbench list operators")
+                raise UsageError(f"{folder}: {what}; a new one has its mathematics in {folder.name}/operator.py")
+
+    @functools.cached_property
+    def folders(self) -> dict[str, list[Path]]:
+        """Operator name to its folders, a user's own first."""
+        found: dict[str, list[Path]] = {}
+        for root in self.roots:
+            for folder in variant_folders(root):
+                found.setdefault(folder.name, []).append(folder)
+        return dict(sorted(found.items()))
+
+    def operator_names(self) -> list[str]:
+        """Every operator that has its mathematics."""
+        return [name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)]
+
+    def operator_title(self, name: str) -> str:
+        """The first line of the operator's docstring, read without importing it."""
+        return docstring(self._operator_file(name))
+
+    def _operator_file(self, name: str) -> Path:
+        for folder in self.folders.get(name, []):
+            if (folder / "operator.py").exists():
+                return folder / "operator.py"
+        raise UsageError(unknown("operator", name, self.operator_names(), "opbench list operators"))
+
+    def operator(self, name: str) -> type[Operator]:
+        """The operator's class."""
+        return load_operator(self._operator_file(name), name)
+
+    def variants(self, operator: str) -> list[Variant]:
+        """All variants of an operator, each rung after the one it builds on."""
+        if operator not in self._read:
+            self._read[operator] = tuple(self._variants(operator))
+        return list(self._read[operator])
+
+    def _variants(self, operator: str) -> list[Variant]:
+        self._operator_file(operator)
+        files: dict[str, Path] = {}
+        for folder in reversed(self.folders[operator]):
+            for path in sorted((*folder.glob("*.cu"), *folder.glob("*.py"))):
+                if path.name == "operator.py" or path.name.startswith("_"):
+                    continue
+                other = files.get(path.stem)
+                if other and other.parent == folder:
+                    raise UsageError(
+                        f"{path}: {other.name} is variant '{operator}/{path.stem}' already; rename one of them"
+                    )
+                files[path.stem] = path
+        return ladder_order([self.variant_file(path, operator) for path in files.values()])
+
+    def variant(self, operator: str, name: str) -> Variant:
+        """One variant by name; raises UsageError with the nearest right one."""
+        variants = {v.name: v for v in self.variants(operator)}
+        if name not in variants:
+            raise UsageError(f"{operator}: {unknown('variant', name, variants, f'opbench list variants {operator}')}")
+        return variants[name]
+
+    def case(self, name: str) -> Case:
+        """The case that prints as `name`.
+
+        Raises UsageError with the nearest right operator, variant, axis or config.
+        """
+        from opbench.catalog.case import CASE_NAME, Case
+
+        match = CASE_NAME.match(name)
+        if not match:
+            raise UsageError(
+                f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) (opbench list cases)"
+            )
+        variant = self.variant(match["operator"], match["variant"])
+        problem = self.operator(match["operator"]).parse(match["problem"])
+        for config in variant.configs:
+            if not match["config"] or print_config(config) == f"[{match['config']}]":
+                return Case(variant, config, problem)
+        known = " ".join(print_config(c) for c in variant.configs)
+        raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
+
+    def variant_file(self, path: Path, operator: str = "") -> Variant:
+        """One file as a variant, checked against its operator."""
+        variant = read_variant(path, operator)
+        self._operator_file(variant.operator)
+        return variant
+
+
+def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
+    """The case that prints as `name`, of the shipped variants and of folders of one's own."""
+    return Catalog(tuple(Path(v).resolve() for v in variants)).case(name)
+
+
+def variant_folders(root: Path) -> list[Path]:
+    """The folders of a root that may hold variants."""
+    return sorted(f for f in root.iterdir() if f.is_dir() and not f.name.startswith((".", "_")))
+
+
+def ladder_order(variants: Sequence[Variant]) -> list[Variant]:
+    """Sort so that each variant follows the rung it builds on; libraries come last."""
+    by_name = {v.name: v for v in variants}
+
+    def height(variant: Variant) -> int:
+        steps, seen = 0, {variant.name}
+        while variant.builds_on in by_name and variant.builds_on not in seen:
+            seen.add(variant.builds_on)
+            variant = by_name[variant.builds_on]
+            steps += 1
+        return steps
+
+    return sorted(variants, key=lambda v: (v.is_library, height(v), v.name))
+
+
+def load_module(path: Path, name: str) -> Any:
+    """Import one Python file by path; an error in it is the user's, told with its file and line."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path}: is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        line = getattr(error, "lineno", None) or _last_line(error, path)
+        raise UsageError(f"{path}:{line}: cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _last_line(error: BaseException, path: Path) -> int:
+    line, trace = 1, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+@functools.cache
+def load_operator(path: Path, name: str) -> type[Operator]:
+    """The one Operator subclass that a file defines."""
+    from opbench.catalog.operator import Operator
+
+    module = load_module(path, f"opbench_operator_{name}")
+    classes = [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and issubclass(c, Operator) and c.__module__ == module.__name__
+    ]
+    if len(classes) != 1:
+        raise UsageError(f"{path}:1: defines {len(classes)} operators; exactly one subclass of Operator is needed")
+    for needed in ("reference", "examples"):
+        if not hasattr(classes[0], needed):
+            raise UsageError(
+                f"{path}:1: {classes[0].__name__} defines no {needed}(); a short operator to copy from: "
+                "variants/relu/operator.py"
+            )
+    classes[0].name = name
+    return classes[0]

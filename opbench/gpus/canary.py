@@ -1,0 +1,42 @@
+"""Whether remembered ceilings still hold: two of the probes that set them, measured again at the start of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opbench import units
+from opbench.timing.sampling import TimingOptions
+
+LIMITS = {"dram_bytes_per_s": "DRAM copy", "fp32_flops_per_s": "fp32 FMA"}
+"""Memory and arithmetic: a driver, a clock limit or another user that changes other limits changes one of these."""
+DEVIATION = 0.03
+"""Beyond what separate processes on an idle GPU differ by."""
+TIMING = TimingOptions(max_samples=30, budget_s=0.2)
+
+
+def probes(ceilings: Mapping[str, Any] | None) -> dict[str, str]:
+    """Limit to the case that reached it, of ceilings that were measured."""
+    found = ceilings or {}
+    return {name: found["cases"][name] for name in LIMITS if found.get(name) and name in (found.get("cases") or {})}
+
+
+def judge(ceilings: Mapping[str, Any], seen: Mapping[str, float]) -> dict[str, Any]:
+    """For the run's file: what was found of each limit, and `said`, a sentence where one of them no longer holds."""
+    checked = [
+        {"limit": name, "case": ceilings["cases"][name], "seen": rate, "off": rate / ceilings[name] - 1}
+        for name, rate in seen.items()
+    ]
+    odd = [entry for entry in checked if abs(entry["off"]) > DEVIATION]
+    if not odd:
+        return {"checked": checked, "said": ""}
+    show = {"dram_bytes_per_s": units.byte_rate, "fp32_flops_per_s": units.flop_rate}
+    words = ", ".join(
+        f"{LIMITS[e['limit']]} {show[e['limit']](e['seen'])} ({100 * e['off']:+.1f} %)".replace("-", "−") for e in odd
+    )
+    said = (
+        f"the remembered ceilings do not hold now: {words} at the start of this run, more than {100 * DEVIATION:g} % "
+        "off; shares of the roof are of the remembered ones. See what else uses the GPU or limits its clocks "
+        "(nvidia-smi), then measure them anew: opbench ceiling"
+    )
+    return {"checked": checked, "said": said}

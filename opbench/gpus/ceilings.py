@@ -1,0 +1,166 @@
+"""What a GPU can do at most: measured by probes, or quoted from a datasheet, and what that allows a problem."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+from opbench.errors import UsageError
+from opbench.paths import shipped
+
+Bound = Literal["memory", "compute"]
+
+LEVELS = {
+    "dram": "DRAM", "dram_read": "DRAM read", "dram_write": "DRAM write", "l2": "L2", "l1": "shared memory",
+}  # fmt: skip
+"""What each bandwidth is called."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Limits of one GPU; None where a limit is not known."""
+
+    gpu: str = ""
+    source: Literal["measured", "datasheet"] = "measured"
+    origin: str = ""
+    """The datasheet, or the run that measured it, by name."""
+    dram_bytes_per_s: float | None = None
+    """Of a copy, read and written."""
+    dram_read_bytes_per_s: float | None = None
+    dram_write_bytes_per_s: float | None = None
+    l2_bytes_per_s: float | None = None
+    l1_bytes_per_s: float | None = None
+    """L1 caches and shared memory of all multiprocessors together."""
+    fp32_flops_per_s: float | None = None
+    matrix_flops_per_s: dict[str, float] = field(default_factory=dict)
+    """Dense rate of the matrix units by precision class: tf32, bf16, f16."""
+    fp32_sustained_flops_per_s: float | None = None
+    """As `fp32_flops_per_s`, which is a burst's, but after seconds without a break: power and clocks have settled."""
+    matrix_sustained_flops_per_s: dict[str, float] = field(default_factory=dict)
+    launch_floor_s: float | None = None
+    sm_clock_hz: float | None = None
+    l2_bytes: int | None = None
+    cases: dict[str, str] = field(default_factory=dict)
+    """For each measured limit, the case that reached it."""
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Ceilings:
+        """Ceilings from their JSON; keys of a later version are left out."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in value.items() if k in known and v is not None})
+
+    def to_json(self) -> dict[str, Any]:
+        """Every limit that is known."""
+        return {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
+
+    def at_level(self, level: str) -> Ceilings:
+        """The same limits with another bandwidth in the place of DRAM's copy.
+
+        `level` is "dram", "dram_read", "dram_write", "l2" or "l1"; where the one-way limits are not known, as of a
+        datasheet, the copy's stands for them.
+        """
+        rate = getattr(self, f"{level}_bytes_per_s")
+        if level == "dram" or (rate is None and level.startswith("dram")):
+            return self
+        return replace(self, dram_bytes_per_s=rate)
+
+    def flops_per_s(self, unit: str) -> float | None:
+        """The arithmetic rate of a unit, such as "f32", "bf16" or "tf32/3" for three products in place of one."""
+        name, _, products = unit.partition("/")
+        rate = self.fp32_flops_per_s if name == "f32" else self.matrix_flops_per_s.get(name)
+        return rate / int(products or 1) if rate else None
+
+
+def attainable(ceilings: Ceilings, flops: int, nbytes: int, precision: str = "f32") -> float | None:
+    """FLOP/s under the roofline at flops/nbytes; None without FLOPs or without one of the two roofs."""
+    best = best_time(ceilings, flops, nbytes, precision)
+    return flops / best[0] if best and flops else None
+
+
+def best_time(
+    ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32"
+) -> tuple[float, Bound] | None:
+    """The time that the roofs allow from a cold cache, and the one that sets it; None when one needed is unknown."""
+    bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
+    if not bandwidth or (flops and not rate) or not (flops or compulsory_bytes):
+        return None
+    memory = compulsory_bytes / bandwidth
+    compute = flops / rate if flops and rate else 0.0
+    return (compute, "compute") if compute > memory else (memory, "memory")
+
+
+L1_BYTES_PER_CYCLE = 128
+"""Of one multiprocessor, L1 cache and shared memory together: NVIDIA's tuning guides, from Volta on."""
+
+
+def _sheet(
+    gpu: str, origin: str, tflops: tuple[float, float, float], dram_gb: float, l2_mib: int, sms: int, boost_mhz: int
+) -> Ceilings:
+    """A datasheet's figures; `tflops` are fp32, tf32, and bf16 or f16."""
+    fp32, tf32, half = (rate * 1e12 for rate in tflops)
+    return Ceilings(
+        gpu=gpu,
+        source="datasheet",
+        origin=origin,
+        fp32_flops_per_s=fp32,
+        dram_bytes_per_s=dram_gb * 1e9,
+        l1_bytes_per_s=L1_BYTES_PER_CYCLE * sms * boost_mhz * 1e6,
+        matrix_flops_per_s={"tf32": tf32, "bf16": half, "f16": half},
+        l2_bytes=l2_mib << 20,
+    )
+
+
+GA102, ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
+
+DATASHEET = {
+    "a100": _sheet("A100 80GB SXM", "NVIDIA A100 Tensor Core GPU datasheet", (19.5, 156, 312), 2039, 40, 108, 1410),
+    "h100": _sheet("H100 SXM", "NVIDIA H100 Tensor Core GPU datasheet", (67, 494.5, 989.5), 3350, 50, 132, 1980),
+    "h200": _sheet("H200", "NVIDIA H200 Tensor Core GPU datasheet", (67, 494.5, 989.5), 4800, 50, 132, 1980),
+    "l4": _sheet("L4", "NVIDIA L4 Tensor Core GPU datasheet", (30.3, 60, 121), 300, 48, 58, 2040),
+    "rtx3080": _sheet("GeForce RTX 3080", GA102, (29.8, 29.8, 59.5), 760, 5, 68, 1710),
+    "rtx3090": _sheet("GeForce RTX 3090", GA102, (35.6, 35.6, 71.2), 936, 6, 82, 1695),
+    "rtx4090": _sheet("GeForce RTX 4090", ADA, (82.6, 82.6, 165.2), 1008, 72, 128, 2520),
+}
+"""Dense vendor figures at boost clock; nothing reaches them, which is why ceilings are measured."""
+
+_OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile", "d", "gh200"}
+"""Words in a device's name that make it another board than the one in the table."""
+
+
+def datasheet(gpu: str) -> Ceilings | None:
+    """The datasheet of a device by the driver's name for it ("NVIDIA H200") or by key ("h200"), else None."""
+    words = re.findall(r"[a-z0-9]+", gpu.lower())
+    if _OTHER_BOARDS & set(words):
+        return None
+    candidates = {*words, *(a + b for a, b in itertools.pairwise(words))}
+    return next((sheet for key, sheet in DATASHEET.items() if key in candidates), None)
+
+
+def committed(name: str) -> Ceilings:
+    """The ceilings measured on a named GPU and committed under reports/, else its datasheet's (`source` says which).
+
+    Raises UsageError when neither knows the name.
+    """
+    path = shipped("reports") / name / "ceilings" / "ceilings.json"
+    if re.fullmatch(r"[\w-]+", name) and path.is_file():
+        try:
+            return Ceilings.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"reports/{name}/ceilings/ceilings.json: corrupt ({error}); measure it again: "
+                f"opbench ceiling --out reports/{name}/ceilings"
+            ) from None
+    sheet = datasheet(name)
+    if sheet is None:
+        raise UsageError(f"no ceilings are known for GPU '{name}'; known: {', '.join(known_gpus())}")
+    return sheet
+
+
+def known_gpus() -> list[str]:
+    """Names that `committed` accepts."""
+    measured = {path.parent.parent.name for path in shipped("reports").glob("*/ceilings/ceilings.json")}
+    return sorted(measured | set(DATASHEET))

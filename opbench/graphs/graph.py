@@ -1,0 +1,319 @@
+"""A network as data: values, and nodes that are problems; checked when it is made."""
+
+from __future__ import annotations
+
+import graphlib
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from opbench.catalog.arrays import on_the_gpu
+from opbench.catalog.operator import DTYPES, LONG_FLOPS, Arrays, Operator, Tensor, from_storage, to_storage
+from opbench.errors import UsageError, unknown
+
+LAYOUTS = ("nchw", "nhwc")
+CONVERSION = "layout2d"
+"""The operator that copies an image from one layout to the other."""
+
+
+def other_layout(layout: str) -> str:
+    """nhwc for nchw, and back."""
+    return LAYOUTS[1 - LAYOUTS.index(layout)]
+
+
+def seen_flat(shape: tuple[int, ...], flat: tuple[int, ...]) -> bool:
+    """Whether an operator that sees its tensors flat, with one axis or (outer, channels, inner), fits such an array.
+
+    That is so where each of its axes is a run of neighbouring axes of the array.
+    """
+    if len(flat) not in (1, 3) or math.prod(shape) != math.prod(flat):
+        return False
+    edges = set(itertools.accumulate(shape, operator.mul))
+    return all(edge in edges or edge == 1 for edge in itertools.accumulate(flat, operator.mul))
+
+
+@dataclass(frozen=True)
+class Value:
+    """One array of a network: an input, a weight, or what a node computes."""
+
+    name: str
+    shape: tuple[int, ...]
+    """As it lies in memory: an image is (n, c, h, w), or (n, h, w, c) where `layout` is "nhwc"."""
+    dtype: str = "f32"
+    layout: str = "nchw"
+    """Order of an image's axes; of no meaning to a value of fewer than four."""
+    of: str = ""
+    """Name of the value whose memory this is, seen in another shape (a flattened image)."""
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes."""
+        return self.elements * DTYPES[self.dtype].itemsize
+
+    @property
+    def image(self) -> tuple[int, int, int, int]:
+        """(n, c, h, w) of an image, whatever its layout; raises UsageError for anything else."""
+        if len(self.shape) != 4:
+            raise UsageError(f"'{self.name}' {self.shape} is no image: four axes are needed")
+        n, *rest = self.shape
+        c, h, w = rest if self.layout == "nchw" else (rest[2], rest[0], rest[1])
+        return n, c, h, w
+
+
+@dataclass(frozen=True)
+class Node:
+    """A problem with its tensors tied to values."""
+
+    name: str
+    operator: str
+    problem: Operator
+    inputs: Mapping[str, str]
+    """Tensor of the problem to value."""
+    outputs: Mapping[str, str]
+
+    def tensors(self) -> Iterable[tuple[Tensor, str]]:
+        """Every tensor of the problem with the name of its value, inputs first."""
+        tied = {**self.inputs, **self.outputs}
+        for tensor in (*self.problem.input_tensors(), *self.problem.output_tensors()):
+            yield tensor, tied[tensor.name]
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        """The layout of each image among its tensors; empty for a node to which layouts mean nothing."""
+        images = [t.name for t in (*self.problem.input_tensors(), *self.problem.output_tensors()) if len(t.shape) == 4]
+        if self.operator == CONVERSION:
+            to = str(self.problem.scope["to"])
+            return {name: to if name in self.outputs else other_layout(to) for name in images}
+        layout = self.problem.axes.get("layout")
+        return {name: str(layout) for name in images} if layout else {}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A directed acyclic graph of problems; nodes lie in an order in which they can run.
+
+    Making one raises UsageError, naming the node, for a cycle, an unknown value, a value that two nodes produce, and
+    shapes, dtypes or layouts that do not fit.
+    """
+
+    name: str
+    values: Mapping[str, Value]
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weights: Mapping[str, np.ndarray] = field(repr=False)
+    """Constant values in float32, whatever they are stored as; in the memory order of their value."""
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"{self.name}: two nodes are called '{twice}'; give one of them another name")
+        self._check_ends()
+        for value in self.values.values():
+            self._check_view(value)
+        producers: dict[str, str] = {}
+        for node in self.nodes:
+            self._check_tensors(node)
+            for out in node.outputs.values():
+                if out in producers or out in self.inputs or out in self.weights or self.values[out].of:
+                    other = producers.get(out, "a view" if self.values[out].of else "an input or weight")
+                    raise UsageError(f"{node.name}: it produces '{out}', as {other} does")
+                producers[out] = node.name
+        for name in self.outputs:
+            if (base := self.base(name)) not in producers and base not in self.inputs:
+                raise UsageError(f"{self.name}: nothing produces the output '{name}'")
+        object.__setattr__(self, "nodes", self._ordered(producers))
+
+    def _known(self, where: str, name: str) -> Value:
+        if name not in self.values:
+            raise UsageError(f"{where}: {unknown('value', name, self.values)}")
+        return self.values[name]
+
+    def _check_ends(self) -> None:
+        """Inputs, outputs and weights are values of their own; a weight has its value's shape, in float32."""
+        for where, names in (("inputs", self.inputs), ("outputs", self.outputs), ("weights", self.weights)):
+            for name in names:
+                self._known(f"{self.name}: the {where}", name)
+        for name in (*self.inputs, *self.weights):
+            if self.values[name].of:
+                raise UsageError(
+                    f"{self.name}: '{name}' is an input or weight, so it cannot be a view of another value"
+                )
+            if name in self.inputs and (name in self.weights or self.inputs.count(name) > 1):
+                raise UsageError(f"{self.name}: '{name}' is an input twice, or an input and a weight")
+        for name, array in self.weights.items():
+            if array.shape != self.values[name].shape:
+                raise UsageError(
+                    f"weight '{name}' has shape {array.shape}; the network needs {self.values[name].shape}"
+                )
+            if array.dtype != np.float32:
+                raise UsageError(f"weight '{name}' is {array.dtype}; give it as float32 (.astype('float32'))")
+
+    def _check_view(self, value: Value) -> None:
+        """A view ends in a value of its own, of as many numbers and the same dtype."""
+        seen = [value.name]
+        while of := self.values[seen[-1]].of:
+            base = self._known(value.name, of)
+            if of in seen:
+                raise UsageError(f"{self.name}: views in a cycle: {' -> '.join([*seen, of])}")
+            if (base.elements, base.dtype) != (value.elements, value.dtype):
+                raise UsageError(
+                    f"'{value.name}' {value.shape} {value.dtype} cannot be a view of "
+                    f"'{base.name}' {base.shape} {base.dtype}"
+                )
+            seen.append(of)
+
+    def _check_tensors(self, node: Node) -> None:
+        """Every tensor is tied to a value that fits in shape, dtype and layout."""
+        tied = {**node.inputs, **node.outputs}
+        tensors = (*node.problem.input_tensors(), *node.problem.output_tensors())
+        if extra := sorted(tied.keys() - {tensor.name for tensor in tensors}):
+            raise UsageError(f"{node.name}: {unknown('tensor', extra[0], [t.name for t in tensors])}")
+        layouts = node.layouts
+        images: list[Value] = []
+        for tensor in tensors:
+            if tensor.name not in tied:
+                raise UsageError(f"{node.name}: its tensor '{tensor.name}' {tensor.shape} has no value")
+            value = self._known(node.name, tied[tensor.name])
+            if value.shape != tensor.shape and not seen_flat(value.shape, tensor.shape):
+                raise UsageError(
+                    f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, "
+                    f"but '{value.name}' has {value.shape}"
+                )
+            if value.dtype != tensor.dtype:
+                raise UsageError(
+                    f"{node.name}: {node.operator} needs '{tensor.name}' in {tensor.dtype}, "
+                    f"but '{value.name}' is {value.dtype}"
+                )
+            if len(value.shape) != 4:
+                continue
+            images.append(value)
+            if value.layout != layouts.get(tensor.name, value.layout):
+                raise UsageError(
+                    f"{node.name}: it works in {layouts[tensor.name]}, but '{value.name}' lies in {value.layout}"
+                )
+        if not layouts and (other := next((v for v in images if v.layout != images[0].layout), None)):
+            raise UsageError(
+                f"{node.name}: '{images[0].name}' lies in {images[0].layout}, but '{other.name}' in {other.layout}"
+            )
+
+    def _ordered(self, producers: Mapping[str, str]) -> tuple[Node, ...]:
+        """The nodes sorted so that each follows what it needs, otherwise as given."""
+        nodes = {node.name: node for node in self.nodes}
+        needs: dict[str, list[str]] = {}
+        for node in self.nodes:
+            needs[node.name] = []
+            for value in node.inputs.values():
+                base = self.base(value)
+                if base in producers:
+                    needs[node.name].append(producers[base])
+                elif base not in self.inputs and base not in self.weights:
+                    raise UsageError(f"{node.name}: nothing produces '{base}'; it is no input and no weight")
+        sorter = graphlib.TopologicalSorter(needs)
+        try:
+            sorter.prepare()
+        except graphlib.CycleError as error:
+            raise UsageError(f"{self.name}: the graph has a cycle: {' -> '.join(error.args[1])}") from None
+        order: list[str] = []
+        while len(order) < len(nodes):  # of those that can run the first given, so that a right order stays as it is
+            order.append(next(n for n in nodes if n not in order and set(needs[n]) <= set(order)))
+        return tuple(nodes[name] for name in order)
+
+    def base(self, name: str) -> str:
+        """The value in whose memory a value lies."""
+        value = self._known(self.name, name)
+        return self.base(value.of) if value.of else name
+
+    def producer(self, value: str) -> Node | None:
+        """The node that computes a value; None for inputs and weights."""
+        base = self.base(value)
+        return next((node for node in self.nodes if base in node.outputs.values()), None)
+
+    def consumers(self, value: str) -> list[Node]:
+        """The nodes that read a value, or a view of it, in order."""
+        base = self.base(value)
+        return [node for node in self.nodes if any(self.base(name) == base for name in node.inputs.values())]
+
+    def node(self, name: str) -> Node:
+        """A node by name."""
+        nodes = {node.name: node for node in self.nodes}
+        if name not in nodes:
+            raise UsageError(f"{self.name}: {unknown('node', name, nodes)}")
+        return nodes[name]
+
+    def with_weights(self, weights: Mapping[str, np.ndarray]) -> Graph:
+        """The same network with other weights; all must be there, in the right shapes."""
+        for name in weights:
+            if name not in self.weights:
+                raise UsageError(f"{self.name}: {unknown('weight', name, self.weights)}")
+        missing = [name for name in self.weights if name not in weights]
+        if missing:
+            raise UsageError(f"{self.name}: weight '{missing[0]}' is missing ({len(missing)} of {len(self.weights)})")
+        return replace(self, weights={name: np.asarray(weights[name], np.float32) for name in self.weights})
+
+    def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Refuse missing or unknown inputs and those of another shape or kind, before anything runs."""
+        for name in self.inputs:
+            if name not in inputs:
+                raise UsageError(f"{self.name}: input '{name}' {self.values[name].shape} is missing")
+        for name, array in inputs.items():
+            if name not in self.inputs:
+                raise UsageError(f"{self.name}: {unknown('input', name, self.inputs)}")
+            if array.shape != self.values[name].shape:
+                wanted = self.values[name].shape
+                raise UsageError(f"{self.name}: input '{name}' has shape {array.shape}; the network takes {wanted}")
+            if array.dtype != np.float32:
+                raise UsageError(
+                    f"{self.name}: input '{name}' is {array.dtype}; give it as float32 (.astype('float32'))"
+                )
+
+    def reference(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Every value in float64, each node computed by its operator's reference from exact values before it.
+
+        Inputs and weights are rounded to what they are stored in first.
+        """
+        return self._computed(self._exact(inputs), lambda problem, given: problem.evaluated(given))
+
+    def reference_outputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """The outputs alone; those of a long network are computed on the GPU where there is one with the memory."""
+
+        def outputs(**given: Any) -> Arrays:
+            values = self._computed(given, lambda problem, tensors: problem.computed(**tensors))
+            return {name: values[name] for name in self.outputs}
+
+        long = sum(node.problem.flops() for node in self.nodes) >= LONG_FLOPS
+        found: Arrays | None = on_the_gpu(outputs, self._exact(inputs)) if long else None
+        if found is not None:
+            return found
+        values = self.reference(inputs)
+        return {name: values[name] for name in self.outputs}
+
+    def _exact(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        self.check_inputs(inputs)
+        known: Arrays = {}
+        for name, array in {**inputs, **self.weights}.items():
+            dtype = self.values[name].dtype
+            known[name] = from_storage(to_storage(np.asarray(array, np.float32), dtype), dtype).astype(np.float64)
+        return known
+
+    def _computed(self, given: Mapping[str, Any], compute: Callable[[Operator, Any], Arrays]) -> Arrays:
+        known = dict(given)
+        for node in self.nodes:
+            tensors = {
+                t.name: known[self.base(node.inputs[t.name])].reshape(t.shape) for t in node.problem.input_tensors()
+            }
+            result = compute(node.problem, tensors)
+            for tensor, value in node.outputs.items():
+                known[value] = result[tensor].reshape(self.values[value].shape)
+        views = {name: known[self.base(name)] for name, value in self.values.items() if value.of}
+        return known | {name: array.reshape(self.values[name].shape) for name, array in views.items()}

@@ -1,0 +1,58 @@
+"""The distinct problems of a shipped network: what its suite measures."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from opbench.catalog.operator import Operator
+from opbench.errors import UsageError, unknown
+from opbench.graphs.graph import LAYOUTS, Graph
+from opbench.graphs.layouts import with_layouts
+from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.zoo import NETWORKS
+
+ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32"), "bf16": ("f32", "tf32", "bf16")}
+"""The precision classes that a user's choice allows; with bf16 all values are stored so, too."""
+
+
+def network_problems(name: str, sizes: Mapping[str, Any], precision: str, layout: str) -> list[Operator]:
+    """Each problem of a network after all passes, once, in the order of its nodes; `layout` may be "both".
+
+    Raises UsageError with the nearest right name for an unknown network, size, precision or layout.
+    """
+    require_sizes(name, sizes)
+    if precision not in ALLOWED:
+        raise UsageError(unknown("precision", precision, ALLOWED))
+    if layout not in (*LAYOUTS, "both"):
+        raise UsageError(unknown("layout", layout, (*LAYOUTS, "both")))
+    graph, _ = apply_passes(_without_numbers(NETWORKS[name](**sizes)))
+    graph = to_dtype(graph, "bf16") if precision == "bf16" else graph
+    graphs = [_laid_out(graph, each) for each in (LAYOUTS if layout == "both" else (layout,))]
+    return list(dict.fromkeys(node.problem for each in graphs for node in each.nodes))
+
+
+def require_sizes(name: str, sizes: Mapping[str, Any]) -> None:
+    """Raise UsageError for an unknown network or size, or a size that is no whole number >= 1."""
+    if name not in NETWORKS:
+        raise UsageError(unknown("network", name, NETWORKS, "opbench net list"))
+    known = inspect.signature(NETWORKS[name]).parameters
+    for key, value in sizes.items():
+        if key not in known:
+            raise UsageError(f"{name}: {unknown('size', key, known)}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UsageError(f"{name}: {key} = {value!r} is not allowed; a whole number >= 1")
+
+
+def _without_numbers(graph: Graph) -> Graph:
+    """The same network with weights of 0 that take no memory, as only shapes matter here."""
+    zero = np.float32(0)
+    return graph.with_weights({name: np.broadcast_to(zero, array.shape) for name, array in graph.weights.items()})
+
+
+def _laid_out(graph: Graph, layout: str) -> Graph:
+    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    return with_layouts(graph, dict.fromkeys(able, layout))

@@ -1,0 +1,1 @@
+"""opbench inside other programs."""

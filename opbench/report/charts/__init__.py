@@ -1,0 +1,1 @@
+"""Pictures: rooflines, bars and lines, as PNG and as SVG."""

@@ -1,0 +1,119 @@
+"""The roofline of one operator and problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from opbench import units
+from opbench.gpus.ceilings import Ceilings
+from opbench.report.charts.chart import Chart, Scene, per_byte, row_sentence, shortened, to_the_roof
+from opbench.report.charts.roofs import OFFSET, Label, draw_labels, draw_matrix_roofs, draw_roofs, new_axes, ridge, roof
+from opbench.report.run.sections import Section, best_configs
+from opbench.results.rows import Row
+
+LABELLED = 16
+
+
+def roofline(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
+    """Every row (fastest first) under the measured and the datasheet's roof; each variant's best is named."""
+    best = best_configs(rows)
+    counted = {row.case: x for row in best if (x := _counted(row, scene.counters.get(row.case))) is not None}
+    roofs = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
+    furthest = max(counted.values(), default=0.0)
+    labels = [_label(row, row is section.winner, furthest) for row in best[:LABELLED]]
+    figure, axes = new_axes(
+        labels, [_intensity(rows[0]), *counted.values()], [row.flops_per_s for row in rows if row.flops_per_s], roofs
+    )
+    draw_matrix_roofs(axes, roofs, {row.unit for row in best}, max(map(_intensity, best)))
+    intensity = _intensity(best[0])
+    busy = any(_rate(row) > roof(c, intensity) for c in roofs for row in best) and intensity > ridge(roofs[0])
+    draw_roofs(axes, roofs, best[0].memory_level, slope_from=intensity, busy_above=bool(busy))
+    chosen = {row.case for row in best}
+    others = [row for row in rows if row.case not in chosen]
+    for row in others:
+        axes.plot(_intensity(row), _rate(row), ".", color=scene.looks[row.variant][0], markersize=3.5, alpha=0.55)
+    points = _draw_points(axes, best, counted, scene)
+    if section.best_own is not None and roofs:
+        _draw_arrow(figure, axes, section.best_own, roofs, scene)
+    draw_labels(figure, axes, labels, roofs)
+    return Chart(
+        name,
+        figure,
+        f"Roofline of {section.operator}{section.problem}",
+        f"FLOP/s over FLOP per byte, both logarithmic; {len(best)} variants, fastest {row_sentence(best[0])}. "
+        "The table above holds the same numbers.",
+        points,
+        _note(len(best), bool(counted), bool(others)),
+    )
+
+
+def _note(variants: int, counted: bool, others: bool) -> str:
+    """What the marks mean."""
+    parts = [
+        "Filled: arithmetic intensity from compulsory bytes.",
+        "Open: from the DRAM traffic that the counters saw." if counted else "",
+        "Small dots: other configs." if others else "",
+        f"Only the fastest {LABELLED} of {variants} variants are labelled." if variants > LABELLED else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _label(row: Row, bold: bool, furthest: float) -> Label:
+    share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
+    return Label(_intensity(row), _rate(row), shortened(row.variant, 34) + share, bold, furthest)
+
+
+def _intensity(row: Row) -> float:
+    return (row.flops or 1) / (row.compulsory_bytes or 1)
+
+
+def _rate(row: Row) -> float:
+    return row.flops_per_s or 1.0
+
+
+def _counted(row: Row, counters: Mapping[str, Any] | None) -> float | None:
+    """Intensity by counted DRAM traffic; None when it was not counted."""
+    dram = (counters or {}).get("dram_bytes")
+    return row.flops / float(dram) if dram and row.flops else None
+
+
+def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], scene: Scene) -> dict[str, str]:
+    """Each variant's best config with its interval; returns what each point says."""
+    points = {}
+    for i, row in enumerate(best):
+        colour, shape = scene.looks[row.variant]
+        x, rate = _intensity(row), _rate(row)
+        if row.time_low_s and row.time_high_s and row.flops:
+            axes.plot([x, x], [row.flops / row.time_high_s, row.flops / row.time_low_s], "-", color=colour, lw=1.4)
+        axes.plot(x, rate, shape, color=colour, markersize=7.5, gid=f"p{i}", zorder=3)
+        points[f"p{i}"] = row_sentence(row)
+        if row.case in counted:
+            # An open point where the counted traffic puts the row, joined to the filled one.
+            seen = counted[row.case]
+            axes.plot([x, seen], [rate, rate], "-", color=colour, linewidth=1.0, alpha=0.7)
+            axes.plot(seen, rate, shape, color=colour, fillstyle="none", markersize=7, gid=f"q{i}")
+            points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {per_byte(seen)}"
+    return points
+
+
+def _draw_arrow(figure: Figure, axes: Axes, row: Row, roofs: Sequence[Ceilings], scene: Scene) -> None:
+    """From the best variant that is no library up to its roof, with how far that is."""
+    words = to_the_roof(row)
+    if not words or row.roof_share is None:
+        return
+    x_pixels, y_pixels = axes.transData.transform((_intensity(row), _rate(row)))
+    x, y = axes.transData.inverted().transform((x_pixels - 9 / 72 * figure.dpi, y_pixels))
+    top = _rate(row) / row.roof_share * (x / _intensity(row) if row.bound == "memory" else 1.0)
+    arrow = {
+        "arrowstyle": "-|>", "color": scene.looks[row.variant][0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0,
+    }  # fmt: skip
+    axes.annotate("", (x, top), xytext=(x, y), arrowprops=arrow)
+    if row.bound == "memory":
+        highest = max([top, *(roof(c, x) for c in roofs)])
+        axes.annotate(words, (x, highest), xytext=(-2, 4), ha="right", va="bottom", **OFFSET)
+    else:
+        axes.annotate(words, (x, top), xytext=(-5, -5), ha="right", va="top", **OFFSET)

@@ -1,0 +1,221 @@
+"""The roofs of a GPU on logarithmic axes, and names beside points that never lie on one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from opbench import units
+from opbench.gpus.ceilings import LEVELS, Ceilings
+from opbench.report.charts.chart import per_byte
+from opbench.report.charts.svg import INK, MUTED, spread
+
+SIZE = 8.5
+"""Of names and labels, in points."""
+_LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
+_WIDTH_POINTS = 8.0 * 72 * _WIDTH
+
+
+@dataclass(frozen=True)
+class Label:
+    """A name to stand at the right of a point."""
+
+    x: float
+    y: float
+    text: str
+    bold: bool = False
+    right_of: float = 0.0
+    """The name stands at the right of this too, where another mark is."""
+
+    @property
+    def begins(self) -> float:
+        """What the name stands at the right of."""
+        return max(self.x, self.right_of)
+
+    @property
+    def width(self) -> float:
+        """Points that it takes at the right of its point, its thin line included."""
+        return 28 + (0.68 if self.bold else 0.62) * SIZE * len(self.text)
+
+
+def new_axes(
+    labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], roofs: Sequence[Ceilings]
+) -> tuple[Figure, Axes]:
+    """Logarithmic axes that hold every point, the ridges and the names; above them is room for the roofs' legend."""
+    figure = Figure(figsize=(8.0, _HEIGHT))
+    below = 0.55 / _HEIGHT
+    axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(roofs)) / _HEIGHT))
+    ridges = [ridge(c) for c in roofs]
+    left = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
+    decades = [_decades(left, label.begins, label.width) for label in labels] + [_decades(left, r, 125) for r in ridges]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(left, left * 10 ** max([*decades, math.log10(max(intensities) / left) + 0.3]))
+    tops = [*rates, *(c.fp32_flops_per_s or 0 for c in roofs)]
+    lowest = min([*rates, *(roof(c, left) * 2 for c in roofs)])
+    axes.set_ylim(min(lowest / 2.2, max(tops) / 20), max(tops) * 2)
+    axes.grid(True, which="major")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: units.si(y, "", 1).strip()))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("arithmetic intensity (FLOP per byte)")
+    axes.set_ylabel("FLOP/s")
+    return figure, axes
+
+
+def _decades(left: float, x: float, width: float) -> float:
+    """How many decades leave `width` points at the right of x."""
+    return math.log10(x / left) / max(0.25, 1 - width / _WIDTH_POINTS)
+
+
+def ridge(ceilings: Ceilings) -> float:
+    """The arithmetic intensity at which the two roofs meet."""
+    return (ceilings.fp32_flops_per_s or 1.0) / (ceilings.dram_bytes_per_s or 1.0)
+
+
+def roof(ceilings: Ceilings, intensity: float) -> float:
+    """FLOP/s under both roofs."""
+    return min(ceilings.fp32_flops_per_s or math.inf, intensity * (ceilings.dram_bytes_per_s or math.inf))
+
+
+def line_of(ceilings: Ceilings) -> dict[str, Any]:
+    """Measured limits are solid, a datasheet's dashed."""
+    if ceilings.source == "measured":
+        return {"linestyle": "-", "color": INK, "linewidth": 1.8}
+    return {"linestyle": (0, (4, 3)), "color": MUTED, "linewidth": 1.1}
+
+
+def draw_roofs(axes: Axes, roofs: Sequence[Ceilings], level: str, *, slope_from: float, busy_above: bool) -> None:
+    """The roofs with their legend; the first one's two limits are named on the lines.
+
+    The slope is named at the right of intensity `slope_from`, the flat roof at its right end unless names stand there.
+    """
+    left, right = axes.get_xlim()
+    memory = LEVELS.get(level, level)
+    for ceilings in reversed(roofs):
+        x = [left, ridge(ceilings), right]
+        axes.plot(x, [roof(ceilings, v) for v in x], zorder=1.5, **line_of(ceilings))
+    if not roofs:
+        return
+    main = roofs[0]
+    meets, top = ridge(main), max(c.fp32_flops_per_s or 0 for c in roofs)
+    axes.plot(meets, roof(main, meets), "o", color=line_of(main)["color"], markersize=4, fillstyle="none")
+    flat = f"fp32 {units.flop_rate(main.fp32_flops_per_s)}"
+    if busy_above:
+        axes.annotate(flat, (meets, top), xytext=(4, 3), ha="left", **OFFSET)
+    else:
+        axes.annotate(flat, (right, top), xytext=(-2, 3), ha="right", **OFFSET)
+    at = math.sqrt(max(left, slope_from if slope_from < meets / 2 else left) * meets)
+    axes.annotate(
+        f"{memory} {units.byte_rate(main.dram_bytes_per_s)}",
+        (at, max(roof(c, at) for c in roofs)),
+        xytext=(-2, 3),
+        ha="center",
+        va="bottom",
+        rotation=_slope(axes),
+        rotation_mode="anchor",
+        **OFFSET,
+    )
+    _legend(axes, roofs, memory)
+
+
+def _legend(axes: Axes, roofs: Sequence[Ceilings], memory: str) -> None:
+    """Every roof in words above the axes, where nothing else is drawn."""
+    handles = [Line2D([], [], **line_of(c)) for c in roofs]
+    words = [
+        f"{c.source}: {memory} {units.byte_rate(c.dram_bytes_per_s)}, fp32 {units.flop_rate(c.fp32_flops_per_s)}, "
+        f"ridge {per_byte(ridge(c))}"
+        for c in roofs
+    ]
+    axes.legend(
+        handles, words, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, frameon=False, fontsize=SIZE,
+        handlelength=2.6, labelspacing=0.35,
+    )  # fmt: skip
+
+
+OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": SIZE, "parse_math": False}
+
+
+def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str], points_x: float) -> None:
+    """Flat roofs of the matrix units that some variant uses; their names stand left of the points where they can.
+
+    The variants' names stand right of the points.
+    """
+    for unit in sorted(set(used) - {"f32"}):
+        known, rate = next(((c, rate) for c in roofs if (rate := c.flops_per_s(unit))), (None, 0.0))
+        if known is None:
+            continue
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, max(high, rate * 2))
+        right = axes.get_xlim()[1]
+        begin = min(rate / (known.dram_bytes_per_s or 1.0), right)
+        axes.plot([begin, right], [rate, rate], **{**line_of(known), "linewidth": 1.1})
+        text = f"{known.source} {units.unit(unit)} {units.flop_rate(rate)}"
+        x, side, shift = (begin, "left", 2) if begin < points_x else (right, "right", -2)
+        axes.annotate(text, (x, rate), xytext=(shift, 3), ha=side, color=MUTED, **OFFSET)
+
+
+def _slope(axes: Axes) -> float:
+    """Angle on the page of a line of slope 1 in log-log."""
+    box = axes.get_window_extent()
+    (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
+    return math.degrees(math.atan2(box.height / math.log10(y1 / y0), box.width / math.log10(x1 / x0)))
+
+
+def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequence[Ceilings]) -> None:
+    """Names at the right of their points, moved apart, each with a thin line to its point; none across a roof."""
+    box = axes.get_window_extent()
+    gap = 10.5 / 72 * figure.dpi
+
+    def pixels(y: float) -> float:
+        return float(axes.transData.transform((1.0, y))[1])
+
+    def room(label: Label) -> float:
+        """The highest place of a name under the roofs, which only rise to its right."""
+        begin = axes.transData.transform((label.begins, 1))[0] + 22 / 72 * figure.dpi
+        x = float(axes.transData.inverted().transform((begin, 0))[0])
+        return min([float(box.y1), *(pixels(roof(c, x)) for c in roofs)]) - 0.65 * gap
+
+    def on_flat(label: Label) -> bool:
+        return bool(roofs) and all(label.x >= ridge(c) for c in roofs)
+
+    found = sorted(labels, key=lambda label: (label.y, label.x, label.text))
+    above = [x for x in found if on_flat(x) and x.y > min(roof(c, x.x) for c in roofs)]
+    below = sorted((x for x in found if x not in above), key=lambda x: min(pixels(x.y), room(x)))
+    wanted = [-min(pixels(x.y), room(x)) for x in reversed(below)]
+    places = [-place for place in reversed(spread(wanted, gap, -box.y1, -box.y0 - gap / 2))]
+    flat = [pixels(roof(c, x.x)) for c in roofs for x in above]
+    places += spread([pixels(x.y) for x in above], gap, max(flat, default=box.y0) + 0.65 * gap, box.y1 - gap / 2)
+    for label, height in zip([*below, *above], places, strict=True):
+        _draw_label(figure, axes, label, height)
+
+
+def _draw_label(figure: Figure, axes: Axes, label: Label, height: float) -> None:
+    """One name at a height in pixels, with its line."""
+    point = 1 / 72 * figure.dpi
+    x_pixels, y_pixels = axes.transData.transform((label.x, label.y))
+    begin = axes.transData.transform((label.begins, label.y))[0]
+    to_data = axes.transData.inverted()
+    (x0, y0), (x, y) = (
+        to_data.transform((x_pixels + 6 * point, y_pixels)),
+        to_data.transform((begin + 22 * point, height)),
+    )
+    axes.plot([x0, x], [y0, y], "-", color=MUTED, linewidth=0.6)
+    axes.annotate(
+        label.text,
+        (x, y),
+        xytext=(2, 0),
+        va="center",
+        ha="left",
+        fontweight="bold" if label.bold else "normal",
+        bbox={"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.4},  # a roof behind strikes no name out
+        **OFFSET,
+    )

@@ -1,0 +1,1 @@
+"""The page of a run: its parts, and what each says."""

@@ -1,0 +1,118 @@
+"""What to try next on the fastest variant: each line is a finding with its evidence, from what the run holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from opbench import units
+from opbench.results.rows import Row
+
+WARP = 32
+
+
+def advice(
+    row: Row, resources: Mapping[str, Mapping[str, Any]], counters: Mapping[str, Any], sm_count: int | None
+) -> list[str]:
+    """Findings for one measured row, by the rules that NVIDIA's profilers and the roofline papers use."""
+    return [
+        *_launch(resources, sm_count),
+        *_spills(row),
+        *_traffic(row, counters),
+        # A kernel at its roof stalls on that roof: no advice.
+        *(_stalls(counters) if (row.roof_share or 0.0) < 0.9 else ()),
+        *_occupancy(row),
+        *_at_the_roof(row),
+    ]
+
+
+def _product(dims: Any) -> int:
+    value = 1
+    for dim in dims if isinstance(dims, (list, tuple)) else ():
+        value *= int(dim)
+    return value
+
+
+def _launch(resources: Mapping[str, Mapping[str, Any]], sm_count: int | None) -> Iterator[str]:
+    sizes = {kernel: _product(r.get("grid")) * _product(r.get("block")) for kernel, r in resources.items()}
+    for kernel, found in resources.items():
+        blocks, threads = _product(found.get("grid")), _product(found.get("block"))
+        if sizes[kernel] < max(sizes.values()) / 2:
+            continue  # a helper, such as one that packs weights, is small for good reason
+        if sm_count and found.get("grid") and blocks < sm_count:
+            yield (
+                f"`{kernel}` launches {blocks} blocks for {sm_count} multiprocessors, so some stay idle: "
+                "smaller tiles, or split the reduction over more blocks."
+            )
+        if threads % WARP and found.get("block"):
+            yield (
+                f"`{kernel}` has {threads} threads a block, no multiple of {WARP}: "
+                "the last warp of every block runs with dead lanes."
+            )
+
+
+def _spills(row: Row) -> Iterator[str]:
+    if row.local_bytes:
+        yield (
+            f"{row.local_bytes} bytes of local memory a thread: registers spill, or an array is indexed by a "
+            "run-time value; use constant indices or a smaller tile per thread."
+        )
+
+
+def _traffic(row: Row, counters: Mapping[str, Any]) -> Iterator[str]:
+    dram = counters.get("dram_bytes")
+    if dram and row.compulsory_bytes and float(dram) > 1.3 * row.compulsory_bytes:
+        yield (
+            f"DRAM moved {units.ratio(float(dram) / row.compulsory_bytes)} the compulsory bytes (counted): "
+            "data is read again after it left the caches; tile, or change the order of blocks."
+        )
+    for operation in ("load", "store"):
+        share, width = counters.get(f"bank_conflict_share_{operation}"), counters.get(f"bytes_per_sector_{operation}")
+        if share and share >= 0.1:
+            yield (
+                f"{units.percent(share)} of shared-memory {operation} wavefronts are bank conflicts (counted): "
+                "pad the rows by one element or swizzle the index."
+            )
+        if width and width < 24:
+            yield (
+                f"Global {operation}s use {width:.3g} of every 32 bytes that they move (counted): let threadIdx.x "
+                "run along the contiguous axis, or transpose through shared memory."
+            )
+
+
+STALLS = {
+    "long_scoreboard": "waiting for global memory: more loads in flight (unroll, prefetch, more warps)",
+    "short_scoreboard": "waiting for shared memory or special functions: bank conflicts, or `/` by run-time values",
+    "mio_throttle": "the shared-memory queue is full: wider shared loads, or keep values in registers",
+    "lg_throttle": "the load-store queue is full: wider loads, such as float4, or more elements a thread",
+    "barrier": "waiting at __syncthreads: smaller blocks or warp-level primitives",
+    "math_pipe_throttle": "the arithmetic units are busy: fewer operations or the matrix units",
+}
+
+
+def _stalls(counters: Mapping[str, Any]) -> Iterator[str]:
+    shares = counters.get("stall_shares") or {}
+    for reason, share in sorted(shares.items(), key=lambda item: -item[1]):
+        if share > 0.3 and reason in STALLS:
+            name = reason.replace("_", " ")
+            yield f"Warps stall {units.percent(share)} of the time on {name} (counted), {STALLS[reason]}."
+
+
+def _occupancy(row: Row) -> Iterator[str]:
+    if row.occupancy is not None and row.occupancy < 0.5 and row.roof_share is not None and row.roof_share < 0.6:
+        by = f", limited by {row.limiter}" if row.limiter else ""
+        yield (
+            f"Occupancy is {units.percent(row.occupancy)}{by}, at {units.percent(row.roof_share)} of the roof: "
+            "more warps, or more independent work per thread, would hide more latency."
+        )
+
+
+def _at_the_roof(row: Row) -> Iterator[str]:
+    if row.roof_share is not None and 0.9 <= row.roof_share <= 1.05:
+        what = (
+            "fuse it with its neighbours or store fewer bits"
+            if row.bound == "memory"
+            else "use fewer FLOPs or the matrix units"
+        )
+        share = units.percent(row.roof_share)
+        yield f"At {share} of the measured roof there is little left to win in this kernel alone: {what}."

@@ -1,0 +1,63 @@
+"""An explanation as a fragment of a page: the problems, then the source with its figures beside each line."""
+
+from __future__ import annotations
+
+from html import escape
+
+from opbench import units
+from opbench.advice.explain import AnnotatedFile, AnnotatedLine, Explanation
+from opbench.traffic.counts import PREDICTED, BranchTraffic, LineTraffic
+
+HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisions", "parted", "source")
+
+
+def to_html(explanation: Explanation) -> str:
+    """The fragment; it needs no style of its own and holds no unescaped text of a source."""
+    problems = "".join(
+        f"<li><strong>line {p.line}: {escape(p.kind)}</strong>, {units.percent(p.share)} of all passes: "
+        f"{escape(p.sentence)}</li>"
+        for p in explanation.problems
+    )
+    findings = "".join(f"<li class='bad'>line {f.line}: {escape(f.message)}</li>" for f in explanation.findings)
+    files = "".join(_file(explanation, file) for file in explanation.files if any(e.counted for e in file.lines))
+    listed = f"<ol class='next'>{findings}{problems}</ol>" if findings or problems else ""
+    return f"<section class='explained'><h3><code>{escape(explanation.case)}</code></h3>{listed}{files}</section>"
+
+
+def _file(explanation: Explanation, file: AnnotatedFile) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in HEAD)
+    rows = "".join(_line(explanation, entry) for entry in file.lines)
+    name = escape(file.path.rpartition("/")[2])
+    caption = f"<caption>{name}: {explanation.source} per line on the cpu backend</caption>"
+    return f'<div class="scroll"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
+    style = ' class="bad"' if entry.findings else ' class="warn"' if entry.problems else ""
+    code = f'<td class="left"><code style="white-space:pre">{escape(entry.text)}</code></td>'
+    found = [_cells(explanation, entry.label(access), access) for access in entry.accesses]
+    found += [_branch_cells(explanation, branch) for branch in entry.branches]
+    first, *rest = found or ["<td></td>" * (len(HEAD) - 2)]
+    others = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in rest)
+    return f"<tr{style}><td>{entry.number}</td>{first}{code}</tr>{others}"
+
+
+def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
+    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    is_global = entry.space == "global"
+    cells = (
+        escape(label),
+        f"{about}{entry.requests}",
+        f"{entry.lanes_per_request:.1f}",
+        f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}" if is_global else "",
+        "" if is_global else f"{entry.conflicts_per_request:.1f}",
+        str(entry.collisions) if entry.kind == "atomic" else "",
+        "",
+    )
+    return "".join(f"<td>{cell}</td>" for cell in cells)
+
+
+def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> str:
+    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    cells = ("branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share))
+    return "".join(f"<td>{cell}</td>" for cell in cells)

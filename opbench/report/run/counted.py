@@ -1,0 +1,250 @@
+"""What a cpu run knows of its cases without a clock: compiled resources and counted traffic, and which of it is bad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from opbench import units
+from opbench.advice.diagnosis import CONFLICTS, UNCOALESCED
+from opbench.report.run.sections import best_configs
+from opbench.results.rows import Row
+from opbench.traffic.levels import LIMITS
+
+COLLISIONS = 0.25
+"""Share of an atomic's lanes that collide, from which on a word is due."""
+NAMED = 3
+"""Variants named under one fault before the rest are counted."""
+FLAG = "!"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One cell: its text, a line below it, whether it is bad and why, and what it sorts by."""
+
+    text: str = "–"
+    below: str = ""
+    bad: str = ""
+    """Why it stands out; empty when it does not."""
+    value: float | None = None
+
+    @property
+    def sort(self) -> str:
+        """The number to sort by; empty when missing."""
+        return "" if self.value is None else f"{self.value:.6g}"
+
+
+def excess(row: Row, kind: str) -> float | None:
+    """Sectors over the ideal of a row's global loads or stores, of which 1 is best; below 1, lanes share addresses."""
+    found, ideal = sectors(row, kind)
+    return found / ideal if found is not None and ideal else None
+
+
+def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
+    """Sectors per request of "load" or "store", and the ideal."""
+    if kind == "load":
+        return row.sectors_per_request_load, row.ideal_sectors_per_request_load
+    return row.sectors_per_request_store, row.ideal_sectors_per_request_store
+
+
+def wasteful(row: Row, kind: str) -> bool:
+    """Whether loads or stores need clearly more sectors than their bytes; one more a request is mere alignment."""
+    found, ideal = sectors(row, kind)
+    return found is not None and ideal is not None and found > UNCOALESCED * ideal and found > ideal + 1
+
+
+def conflicting(row: Row) -> bool:
+    """Whether bank conflicts take a share worth a word."""
+    return row.bank_conflict_share is not None and row.bank_conflict_share >= CONFLICTS
+
+
+def colliding(row: Row) -> bool:
+    """Whether lanes of atomics often update the same address."""
+    return row.atomic_collision_share is not None and row.atomic_collision_share >= COLLISIONS
+
+
+# Cells ------------------------------------------------------------------------------------------------------------
+
+
+def figures(row: Row) -> dict[str, Figure]:
+    """The cells of one row, by column."""
+    return {
+        "registers": _registers(row),
+        "occupancy": Figure(
+            units.percent(row.occupancy), (row.limiter or "").replace(" and ", ", "), value=row.occupancy
+        ),
+        "load": _sectors(row, "load"),
+        "store": _sectors(row, "store"),
+        "moved": _moved(row),
+        "conflicts": _share(row.bank_conflict_share, conflicting(row), "bank conflicts", "of wavefronts"),
+        "atomics": _share(row.atomic_collision_share, colliding(row), "lanes of a warp update one address", "of lanes"),
+        "l2": _level(row.l2_bytes, row),
+        "dram": _level(row.dram_bytes, row),
+        "least": Figure(
+            units.time(row.least_s) if row.least_s is not None else "–",
+            LIMITS.get(row.least_limit or "", ""),
+            value=row.least_s,
+        ),
+        "barriers": Figure(_one_decimal(row.barriers_per_block), value=row.barriers_per_block),
+    }
+
+
+COMPILED = ("registers", "occupancy")
+TRAFFIC = ("load", "store", "moved", "conflicts", "atomics", "barriers", "l2", "dram", "least")
+HEADS = {
+    "registers": ("registers", "a thread, compiled"),
+    "occupancy": ("occupancy", "compiled, limited by"),
+    "load": ("sectors", "a load, of ideal"),
+    "store": ("sectors", "a store, of ideal"),
+    "moved": ("moved ÷ asked", "global bytes"),
+    "conflicts": ("bank conflicts", "of wavefronts"),
+    "atomics": ("collisions", "of atomics’ lanes"),
+    "barriers": ("barriers", "a block"),
+    "l2": ("L2 bytes", "predicted, FLOP/B"),
+    "dram": ("DRAM bytes", "predicted, FLOP/B"),
+    "least": ("at least", "by which limit"),
+}
+
+
+def columns(rows: Sequence[Row]) -> list[str]:
+    """The columns that these rows need: none of what nobody compiled or counted, none of what no kernel does."""
+    compiled = any(row.registers is not None or row.occupancy is not None for row in rows)
+    traffic = any(row.traffic_source for row in rows)
+    found = [*(COMPILED if compiled else ()), *(TRAFFIC if traffic else ())]
+    absent = {
+        "conflicts": all(row.bank_conflict_share is None for row in rows),
+        "atomics": all(row.atomic_collision_share is None for row in rows),
+        **dict.fromkeys(("l2", "dram", "least"), all(row.l2_bytes is None for row in rows)),
+    }
+    return [name for name in found if not absent.get(name, False)]
+
+
+def _one_decimal(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}" if value == int(value) else f"{value:.1f}"
+
+
+def _registers(row: Row) -> Figure:
+    text = "–" if row.registers is None else str(row.registers)
+    if row.spill_bytes:
+        return Figure(text, f"{row.spill_bytes} B spilled", "registers spill to local memory", row.registers)
+    if row.local_bytes:
+        return Figure(text, f"{row.local_bytes} B local", "an array lies in local memory", row.registers)
+    return Figure(text, "no spills" if row.spill_bytes == 0 else "", value=row.registers)
+
+
+def _sectors(row: Row, kind: str) -> Figure:
+    found, ideal = sectors(row, kind)
+    if found is None or ideal is None:
+        return Figure()
+    bad = f"{kind}s touch {units.ratio(excess(row, kind))} the ideal sectors" if wasteful(row, kind) else ""
+    return Figure(f"{found:.1f}", f"of {ideal:.1f}", bad, found)
+
+
+def _moved(row: Row) -> Figure:
+    if row.moved_bytes is None or not row.asked_bytes:
+        return Figure()
+    ratio = row.moved_bytes / row.asked_bytes
+    bad = "whole sectors move much that nobody asked for" if ratio > UNCOALESCED else ""
+    moved, asked = (
+        units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (row.moved_bytes, row.asked_bytes)
+    )
+    below = f"{moved} ÷ {asked}"
+    return Figure(units.ratio(ratio), below, bad, ratio)
+
+
+def _share(share: float | None, bad: bool, why: str, of: str) -> Figure:
+    if share is None:
+        return Figure()
+    text = "0" if share == 0 else units.percent(share)
+    return Figure(text, "", f"{text} {of}: {why}" if bad else "", share)
+
+
+def _level(moved: int | None, row: Row) -> Figure:
+    """Bytes at a level and the arithmetic intensity there."""
+    if moved is None:
+        return Figure()
+    below = f"{row.flops / moved:.3g}" if row.flops and moved else ""
+    return Figure(units.si(moved, "B").replace(" ", "\N{NO-BREAK SPACE}"), below, value=moved)
+
+
+def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
+    """Where the columns come from, for the table's caption; `missing` says why resources are not known."""
+    parts = []
+    compilers = listed_once(row.resources_source for row in rows)
+    if compilers:
+        parts.append(f"registers and occupancy: {compilers}")
+    elif why := listed_once(missing):
+        parts.append(f"registers unknown: {why}")
+    if counted := listed_once(row.traffic_source for row in rows):
+        parts.append(f"traffic: {counted} on the cpu backend, per request of a warp")
+    if any(row.l2_bytes is not None for row in rows):
+        parts.append("bytes at L2 and DRAM: predicted, from cold caches; at least: what they or the arithmetic cost")
+    if any(figure.bad for row in rows for figure in figures(row).values()):
+        parts.append(f"{FLAG} marks what is bad")
+    return "; ".join(parts)
+
+
+def listed_once(words: Iterable[str | None]) -> str:
+    """Each word once, in order, without the empty ones."""
+    return " or ".join(dict.fromkeys(word for word in words if word))
+
+
+# Sentences --------------------------------------------------------------------------------------------------------
+
+
+def told(rows: Sequence[Row]) -> str:
+    """What traffic tells of a problem's variants, as one sentence; empty when nothing was counted."""
+    counted = [row for row in best_configs(rows) if row.traffic_source]
+    if not counted:
+        return ""
+    faults = [*_uncoalesced(counted), *_conflicts(counted), *_collisions(counted)]
+    bad = {row.variant for row in counted if any((*_strays(row), conflicting(row), colliding(row)))}
+    clean = [f"`{_plain(row.variant)}`" for row in counted if row.variant not in bad]
+    label = listed_once(row.traffic_source for row in counted).capitalize()
+    if not faults:
+        every = "every variant's" if len(counted) > 1 else f"`{_plain(counted[0].variant)}`'s"
+        none = " and nothing conflicts" if any(row.bank_conflict_share is not None for row in counted) else ""
+        return f"{label}: {every} loads and stores are coalesced{none}."
+    last = f"; {_some(clean)} {'has' if len(clean) == 1 else 'have'} none of this" if clean else ""
+    return f"{label}: {'; '.join(faults)}{last}."
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "'")
+
+
+def _strays(row: Row) -> list[str]:
+    return [kind for kind in ("load", "store") if wasteful(row, kind)]
+
+
+def _some(phrases: Sequence[str]) -> str:
+    """The first few phrases as a list, the rest as a number."""
+    if len(phrases) > NAMED:
+        return f"{', '.join(phrases[:NAMED])} and {len(phrases) - NAMED} more"
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+
+
+def _uncoalesced(rows: Sequence[Row]) -> list[str]:
+    """Such as "uncoalesced accesses move more sectors than their bytes fill, 8.00× in `naive` (stores)"."""
+    worst: dict[str, tuple[float, str]] = {}
+    for row in rows:
+        for kind in _strays(row):
+            found = (excess(row, kind) or 0.0, kind)
+            worst[row.variant] = max(worst.get(row.variant, found), found)
+    if not worst:
+        return []
+    ordered = sorted(worst.items(), key=lambda item: (-item[1][0], item[0]))
+    phrases = [f"{units.ratio(ratio)} in `{_plain(name)}` ({kind}s)" for name, (ratio, kind) in ordered]
+    return [f"uncoalesced accesses move more sectors than their bytes fill, {_some(phrases)}"]
+
+
+def _conflicts(rows: Sequence[Row]) -> list[str]:
+    found = sorted((r for r in rows if conflicting(r)), key=lambda r: -(r.bank_conflict_share or 0.0))
+    phrases = [f"`{_plain(row.variant)}` ({units.percent(row.bank_conflict_share)} of wavefronts)" for row in found]
+    return [f"bank conflicts in {_some(phrases)}"] if phrases else []
+
+
+def _collisions(rows: Sequence[Row]) -> list[str]:
+    found = sorted((r for r in rows if colliding(r)), key=lambda r: -(r.atomic_collision_share or 0.0))
+    phrases = [f"`{_plain(row.variant)}` ({units.percent(row.atomic_collision_share)} of lanes)" for row in found]
+    return [f"atomics collide in {_some(phrases)}"] if phrases else []

@@ -1,0 +1,283 @@
+"""Which variant of an operator wins at which problem size, and where that is undecided."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from opbench import units
+from opbench.report.charts.chart import Chart, row_sentence, shortened
+from opbench.report.charts.svg import GRID, INK, MUTED, PAPER, spread
+from opbench.report.run.sections import Section, best_configs
+from opbench.results.rows import Row, ranks
+
+STEPS = 240
+"""Places between the smallest and the largest problem at which the winner is asked for."""
+APART = 1.25
+"""Problems that differ in more than one axis are ordered by their bytes only if these differ so much: two shapes of
+like size say nothing of what lies between them."""
+LINES = 6
+BEHIND = 3.0
+"""Times behind the fastest beyond which nothing is drawn."""
+
+
+@dataclass(frozen=True)
+class Zone:
+    """A stretch of sizes with one winner, or with several that cannot be told apart."""
+
+    begin: float
+    end: float
+    variants: tuple[str, ...]
+    """By time, at the stretch's middle."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether one variant wins."""
+        return len(self.variants) == 1
+
+
+Line = list[tuple[float, Row]]
+"""A variant's best config at each size where it was measured, smallest first."""
+
+
+def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping[str, tuple[str, str]]) -> Chart | None:
+    """The chart over an operator's problems; None with fewer than three that one size orders, or with one variant."""
+    parts = [part for part in parts if part.groups]
+    axis = size_axis(parts)
+    if axis is None:
+        return None
+    label, sizes = axis
+    ordered = sorted(zip(sizes, parts, strict=True), key=lambda pair: pair[0])
+    precision = ordered[0][1].groups[0].precision
+    lines = _lines(ordered, precision)
+    if len(lines) < 2:
+        return None
+    zones = find_zones(lines)
+    shown = _contenders(lines, zones)
+    figure = Figure(figsize=(8.0, 4.4))
+    axes = figure.add_axes((0.1, 0.13, 0.65, 0.64))
+    strip = figure.add_axes((0.1, 0.82, 0.65, 0.1), sharex=axes)
+    points = _draw_lines(axes, lines, shown, looks)
+    _draw_zones(axes, strip, zones, looks)
+    _scale(axes, label, [size for size, _ in ordered])
+    _label_ends(figure, axes, lines, shown, looks)
+    return Chart(
+        name,
+        figure,
+        f"Which variant of {operator} wins at which size",
+        f"{' '.join(zone_sentences(zones, label))} The tables hold the times.",
+        points,
+        f"Best config of each {precision} variant, median over the fastest's with its 95 % interval; marks are "
+        "measured, what lies between them is interpolated. Hatched: intervals overlap, so no winner is named. "
+        + " ".join(zone_sentences(zones, label)),
+    )
+
+
+def size_axis(parts: Sequence[Section]) -> tuple[str, list[float]] | None:
+    """What orders the problems, with its value at each: the one axis in which they differ, else compulsory bytes.
+
+    Problems in several modes, such as nchw and nhwc, have no such order.
+    """
+    if len(parts) < 3:
+        return None
+    axes = [dict(pair.partition("=")[::2] for pair in part.problem.strip("()").split(",")) for part in parts]
+    differing = [key for key in dict.fromkeys(itertools.chain(*axes)) if len({a.get(key) for a in axes}) > 1]
+    if any(not a.get(key, "0").isdigit() for a in axes for key in differing):
+        return None
+    for values in ([a.get(key, "") for key in differing] for a in axes):
+        if len(set(values)) != 1 or not values[0].isdigit():
+            break
+    else:
+        sizes = [float(a[differing[0]]) for a in axes] if differing else []
+        if sizes and len(set(sizes)) == len(sizes) and min(sizes) > 0:
+            return "=".join(differing), sizes
+    nbytes = [float(part.rows[0].compulsory_bytes or 0) for part in parts]
+    apart = all(b >= APART * a > 0 for a, b in itertools.pairwise(sorted(nbytes)))
+    return ("compulsory bytes", nbytes) if apart else None
+
+
+def _lines(ordered: Sequence[tuple[float, Section]], precision: str) -> dict[str, Line]:
+    lines: dict[str, Line] = {}
+    for size, part in ordered:
+        ranked = [row for g in part.groups if g.precision == precision for row, _ in (g.rest or g.rows)]
+        for row in best_configs(sorted(ranked, key=lambda r: r.time_s or math.inf)):
+            lines.setdefault(row.variant, []).append((size, row))
+    return lines
+
+
+def at_size(line: Line, size: float) -> tuple[float, float, float] | None:
+    """Time and the ends of its interval, interpolated on logarithms between the neighbours; None beyond the line."""
+    sizes = [s for s, _ in line]
+    if not sizes[0] <= size <= sizes[-1]:
+        return None
+    right = min(bisect_right(sizes, size), len(line) - 1)
+    left = max(0, right - 1)
+    (s0, r0), (s1, r1) = line[left], line[right]
+    share = math.log(size / s0) / math.log(s1 / s0) if s1 > s0 else 0.0
+    ends = [
+        math.exp((1 - share) * math.log(a) + share * math.log(b)) for a, b in zip(_times(r0), _times(r1), strict=True)
+    ]
+    return ends[0], ends[1], ends[2]
+
+
+def _times(row: Row) -> tuple[float, float, float]:
+    time_s = row.time_s or math.nan
+    return time_s, row.time_low_s or time_s, row.time_high_s or time_s
+
+
+def find_zones(lines: Mapping[str, Line]) -> list[Zone]:
+    """Stretches between the smallest and the largest size; who ties with the fastest is as in the tables' ranks."""
+    sizes = sorted({size for line in lines.values() for size, _ in line})
+    low, high = math.log(sizes[0]), math.log(sizes[-1])
+    grid = sorted({*sizes, *(math.exp(low + i * (high - low) / STEPS) for i in range(1, STEPS))})
+    found: list[Zone] = []
+    for size in grid:
+        first = _first(lines, size)
+        if found and set(found[-1].variants) == set(first):
+            found[-1] = Zone(found[-1].begin, size, found[-1].variants)
+        else:
+            begin = math.sqrt(found[-1].end * size) if found else size
+            if found:
+                found[-1] = Zone(found[-1].begin, begin, found[-1].variants)
+            found.append(Zone(begin, size, first))
+    return found
+
+
+def _first(lines: Mapping[str, Line], size: float) -> tuple[str, ...]:
+    """The fastest at a size and who shares its rank."""
+    rows = []
+    for variant, line in lines.items():
+        if times := at_size(line, size):
+            row = line[0][1]
+            stand_in = Row(row.operator, variant, "", "", variant, "right", "", row.precision, row.backend, row.library)
+            stand_in.time_s, stand_in.time_low_s, stand_in.time_high_s = times
+            rows.append(stand_in)
+    ranked = ranks(rows)
+    return tuple(row.variant for row, rank in ranked if rank == ranked[0][1])
+
+
+def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
+    """Such as "`tiled` wins from 512 to 1 900."."""
+
+    def shown(size: float) -> str:
+        return units.si(size, "B") if label == "compulsory bytes" else f"{size:,.3g}" if size < 100 else f"{size:,.0f}"
+
+    said = []
+    for zone in zones:
+        where = f"from {shown(zone.begin)} to {shown(zone.end)}"
+        names = ", ".join(zone.variants[:4]) + (" and others" if len(zone.variants) > 4 else "")
+        said.append(f"{names} wins {where}." if zone.decided else f"Undecided {where}: {names} cannot be told apart.")
+    return said
+
+
+# Drawing ----------------------------------------------------------------------------------------------------------
+
+
+def _contenders(lines: Mapping[str, Line], zones: Sequence[Zone]) -> list[str]:
+    """Who wins or ties anywhere, then who comes closest, up to a number that can be read."""
+    winners = list(dict.fromkeys(variant for zone in zones for variant in zone.variants if zone.decided))
+    ties = [v for v in dict.fromkeys(v for zone in zones for v in zone.variants) if v not in winners]
+    behind = {v: min(_behind(lines, size, row) for size, row in line) for v, line in lines.items()}
+    rest = sorted((v for v in lines if v not in (*winners, *ties) and behind[v] < BEHIND), key=lambda v: behind[v])
+    return [*winners, *ties, *rest][: max(LINES, len(winners))]
+
+
+def _behind(lines: Mapping[str, Line], size: float, row: Row) -> float:
+    times = [found[0] for line in lines.values() if (found := at_size(line, size))]
+    return (row.time_s or math.inf) / min(times)
+
+
+def _draw_lines(
+    axes: Axes, lines: Mapping[str, Line], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
+) -> dict[str, str]:
+    """Times over the fastest's; returns what each mark says."""
+    points: dict[str, str] = {}
+    for variant in shown:
+        colour, shape = looks[variant]
+        sizes, ratios, lows, highs = [], [], [], []
+        for size, row in lines[variant]:
+            base = _behind(lines, size, row) / (row.time_s or math.nan)
+            time_s, low, high = _times(row)
+            sizes.append(size)
+            ratios.append(time_s * base)
+            lows.append(low * base)
+            highs.append(high * base)
+            gid = f"x{len(points)}"
+            axes.plot([size], [ratios[-1]], shape, color=colour, markersize=6, gid=gid, zorder=4)
+            points[gid] = f"{row.problem}: {row_sentence(row)}; {units.ratio(ratios[-1])} the fastest's time"
+        axes.plot(sizes, ratios, "-", color=colour, linewidth=1.5, zorder=3)
+        axes.fill_between(sizes, lows, highs, color=colour, alpha=0.18, linewidth=0)
+    return points
+
+
+def _draw_zones(axes: Axes, strip: Axes, zones: Sequence[Zone], looks: Mapping[str, tuple[str, str]]) -> None:
+    """The winner's colour in the strip above; undecided zones hatched there and below."""
+    strip.set_axis_off()
+    strip.set_ylim(0, 1)
+    width = math.log(zones[-1].end / zones[0].begin)
+    for zone in zones:
+        if zone.decided:
+            strip.axvspan(zone.begin, zone.end, color=looks[zone.variants[0]][0], linewidth=0)
+        else:
+            for where in (strip, axes):
+                where.axvspan(
+                    zone.begin, zone.end, facecolor="none", edgecolor=MUTED if where is strip else GRID, hatch="////",
+                    linewidth=0, zorder=0,
+                )  # fmt: skip
+        share = math.log(zone.end / zone.begin) / width if width else 1.0
+        names = " = ".join(zone.variants[:3]) + (" = …" if len(zone.variants) > 3 else "")
+        words = next((w for w in (names, "undecided", "?") if share > 0.0155 * len(w)), "")
+        if words:
+            box = None if zone.decided else {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
+            strip.text(
+                math.sqrt(zone.begin * zone.end), 0.46, words, ha="center", va="center", fontsize=8.5,
+                color="white" if zone.decided else INK, bbox=box, parse_math=False,
+            )  # fmt: skip
+    for left, _ in itertools.pairwise(zones):
+        axes.axvline(left.end, color=MUTED, linewidth=0.7, linestyle=":", zorder=1)
+
+
+def _scale(axes: Axes, label: str, sizes: Sequence[float]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    high = min(BEHIND, max(1.1, axes.get_ylim()[1]))
+    axes.set_ylim(0.985, high)
+    step = next(step for step in (0.02, 0.05, 0.1, 0.2, 0.5) if (high - 1) / step <= 6)
+    axes.set_yticks([1 + i * step for i in range(int((high - 1) / step + 1e-9) + 1)])
+    axes.set_yticks([], minor=True)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}×"))
+    kept = [sizes[0]]
+    for size in sizes[1:]:
+        if math.log(size / kept[-1]) > 0.09 * math.log(sizes[-1] / sizes[0]):
+            kept.append(size)
+    shown = [units.si(s, "B") if label == "compulsory bytes" else f"{s:,.0f}" for s in kept]
+    axes.set_xticks(kept, shown, fontsize=8.5)
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(sizes[0] / (sizes[-1] / sizes[0]) ** 0.015, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.015)
+    axes.set_xlabel(label)
+    axes.set_ylabel("time over the fastest's")
+    axes.grid(True, axis="y")
+
+
+def _label_ends(
+    figure: Figure, axes: Axes, lines: Mapping[str, Line], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
+) -> None:
+    """Variant names at the right edge in their colour, moved apart."""
+    box = axes.get_window_extent()
+    top = axes.get_ylim()[1]
+    ends = sorted((min(_behind(lines, *lines[v][-1]), top), v) for v in shown)
+    wanted = [float(axes.transData.transform((1, y))[1]) for y, _ in ends]
+    placed = spread(wanted, 11.5 / 72 * figure.dpi, box.y0, box.y1)
+    for (_, variant), height in zip(ends, placed, strict=True):
+        axes.annotate(
+            shortened(variant, 25), (1.0, (height - box.y0) / box.height), xycoords="axes fraction", xytext=(8, 0),
+            textcoords="offset points", va="center", ha="left", fontsize=8.5, color=looks[variant][0],
+            annotation_clip=False, parse_math=False,
+        )  # fmt: skip

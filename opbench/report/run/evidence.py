@@ -1,0 +1,142 @@
+"""Tables of what a run rests on: the ceilings and the hardware counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from opbench import units
+from opbench.gpus.ceilings import Ceilings
+from opbench.report.run.sections import Section
+
+Show = Callable[[float | None], str]
+
+
+def _in(unit: str) -> Show:
+    return lambda value: units.si(value, unit)
+
+
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+COUNTERS: dict[str, tuple[str, Show]] = {
+    "time_s": ("profiled time", units.time),
+    "dram_bytes": ("DRAM", _in("B")),
+    "l2_bytes": ("L2", _in("B")),
+    "l1_bytes": ("L1", _in("B")),
+    "flops": ("FLOPs", _in("FLOP")),
+    "achieved_occupancy": ("achieved occupancy", units.percent),
+    "sectors_per_request_load": ("sectors per load", _figure),
+    "sectors_per_request_store": ("sectors per store", _figure),
+    "bytes_per_sector_load": ("bytes used of a 32 B sector", _figure),
+    "bank_conflicts_load": ("bank conflicts, loads", _count),
+    "bank_conflicts_store": ("bank conflicts, stores", _count),
+}
+
+
+def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The hardware counters of a section's cases, columns that nobody counted left out."""
+    counted = [(row, counters[row.case]) for row in part.rows if row.case in counters]
+    keys = [key for key in COUNTERS if any(values.get(key) for _, values in counted)]
+    if not keys:
+        return None
+    after = keys.index("dram_bytes") + 1 if "dram_bytes" in keys else len(keys)
+    head = [COUNTERS[key][0] for key in keys]
+    body = []
+    for row, values in counted:
+        cells = [
+            COUNTERS[key][1](float(values[key])) if isinstance(values.get(key), (int, float)) else "–" for key in keys
+        ]
+        dram = values.get("dram_bytes")
+        excess = units.ratio(dram / row.compulsory_bytes) if dram and row.compulsory_bytes else "–"
+        body.append([row.name, *cells[:after], excess, *cells[after:], _main_stall(values)])
+    return {"head": ["variant", *head[:after], "DRAM ÷ compulsory", *head[after:], "main stall"], "body": body}
+
+
+WORKING = {"selected", "not_selected"}
+"""States of a warp that could issue an instruction, which are no stalls."""
+
+
+def _main_stall(values: Mapping[str, Any]) -> str:
+    """What warps wait for most."""
+    shares = {k: v for k, v in (values.get("stall_shares") or {}).items() if k not in WORKING}
+    if not shares:
+        return "–"
+    reason = max(shares, key=lambda name: shares[name])
+    return f"{reason.replace('_', ' ')} {units.percent(shares[reason])}"
+
+
+LIMITS: tuple[tuple[str, str, Show], ...] = (
+    ("dram_bytes_per_s", "DRAM, reads and writes", units.byte_rate),
+    ("dram_read_bytes_per_s", "DRAM, reads", units.byte_rate),
+    ("dram_write_bytes_per_s", "DRAM, writes", units.byte_rate),
+    ("l2_bytes_per_s", "L2 cache, reads", units.byte_rate),
+    ("l1_bytes_per_s", "L1 and shared memory, reads", units.byte_rate),
+    ("fp32_flops_per_s", "fp32 units, multiply-add", units.flop_rate),
+    ("fp32_sustained_flops_per_s", "fp32 units, multiply-add, sustained", units.flop_rate),
+    ("launch_floor_s", "an empty kernel", units.time),
+    ("sm_clock_hz", "multiprocessor clock", _in("Hz")),
+    ("l2_bytes", "size of the L2 cache", _in("B")),
+)
+
+
+def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, Any]:
+    """Each limit as measured, as the datasheet has it, and how it was found."""
+    measured = used if used is not None and used.source == "measured" else None
+    sheet = used if used is not None and measured is None else sheet
+    body = []
+    for key, label, show in LIMITS:
+        ours, theirs = getattr(measured, key, None), getattr(sheet, key, None)
+        if ours is None and theirs is None:
+            continue
+        share = units.percent(ours / theirs) if ours and theirs and key.endswith("per_s") else "–"
+        how = measured.cases.get(key, "") if measured else ""
+        body.append([label, show(ours) if ours else "–", show(theirs) if theirs else "–", share, how])
+    body += _matrix_rows(measured, sheet)
+    return {
+        "gpu": (used or sheet or Ceilings()).gpu,
+        "body": body,
+        "origin": sheet.origin if sheet else "",
+        "measured": measured is not None,
+        "sustained": bool(measured and measured.fp32_sustained_flops_per_s),
+    }
+
+
+def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list[str]]:
+    """The matrix units' rates by precision class: a burst's beside the datasheet's, then the sustained one."""
+    body = []
+    ours, theirs = (c.matrix_flops_per_s if c else {} for c in (measured, sheet))
+    for name in dict.fromkeys([*ours, *theirs]):
+        rate, quoted = ours.get(name), theirs.get(name)
+        share = units.percent(rate / quoted) if rate and quoted else "–"
+        case = measured.cases.get(name, "") if measured else ""
+        body.append([f"matrix units, {name}", units.flop_rate(rate), units.flop_rate(quoted), share, case])
+        if measured and (sustained := measured.matrix_sustained_flops_per_s.get(name)):
+            share = units.percent(sustained / quoted) if quoted else "–"
+            case = measured.cases.get(f"{name} sustained", "")
+            label = f"matrix units, {name}, sustained"
+            body.append([label, units.flop_rate(sustained), units.flop_rate(quoted), share, case])
+    return body
+
+
+def flat_rows(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested values as rows."""
+    found: list[tuple[str, str]] = []
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            found += flat_rows(item, f"{prefix}{key}.")
+        else:
+            text = (
+                ", ".join(map(str, item))
+                if isinstance(item, (list, tuple))
+                else "–"
+                if item is None or item == ""
+                else str(item)
+            )
+            found.append((f"{prefix}{key}", text))
+    return found

@@ -1,0 +1,38 @@
+"""By how much the fastest variant wins, with the interval of that, or who cannot be told apart from it."""
+
+from __future__ import annotations
+
+from opbench import units
+from opbench.report.run.sections import Group, best_configs
+from opbench.results.rows import Row, tied
+from opbench.timing import stats
+
+
+def first_and_next(group: Group) -> tuple[list[Row], Row | None]:
+    """The best configs of the variants that share the first rank, and that of the next variant."""
+    rows = best_configs(row for row, _ in group.rows)
+    first = [row for row in rows if row is rows[0] or tied(rows[0], row)]
+    return first, next((row for row in rows if row not in first), None)
+
+
+def ratio_over(row: Row, other: Row) -> stats.Ratio | None:
+    """The other's time over this row's with its 95 % interval; None where an interval is missing."""
+    ends = [end for r in (row, other) for end in (r.time_low_s, r.time_s, r.time_high_s) if end]
+    if len(ends) < 6:
+        return None
+    mine, others = stats.Interval(ends[0], ends[2], 0.95), stats.Interval(ends[3], ends[5], 0.95)
+    return stats.interval_ratio(ends[4], others, ends[1], mine)
+
+
+def by_how_much(row: Row, other: Row) -> str:
+    """Such as "4.1 % (3.2 to 5.0 %)", or "2.3× (2.1 to 2.5×)": how much longer the other takes."""
+    ratio = ratio_over(row, other)
+    if ratio is None:
+        return ""
+    if ratio.value >= 2:
+        low, middle, high = (units.ratio(value) for value in (ratio.low, ratio.value, ratio.high))
+        return f"{middle} ({low.removesuffix('×')} to {high})"
+    low, middle, high = (
+        f"{100 * (value - 1):.{1 if ratio.value < 1.2 else 0}f}" for value in (ratio.low, ratio.value, ratio.high)
+    )
+    return f"{middle} % ({low} to {high} %)"

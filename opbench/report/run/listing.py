@@ -1,0 +1,114 @@
+"""Annotated sources of a cpu run's variants, cut to the lines that count.
+
+The results file holds no source: the one that the traffic names, or the shipped one, is shown, and only where its
+checksum is the one that the run recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from markupsafe import Markup
+
+from opbench import units
+from opbench.advice.explain import AnnotatedFile, Explanation, explain
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.variant import Variant
+from opbench.errors import OpbenchError
+from opbench.report.run.annotated import to_html
+from opbench.report.run.sections import Section
+from opbench.results.files import Result, Run
+from opbench.results.rows import Row
+from opbench.traffic.counts import Traffic
+
+AROUND = 2
+"""Lines shown above and below one with an access."""
+LARGEST = 1_000_000
+"""Characters that all listings of a page may take."""
+PROBLEMS = 4
+"""Problems listed above a source; the lesser ones are marked beside their lines."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One variant's annotated source."""
+
+    name: str
+    summary: str
+    body: Markup
+
+
+def listings(run: Run, parts: Sequence[Section]) -> dict[tuple[str, str], list[Listing]]:
+    """By operator and problem; each variant once, where the run has it first, as long as the page stays small."""
+    if not run.traffic:
+        return {}
+    results = {result.case: result for result in run.results}
+    found: dict[tuple[str, str], list[Listing]] = {}
+    seen: set[tuple[str, str]] = set()
+    known: dict[str, list[Variant]] = {}
+    catalog, room = Catalog(), LARGEST
+    for part in parts:
+        for row in part.unmeasured:
+            if (row.operator, row.variant) in seen or row.case not in run.traffic:
+                continue
+            seen.add((row.operator, row.variant))
+            traffic = Traffic.from_json(run.traffic[row.case])
+            made = _listing(catalog, known, results[row.case], row, traffic)
+            if made is not None and len(made.body) <= room:
+                room -= len(made.body)
+                found.setdefault((part.operator, part.problem), []).append(made)
+    return found
+
+
+def _listing(
+    catalog: Catalog, known: dict[str, list[Variant]], result: Result, row: Row, traffic: Traffic
+) -> Listing | None:
+    """None when nothing is wrong, or when the source at hand is not the one that ran."""
+    try:
+        if row.operator not in known:
+            known[row.operator] = catalog.variants(row.operator)
+        variant = _own(catalog, row, traffic) or next((v for v in known[row.operator] if v.name == row.variant), None)
+        if variant is None or hashlib.sha256(variant.path.read_bytes()).hexdigest() != result.source_sha256:
+            return None
+        case = Case(variant, result.config, catalog.operator(row.operator).from_axes(result.axes))
+        text = variant.path.read_text(encoding="utf-8", errors="replace")
+        name = variant.path.name
+        # The run may come from another checkout, where the file had another path.
+        moved = traffic.renamed(lambda file: name if file.endswith(f"/{name}") else file)
+        explanation = explain(case, moved, (), {name: text}, known[row.operator])
+    except (OpbenchError, OSError):
+        return None
+    if not explanation.problems:
+        return None
+    worst = explanation.problems[0]
+    place = f"line {worst.line}" if worst.line else worst.kernel
+    summary = f"`{row.variant}`: {worst.kind} at {place}, {units.percent(worst.share)} of all passes"
+    return Listing(row.name, summary, Markup(to_html(_cut(explanation))))
+
+
+def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
+    """A variant from a folder of the user's, which the run has by its path; its operator is a shipped one."""
+    for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
+        if (
+            path.is_absolute()
+            and (path.parent.name, path.name) == (row.operator, f"{row.variant}.cu")
+            and path.is_file()
+        ):
+            return catalog.variant_file(path, row.operator)
+    return None
+
+
+def _cut(explanation: Explanation) -> Explanation:
+    """The worst problems, and of each file the lines around accesses."""
+    files = tuple(_around(file) for file in explanation.files)
+    return replace(explanation, problems=explanation.problems[:PROBLEMS], files=files)
+
+
+def _around(file: AnnotatedFile) -> AnnotatedFile:
+    busy = [line.number for line in file.lines if line.counted or line.problems]
+    kept = {number + step for number in busy for step in range(-AROUND, AROUND + 1)}
+    return replace(file, lines=tuple(line for line in file.lines if line.number in kept))

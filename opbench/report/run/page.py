@@ -1,0 +1,305 @@
+"""The HTML page of a run: prepares every text and number that the template prints."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from opbench import units
+from opbench.gpus.ceilings import Ceilings
+from opbench.report.charts.chart import Chart
+from opbench.report.charts.svg import sparkline
+from opbench.report.run import counted, sentences
+from opbench.report.run.advice import advice
+from opbench.report.run.evidence import ceilings_table, counters_table, flat_rows
+from opbench.report.run.listing import Listing
+from opbench.report.run.overview import bar_width, overview, problem_facts
+from opbench.report.run.sections import Section, same_reason
+from opbench.report.template import render_template
+from opbench.report.terminal import error, rate, span_words
+from opbench.results.files import Result, Run
+from opbench.results.rows import Row
+
+NAMES_SHOWN = 40
+"""Cases listed under one reason or warning before the rest are counted."""
+
+
+@dataclass
+class Context:
+    """What all sections share."""
+
+    run: Run
+    measured: Ceilings | None
+    sheet: Ceilings | None
+    predicting: Ceilings | None
+    """Whose ceilings predict; None for a run with a GPU."""
+    charts: Mapping[tuple[str, str], Chart]
+    """By operator and problem; an operator's ladder is under ("operator", "")."""
+    undrawn: frozenset[tuple[str, str]] = frozenset()
+    """Sections without a chart because the report draws only so many."""
+    results: dict[str, Result] = field(default_factory=dict)
+    crossovers: Mapping[str, Chart] = field(default_factory=dict)
+    """Which variant wins at which size, by operator."""
+    listings: Mapping[tuple[str, str], list[Listing]] = field(default_factory=dict)
+    """Annotated sources by operator and problem."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether the run has a clock."""
+        return self.predicting is None
+
+
+def render(context: Context, parts: Sequence[Section]) -> str:
+    """The page; a pure function of the run."""
+    run = context.run
+    rows = [row for part in parts for row in part.rows]
+    page = render_template(
+        "report.html.j2",
+        title=run.header.get("title") or run.header.get("suite") or "opbench run",
+        facts=_facts(run),
+        summary=sentences.summary(run, context.predicting),
+        outlook=sentences.outlook(context.predicting) if context.predicting else "",
+        incomplete=sentences.incomplete(run),
+        timed=context.timed,
+        mode=str((run.header.get("timing") or {}).get("mode") or ""),
+        overview=[overview(part, f"s{i}", context.predicting) for i, part in enumerate(parts)],
+        problems=context.charts["", ""].drawn("all") if ("", "") in context.charts else None,
+        operators=_operators(context, parts),
+        ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
+        environment=flat_rows(run.header.get("environment") or {}),
+        timing=flat_rows(run.header.get("timing") or {}),
+        commands=_commands(run, parts),
+        warnings=[(text, _some(cases)) for text, cases in sentences.warnings(rows)],
+        run_warnings=run.warnings,
+        predicting=context.predicting,
+    )
+    return page
+
+
+def _facts(run: Run) -> list[str]:
+    """The line under the title."""
+    environment = run.header.get("environment") or {}
+    device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
+    facts = [
+        run.header.get("suite"),
+        f"backend {run.header.get('backend', '?')}",
+        device,
+        run.header.get("started"),
+        f"{units.duration(run.wall_s)} of wall time" if run.wall_s else "",
+        f"opbench {run.header['opbench']}" if run.header.get("opbench") else "",
+    ]
+    return [str(fact) for fact in facts if fact]
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    return [*names[:NAMES_SHOWN], f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else list(names)
+
+
+def _operators(context: Context, parts: Sequence[Section]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for index, part in enumerate(parts):
+        new: dict[str, Any] = {"name": part.operator, "sections": [], "ladder": None, "crossover": None}
+        entry = found.setdefault(part.operator, new)
+        entry["sections"].append(_section(context, part, index))
+    for number, (name, entry) in enumerate(found.items()):
+        chart = context.charts.get((name, ""))
+        entry["ladder"] = chart.drawn(f"l{number}") if chart else None
+        sizes = context.crossovers.get(name)
+        entry["crossover"] = sizes.drawn(f"x{number}") if sizes else None
+    return list(found.values())
+
+
+def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
+    key = (part.operator, part.problem)
+    chart = context.charts.get(key)
+    return {
+        "anchor": f"s{index}",
+        "problem": part.problem,
+        "operator": part.operator,
+        "verdict": [*sentences.verdict(part, context.measured, context.predicting), *_traffic(part)],
+        "next": _next(context, part),
+        "next_of": part.best_own.variant if part.best_own else "",
+        "facts": problem_facts(part, context.predicting),
+        "findings": _findings(context, part),
+        "groups": [_group(context, part, g.precision, g.rows, g.rest) for g in part.groups],
+        "unmeasured": [_cells(context, row, "") for row in part.unmeasured],
+        "counted": _counted(context, part.unmeasured),
+        "listings": context.listings.get(key, []),
+        "left_out": sentences.left_out(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
+        "fallen": [
+            {"status": rows[0].status, "names": _some([r.name for r in rows]), "title": rows[0].title, "reason": reason}
+            for rows, reason in same_reason(part.fallen)
+        ],
+        "chart": chart.drawn(f"c{index}") if chart else None,
+        "undrawn": key in context.undrawn,
+        "counters": counters_table(part, context.run.counters),
+        "library": any(r.library and r.ranked for r in part.rows),
+    }
+
+
+def _traffic(part: Section) -> list[str]:
+    """What the counts tell of the right variants."""
+    told = counted.told([row for row in part.rows if row.status == "right"])
+    return [told] if told else []
+
+
+def _counted(context: Context, rows: Sequence[Row]) -> dict[str, Any]:
+    """The columns of rows without a time, their cells by case, and where they come from."""
+    shown = counted.columns(rows)
+    cells = {row.case: counted.figures(row) for row in rows}
+    return {
+        "heads": [counted.HEADS[name] for name in shown],
+        "cells": {case: [found[name] for name in shown] for case, found in cells.items()},
+        "origin": counted.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
+    }
+
+
+def _findings(context: Context, part: Section) -> list[str]:
+    """What the checks saw beyond the reasons that the table prints; the same words of several variants once."""
+    found: dict[str, list[str]] = {}
+    for row in part.rows:
+        for finding in (context.results[row.case].verdict or {}).get("findings") or ():
+            message = str(finding.get("message") or finding.get("kind") or "")
+            place = f" ({Path(str(finding['file'])).name}:{finding.get('line', '?')})" if finding.get("file") else ""
+            if message not in row.reason:
+                found.setdefault(message + place, []).append(sentences.code(row.variant))
+    return [f"{sentences.listed(list(dict.fromkeys(names)))}: {text}" for text, names in found.items()]
+
+
+def _next(context: Context, part: Section) -> list[str]:
+    """Advice on the best variant that is no library, the only one that a reader can change."""
+    winner = part.best_own
+    if winner is None:
+        return []
+    sm_count = (context.run.header.get("environment") or {}).get("sm_count")
+    found = advice(
+        winner,
+        context.results[winner.case].resources,
+        context.run.counters.get(winner.case, {}),
+        sm_count if isinstance(sm_count, int) else None,
+    )
+    return found[:4]
+
+
+def _group(
+    context: Context, part: Section, precision: str, rows: Sequence[tuple[Row, str]], rest: Sequence[tuple[Row, str]]
+) -> dict[str, Any]:
+    return {
+        "precision": precision,
+        "rows": [_cells(context, row, rank) for row, rank in rows],
+        "rest": [_cells(context, row, rank) for row, rank in rest],
+        "rate_unit": rate_unit([row for row, _ in rows]),
+        "span": span_words(row for row, _ in rows),
+    }
+
+
+def rate_unit(rows: Iterable[Row]) -> str:
+    """The rate's column title."""
+    kinds = {"FLOP/s" if rate(row).endswith("FLOP/s") else "B/s" for row in rows}
+    return " or ".join(sorted(kinds)) or "rate"
+
+
+def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
+    """A row of a table as text, with the numbers to sort it by."""
+    result = context.results[row.case]
+    samples = [float(s) for s in (result.measurement or {}).get("samples_s") or ()]
+    return {
+        "rank": rank,
+        "variant": row.variant,
+        "config": row.config,
+        "title": row.title,
+        "case": row.case,
+        "library": row.library,
+        "median": units.time(row.time_s),
+        "interval": interval(row),
+        "kernel": units.time(row.kernel_s) if row.kernel_s is not None else "",
+        "spark": Markup(sparkline(samples)),
+        "samples": _samples(row, result),
+        "rate": rate(row),
+        "share": units.percent(row.roof_share),
+        "bar": bar_width(row),
+        "rung": units.ratio(row.speedup_over_rung),
+        "over_library": units.ratio(row.speedup_over_library),
+        "registers": "–" if row.registers is None else str(row.registers),
+        "spills": row.local_bytes or "",
+        "occupancy": units.percent(row.occupancy),
+        "limiter": (row.limiter or "").replace(" and ", ", "),
+        "error": error(row.worst_error),
+        "allowed": error(row.allowed_error),
+        "builds_on": row.builds_on,
+        "warned": bool(row.warnings),
+        "warnings": "\n".join(map(sentences.advised, row.warnings)),
+        **_counts(result),
+        "sort": {
+            k: "" if v is None or not math.isfinite(v) else f"{v:.6g}"
+            for k, v in {
+                "median": row.time_s,
+                "spread": row.spread,
+                "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
+                "share": row.roof_share,
+                "rung": row.speedup_over_rung,
+                "library": row.speedup_over_library,
+                "registers": row.registers,
+                "occupancy": row.occupancy,
+                "error": row.worst_error,
+            }.items()
+        },
+    }
+
+
+def _samples(row: Row, result: Result) -> str:
+    """How many samples there are, why there are no more, and how many were set aside."""
+    if not row.samples:
+        return ""
+    reason = str((result.measurement or {}).get("stop_reason") or "").replace("_", " ")
+    aside = f"; {row.throttled} more at a throttled clock set aside" if row.throttled else ""
+    count = len(set((result.measurement or {}).get("processes") or ()))
+    processes = f" in {count} processes" if count else ""
+    return f"{row.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
+
+
+def interval(row: Row) -> str:
+    """The 95 % interval of the median, its unit written once when both ends have the same."""
+    if not row.time_low_s or not row.time_high_s:
+        return "–"
+    low, high = units.time(row.time_low_s), units.time(row.time_high_s)
+    return f"{low.split()[0]}–{high}" if low.split()[-1] == high.split()[-1] else f"{low} – {high}"
+
+
+def _counts(result: Result) -> dict[str, str]:
+    """Launches, blocks and threads that the verdict recorded."""
+    verdict = result.verdict or {}
+    launches = [step for step in verdict.get("launches") or () if "zero" not in step]
+    blocks = sum(math.prod(step.get("grid") or [0]) for step in launches)
+    threads = sum(math.prod(step.get("grid") or [0]) * math.prod(step.get("block") or [0]) for step in launches)
+    known = bool(launches)
+    return {
+        "launches": f"{len(launches)}" if known else "–",
+        "blocks": f"{blocks:,}" if known else "–",
+        "threads": f"{threads:,}" if known else "–",
+        "findings": str(len(verdict["findings"])) if "findings" in verdict else "–",
+        "integers": str(verdict.get("integers") or "–"),
+    }
+
+
+def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
+    """What to type to repeat the run, one case, and to look inside it."""
+    suite, backend = str(run.header.get("suite") or "SUITE"), str(run.header.get("backend") or "auto")
+    seed = f" --seed {run.header['seed']}" if isinstance(run.header.get("seed"), int) else ""
+    base = f"opbench run {shlex.quote(suite)} --backend {shlex.quote(backend)}"
+    found = [("the run", str(run.header.get("command") or "") or base + seed)]
+    row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
+    if row is not None:
+        found.append(("one case", f"{base} --case {shlex.quote(row.case)}"))
+        if backend != "cpu":
+            found.append(
+                ("one case under the profiler", f"opbench profile {shlex.quote(suite)} --case {shlex.quote(row.case)}")
+            )
+    found.append(("this page again, from the run's folder", "opbench report ."))
+    return found

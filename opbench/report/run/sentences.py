@@ -1,0 +1,251 @@
+"""Verdicts as sentences; a word between backticks is code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from opbench import units
+from opbench.gpus.ceilings import Ceilings
+from opbench.report.run.lead import by_how_much, first_and_next
+from opbench.report.run.sections import STATUSES, Group, Section, best_configs
+from opbench.results.files import Run
+from opbench.results.rows import Row, first_rung, tied
+from opbench.timing.sampling import Warn
+
+FLOOR_FACTOR = 5
+"""Below this many launch floors a time tells more of the launch than of the kernel."""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, such as "1 case" or "3 cases"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: "a, b and c"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def code(text: str) -> str:
+    """A name to be set as code."""
+    return f"`{text.replace('`', chr(39))}`"
+
+
+def summary(run: Run, predicting: Ceilings | None = None) -> str:
+    """The whole run in one line; a run without a GPU (`predicting` whose ceilings) says what it could not do."""
+    counts = {status: sum(r.status == status for r in run.results) for status in STATUSES}
+    parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
+    if predicting is None or not counts["right"]:
+        return f"{counted(len(run.results), 'case')}: {', '.join(parts)}"
+    tried = [r for r in run.results if r.status != "unsupported"]
+    variants = len({(r.operator, r.variant) for r in tried})
+    problems = len({(r.operator, r.problem) for r in tried})
+    bad = len(tried) - counts["right"]
+    right = f"All {counted(variants, 'variant')} are" if variants > 1 else "The one variant is"
+    start = f"{right} right on {counted(problems, 'problem')}" if not bad else f"{bad} of {len(tried)} cases not right"
+    return f"{start} ({counted(len(run.results), 'case')}: {', '.join(parts)})."
+
+
+def outlook(predicting: Ceilings) -> str:
+    """What a page without times says instead of them."""
+    kind = "measured" if predicting.source == "measured" else "datasheet"
+    launch = ", or the launch of an empty kernel where that takes longer" if predicting.launch_floor_s else ""
+    return (
+        "The kernels ran on a CPU, thread by thread, so nothing was timed: times need a GPU. "
+        f"What is called predicted is the least time that {gpu_phrase(predicting)} needs for a problem: its FLOPs and "
+        f"compulsory bytes over the {kind} ceilings{launch}."
+    )
+
+
+LEFT_OUT = 3
+"""Names of variants that a reason is given with; the rest are counted."""
+
+
+def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
+    """Which variants are no cases of a problem, and what each of them asks for; "" for none."""
+    parts = []
+    for reason, names in reasons.items():
+        more = [f"{len(names) - LEFT_OUT} more"] if len(names) > LEFT_OUT else []
+        parts.append(f"{listed([*map(code, names[:LEFT_OUT]), *more])} ({reason.partition(' (here ')[0]})")
+    return f"No cases of it: {'; '.join(parts)}." if parts else ""
+
+
+def incomplete(run: Run) -> str:
+    """What is missing from a run that did not end, else nothing."""
+    if run.finished:
+        return ""
+    total = run.header.get("cases")
+    of = f" of {total}" if isinstance(total, int) else ""
+    held = f"it holds {len(run.results)}{of} cases"
+    return f"This run did not finish: {held}. Complete it with the same command and --resume."
+
+
+def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | None) -> list[str]:
+    """What a section has to say, most important first."""
+    if predicting is not None and not section.groups:
+        said = [_untimed(section, predicting)]
+    elif section.groups:
+        said = [_fastest(section, group) for group in section.groups]
+        said += [s for s in (_launch_bound(section, ceilings), _above_roof(section)) if s]
+    elif section.unmeasured:
+        said = [f"{_how_many_right(section)}; nothing was measured."]
+    else:
+        said = [f"No variant is right: {_fallen(section)}."]
+    if section.groups and section.fallen:
+        said.append(f"Not ranked: {_fallen(section)}.")
+    return said
+
+
+def _fallen(section: Section) -> str:
+    return ", ".join(f"{n} {status}" for status in STATUSES[1:] if (n := section.count(status)))
+
+
+def _how_many_right(section: Section) -> str:
+    right, able = section.count("right"), len(section.rows) - section.count("unsupported")
+    variants = len({row.variant for row in section.rows if row.status == "right"})
+    of_configs = f" ({counted(right, 'config')})" if right != variants else ""
+    if right == able and variants > 1:
+        every = "Both" if variants == 2 else f"All {variants}"
+        return f"{every} variants{of_configs} are right"
+    if right == able:
+        return f"The one variant{of_configs} is right"
+    return f"{right} of {able} cases are right ({_fallen(section)})"
+
+
+def _untimed(section: Section, predicting: Ceilings) -> str:
+    if not section.count("right"):
+        return f"No variant is right: {_fallen(section)}."
+    text = f"{_how_many_right(section)}; times need a GPU"
+    first = next((r for r in section.rows if r.predicted_best_s is not None), None)
+    if first is None:
+        return text + "."
+    gpu, least = gpu_phrase(predicting), units.time(first.predicted_best_s)
+    why = {
+        "compute": "its FLOPs alone take that",
+        "launch": "even an empty kernel takes that",
+        "memory": "moving its compulsory bytes takes that",
+    }
+    return f"{text}; predicted on {gpu}: {least} at best, as {why.get(first.bound or '', 'the ceilings say so')}."
+
+
+def gpu_name(ceilings: Ceilings) -> str:
+    """A GPU's name without the vendor."""
+    return ceilings.gpu.removeprefix("NVIDIA ").removeprefix("GeForce ") or "that GPU"
+
+
+def gpu_phrase(ceilings: Ceilings) -> str:
+    """A GPU's name with its article, without the vendor."""
+    name = gpu_name(ceilings)
+    return name if name.startswith("that") else f"{'an' if name[0] in 'AEFHILMNORSX' else 'a'} {name}"
+
+
+def _fastest(section: Section, group: Group) -> str:
+    """Such as "`vec4` is fastest: 1.83× the first rung `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
+    winner, runner_up = group.rows[0][0], first_and_next(group)[1]
+    peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
+    peers = [row for row in peers if row.variant != winner.variant]
+    alone = len({row.variant for row, _ in group.rows}) == 1
+    label = "" if group.precision == "f32" else f" in {group.precision}"
+    if peers:
+        names = listed([_called(row) for row in (winner, *peers[:4])])
+        more = f" and {len(peers) - 4} more" if len(peers) > 4 else ""
+        start = f"{names}{more} cannot be told apart as fastest{label} (their 95 % intervals overlap)"
+    elif alone:
+        start = f"{code(winner.variant)} is the only one ranked{label}: {units.time(winner.time_s)}"
+    else:
+        lead = by_how_much(winner, runner_up) if runner_up else ""
+        over = f" and wins by {lead} over {_called(runner_up)}" if runner_up and lead else ""
+        start = f"{_called(winner)} is fastest{label}{over}"
+    over_library = "" if runner_up and runner_up.library else _over_library(section, winner)
+    facts = [fact for fact in (_over_first(section, winner), _share(winner), over_library) if fact]
+    separator = ", " if alone else ": "
+    said = start[0].upper() + start[1:] if start.startswith("the library") else start
+    return said + (separator + ", ".join(facts) if facts else "") + "." + _best_own(section, group, winner)
+
+
+def _called(row: Row) -> str:
+    return f"the library {code(row.variant)}" if row.library else code(row.variant)
+
+
+def _best_own(section: Section, group: Group, winner: Row) -> str:
+    """When a library wins: how far the best variant that is none gets, as a sentence of its own."""
+    own = next((row for row, _ in group.rows if not row.library), None)
+    if not winner.library or own is None or own.speedup_over_library is None:
+        return ""
+    facts = [fact for fact in (_over_first(section, own), _share(own)) if fact]
+    rest = f": {', '.join(facts)}" if facts else ""
+    reaches = units.percent(own.speedup_over_library)
+    return f" {code(own.variant)}, the best without a library, reaches {reaches} of {code(winner.variant)}{rest}."
+
+
+def _over_first(section: Section, winner: Row) -> str:
+    below = {row.variant: row.builds_on for row in section.rows}
+    first = first_rung(winner.variant, below)
+    if first == winner.variant or winner.speedup_over_first is None:
+        return ""
+    interval = ""
+    if winner.speedup_over_first_low and winner.speedup_over_first_high:
+        ends = [
+            units.ratio(end).removesuffix("×")
+            for end in (winner.speedup_over_first_low, winner.speedup_over_first_high)
+        ]
+        interval = f" [{', '.join(ends)}]"
+    return f"{units.ratio(winner.speedup_over_first)} the first rung {code(first)}{interval}"
+
+
+def _share(winner: Row) -> str:
+    if winner.roof_share is None:
+        return ""
+    roof = "measured bandwidth" if winner.bound == "memory" else f"the measured {units.unit(winner.unit)} rate"
+    return f"{units.percent(winner.roof_share)} of {roof}"
+
+
+def _over_library(section: Section, winner: Row) -> str:
+    libraries = sorted(
+        (r for r in section.rows if r.library and r.ranked and r.precision == winner.precision),
+        key=lambda r: r.time_s or 0.0,
+    )
+    if not libraries or winner.library or winner.speedup_over_library is None:
+        return ""
+    return f"{units.ratio(winner.speedup_over_library)} the library {code(libraries[0].variant)}"
+
+
+def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
+    winner = section.winner
+    floor = ceilings.launch_floor_s if ceilings else None
+    if winner is None or not winner.time_s or not floor or winner.time_s >= FLOOR_FACTOR * floor:
+        return ""
+    return (
+        f"{units.time(winner.time_s)} is within {FLOOR_FACTOR}× of an empty kernel's {units.time(floor)}: the launch "
+        "weighs as much as the kernel; fuse, batch or use a CUDA graph."
+    )
+
+
+def _above_roof(section: Section) -> str:
+    above = best_configs(
+        r for g in section.groups for r, _ in g.rows if r.roof_share is not None and r.roof_share > 1.05
+    )
+    if not above:
+        return ""
+    names = listed([code(row.name) for row in above[:4]])
+    return (
+        f"Above 100 % of the roof: {names}. FLOPs are counted by the textbook algorithm and bytes as if all came "
+        "from DRAM; a faster algorithm, tensor cores or data left in the L2 cache can pass that."
+    )
+
+
+def advised(warning: str) -> str:
+    """A warning's name with what it means and what to do."""
+    try:
+        return f"{warning.replace('_', ' ')}: {Warn(warning).advice}"
+    except ValueError:
+        return warning
+
+
+def warnings(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
+    """Every warning once, with the cases that it concerns."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for warning in row.warnings:
+            found.setdefault(advised(warning), []).append(row.case)
+    return sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))

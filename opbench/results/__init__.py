@@ -1,0 +1,1 @@
+"""Runs on disk, and the questions that are put to them."""

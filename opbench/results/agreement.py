@@ -1,0 +1,322 @@
+"""Traffic of the cpu backend, as counted and as corrected by machine code, against what a GPU's counters measured."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opbench.errors import UsageError
+from opbench.results.files import Run
+from opbench.traffic.counts import Traffic
+from opbench.traffic.levels import Levels, levels
+from opbench.traffic.lowering import Code, Note, lower
+
+NEAR = 0.05
+CLOSE = 0.15
+"""What a model of caches may be off by."""
+VERDICTS = ("equal", "within 5 %", "within 15 %", "outside")
+GROUPS = ("global", "shared", "caches")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One thing that both sides count: the counter's name and where the traffic has it."""
+
+    counter: str
+    count: str
+    upper: str
+    """The count's upper bound, where there is one."""
+    space: str
+    kind: str
+    present: str
+    """The count that tells whether a case has such accesses at all."""
+
+
+QUANTITIES = tuple(
+    Quantity(name, count, upper, name.partition("_")[0].replace("bank", "shared"), kind, present)
+    for kind in ("load", "store")
+    for name, count, upper, present in (
+        (f"global_{kind}_requests", "requests", "upper_requests", "requests"),
+        (f"global_{kind}_sectors", "sectors", "upper_sectors", "requests"),
+        (f"shared_{kind}_wavefronts", "wavefronts", "upper_wavefronts", "requests"),
+        (f"bank_conflicts_{kind}", "conflicts", "", "requests"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One quantity of one case, from both sides."""
+
+    case: str
+    quantity: str
+    group: str
+    """One of `GROUPS`."""
+    counted: int
+    """What the source asks for; of bytes at L2 and DRAM, which nobody counts, the prediction."""
+    predicted: int
+    """The count corrected by the machine code; the count itself where that tells nothing."""
+    upper: int | None
+    """What it is at most, where reconvergence is the device compiler's choice."""
+    measured: float
+    held_out: bool
+    reasons: tuple[str, ...] = ()
+    """What the data tell about a difference between the count and the measurement."""
+
+    @property
+    def error(self) -> float:
+        """Of the prediction relative to what was measured; infinite where that is nothing."""
+        if self.predicted == self.measured:
+            return 0.0
+        return abs(self.predicted - self.measured) / self.measured if self.measured else float("inf")
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`."""
+        return VERDICTS[0 if self.error == 0 else 1 if self.error <= NEAR else 2 if self.error <= CLOSE else 3]
+
+    @property
+    def equal_as_counted(self) -> bool:
+        """Whether the count needs no correction."""
+        return self.counted == self.measured
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the counter lies between the lower and the upper bound."""
+        return self.predicted <= self.measured <= (self.predicted if self.upper is None else self.upper)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How many comparisons ended how."""
+
+    name: str
+    total: int
+    counted: int
+    """Equal as counted."""
+    equal: int
+    """Equal after the correction by the machine code."""
+    near: int
+    """Within 5 %, but not equal."""
+    close: int
+    """Within 15 %, but not within 5 %."""
+    bounded: int
+    """Between the bounds, the equal ones among them."""
+    cases: int
+    cases_equal: int
+    """Cases of which every such quantity is equal."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """All comparisons of two runs, and which cases have none and why."""
+
+    comparisons: tuple[Comparison, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def summaries(self) -> list[Summary]:
+        """Per group, for the cases the model was built on and for those held out."""
+        found = []
+        for group in GROUPS:
+            for held_out, words in ((False, "seen"), (True, "held out")):
+                chosen = [c for c in self.comparisons if c.group == group and c.held_out == held_out]
+                found.append(summarise(f"{group}, {words}", chosen))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for pipes."""
+        return {
+            "summaries": [vars(summary) for summary in self.summaries()],
+            "comparisons": [
+                {**vars(c), "verdict": c.verdict, "bounded": c.bounded, "equal_as_counted": c.equal_as_counted}
+                for c in self.comparisons
+            ],
+            "left_out": dict(self.left_out),
+        }
+
+
+def held_out(case: str) -> bool:
+    """Whether a case belongs to the third that the model is not tuned on; decided by its name alone."""
+    return int(hashlib.sha256(case.encode()).hexdigest()[:8], 16) % 3 == 0
+
+
+def quantity_summaries(comparisons: Sequence[Comparison]) -> list[Summary]:
+    """One summary a quantity, over all cases."""
+    names = dict.fromkeys(c.quantity for c in comparisons)
+    return [summarise(name, [c for c in comparisons if c.quantity == name]) for name in names]
+
+
+def summarise(name: str, comparisons: Sequence[Comparison]) -> Summary:
+    """Counts over some comparisons."""
+    cases: dict[str, bool] = {}
+    for c in comparisons:
+        cases[c.case] = cases.get(c.case, True) and c.verdict == "equal"
+    return Summary(
+        name=name,
+        total=len(comparisons),
+        counted=sum(c.equal_as_counted for c in comparisons),
+        equal=sum(c.verdict == "equal" for c in comparisons),
+        near=sum(c.verdict == VERDICTS[1] for c in comparisons),
+        close=sum(c.verdict == VERDICTS[2] for c in comparisons),
+        bounded=sum(c.bounded for c in comparisons),
+        cases=len(cases),
+        cases_equal=sum(cases.values()),
+    )
+
+
+def compare_runs(cpu: Run, gpu: Run) -> Agreement:
+    """Pair the cases of a cpu run that has traffic with those of a GPU run that has counters.
+
+    Raises UsageError when one of the runs has none, or when the two share no case.
+    """
+    if not cpu.traffic:
+        raise UsageError(f"{cpu.folder}: holds no traffic; collect it with: opbench explain CASE --run {cpu.folder}")
+    if not gpu.counters:
+        collect = f"opbench profile CASE --run {gpu.folder}"
+        raise UsageError(f"{gpu.folder}: holds no hardware counters; collect them with: {collect}")
+    comparisons: list[Comparison] = []
+    left_out: dict[str, str] = {}
+    resources = {result.case: result.resources for result in cpu.results}
+    names = dict.fromkeys([*cpu.traffic, *gpu.counters])
+    for case in names:
+        reason = _reason_to_leave_out(cpu.traffic.get(case), gpu.counters.get(case))
+        if reason:
+            left_out[case] = reason
+        else:
+            traffic, counters, compiled = (
+                Traffic.from_json(cpu.traffic[case]),
+                gpu.counters[case],
+                resources.get(case, {}),
+            )
+            comparisons += compare_case(case, traffic, counters, _code(compiled))
+            comparisons += compare_caches(case, levels(traffic, compiled), counters)
+    if len(left_out) == len(names) and not cpu.traffic.keys() & gpu.counters.keys():
+        raise UsageError(f"{cpu.folder} and {gpu.folder} share no case; run the same suite on both backends")
+    return Agreement(tuple(comparisons), left_out)
+
+
+def _reason_to_leave_out(traffic: Mapping[str, Any] | None, counters: Mapping[str, Any] | None) -> str:
+    if traffic is None:
+        return "no traffic in the cpu run"
+    if counters is None:
+        return "no counters in the GPU run"
+    counted = Traffic.from_json(traffic)
+    if not counted.complete:
+        return "a launch was abandoned on the cpu"
+    blocks = _blocks(counters)
+    ours = sum(kernel.blocks for kernel in counted.kernels)
+    if blocks is not None and blocks != ours:
+        return f"launched differently: {ours} blocks on the cpu, {blocks} on the GPU (a grid sized by multiprocessors)"
+    return ""
+
+
+def _blocks(counters: Mapping[str, Any]) -> int | None:
+    """Blocks of all launches that the profiler saw; None when it does not say."""
+    total = 0
+    for kernel in counters.get("kernels") or ():
+        sizes = [int(size) for size in re.findall(r"\d+", str(kernel.get("grid", "")))]
+        if not sizes:
+            return None
+        blocks = 1
+        for size in sizes:
+            blocks *= size
+        total += blocks
+    return total or None
+
+
+def _code(resources: Mapping[str, Mapping[str, Any]]) -> Code:
+    """The machine code of a case's kernels, as far as the run has it."""
+    return {kernel: entry["sass"] for kernel, entry in resources.items() if entry.get("sass")}
+
+
+def compare_case(
+    case: str, traffic: Traffic, counters: Mapping[str, Any], code: Code | None = None
+) -> list[Comparison]:
+    """Every quantity that both sides know and that the case has; nothing against nothing proves nothing."""
+    estimated = traffic.estimated()
+    lowered = lower(estimated, code or {})
+    found = []
+    for quantity in QUANTITIES:
+        measured = counters.get(quantity.counter)
+        if not isinstance(measured, (int, float)) or isinstance(measured, bool):
+            continue
+        where = {"space": quantity.space, "kind": quantity.kind}
+        if not measured and not estimated.total(quantity.present, **where):
+            continue
+        counted = estimated.total(quantity.count, **where)
+        predicted = lowered.traffic.total(quantity.count, **where)
+        upper = lowered.traffic.total(quantity.upper, **where) if quantity.upper else None
+        reasons = _reasons(quantity, lowered.notes) if counted != measured else ()
+        if predicted != measured:
+            reasons += _unexplained(quantity, predicted, measured, lowered.traffic, counters)
+        found.append(
+            Comparison(
+                case=case,
+                quantity=quantity.counter,
+                group=quantity.space,
+                counted=counted,
+                predicted=predicted,
+                # Bounds that a trace did not give are 0; the count itself is then the only bound.
+                upper=max(predicted, upper) if upper is not None else None,
+                measured=float(measured),
+                held_out=held_out(case),
+                reasons=reasons,
+            )
+        )
+    return found
+
+
+def compare_caches(case: str, found: Levels | None, counters: Mapping[str, Any]) -> list[Comparison]:
+    """Predicted bytes at L2 and DRAM against the counters; profilers empty the caches before each launch."""
+    if found is None or counters.get("cache") != "cold":
+        return []
+    return [
+        Comparison(case, counter, "caches", expected, expected, None, float(measured), held_out(case))
+        for counter, expected in (("l2_bytes", found.l2_bytes), ("dram_bytes", found.profiled_dram_bytes))
+        if isinstance(measured := counters.get(counter), (int, float)) and measured
+    ]
+
+
+def _reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
+    """What the machine code does with such accesses; what the prediction does not hold is said to be so."""
+    found = [note for note in notes if (note.space, note.kind) == (quantity.space, quantity.kind)]
+    return tuple(note.words if note.applied else f"{note.words} (not predicted)" for note in found)
+
+
+def _unexplained(
+    quantity: Quantity, predicted: int, measured: float, traffic: Traffic, counters: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Wavefronts that the counter has beyond those that the addresses need, which it books as conflicts."""
+    if quantity.space != "shared":
+        return ()
+    wavefronts = traffic.total("wavefronts", space="shared", kind=quantity.kind)
+    conflicts = traffic.total("conflicts", space="shared", kind=quantity.kind)
+    more = (counters.get(f"shared_{quantity.kind}_wavefronts") or 0) - wavefronts
+    booked = (counters.get(f"bank_conflicts_{quantity.kind}") or 0) - conflicts
+    if more <= 0 or more != booked:
+        return ()
+    return (f"{more:.0f} wavefronts are conflicts to the counter, though no two lanes' addresses conflict",)
+
+
+def corrected(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """Those that the machine code changed, by case."""
+    return sorted((c for c in comparisons if c.counted != c.predicted), key=lambda c: (c.case, c.quantity))
+
+
+def worst(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """Those whose prediction is not what was measured, the farthest off first."""
+    key: Callable[[Comparison], tuple[float, str, str]] = lambda c: (-c.error, c.case, c.quantity)  # noqa: E731
+    return sorted((c for c in comparisons if c.verdict != "equal"), key=key)
+
+
+def reasons(comparisons: Iterable[Comparison]) -> dict[str, list[str]]:
+    """Each reason for a difference with the cases that have it."""
+    found: dict[str, list[str]] = {}
+    for c in comparisons:
+        for words in c.reasons:
+            cases = found.setdefault(f"{c.quantity}: {words}", [])
+            cases += [c.case]
+    return found

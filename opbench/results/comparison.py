@@ -1,0 +1,282 @@
+"""Two runs beside each other: which cases broke, which became slower, and what cannot be said.
+
+A verdict is a statement on the 95 % interval of the ratio of the two medians (`stats.median_ratio`): FASTER or SLOWER
+where all of it lies beyond the threshold, SAME where all of it lies within (equivalence by inclusion: Schuirmann,
+Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), else UNDECIDED. It is asked of time and of cycles, as
+nvbench-compare-robust does, so that a clock that moved is no regression.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from opbench import units
+from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
+from opbench.results.environments import Difference, differences
+from opbench.results.files import Result, Run
+from opbench.results.samples import cycles_of, seconds_of
+from opbench.timing import stats
+from opbench.timing.sampling import Warn
+
+CONFIDENCE = 0.95
+THRESHOLD = 0.01
+"""Two runs of one build on one H200 a minute apart: 22 of 23 medians within 0.4 %, the last 0.8 % apart."""
+THRESHOLD_OTHER_GPU = 0.03
+"""The same code on two H200: medians up to 2.9 % apart."""
+TARGETS = 3
+"""Medians that are each known within ± the stop rule's target cannot be called equal within less than 1.4 targets; a
+run-to-run drift of 0.8 % comes on top."""
+TICKS = 2
+"""A median moves by whole ticks of the timer: 32 ns on an H200."""
+CONTROLS, CONTROL_SHARE = 10, 0.9
+"""With so many cases of identical machine code, what this share of them differs by is these runs' own noise."""
+
+BROKEN_STATUSES = ("wrong", "failed", "invalid")
+
+
+class Change(enum.StrEnum):
+    """What happened to a case, the worst first."""
+
+    BROKEN = "BROKEN"
+    SLOWER = "SLOWER"
+    UNDECIDED = "UNDECIDED"
+    FASTER = "FASTER"
+    FIXED = "FIXED"
+    SAME = "SAME"
+    RIGHT = "RIGHT"
+    """Right in both runs, and without times that could be compared."""
+
+
+CHANGES = tuple(Change)
+
+
+@dataclass(frozen=True)
+class CaseComparison:
+    """One case that both runs have."""
+
+    case: str
+    change: Change
+    reason: str
+    """One line: why it is called so."""
+    base_s: float | None = None
+    new_s: float | None = None
+    time: stats.Ratio | None = None
+    """New over base."""
+    cycles: stats.Ratio | None = None
+    """None where a run does not know its clock."""
+    threshold: float | None = None
+    machine_code: str = "unknown"
+    """"identical", "changed" or "unknown"."""
+    warnings: tuple[str, ...] = ()
+    """Names of `opbench.timing.sampling.Warn`, of either run."""
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """All of two runs."""
+
+    base: str
+    new: str
+    cases: tuple[CaseComparison, ...]
+    """The worst first."""
+    left_out: Mapping[str, str]
+    """Cases that could not be compared, and why."""
+    differences: tuple[Difference, ...]
+    noise: float | None = None
+    """What most cases of identical machine code differ by; None where there are too few."""
+    counts: Mapping[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        counts = {str(change): sum(case.change is change for case in self.cases) for change in CHANGES}
+        object.__setattr__(self, "counts", {name: count for name, count in counts.items() if count})
+
+    @property
+    def exit_code(self) -> int:
+        """Of `opbench compare`."""
+        if not self.cases:
+            return EXIT_NOTHING
+        codes = {Change.BROKEN: EXIT_BROKEN, Change.SLOWER: EXIT_SLOWER, Change.UNDECIDED: EXIT_UNDECIDED}
+        return codes.get(self.cases[0].change, EXIT_OK)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for pipes."""
+        return {**asdict(self), "confidence": CONFIDENCE, "method": stats.RATIO_METHOD, "exit_code": self.exit_code}
+
+
+def compare_runs(base: Run, new: Run, threshold: float | None = None, force: bool = False) -> RunComparison:
+    """Pair the cases of two runs; raises UsageError for runs of unlike environments unless forced."""
+    found = differences(base, new)
+    unlike = [difference for difference in found if difference.matters]
+    if unlike and not force:
+        listed = "\n".join(f"  {difference}" for difference in unlike)
+        raise UsageError(
+            f"{base.folder} and {new.folder} were measured in unlike environments, so their times cannot be compared:\n"
+            f"{listed}\nmeasure both alike, or compare all the same: opbench compare --force {base.folder} {new.folder}"
+        )
+    before, after = ({result.case: result for result in run.results} for run in (base, new))
+    pairs, left_out = [], {}
+    for case in dict.fromkeys([*before, *after]):
+        reason = _reason_to_leave_out(before.get(case), after.get(case))
+        if reason:
+            left_out[case] = reason
+        else:
+            pairs.append((before[case], after[case]))
+    noise = None if unlike else _noise(pairs)
+    thresholds = _Thresholds(threshold, _floor(base, new, found, noise), max(tick(base), tick(new)))
+    cases = [_compare(one, other, thresholds, alike=not unlike) for one, other in pairs]
+    cases.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
+    return RunComparison(str(base.folder), str(new.folder), tuple(cases), left_out, tuple(found), noise)
+
+
+# Pairs ------------------------------------------------------------------------------------------------------------
+
+
+def _reason_to_leave_out(base: Result | None, new: Result | None) -> str:
+    if base is None or new is None:
+        side, present = ("NEW", new) if base is None else ("BASE", base)
+        assert present is not None
+        return f"only in {side}" + (f", where it is {_status(present)}" if present.status != "right" else "")
+    judged = ("right", *BROKEN_STATUSES)
+    if base.status not in judged or new.status not in judged or base.status != "right" != new.status:
+        return f"{_status(base)} in BASE, {_status(new)} in NEW"
+    return ""
+
+
+def _status(result: Result) -> str:
+    first = result.reason.strip().splitlines()
+    return result.status + (f" ({first[0]})" if first else "")
+
+
+def machine_code(base: Result, new: Result) -> str:
+    """Whether the GPU executes the same: instructions, resources and launches; "unknown" where a run does not say."""
+    if not base.machine_code_sha256 or not new.machine_code_sha256:
+        return "unknown"
+    launches = [(result.verdict or {}).get("launches") for result in (base, new)]
+    same = base.machine_code_sha256 == new.machine_code_sha256 and launches[0] == launches[1]
+    return "identical" if same else "changed"
+
+
+def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) -> CaseComparison:
+    code = machine_code(base, new)
+    if new.status != "right":
+        return CaseComparison(new.case, Change.BROKEN, _status(new), machine_code=code)
+    if base.status != "right":
+        return CaseComparison(new.case, Change.FIXED, f"was {_status(base)}", machine_code=code)
+    before, after = seconds_of(base), seconds_of(new)
+    if not before or not after:
+        return CaseComparison(new.case, Change.RIGHT, "no times", machine_code=code)
+    if min(*before, *after) <= 0:
+        return CaseComparison(new.case, Change.UNDECIDED, "a sample is no time: it is not above 0", machine_code=code)
+    time = stats.median_ratio(after, before, CONFIDENCE)
+    cycles_before, cycles_after = cycles_of(base), cycles_of(new)
+    known = bool(cycles_before and cycles_after)
+    cycles = stats.median_ratio(cycles_after, cycles_before, CONFIDENCE) if known else None
+    threshold = thresholds.of(stats.median(before))
+    timers = [(result.measurement or {}).get("timer") for result in (base, new)]
+    if timers[0] != timers[1]:
+        change, reason = Change.UNDECIDED, f"timed in two ways: {timers[0]} against {timers[1]}"
+    elif alike and code == "identical":
+        change, reason = Change.SAME, "identical machine code"
+        if judge(time, threshold) in (Change.FASTER, Change.SLOWER):
+            reason += f"; the {percent_change(time.value)} is the machine's"
+    else:
+        change, reason = decide(time, cycles, threshold, min(len(before), len(after)))
+    return CaseComparison(
+        case=new.case,
+        change=change,
+        reason=reason,
+        base_s=stats.median(before),
+        new_s=stats.median(after),
+        time=time,
+        cycles=cycles,
+        threshold=threshold,
+        machine_code=code,
+        warnings=_warnings(base, new),
+    )
+
+
+def _warnings(base: Result, new: Result) -> tuple[str, ...]:
+    names = [str(name) for result in (base, new) for name in (result.measurement or {}).get("warnings") or ()]
+    return tuple(name for name in dict.fromkeys(names) if name != Warn.TOO_SHORT)
+
+
+# Verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def judge(ratio: stats.Ratio, threshold: float) -> Change:
+    """What the whole interval of a ratio says."""
+    if ratio.coverage < CONFIDENCE:
+        return Change.UNDECIDED
+    if ratio.low > 1 + threshold:
+        return Change.SLOWER
+    if ratio.high < 1 / (1 + threshold):
+        return Change.FASTER
+    within = 1 / (1 + threshold) <= ratio.low and ratio.high <= 1 + threshold
+    return Change.SAME if within else Change.UNDECIDED
+
+
+def decide(time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, samples: int) -> tuple[Change, str]:
+    """A verdict of time that cycles do not contradict, and why it is called so."""
+    change = judge(time, threshold)
+    interval = f"{percent_change(time.low)} to {percent_change(time.high)}"
+    if time.coverage < CONFIDENCE:
+        return Change.UNDECIDED, f"{samples} samples are too few for a 95 % interval; give it a larger budget"
+    if change is Change.UNDECIDED:
+        return change, f"{interval} reaches across the threshold of {units.percent(threshold)}; measure longer"
+    if cycles is None:
+        return change, f"{interval}; the clock is not known"
+    counted = judge(cycles, threshold)
+    if counted is change or (change is Change.SAME and counted is Change.UNDECIDED):
+        return change, interval
+    in_cycles = f"{percent_change(cycles.low)} to {percent_change(cycles.high)} in cycles"
+    return Change.UNDECIDED, f"{interval} in time, but {in_cycles}: the GPU's clock differs; lock it (nvidia-smi -lgc)"
+
+
+def percent_change(ratio: float) -> str:
+    """A ratio as a change, such as "+1.3 %"."""
+    text = f"{100 * (ratio - 1):+.1f} %"
+    return text.replace("-", "−").replace("−0.0 %", "±0.0 %").replace("+0.0 %", "±0.0 %")
+
+
+# Thresholds -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Thresholds:
+    """What difference is too small to matter or to be told from the machine's noise."""
+
+    chosen: float | None
+    floor: float
+    tick_s: float
+
+    def of(self, median_s: float) -> float:
+        return self.chosen if self.chosen is not None else max(self.floor, TICKS * self.tick_s / median_s)
+
+
+def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
+    """The least threshold of all cases: what these two runs can tell apart at best."""
+    targets = [float((run.header.get("timing") or {}).get("target") or 0.0) for run in (base, new)]
+    other_gpu = any(difference.key == "uuid" for difference in found)
+    return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, TARGETS * max(targets), noise or 0.0)
+
+
+def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:
+    """What most of the pairs of identical machine code differ by: the same build measured twice."""
+    controls = [(seconds_of(one), seconds_of(other)) for one, other in pairs if machine_code(one, other) == "identical"]
+    off = [abs(math.log(stats.median(a) / stats.median(b))) for a, b in controls if a and b]
+    return math.expm1(stats.quantile(off, CONTROL_SHARE)) if len(off) >= CONTROLS else None
+
+
+def tick(run: Run) -> float:
+    """The least step between two samples of any case, in seconds; 0 where none is seen."""
+    steps = []
+    for result in run.results:
+        ordered = sorted(set(seconds_of(result)))
+        # Events are read as float32 milliseconds: what differs by less than 1 ns is one reading.
+        steps += [b - a for a, b in itertools.pairwise(ordered) if b - a > 1e-9]
+    return min(steps, default=0.0)

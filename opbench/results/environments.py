@@ -1,0 +1,69 @@
+"""What two runs must share for their times to be comparable: the machine, its settings and how it was timed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from opbench.results.files import Run
+
+MACHINE = (
+    "gpu", "compute_capability", "sm_count", "memory_bytes", "driver", "driver_cuda", "nvrtc", "nvrtc_options",
+    "ecc", "mig", "power_limit_w", "max_sm_clock_hz", "max_memory_clock_hz", "application_sm_clock_hz",
+)  # fmt: skip
+"""Keys of a run's environment that decide its times."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One entry of the environment or the settings that the runs do not share."""
+
+    key: str
+    base: Any
+    new: Any
+    matters: bool
+    """Whether times cannot be compared across it."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {_shown(self.base)} against {_shown(self.new)}"
+
+
+def differences(base: Run, new: Run) -> list[Difference]:
+    """What the runs' environments and settings do not share, those that matter first.
+
+    An entry that only one of them knows cannot be told to differ. Runs without times are alike on one backend.
+    """
+    timed = all(any(result.measurement for result in run.results) for run in (base, new))
+    environments = [_settings(run) for run in (base, new)]
+    found = []
+    for key in dict.fromkeys([*environments[0], *environments[1]]):
+        one, other = (settings.get(key) for settings in environments)
+        if one != other and one is not None and other is not None:
+            decides = key in MACHINE or key.startswith("timing.")
+            found.append(Difference(key, one, other, key == "backend" or (timed and decides)))
+    return sorted(found, key=lambda difference: not difference.matters)
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    header = run.header
+    # The seed of the timing only orders the samples; more processes show more of the same times' spread.
+    timing = {
+        f"timing.{key}": value
+        for key, value in (header.get("timing") or {}).items()
+        if key not in ("seed", "processes")
+    }
+    named = {key: header[key] for key in ("backend", "opbench", "seed") if key in header}
+    return {**named, **(header.get("environment") or {}), **timing}
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def alike(run: Run) -> str:
+    """What decides a run's times beside its kernels, as text: runs of one such text can be compared."""
+    environment = run.header.get("environment") or {}
+    known = {key: environment[key] for key in MACHINE if environment.get(key) is not None}
+    known["timing.mode"] = (run.header.get("timing") or {}).get("mode")
+    return json.dumps(known, sort_keys=True)

@@ -1,0 +1,253 @@
+"""A run on disk: one append-only file of JSON lines that survives a crash and can be resumed.
+
+Format history of results.jsonl (the first line's "format"):
+    1   first line {"type": "run"}; then {"type": "result"}, {"type": "ceilings"}, {"type": "counters"}, {"type": "end"}
+        and, since the cpu backend counts, {"type": "traffic"}
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+
+FORMAT = 1
+FILE = "results.jsonl"
+
+Status = Literal["right", "wrong", "failed", "invalid", "unsupported"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case's outcome; constructed only in states that make sense (a wrong kernel has no speed)."""
+
+    case: str
+    operator: str
+    variant: str
+    config: dict[str, int]
+    problem: str
+    axes: dict[str, int | str]
+    precision: str
+    backend: str
+    status: Status
+    reason: str = ""
+    """Why it is not right: one line for the table."""
+    verdict: dict[str, Any] | None = None
+    """worst error, what was allowed, where, the findings; see `opbench.session.verdict.Verdict`."""
+    measurement: dict[str, Any] | None = None
+    """Samples and their summary; see `opbench.timing.sampling.Measurement`."""
+    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Per kernel: registers, shared_bytes, local_bytes, occupancy, limiter, grid, block …; `source` says where a cpu
+    run has them from, `sass` is the machine code's mix."""
+    resources_missing: str = ""
+    """Why a cpu run has no `resources`: no NVRTC, or what it said against the source."""
+    flops: int = 0
+    compulsory_bytes: int = 0
+    unit: str = ""
+    """What its multiplications run on, such as "tf32/3"; empty in runs older than this field: the precision class."""
+    builds_on: str = ""
+    library: bool = False
+    """Whether the variant calls a vendor's library."""
+    memory_level: str = "dram"
+    """The bandwidth that the compulsory bytes are judged by: "dram" (a copy's, also in runs older than the next two),
+    "dram_read" or "dram_write" where they go one way, "l2" or "l1"."""
+    flops_are_a_floor: bool = True
+    """Whether no algorithm needs fewer operations than `flops`."""
+    title: str = ""
+    source_sha256: str = ""
+    machine_code_sha256: str = ""
+    """Of the instructions and resources that ran on the GPU, or on `cpu` would; empty for a library, without NVRTC and
+    in runs older than this field. Line information and timestamps are not in it."""
+
+    def __post_init__(self) -> None:
+        if self.measurement is not None and self.status not in ("right", "invalid"):
+            raise ValueError(f"{self.case}: a case that is {self.status} cannot have a measurement")
+        if self.status != "right" and not self.reason:
+            raise ValueError(f"{self.case}: a case that is {self.status} needs a reason")
+
+
+@dataclass
+class Run:
+    """Everything that one results file holds."""
+
+    folder: Path
+    header: dict[str, Any]
+    results: list[Result]
+    ceilings: dict[str, Any] | None = None
+    """Measured limits: dram_bytes_per_s, l2_bytes_per_s, fp32_flops_per_s, launch_floor_s, gpu, source, cases."""
+    counters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Hardware counters by case, from `opbench profile`."""
+    traffic: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the cpu backend counted, by case; see `opbench.traffic.Traffic.from_json`."""
+    finished: bool = False
+    wall_s: float | None = None
+    """Wall time of the run, and of what completed it, from the first process to the last result: building and checks
+    included, ceilings not. None where it never ended; of runs older than this field from whole seconds."""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def left_out(self) -> dict[str, dict[str, list[str]]]:
+        """By problem and by reason, the suite's variants that are no cases of it; empty in runs older than this."""
+        return self.header.get("left_out") or {}
+
+
+class RunWriter:
+    """Appends lines to a run's file; each is on disk before the next case begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("ab", buffering=0)
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._drop_torn_line()
+        except BlockingIOError:
+            self._file.close()
+            raise UsageError(
+                f"{self.path}: another opbench writes this run now; wait for it or choose another --out DIR"
+            ) from None
+        except OSError as error:
+            raise _cannot_write(self.path, error, begun=False) from None
+
+    def _drop_torn_line(self) -> None:
+        """Cut what a killed process left behind after the last whole line."""
+        if not self.path.is_file():
+            return
+        with self.path.open("r+b") as file:
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+
+    def write(self, kind: str, payload: dict[str, Any]) -> None:
+        """Append one line and force it to disk; on failure the half-written line is cut off again."""
+        line = json.dumps({"type": kind, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        position = os.fstat(self._file.fileno()).st_size
+        try:
+            written = self._file.write(line)
+            if written != len(line):
+                raise OSError(28, "No space left on device")
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), position)
+            raise _cannot_write(self.path, error, begun=True) from None
+
+    def result(self, result: Result) -> None:
+        """Append one result."""
+        self.write("result", asdict(result))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
+    kept, resume = ("what was measured so far is kept; ", ", then add --resume") if begun else ("", "")
+    return EnvironmentFault(
+        f"{path}: cannot write: {error.strerror or error}; {kept}"
+        f"{writing_remedy(error)}choose another folder with --out DIR{resume}"
+    )
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and values of a results file; a torn last line is left out.
+
+    Raises UsageError naming the line when a whole line is no JSON object.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}; a run's folder holds {FILE} (opbench run …)"
+        ) from None
+    whole = content[: content.rfind(b"\n") + 1]
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        try:
+            value = json.loads(line)
+            if not isinstance(value, dict) or "type" not in value:
+                raise ValueError("no object with a type")
+        except ValueError as error:
+            raise UsageError(
+                f"{path}:{number}: corrupt line ({error}); delete that line to use the rest, "
+                "then complete the run with --resume"
+            ) from None
+        yield number, value
+
+
+JSON_TYPES = {"str": str, "bool": bool, "int": int, "Status": str}
+"""Of a field's declared type; every other is a JSON object."""
+
+
+def _result(value: dict[str, Any]) -> Result:
+    """A result from its line; keys of a later opbench are left out, values of a wrong type are refused."""
+    known = {f.name: str(f.type) for f in fields(Result)}
+    values = {k: v for k, v in value.items() if k in known}
+    for name, v in values.items():
+        allowed = JSON_TYPES.get(known[name], dict)
+        if not isinstance(v, allowed) and not (v is None and "None" in known[name]):
+            raise ValueError(f"{name} = {v!r} is not allowed; a {allowed.__name__}")
+    if values.get("status", "right") not in get_args(Status):
+        raise ValueError(f"status = {values['status']!r} is not allowed; one of {', '.join(get_args(Status))}")
+    return Result(**values)
+
+
+def _spent_s(end: dict[str, Any], header: dict[str, Any]) -> float | None:
+    """Seconds that an end line stands for; None where it does not say, as that of a run that was killed before."""
+    if "wall_s" in end:
+        return float(end["wall_s"]) if end["wall_s"] is not None else None
+    try:
+        began, ended = (datetime.fromisoformat(text) for text in (header["started"], end["finished"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (ended - began).total_seconds()
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run from its folder (or its results file); later lines of a case replace earlier ones."""
+    path = folder if folder.is_file() else folder / FILE
+    header: dict[str, Any] | None = None
+    run = Run(path.parent, {}, [])
+    results: dict[str, Result] = {}
+    spent: list[float | None] = []
+    for number, value in read_lines(path):
+        kind = value.pop("type")
+        if kind == "run":
+            if value.get("format") != FORMAT:
+                raise UsageError(
+                    f"{path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}"
+                )
+            header = value
+        elif kind == "result":
+            try:
+                result = _result(value)
+            except (TypeError, ValueError) as error:
+                raise UsageError(
+                    f"{path}:{number}: corrupt result ({error}); delete that line, then --resume"
+                ) from None
+            results[result.case] = result
+        elif kind == "ceilings":
+            run.ceilings = value
+            if said := (value.get("canary") or {}).get("said"):
+                run.warnings.append(said)
+        elif kind == "counters":
+            run.counters[str(value.get("case"))] = value
+        elif kind == "traffic":
+            run.traffic[str(value.get("case"))] = value
+        elif kind == "end":
+            run.finished = True
+            spent.append(_spent_s(value, {} if spent else header or {}))
+    if header is None:
+        raise UsageError(
+            f"{path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
+        )
+    if not path.read_bytes().endswith(b"\n"):
+        run.warnings.append(f"{path}: the last line is incomplete and was left out; --resume repeats that case")
+    run.header, run.results = header, list(results.values())
+    known = [seconds for seconds in spent if seconds is not None]
+    run.wall_s = sum(known) if known and len(known) == len(spent) else None
+    return run

@@ -1,0 +1,222 @@
+"""The results of many runs in one SQLite file: no server, no dependency, and readable by every tool.
+
+A run is known by its first line, so that a copy of its folder is the same run; it is read again only when its file
+has changed. A run whose folder is gone stays: that is what a history is for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from opbench.catalog.variant import print_config
+from opbench.errors import UsageError
+from opbench.results.environments import alike
+from opbench.results.files import FILE, Result, Run, read_run
+from opbench.results.samples import clocks_of, seconds_of
+
+VERSION = 1
+"""Of the tables; kept in the file's user_version."""
+
+TABLES: dict[str, dict[str, str]] = {
+    "runs": {
+        "run": "INTEGER PRIMARY KEY",
+        "started": "TEXT",
+        "folder": "TEXT",
+        "suite": "TEXT",
+        "backend": "TEXT",
+        "gpu": "TEXT",
+        "uuid": "TEXT",
+        "driver": "TEXT",
+        "nvrtc": "TEXT",
+        "opbench": "TEXT",
+        "command": "TEXT",
+        "finished": "INTEGER",
+        "environment": "TEXT",
+        "alike": "TEXT",
+        "header_sha256": "TEXT UNIQUE",
+        "size_bytes": "INTEGER",
+        "modified_ns": "INTEGER",
+    },
+    "results": {
+        "result": "INTEGER PRIMARY KEY",
+        "run": "INTEGER REFERENCES runs ON DELETE CASCADE",
+        "case_name": "TEXT",
+        "operator": "TEXT",
+        "variant": "TEXT",
+        "config": "TEXT",
+        "problem": "TEXT",
+        "precision": "TEXT",
+        "status": "TEXT",
+        "reason": "TEXT",
+        "median_s": "REAL",
+        "low_s": "REAL",
+        "high_s": "REAL",
+        "sample_count": "INTEGER",
+        "sm_clock_hz": "REAL",
+        "warnings": "TEXT",
+        "flops": "INTEGER",
+        "compulsory_bytes": "INTEGER",
+        "source_sha256": "TEXT",
+        "machine_code_sha256": "TEXT",
+    },
+    "samples": {
+        "result": "INTEGER REFERENCES results ON DELETE CASCADE",
+        "number": "INTEGER",
+        "seconds": "REAL",
+    },
+}
+"""Tables and columns. Times are in seconds, `started` is UTC, what is not known is NULL; `environment` is JSON, and
+runs of one `alike` can be compared."""
+
+
+def open_database(path: Path | None) -> sqlite3.Connection:
+    """Open or make a database; None keeps it in memory. Raises UsageError for a file that is no database of ours."""
+    try:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path or ":memory:")
+        connection.execute("PRAGMA foreign_keys = ON")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except (sqlite3.Error, OSError) as error:
+        raise UsageError(f"{path}: cannot be used as a database: {error}; choose another --database FILE") from None
+    if version == 0 and tables == 0:
+        _create(connection)
+    elif version != VERSION:
+        raise UsageError(
+            f"{path}: is a database of version {version}, this opbench writes {VERSION}; "
+            "delete it or choose another --database FILE, then name the runs again"
+        )
+    return connection
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    with connection:
+        for table, columns in TABLES.items():
+            listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+            connection.execute(f"CREATE TABLE {table} ({listed})")
+        for table, column in (("results", "run"), ("results", "case_name"), ("samples", "result")):
+            connection.execute(f"CREATE INDEX {table}_by_{column} ON {table} ({column})")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+# Adding runs ------------------------------------------------------------------------------------------------------
+
+
+def find_runs(places: Iterable[Path]) -> list[Path]:
+    """The results files in some folders and below them; raises UsageError for a place that has none."""
+    found: dict[Path, None] = {}
+    for place in places:
+        files = [place] if place.is_file() else sorted(place.rglob(FILE))
+        if not files:
+            raise UsageError(f"{place}: no run here; a run's folder holds {FILE} (opbench run SUITE --out DIR)")
+        found |= dict.fromkeys(files)
+    return list(found)
+
+
+def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path]:
+    """Read the runs that are new or have grown; returns their files."""
+    added = []
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                header = hashlib.sha256(file.readline()).hexdigest()
+            status = path.stat()
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        stamp = (status.st_size, status.st_mtime_ns)
+        known = connection.execute(
+            "SELECT run, size_bytes, modified_ns FROM runs WHERE header_sha256 = ?", [header]
+        ).fetchone()
+        # A copy of a run has its size, and another time; one that is cut short does not replace the whole.
+        if known and (known[1:] == stamp or known[1] >= stamp[0]):
+            continue
+        with connection:
+            if known:
+                connection.execute("DELETE FROM runs WHERE run = ?", [known[0]])
+            _insert(connection, read_run(path), header, stamp)
+        added.append(path)
+    return added
+
+
+def _insert(connection: sqlite3.Connection, run: Run, header: str, stamp: tuple[int, int]) -> None:
+    environment = run.header.get("environment") or {}
+    row = {
+        "started": _utc(str(run.header.get("started", ""))),
+        "folder": str(run.folder),
+        "finished": int(run.finished),
+        "environment": json.dumps(environment),
+        "alike": alike(run),
+        "header_sha256": header,
+        "size_bytes": stamp[0],
+        "modified_ns": stamp[1],
+        **{key: run.header.get(key) for key in ("suite", "backend", "opbench", "command")},
+        **{key: environment.get(key) for key in ("gpu", "uuid", "driver", "nvrtc")},
+    }
+    number = _write(connection, "runs", row)
+    for result in run.results:
+        key = _write(connection, "results", {"run": number, **_result(result)})
+        samples = ((key, place, seconds) for place, seconds in enumerate(seconds_of(result)))
+        connection.executemany("INSERT INTO samples (result, number, seconds) VALUES (?, ?, ?)", samples)
+
+
+def _write(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int | None:
+    """Insert a row; returns its key."""
+    marks = ", ".join("?" * len(row))
+    return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values())).lastrowid
+
+
+def _result(result: Result) -> dict[str, Any]:
+    measurement, clocks = result.measurement or {}, clocks_of(result)
+    return {
+        "case_name": result.case,
+        "operator": result.operator,
+        "variant": result.variant,
+        "config": print_config(result.config),
+        "problem": result.problem,
+        "precision": result.precision,
+        "status": result.status,
+        "reason": result.reason,
+        "median_s": measurement.get("median_s"),
+        "low_s": measurement.get("low_s"),
+        "high_s": measurement.get("high_s"),
+        "sample_count": len(seconds_of(result)) or None,
+        "sm_clock_hz": sum(clocks) / len(clocks) if clocks else None,
+        "warnings": " ".join(str(warning) for warning in measurement.get("warnings") or ()),
+        "flops": result.flops,
+        "compulsory_bytes": result.compulsory_bytes,
+        "source_sha256": result.source_sha256 or None,
+        "machine_code_sha256": result.machine_code_sha256 or None,
+    }
+
+
+def _utc(text: str) -> str:
+    """A time as UTC, so that text sorts as time does; what is no time stays as it is."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="seconds")
+
+
+# Queries ----------------------------------------------------------------------------------------------------------
+
+
+def query(connection: sqlite3.Connection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Names and rows of one query that changes nothing; raises UsageError with the tables there are."""
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        with closing(connection.execute(sql)) as cursor:
+            return [column[0] for column in cursor.description or ()], cursor.fetchall()
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        tables = "; ".join(f"{table}({', '.join(columns)})" for table, columns in TABLES.items())
+        raise UsageError(f"--sql: {error}; the tables: {tables}") from None
+    finally:
+        connection.execute("PRAGMA query_only = OFF")

@@ -1,0 +1,103 @@
+"""One case on one kind of GPU over time: a point a run, cut into stretches of like environments, with its steps."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opbench.results.comparison import THRESHOLD, THRESHOLD_OTHER_GPU
+from opbench.results.history.steps import Step, find_steps
+
+
+@dataclass(frozen=True)
+class Point:
+    """A case in one run."""
+
+    run: int
+    """Number of the run in the order of time, over all runs."""
+    started: str
+    folder: str
+    status: str
+    reason: str
+    alike: str
+    median_s: float | None
+    low_s: float | None
+    high_s: float | None
+    machine_code_sha256: str | None
+    uuid: str | None
+    """Of the GPU."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """All points of a case in order of time."""
+
+    case: str
+    operator: str
+    gpu: str
+    points: tuple[Point, ...]
+    steps: tuple[tuple[Point, Step], ...]
+    """With the first point after each; `Step.index` counts `points`."""
+    changes: tuple[tuple[int, str], ...]
+    """Points before which the environment changed, and how."""
+
+    @property
+    def timed(self) -> list[Point]:
+        """The points that have a time."""
+        return [point for point in self.points if point.median_s is not None]
+
+    @property
+    def change(self) -> float | None:
+        """The last time over the first; None with fewer than two."""
+        timed = self.timed
+        first, last = (timed[0].median_s, timed[-1].median_s) if len(timed) > 1 else (None, None)
+        return last / first if first and last else None
+
+
+def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), threshold: float = THRESHOLD) -> list[Series]:
+    """Every case that matches one of the globs, by operator and name; runs are ordered by their start."""
+    rows = connection.execute(
+        "SELECT case_name, operator, coalesce(gpu, ''), dense_rank() OVER (ORDER BY started, runs.run) - 1, started,"
+        " folder, status, reason, alike, CASE WHEN status = 'right' AND median_s > 0 THEN median_s END, low_s, high_s,"
+        " machine_code_sha256, uuid FROM results JOIN runs USING (run)"
+        " ORDER BY operator, case_name, gpu, started, runs.run"
+    )
+    found = []
+    for (case, operator, gpu), group in itertools.groupby(rows, key=lambda row: row[:3]):
+        points = tuple(Point(*row[3:]) for row in group)
+        if not cases or any(case == glob or fnmatch.fnmatchcase(case, glob) for glob in cases):
+            changes = tuple(_changes(points))
+            steps = tuple(_steps(points, changes, threshold))
+            found.append(Series(case, operator, gpu, points, steps, changes))
+    return found
+
+
+def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
+    found = []
+    for index, (before, after) in enumerate(itertools.pairwise(points), start=1):
+        if before.alike != after.alike:
+            one, other = json.loads(before.alike), json.loads(after.alike)
+            words = [f"{k}: {one.get(k)} → {other.get(k)}" for k in {**one, **other} if one.get(k) != other.get(k)]
+            found.append((index, ", ".join(words)))
+    return found
+
+
+def _steps(points: Sequence[Point], changes: Sequence[tuple[int, str]], threshold: float) -> list[tuple[Point, Step]]:
+    """Steps within each stretch of like environments: across a change nobody knows what made it.
+
+    Where a stretch holds several GPUs of one kind, a step must be larger than what these differ by.
+    """
+    found = []
+    ends = [0, *(index for index, _ in changes), len(points)]
+    for start, end in itertools.pairwise(ends):
+        timed = [index for index in range(start, end) if points[index].median_s is not None]
+        several = len({points[index].uuid for index in timed}) > 1
+        least = max(threshold, THRESHOLD_OTHER_GPU) if several else threshold
+        for step in find_steps([points[index].median_s or 0.0 for index in timed], least):
+            index = timed[step.index]
+            found.append((points[index], Step(index, step.before_s, step.after_s)))
+    return found

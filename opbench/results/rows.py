@@ -1,0 +1,351 @@
+"""A run as rows, one a case: rates, shares of the roof, speed-ups and ranks; and the same as a pandas frame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from opbench.catalog.precision import UNIT_ROUNDOFF
+from opbench.catalog.variant import print_config
+from opbench.gpus.ceilings import Ceilings, best_time, committed
+from opbench.results.files import Result, Run
+from opbench.traffic.counts import Traffic
+from opbench.traffic.levels import Levels, bounds, levels
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass
+class Row:
+    """One case; None where something was not measured, counted or computed."""
+
+    operator: str
+    variant: str
+    config: str
+    problem: str
+    case: str
+    status: str
+    reason: str
+    precision: str
+    backend: str
+    library: bool
+    unit: str = "f32"
+    """What its multiplications run on: "f32", "tf32", "bf16", or "tf32/3" for three products in place of one."""
+    title: str = ""
+    builds_on: str = ""
+    time_s: float | None = None
+    """The median of the spans that events around the launch see."""
+    time_low_s: float | None = None
+    time_high_s: float | None = None
+    spread: float | None = None
+    """Interquartile range over the median."""
+    samples: int | None = None
+    mode: str | None = None
+    """How the times were taken: one of `opbench.timing.sampling.MODES`."""
+    kernel_s: float | None = None
+    """The kernel's own time: `time_s`, the span that events see, less the clock's calibrated offset."""
+    throttled: int | None = None
+    """Samples set aside because the GPU's clock was throttled."""
+    flops: int | None = None
+    compulsory_bytes: int | None = None
+    bytes_per_s: float | None = None
+    flops_per_s: float | None = None
+    bound: str | None = None
+    """What sets the least time: "memory", "compute", or in a prediction "launch"."""
+    roof_share: float | None = None
+    """Rate over what the measured roofs allow at the problem's arithmetic intensity."""
+    memory_level: str = "dram"
+    speedup_over_rung: float | None = None
+    speedup_over_library: float | None = None
+    speedup_over_first: float | None = None
+    speedup_over_first_low: float | None = None
+    speedup_over_first_high: float | None = None
+    rank: str | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    local_bytes: int | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+    spill_bytes: int | None = None
+    """Of local memory, what holds spilled registers."""
+    resources_source: str | None = None
+    """Where a cpu run has registers and occupancy from; None on a GPU, whose driver says them."""
+    sectors_per_request_load: float | None = None
+    """32-byte sectors that a global load of a warp touches; None without such loads or without traffic."""
+    sectors_per_request_store: float | None = None
+    ideal_sectors_per_request_load: float | None = None
+    """As many as the bytes asked for fill when they lie together."""
+    ideal_sectors_per_request_store: float | None = None
+    moved_bytes: int | None = None
+    """Sectors of global memory touched, in bytes."""
+    asked_bytes: int | None = None
+    """What the lanes ask of global memory."""
+    bank_conflict_share: float | None = None
+    """Of the wavefronts of shared memory, those that bank conflicts add; None without shared memory."""
+    atomic_collision_share: float | None = None
+    """Of the lanes of atomics, those whose address another lane of the warp has too; None without atomics."""
+    barriers_per_block: float | None = None
+    """Block-wide barriers of the kernel that has most."""
+    traffic_source: str | None = None
+    """"counted", or "predicted" when some blocks stand for all."""
+    l2_bytes: int | None = None
+    """Predicted traffic between the L1 caches and L2 of a named GPU."""
+    dram_bytes: int | None = None
+    """Predicted from cold caches."""
+    least_s: float | None = None
+    """No time: what the case's own traffic and the named GPU's ceilings demand at least."""
+    least_limit: str | None = None
+    """Which limit that is: "dram", "l2", "l1", "compute" or "launch"."""
+    worst_error: float | None = None
+    allowed_error: float | None = None
+    predicted_best_s: float | None = None
+    """No time: what a named GPU's ceilings allow at best, for cases that ran without a GPU."""
+    warnings: tuple[str, ...] = ()
+    """Names of `opbench.timing.sampling.Warn`."""
+
+    @property
+    def name(self) -> str:
+        """Variant and config as printed."""
+        return self.variant + self.config
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it is right and has a time."""
+        return self.status == "right" and self.time_s is not None
+
+
+COLUMNS = [f.name for f in fields(Row)]
+
+
+def rows(run: Run, gpu: str = "h200") -> list[Row]:
+    """One row a result, in the run's order; `gpu` names whose ceilings predict for a run without a GPU."""
+    measured = Ceilings.from_json(run.ceilings) if run.ceilings else None
+    predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
+    found = [_row(result, predicting if result.backend == "cpu" else measured) for result in run.results]
+    for row, result in zip(found, run.results, strict=True):
+        if row.case in run.traffic:
+            traffic = Traffic.from_json(run.traffic[row.case])
+            _set_traffic(row, traffic)
+            _set_levels(row, levels(traffic, result.resources), predicting)
+    problems: dict[tuple[str, str], list[Row]] = {}
+    for row in found:
+        problems.setdefault((row.operator, row.problem), []).append(row)
+    for group in problems.values():
+        _compare(group)
+        for precision in dict.fromkeys(row.precision for row in group):
+            assign_ranks([row for row in group if row.precision == precision])
+    return found
+
+
+def frame(run: Run, gpu: str = "h200") -> pandas.DataFrame:
+    """The rows as a pandas frame; missing values are NaN or None, never 0."""
+    import pandas
+
+    found = rows(run, gpu)
+    table = pandas.DataFrame([{name: getattr(row, name) for name in COLUMNS} for row in found], columns=COLUMNS)
+    numbers = [f.name for f in fields(Row) if "float | None" in str(f.type) or "int | None" in str(f.type)]
+    return table.astype(dict.fromkeys(numbers, "float64"))
+
+
+def rows_of_frame(table: pandas.DataFrame) -> list[Row]:
+    """The rows that a frame was made of, or what a user left of them."""
+    found = []
+    for record in table.to_dict("records"):
+        values: dict[str, Any] = {
+            str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in record.items()
+        }
+        found.append(Row(**{k: v for k, v in values.items() if k in COLUMNS}))
+    return found
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, else None."""
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _row(result: Result, ceilings: Ceilings | None) -> Row:
+    row = Row(
+        result.operator,
+        result.variant,
+        print_config(result.config),
+        result.problem,
+        result.case,
+        result.status,
+        result.reason,
+        result.precision,
+        result.backend,
+        result.library,
+        result.unit or result.precision,
+        result.title,
+        result.builds_on,
+    )
+    row.flops = result.flops
+    row.memory_level = result.memory_level
+    ceilings = ceilings.at_level(result.memory_level) if ceilings else None
+    row.compulsory_bytes = result.compulsory_bytes or None
+    _set_resources(row, result.resources)
+    verdict = result.verdict or {}
+    row.worst_error, row.allowed_error = _number(verdict.get("worst_error")), _number(verdict.get("allowed_error"))
+    if result.measurement is not None and result.backend != "cpu":
+        _set_times(row, result.measurement)
+    best = (
+        best_time(ceilings, result.flops, result.compulsory_bytes, result.unit or result.precision)
+        if ceilings
+        else None
+    )
+    if best and ceilings:
+        row.bound = best[1]
+        if result.backend == "cpu":
+            floor = ceilings.launch_floor_s or 0.0
+            row.predicted_best_s, row.bound = (floor, "launch") if floor > best[0] else best
+        elif row.time_s:
+            row.roof_share = best[0] / row.time_s
+    return row
+
+
+def _set_times(row: Row, measurement: Mapping[str, Any]) -> None:
+    row.time_s = _number(measurement.get("median_s")) or None
+    row.time_low_s, row.time_high_s = _number(measurement.get("low_s")), _number(measurement.get("high_s"))
+    row.samples = len(measurement.get("samples_s") or ()) or None
+    row.mode, row.kernel_s = measurement.get("mode"), _number(measurement.get("kernel_s"))
+    row.throttled = len(measurement.get("throttled") or ())
+    row.warnings = tuple(str(w) for w in measurement.get("warnings") or ())
+    if row.time_s is None:
+        return
+    quartiles = [_number(q) for q in measurement.get("quartiles_s") or ()]
+    if len(quartiles) == 2 and quartiles[0] is not None and quartiles[1] is not None:
+        row.spread = (quartiles[1] - quartiles[0]) / row.time_s
+    row.bytes_per_s = row.compulsory_bytes / row.time_s if row.compulsory_bytes else None
+    row.flops_per_s = row.flops / row.time_s if row.flops else None
+
+
+def _set_resources(row: Row, resources: Mapping[str, Mapping[str, Any]]) -> None:
+    """The most of each over a case's kernels, and the least occupancy with its limiter."""
+    kernels = list(resources.values())
+
+    def most(*keys: str) -> int | None:
+        sums = [
+            sum(int(k.get(key) or 0) for key in keys) for k in kernels if any(k.get(key) is not None for key in keys)
+        ]
+        return max(sums, default=None)
+
+    row.registers, row.local_bytes, row.spill_bytes = most("registers"), most("local_bytes"), most("spill_bytes")
+    row.resources_source = next((str(k["source"]) for k in kernels if k.get("source")), None)
+    row.shared_bytes = most("shared_bytes", "dynamic_shared_bytes")
+    known = [
+        (share, str(k.get("limiter") or "")) for k in kernels if (share := _number(k.get("occupancy"))) is not None
+    ]
+    if known:
+        least = min(known)
+        row.occupancy, row.limiter = least[0], least[1] or None
+
+
+def _set_traffic(row: Row, traffic: Traffic) -> None:
+    """Ratios over all kernels; a launch that was abandoned halfway tells nothing of the whole."""
+    if not traffic.complete:
+        return
+    whole = traffic.estimated()
+
+    def share(part: str, of: str, **selection: str) -> float | None:
+        total = whole.total(of, **selection)
+        return whole.total(part, **selection) / total if total else None
+
+    row.sectors_per_request_load = share("sectors", "requests", space="global", kind="load")
+    row.sectors_per_request_store = share("sectors", "requests", space="global", kind="store")
+    row.ideal_sectors_per_request_load = share("ideal_sectors", "requests", space="global", kind="load")
+    row.ideal_sectors_per_request_store = share("ideal_sectors", "requests", space="global", kind="store")
+    row.moved_bytes, row.asked_bytes = whole.total("moved_bytes", space="global"), whole.total("bytes", space="global")
+    row.bank_conflict_share = share("conflicts", "wavefronts", space="shared")
+    row.atomic_collision_share = share("collisions", "lanes", kind="atomic")
+    row.barriers_per_block = max((kernel.barriers_per_block for kernel in whole.kernels), default=None)
+    row.traffic_source = whole.source
+
+
+def _set_levels(row: Row, found: Levels | None, ceilings: Ceilings | None) -> None:
+    """Predicted bytes at L2 and DRAM, and what they or the arithmetic cost at least."""
+    if found is None or ceilings is None:
+        return
+    row.l2_bytes, row.dram_bytes = found.l2_bytes, found.dram_bytes
+    tightest = bounds(found, row.flops or 0, row.unit, ceilings)
+    if tightest:
+        row.least_s, row.least_limit = tightest[0].time_s, tightest[0].limit
+
+
+def _fastest(group: Iterable[Row]) -> Row | None:
+    return min((row for row in group if row.ranked), key=lambda row: row.time_s or math.inf, default=None)
+
+
+def _compare(group: Sequence[Row]) -> None:
+    """Set the speed-ups of one problem's rows."""
+    best = {name: _fastest(row for row in group if row.variant == name) for name in {row.variant for row in group}}
+    below = {row.variant: row.builds_on for row in group}
+    for row in group:
+        if not row.ranked:
+            continue
+        libraries = [r for r in group if r.library and r.precision == row.precision]
+        row.speedup_over_library = _speedup(_fastest(libraries), row)
+        row.speedup_over_rung = _speedup(best.get(row.builds_on), row)
+        base = best.get(first_rung(row.variant, below)) if not row.library else None
+        if base is not None and UNIT_ROUNDOFF[base.precision] > UNIT_ROUNDOFF[row.precision]:
+            base = None  # a ladder whose lower rungs were not measured begins with one that rounds more
+        row.speedup_over_first = _speedup(base, row)
+        if base is not None:
+            row.speedup_over_first_low, row.speedup_over_first_high = speedup_interval(base, row)
+
+
+def first_rung(variant: str, below: Mapping[str, str]) -> str:
+    """The lowest rung under a variant that the run holds."""
+    seen = {variant}
+    while (lower := below.get(variant, "")) and lower in below and lower not in seen:
+        seen.add(lower)
+        variant = lower
+    return variant
+
+
+def _speedup(base: Row | None, row: Row) -> float | None:
+    return base.time_s / row.time_s if base and base.time_s and row.time_s else None
+
+
+def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
+    """A cautious interval of base's time over row's: quotients of the far ends of the two 95 % intervals."""
+    ends = (base.time_low_s, base.time_high_s, row.time_low_s, row.time_high_s)
+    if not all(ends) or base is row:
+        return None, None
+    base_low, base_high, low, high = (float(end or 0) for end in ends)
+    return base_low / high, base_high / low
+
+
+def tied(leader: Row, row: Row) -> bool:
+    """Whether the 95 % intervals of two medians overlap."""
+    if row.time_low_s is None or leader.time_high_s is None:
+        return row.time_s == leader.time_s
+    return row.time_low_s <= leader.time_high_s
+
+
+def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
+    """Ranked rows by time; those whose interval overlaps that of their group's fastest share a group."""
+    groups: list[list[Row]] = []
+    for row in sorted((r for r in group if r.ranked), key=lambda r: (r.time_s, r.name)):
+        if groups and tied(groups[-1][0], row):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
+def assign_ranks(group: Iterable[Row]) -> None:
+    """Write ranks such as "1=", "1=", "3" into rows of one problem and precision."""
+    for row, rank in ranks(group):
+        row.rank = rank
+
+
+def ranks(group: Iterable[Row]) -> list[tuple[Row, str]]:
+    """Rows in order of rank with their rank as printed."""
+    found, position = [], 1
+    for tie in tie_groups(group):
+        found += [(row, f"{position}=" if len(tie) > 1 else str(position)) for row in tie]
+        position += len(tie)
+    return found

@@ -1,0 +1,104 @@
+"""What is chosen for a run, what its file says of it and which run another completes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from opbench import __version__
+from opbench.catalog.case import Case
+from opbench.errors import UsageError
+from opbench.results.files import FILE, FORMAT, Run, read_run
+from opbench.runs.suite import Suite
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a user may choose for a run; travels whole."""
+
+    backend: str = "cpu"
+    out: Path = Path("reports/run")
+    resume: bool = False
+    measure: bool = True
+    seed: int = 20260
+    roots: tuple[Path, ...] = ()
+    command: tuple[str, ...] = ()
+    keep: bool = True
+    """Whether `out` outlives the call, so that it can be resumed."""
+    workers: int = 1
+    """Processes that cases run in at the same time, at most; more than one only where nothing is measured."""
+    processes: int = 1
+    """How many processes each case is measured in, one after another."""
+    gpu: str = ""
+    """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
+
+
+def now() -> str:
+    """The time in UTC, as the file has it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def earlier_run(suite: Suite, options: RunOptions) -> Run | None:
+    """The run in the folder that --resume completes, None for a new one; refuses to mix runs."""
+    path = options.out / FILE
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    if not options.resume:
+        raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
+    if b"\n" not in path.read_bytes():
+        return None
+    earlier = read_run(options.out)
+    before = {"mode": "cold", "processes": 1, **(earlier.header.get("timing") or {}), **earlier.header}
+    wanted = {
+        "suite": suite.name,
+        "backend": options.backend,
+        "seed": options.seed,
+        "mode": suite.timing.mode,
+        "processes": options.processes,
+    }
+    for key, value in wanted.items():
+        if before.get(key) != value:
+            raise UsageError(f"{path}: was run with {key} = {before.get(key)}, not {value}; choose another --out DIR")
+    return earlier
+
+
+def require_same_device(earlier: Run, environment: dict[str, Any]) -> None:
+    """Times of two GPUs must not share a table."""
+    before, here = earlier.header.get("environment", {}).get("gpu"), environment.get("gpu")
+    if before != here:
+        raise UsageError(f"{earlier.folder / FILE}: was run on gpu = {before}, not {here}; choose another --out DIR")
+
+
+def source_sha256(case: Case) -> str:
+    """A checksum of the variant's file: a result stands for this text of it."""
+    return hashlib.sha256(case.variant.path.read_bytes()).hexdigest()
+
+
+def header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:
+    """The first line of a run's file."""
+    return {
+        "format": FORMAT,
+        "opbench": __version__,
+        "suite": suite.name,
+        "title": suite.title,
+        "backend": options.backend,
+        "seed": options.seed,
+        "started": now(),
+        "command": shlex.join(["opbench", *options.command]) if options.command else "",
+        "timing": {**asdict(suite.timing), "processes": options.processes},
+        "cases": len(suite.cases),
+        "left_out": suite.left_out,
+        "environment": {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+            **environment,
+        },
+    }

@@ -1,0 +1,135 @@
+"""The device's limits: measured by running the probes as ordinary cases, kept per GPU and driver."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from opbench import paths
+from opbench.catalog.folders import Catalog
+from opbench.errors import EnvironmentFault
+from opbench.gpus.ceilings import Ceilings
+from opbench.results.files import Result, Run
+from opbench.runs.runner import RunOptions, Tell, run_suite
+from opbench.runs.suite import read_suite
+
+KEPT_S = 7 * 24 * 3600.0
+"""Measured ceilings are trusted for a week: drivers and cooling change slowly."""
+
+
+def remembered() -> dict[str, Any] | None:
+    """The ceilings measured before on this GPU with this driver, if recent."""
+    path = _path()
+    try:
+        if time.time() - path.stat().st_mtime > KEPT_S:
+            return None
+        value: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value
+
+
+def _path() -> Path:
+    from opbench.backends.cuda import device_key
+
+    return paths.cache_folder("ceilings") / f"{device_key()}.json"
+
+
+def measure_ceilings(out: Path, tell: Tell = lambda progress: None, resume: bool = False) -> tuple[Run, dict[str, Any]]:
+    """Run suites/ceilings.toml into `out` and suites/sustained.toml below it, and derive the limits.
+
+    Raises EnvironmentFault when a probe fails.
+    """
+    run = _run("ceilings", out, tell, resume)
+    sustained = _run("sustained", out / "sustained", tell, resume)
+    ceilings = with_sustained(from_probes(run.results), sustained.results)
+    environment = run.header["environment"]
+    ceilings = replace(ceilings, gpu=environment["gpu"], l2_bytes=environment["l2_bytes"])
+    value = ceilings.to_json()
+    paths.write_atomically(_path(), json.dumps(value, indent=2).encode())
+    return run, value
+
+
+def _run(name: str, out: Path, tell: Tell, resume: bool) -> Run:
+    suite = read_suite(Path(name), Catalog(), "cuda")
+    run = run_suite(suite, RunOptions(backend="cuda", out=out, resume=resume, command=("ceiling",)), tell)
+    wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
+    if wrong:
+        raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
+    return run
+
+
+def ceilings_for_run(folder: Path, tell: Tell) -> dict[str, Any]:
+    """The remembered ceilings, else fresh ones measured into `folder`, where a run that was killed is completed."""
+    return remembered() or measure_ceilings(folder / "ceilings", tell, resume=True)[1]
+
+
+DRAM_TRAFFIC = 1 << 30
+"""A copy must move this much before its rate counts as DRAM's: less may stay in the L2 cache."""
+
+
+PROBES: Mapping[str, tuple[str, str, str]] = {
+    "dram_bytes_per_s": ("copy", "compulsory_bytes", "f32"),
+    "dram_read_bytes_per_s": ("sum", "compulsory_bytes", "f32"),
+    "dram_write_bytes_per_s": ("fill", "compulsory_bytes", "f32"),
+    "l2_bytes_per_s": ("reread", "compulsory_bytes", "f32"),
+    "l1_bytes_per_s": ("shared_reread", "compulsory_bytes", "f32"),
+    "fp32_flops_per_s": ("fma", "flops", "f32"),
+    "tf32": ("matmul", "flops", "tf32"),
+    "bf16": ("linear", "flops", "bf16"),
+    "f16": ("linear", "flops", "f16"),
+}
+"""For each limit the operator that reaches it, the work that counts and the precision. A rate of the matrix units is a
+library's."""
+
+
+MATRIX = ("tf32", "bf16", "f16")
+"""Keys of `PROBES` that are precision classes of the matrix units."""
+
+
+def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
+    """The same limits with the arithmetic rates of probes that were soaked before they were sampled."""
+    soaked = from_probes(results)
+    cases = {
+        "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
+        for name, case in soaked.cases.items()
+    }
+    return replace(
+        ceilings,
+        fp32_sustained_flops_per_s=soaked.fp32_flops_per_s,
+        matrix_sustained_flops_per_s=soaked.matrix_flops_per_s,
+        cases={**ceilings.cases, **cases},
+    )
+
+
+def from_probes(results: Iterable[Result]) -> Ceilings:
+    """Limits from right results of the operators in `PROBES`."""
+    measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.get("median_s")]
+    best = {}
+    for name, (operator, work, precision) in PROBES.items():
+        chosen = [r for r in measured if r.operator == operator and r.precision == precision]
+        if name.startswith("dram"):
+            chosen = [r for r in chosen if r.compulsory_bytes >= DRAM_TRAFFIC]
+        best[name] = _fastest(chosen, work)
+    floors = [float(r.measurement["floor_s"]) for r in measured if r.measurement and r.measurement.get("floor_s")]
+    rates = {name: found[0] for name, found in best.items() if found}
+    matrix = {name: rates.pop(name) for name in MATRIX if name in rates}
+    return Ceilings.from_json(
+        {
+            **rates,
+            "matrix_flops_per_s": matrix or None,
+            "source": "measured",
+            "launch_floor_s": min(floors, default=None),
+            "cases": {name: found[1] for name, found in best.items() if found},
+        }
+    )
+
+
+def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
+    """The highest rate of `work` per second and the case that reached it."""
+    rates = [(getattr(r, work) / r.measurement["median_s"], r.case) for r in results if r.measurement]
+    return max(rates, default=None)

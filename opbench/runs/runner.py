@@ -1,0 +1,395 @@
+"""A run: build, check, measure, one problem at a time; every outcome is on disk before the next begins."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from opbench.backends.nvrtc import resources
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.gpus import canary
+from opbench.gpus.floor import floor_s
+from opbench.results.files import Result, Run, RunWriter, read_run
+from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device, source_sha256
+from opbench.runs.suite import Suite
+from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
+from opbench.timing.processes import merge_processes
+from opbench.timing.sampling import Measurement, TimingOptions
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run tells while it goes on."""
+
+    phase: str
+    """"build", "check", "measure" or "done"."""
+    case: str
+    done: int
+    total: int
+
+
+Tell = Callable[[Progress], None]
+
+
+CASES_PER_WORKER = 64
+"""A process of its own pays for its start, half a second, from about so many checks on."""
+
+
+class _Stopped(Exception):
+    """The run ends: what its workers still answer, their death above all, is no case's result."""
+
+
+@dataclass
+class _State:
+    """A run in progress; several threads share it where several workers run cases."""
+
+    suite: Suite
+    options: RunOptions
+    workers: list[Worker]
+    writer: RunWriter
+    tell: Tell
+    ceilings: dict[str, Any] | None = None
+    unsupported: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Compiler errors by case."""
+    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of a GPU that is not here, by case: the fields of `opbench.backends.nvrtc.resources.Resources`."""
+    done: int = 0
+    stopped: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def announce(self, phase: str, case: str) -> None:
+        with self.lock:
+            if self.stopped:
+                raise _Stopped
+            self.tell(Progress(phase, case, self.done, len(self.suite.cases)))
+
+    def record(self, result: Result, traffic: dict[str, Any] | None = None) -> None:
+        with self.lock:
+            if self.stopped:
+                raise _Stopped
+            if traffic:
+                self.writer.write("traffic", {"case": result.case, **traffic})
+            self.writer.result(result)
+            self.done += 1
+            self.announce("done", result.case)
+
+    def stop(self) -> None:
+        """End all workers, whatever they are doing."""
+        with self.lock:
+            self.stopped = True
+        for worker in self.workers:
+            worker.stop()
+
+
+def run_suite(
+    suite: Suite, options: RunOptions, tell: Tell = lambda progress: None, ceilings: dict[str, Any] | None = None
+) -> Run:
+    """Run a suite's cases and return what is on disk afterwards.
+
+    `ceilings` are the device's measured limits, kept with the run. Raises EnvironmentFault when the backend cannot
+    be opened or the disk is full, UsageError when --resume does not fit the run in the folder.
+    """
+    earlier, began = earlier_run(suite, options), time.perf_counter()
+    writer = RunWriter(options.out)
+    # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
+    stands_for = resources.target(options.gpu) if options.backend == "cpu" and options.gpu else None
+    limits = stands_for.limits if stands_for else None
+    names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1))]
+    workers = [
+        Worker(
+            options.backend,
+            options.roots,
+            options.out / f"{name}.log",
+            options.seed,
+            stands_for=limits,
+            traced_work=suite.traced_work,
+        )
+        for name in names
+    ]
+    state = _State(suite, options, workers, writer, tell, ceilings)
+    try:
+        environment = _open(workers[0])
+        if options.backend == "cpu" and options.gpu:
+            environment["resources"] = resources.describe(options.gpu)
+        if earlier is None:
+            writer.write("run", header(suite, options, environment))
+        else:
+            require_same_device(earlier, environment)
+        if ceilings and (earlier is None or earlier.ceilings is None):
+            writer.write("ceilings", _looked_at(state, ceilings))
+        done = {(r.case, r.source_sha256) for r in earlier.results} if earlier else set()
+        todo = [case for case in suite.cases if (case.name, source_sha256(case)) not in done]
+        state.done = len(suite.cases) - len(todo)
+        _build(state, todo)
+        _compile_for_gpu(state, todo)
+        _run_problems(state, todo)
+        # What a run that was killed took until then is not known.
+        known = earlier is None or earlier.finished
+        writer.write("end", {"finished": now(), "wall_s": round(time.perf_counter() - began, 3) if known else None})
+    except KeyboardInterrupt:
+        kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
+        raise KeyboardInterrupt(kept if options.keep else "") from None
+    finally:
+        state.stop()
+        writer.close()
+    return read_run(options.out)
+
+
+def _open(worker: Worker) -> dict[str, Any]:
+    """Start the worker; here, before any case, its loss is this machine's fault."""
+    try:
+        found: dict[str, Any] = worker.start()["environment"]
+    except WorkerLost as error:
+        raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
+    return found
+
+
+CANARY_LIMIT_S = 30.0
+
+
+def _looked_at(state: _State, ceilings: dict[str, Any]) -> dict[str, Any]:
+    """The ceilings with what a quick look at two of them found, where the run has a clock."""
+    names = canary.probes(ceilings) if state.options.measure and state.options.backend == "cuda" else {}
+    if not names:
+        return ceilings
+    state.announce("measure", "whether the ceilings still hold")
+    try:
+        cases = {limit: Catalog().case(name) for limit, name in names.items()}
+        request = {"do": "canary", "cases": [pack(c) for c in cases.values()], "timing": asdict(canary.TIMING)}
+        medians = state.workers[0].ask(request, CANARY_LIMIT_S)["medians_s"]
+    except OpbenchError as error:
+        return {**ceilings, "canary": {"said": f"whether the remembered ceilings hold was not found out: {error}"}}
+    work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
+    seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}
+    return {**ceilings, "canary": canary.judge(ceilings, seen)}
+
+
+def _build(state: _State, cases: Sequence[Case]) -> None:
+    """Compile all modules; remember what this backend cannot run and what does not compile."""
+    if not cases:
+        return
+    built = 0
+
+    def progress(message: dict[str, Any]) -> None:
+        nonlocal built
+        if "unsupported" in message:
+            state.unsupported[cases[message["index"]].name] = message["unsupported"]
+            return
+        for index in message["indices"]:
+            if message["compile_error"]:
+                state.broken[cases[index].name] = message["compile_error"]
+        built += len(message["indices"])
+        state.announce("build", f"{built} of {len(cases)}")
+
+    state.announce("build", f"{len(cases)} cases")
+    try:
+        state.workers[0].ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
+    except WorkerLost:
+        # A compiler that dies or hangs costs its own case: each is compiled again, alone, when it is checked.
+        state.announce("build", "stopped early; the rest is compiled case by case")
+
+
+def _compile_for_gpu(state: _State, cases: Sequence[Case]) -> None:
+    """On `cpu`: what each case's kernels take of the named GPU; whatever goes wrong here is no fault of the run."""
+    if not cases or not state.options.gpu or state.options.backend != "cpu":
+        return
+
+    def progress(message: dict[str, Any]) -> None:
+        state.resources[cases[message["index"]].name] = message
+        state.announce("build", f"{len(state.resources)} of {len(cases)} for {state.options.gpu}")
+
+    request = {"do": "resources", "gpu": state.options.gpu, "cases": [pack(c) for c in cases]}
+    try:
+        state.workers[0].ask(request, BUILD_LIMIT_S, progress)
+    except OpbenchError as error:
+        unknown = asdict(resources.Resources(missing=f"not compiled for a GPU: {error}"))
+        for case in cases:
+            state.resources.setdefault(case.name, unknown)
+
+
+def _run_problems(state: _State, cases: Sequence[Case]) -> None:
+    """Run the cases problem by problem, with as many workers as are worth their start."""
+    groups = iterate_problems(cases)
+    count = min(len(state.workers), -(-len(cases) // CASES_PER_WORKER))
+
+    def work(worker: Worker) -> None:
+        while not state.stopped:
+            with state.lock:
+                group = next(groups, None)
+            if group is None:
+                return
+            _run_problem(state, worker, group)
+
+    if count < 2:
+        work(state.workers[0])
+        return
+    with ThreadPoolExecutor(count) as pool:
+        running = [pool.submit(work, worker) for worker in state.workers[:count]]
+        try:
+            for ended in as_completed(running):
+                ended.result()
+        except BaseException:
+            state.stop()
+            raise
+
+
+def _run_problem(state: _State, worker: Worker, cases: Sequence[Case]) -> None:
+    """Check every case of one problem, then measure the right ones together."""
+    right: list[tuple[Case, dict[str, Any]]] = []
+    for case in cases:
+        if case.name in state.unsupported:
+            state.record(_result(state, case, "unsupported", state.unsupported[case.name]))
+            continue
+        if case.name in state.broken:
+            state.record(_result(state, case, "failed", state.broken[case.name]))
+            continue
+        state.announce("check", case.name)
+        try:
+            answer = worker.ask({"do": "check", "case": pack(case)}, state.suite.time_limit_s)
+        except EnvironmentFault:
+            raise
+        except OpbenchError as error:
+            state.record(_result(state, case, "failed", str(error)))
+            continue
+        if not answer["right"]:
+            state.record(_result(state, case, "wrong", answer["reason"], answer), answer.get("traffic"))
+        elif state.options.measure and state.options.backend == "cuda":
+            right.append((case, answer))
+        else:
+            state.record(_result(state, case, "right", "", answer), answer.get("traffic"))
+    if right:
+        _measure(state, worker, right)
+
+
+def _measure(state: _State, worker: Worker, right: list[tuple[Case, dict[str, Any]]]) -> None:
+    """Measure the contenders of one problem; one that kills the worker is recorded as failed and the rest go on."""
+    contenders = {case.name: (case, answer) for case, answer in right}
+    while contenders:
+        running = ""
+
+        def progress(message: dict[str, Any]) -> None:
+            nonlocal running
+            running = message.get("start", running)
+
+        state.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
+        try:
+            found = [case for case, _ in contenders.values()]
+            measurements, fallen = _measure_in_processes(state, worker, found, progress)
+        except EnvironmentFault:
+            raise
+        except OpbenchError as error:
+            culprit = running or next(iter(contenders))
+            case, answer = contenders.pop(culprit)
+            state.record(_result(state, case, "failed", f"while measured: {error}", answer))
+            continue
+        for name, (case, answer) in contenders.items():
+            if wrong := fallen.get(name, ""):
+                verdict = {**(answer.get("verdict") or {}), "right": False, "reason": wrong}
+                state.record(_result(state, case, "wrong", wrong, {**answer, "verdict": verdict}))
+            else:
+                state.record(_measured(state, case, answer, measurements[name]))
+        return
+
+
+def _measure_in_processes(
+    state: _State, worker: Worker, cases: Sequence[Case], progress: Callable[[dict[str, Any]], None]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Measurements by case and what went wrong after them; rounds of their own in as many processes as wanted.
+
+    Each process has a context, buffers and an order of its own, so that what depends on these is in the interval.
+    """
+    parts: list[dict[str, Any]] = []
+    fallen: dict[str, str] = {}
+    for number in range(state.options.processes):
+        if number:
+            worker.stop()
+        timing = replace(state.suite.timing, seed=state.suite.timing.seed + number)
+        request = {
+            "do": "measure",
+            "cases": [pack(case) for case in cases],
+            "timing": asdict(timing),
+            "check_again": number + 1 == state.options.processes,
+        }
+        found = worker.ask(request, state.suite.time_limit_s, progress)
+        parts.append(found["measurements"])
+        fallen |= found["wrong"]
+    if len(parts) == 1:
+        return parts[0], fallen
+    merged = {
+        case.name: merge_processes([Measurement.from_json(part[case.name]) for part in parts]).to_json()
+        for case in cases
+    }
+    return merged, fallen
+
+
+def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: dict[str, Any]) -> Result:
+    floor, bound = floor_s(case, state.ceilings)
+    if measurement["median_s"] < floor:
+        reason = (
+            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the "
+            f"{bound} allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
+        )
+        return _result(state, case, "invalid", reason, answer, measurement)
+    return _result(state, case, "right", "", answer, measurement)
+
+
+def _result(
+    state: _State,
+    case: Case,
+    status: Any,
+    reason: str,
+    answer: dict[str, Any] | None = None,
+    measurement: dict[str, Any] | None = None,
+) -> Result:
+    answer = answer or {}
+    compiled = state.resources.get(case.name, asdict(resources.Resources()))
+    return Result(
+        case=case.name,
+        operator=case.variant.operator,
+        variant=case.variant.name,
+        config=case.config,
+        problem=str(case.problem),
+        axes=case.problem.axes,
+        precision=case.precision,
+        unit=case.unit,
+        backend=state.options.backend,
+        status=status,
+        reason=reason,
+        verdict=answer.get("verdict"),
+        measurement=measurement,
+        resources=answer.get("resources") or compiled["kernels"],
+        resources_missing=compiled["missing"],
+        flops=case.problem.flops(),
+        compulsory_bytes=case.problem.bytes(),
+        builds_on=case.variant.builds_on,
+        library=case.variant.is_library,
+        memory_level=case.problem.bandwidth(),
+        flops_are_a_floor=case.problem.flops_are_a_floor,
+        title=case.variant.title,
+        source_sha256=source_sha256(case),
+        machine_code_sha256=answer.get("machine_code_sha256") or compiled["machine_code_sha256"],
+    )
+
+
+def default_out(suite: Suite, backend: str) -> Path:
+    """A new folder for a run, named by time so that runs sort."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("reports") / f"{stamp}-{suite.name}-{backend}"
+
+
+def exit_code(results: Iterable[Result]) -> int:
+    """0 when every case is right or unsupported, else 1."""
+    return 0 if all(r.status in ("right", "unsupported") for r in results) else 1
+
+
+__all__ = ["Progress", "RunOptions", "TimingOptions", "WorkerLost", "default_out", "exit_code", "run_suite"]

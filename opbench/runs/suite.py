@@ -1,0 +1,284 @@
+"""A suite: a TOML file that expands into cases."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Operator
+from opbench.catalog.variant import Config, Variant
+from opbench.errors import UsageError, unknown
+from opbench.graphs.problems import ALLOWED, network_problems, require_sizes
+from opbench.paths import shipped
+from opbench.session.checking import TRACED_WORK
+from opbench.timing.sampling import MODES, TimingOptions
+
+SUITE_KEYS: Mapping[str, Any] = {
+    "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
+}  # fmt: skip
+NETWORK_KEYS: Mapping[str, Any] = {
+    "network": str, "sizes": dict, "precision": str, "layout": str, "variants": list, "configs": str, "cpu": dict,
+}  # fmt: skip
+RUN_KEYS: Mapping[str, Any] = {
+    "operator": str,
+    "variants": list,
+    "problems": list,
+    "sweep": dict,
+    "configs": str,
+    "tune": dict,
+    "cpu": dict,
+}
+SIZE_KEYS = {key: RUN_KEYS[key] for key in ("problems", "sweep")}
+TIMING_KEYS = {
+    f.name: (int, float) if f.type == "float" else {"int": int}.get(str(f.type), str) for f in fields(TimingOptions)
+}
+
+
+PROBLEMS, CASES = 10_000, 20_000
+"""Problems of one [[run]] and cases of one suite, at most: what is beyond is a slip of the pen."""
+
+LeftOut = dict[str, dict[str, list[str]]]
+"""By problem and by reason: the variants of the suite that are no cases of that problem."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Cases with the settings they run under."""
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    timing: TimingOptions
+    time_limit_s: float = 60.0
+    traced_work: float = TRACED_WORK
+    left_out: LeftOut = field(default_factory=dict)
+
+
+def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
+    """Expand a suite file for a backend.
+
+    Raises UsageError with the file's name for an unknown operator, variant, axis or key.
+    """
+    path = find_suite(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: is no TOML: {error}") from None
+    try:
+        _require_known(table, SUITE_KEYS, "key")
+        found = _Expansion()
+        for entry in table.get("run", []):
+            expand = _expand_network if isinstance(entry, dict) and "network" in entry else _expand
+            expand(entry, catalog, backend, found)
+        if not found.cases:
+            raise UsageError(_no_case(found.left_out))
+        timing = _timing(table.get("timing", {}))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    limits = {name: float(table.get(name, getattr(Suite, name))) for name in ("time_limit_s", "traced_work")}
+    for name, limit in limits.items():
+        if not 0 < limit < float("inf"):
+            raise UsageError(f"{path}: {name} = {limit:g} is not allowed; it must be a number > 0")
+    cases = tuple(found.cases.values())
+    return Suite(path.stem, table.get("title", path.stem), cases, timing, **limits, left_out=found.left_out)
+
+
+def find_suite(path: Path) -> Path:
+    """The file itself, or a shipped suite of that name ("quick", "suites/quick.toml")."""
+    if path.exists():
+        return path
+    candidate = shipped("suites") / f"{path.stem}.toml"
+    if path.suffix in ("", ".toml") and candidate.exists():
+        return candidate
+    known = [p.stem for p in shipped("suites").glob("*.toml")]
+    raise UsageError(f"{path}: no such file; shipped suites: {', '.join(sorted(known))} (opbench list suites)")
+
+
+def suite_for_variant(variant: Variant, catalog: Catalog, backend: str) -> Suite:
+    """The suite of one file of a user's own: it, in every config, beside the rungs of its operator.
+
+    The problems are those of the quick suite for that operator that the file fits, so that the table says where it
+    stands on the ladder; for want of such, the operator's examples that it fits. A rung of the same name gives way to
+    the user's file. Raises UsageError where it fits none of them.
+    """
+    quick = read_suite(Path("quick"), catalog, backend)
+    rungs = [c for c in quick.cases if c.variant.operator == variant.operator and c.variant.name != variant.name]
+    found = _Expansion()
+    for problem in dict.fromkeys(c.problem for c in rungs):
+        found.add(problem, [(variant, variant.configs)])
+    if not found.cases:
+        for problem in catalog.operator(variant.operator).examples():
+            found.add(problem, [(variant, variant.configs)])
+    if not found.cases:
+        raise UsageError(f"{variant.path}: {_no_case(found.left_out)}")
+    cases = []
+    for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
+        cases += [*own, *(c for c in rungs if c.problem == problem)]
+    title = f"{variant.path.name} on the ladder of {variant.operator}"
+    return replace(quick, name=variant.name, title=title, cases=tuple(cases), left_out=found.left_out)
+
+
+@dataclass
+class _Expansion:
+    """Cases by name in order of mention, and what is none."""
+
+    cases: dict[str, Case] = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=dict)
+
+    def add(self, problem: Operator, chosen: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
+        """Each variant on a problem in those of its configs that fit it; a variant with none that does is left out."""
+        for variant, configs in chosen:
+            fitting = [c for c in configs if variant.unmet(problem, c) is None]
+            self.cases |= {case.name: case for case in (Case(variant, config, problem) for config in fitting)}
+            if configs and not fitting:
+                reason = variant.unmet(problem, configs[0]) or ""
+                names = self.left_out.setdefault(f"{problem.name}{problem}", {}).setdefault(reason, [])
+                names += [variant.name] if variant.name not in names else []
+            if len(self.cases) > CASES:
+                raise UsageError(
+                    f"expands to more than {CASES} cases ({problem.name}{problem} is where it passes them); "
+                    'take fewer problems or variants, or configs = "default", or make several suites of it'
+                )
+
+
+def _no_case(left_out: LeftOut) -> str:
+    """Why nothing is left to run."""
+    if not left_out:
+        return "holds no case; add a [[run]] table with operator and problems"
+    problem, reasons = next(iter(left_out.items()))
+    reason, names = next(iter(reasons.items()))
+    return f"holds no case that its variants fit: of {problem}, {names[0]} {reason}; choose other problems"
+
+
+def _require_known(table: Any, known: Mapping[str, Any], what: str) -> None:
+    """Refuse an unknown key, and a known one whose value has the wrong type."""
+    if not isinstance(table, dict):
+        raise UsageError(f"{table!r} is not allowed where a table of these keys is: {', '.join(known)}")
+    for key, value in table.items():
+        if key not in known:
+            raise UsageError(unknown(what, key, known))
+        if not isinstance(value, known[key]) or isinstance(value, bool):
+            allowed = {list: "list", dict: "table", str: "string", int: "whole number"}.get(known[key], "number")
+            raise UsageError(f"{key} = {value!r} is not allowed; it must be a {allowed}")
+
+
+def _require_each(values: Sequence[Any], kind: type, what: str) -> None:
+    for value in values:
+        if not isinstance(value, kind):
+            raise UsageError(
+                f"{what}: {value!r} is not allowed; each must be a {'table' if kind is dict else 'string'}"
+            )
+
+
+def _timing(table: Mapping[str, Any]) -> TimingOptions:
+    _require_known(table, TIMING_KEYS, "timing key")
+    for key, value in table.items():
+        if not isinstance(value, str) and not 0 <= value < float("inf"):
+            raise UsageError(f"timing.{key} = {value!r} is not allowed; it must be a finite number >= 0")
+    if (mode := table.get("mode", "cold")) not in MODES:
+        raise UsageError(f'timing.mode = "{mode}" is not allowed; one of {", ".join(MODES)}')
+    return TimingOptions(**table)
+
+
+def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
+    """The cases of an operator's [[run]]; what it says for the other backend is looked at, too."""
+    _require_known(entry, RUN_KEYS, "key of [[run]]")
+    if "operator" not in entry:
+        raise UsageError(
+            'a [[run]] table needs operator = "name" (opbench list operators), or network = "name" (opbench net list)'
+        )
+    operator = catalog.operator(entry["operator"])
+    variants = _choose_variants(catalog.variants(entry["operator"]), entry.get("variants", ["*"]), entry["operator"])
+    _require_tunable(entry.get("tune", {}), variants)
+    _require_known(entry.get("cpu", {}), SIZE_KEYS, "key of [run.cpu]")
+    problems = {"cuda": _problems(entry, operator)}
+    problems["cpu"] = _problems(entry["cpu"], operator) if "cpu" in entry else problems["cuda"]
+    if not problems[backend]:
+        raise UsageError(f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]")
+    with_configs = [(variant, _choose_configs(variant, entry)) for variant in variants]
+    for problem in problems[backend]:
+        found.add(problem, with_configs)
+
+
+def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
+    """A network's distinct problems after all passes, each with every variant that fits it in the precision allowed."""
+    _require_known(entry, NETWORK_KEYS, "key of [[run]] with a network")
+    _require_known(entry.get("cpu", {}), {key: NETWORK_KEYS[key] for key in ("sizes", "configs")}, "key of [run.cpu]")
+    chosen = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
+    precision, patterns = chosen.get("precision", "f32"), chosen.get("variants", ["*"])
+    _require_each(patterns, str, "variants")
+    for each in (entry, entry.get("cpu", {})):
+        require_sizes(chosen["network"], each.get("sizes", {}))
+    problems = network_problems(chosen["network"], chosen.get("sizes", {}), precision, chosen.get("layout", "nchw"))
+    ladders = {operator: catalog.variants(operator) for operator in dict.fromkeys(p.name for p in problems)}
+    known = {variant.name for ladder in ladders.values() for variant in ladder}
+    if odd := next((p for p in patterns if not fnmatch.filter(known, p)), None):
+        raise UsageError(f"{chosen['network']}: {unknown('variant', odd, known)}")
+    for problem in problems:
+        variants = [v for v in ladders[problem.name] if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
+        able = [v for v in variants if v.precision in ALLOWED[precision]]
+        found.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
+
+
+def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:
+    """The listed problems, then the product of the sweep's axes; none where neither is given."""
+    _require_each(entry.get("problems", []), dict, "problems")
+    problems = [operator.from_axes(axes) for axes in entry.get("problems", [])]
+    sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
+    if not sweep:
+        return problems
+    if (count := math.prod(len(values) for values in sweep.values())) > PROBLEMS:
+        product = " × ".join(f"{len(values)} of {axis}" for axis, values in sweep.items())
+        raise UsageError(f"sweep gives {count} problems ({product}); at most {PROBLEMS} are allowed: give fewer values")
+    return problems + [
+        operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())
+    ]
+
+
+def _choose_variants(variants: Sequence[Variant], patterns: Sequence[str], operator: str) -> list[Variant]:
+    _require_each(patterns, str, "variants")
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(v.name, pattern) for v in variants):
+            names = [v.name for v in variants]
+            raise UsageError(f"{operator}: {unknown('variant', pattern, names, f'opbench list variants {operator}')}")
+    return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
+
+
+def _require_tunable(tune: Mapping[str, Any], variants: Sequence[Variant]) -> None:
+    """Refuse a tunable or a value that none of the variants has, which else would limit nothing."""
+    known: dict[str, set[int]] = {}
+    for config in (c for v in variants for c in v.configs):
+        for key, value in config.items():
+            known.setdefault(key, set()).add(value)
+    _require_known(dict.fromkeys(tune, None), dict.fromkeys(known, object), "tunable")
+    for key, values in tune.items():
+        for value in values if isinstance(values, list) else [values]:
+            if not isinstance(value, int) or value not in known[key]:
+                raise UsageError(
+                    f"tune.{key} = {value!r} is not allowed; one of {', '.join(map(str, sorted(known[key])))}"
+                )
+
+
+def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:
+    """All configs, those whose tunables the entry's `tune` names, or with configs = "default" the first.
+
+    A tunable that the variant has not is no limit.
+    """
+    which = entry.get("configs", "all")
+    if which not in ("all", "default"):
+        raise UsageError(f'configs = "{which}" is not allowed; "all" or "default" (the first of each variant)')
+    if which == "default":
+        return variant.configs[:1]
+    wanted = {key: v if isinstance(v, list) else [v] for key, v in entry.get("tune", {}).items()}
+    configs = [c for c in variant.configs if all(c[key] in values for key, values in wanted.items() if key in c)]
+    return configs or variant.configs[:1]

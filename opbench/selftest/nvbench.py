@@ -1,0 +1,105 @@
+"""NVIDIA's nvbench for Python at its defaults: raced with our own engine on one launch, or alone on one cell."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opbench.errors import OpbenchError
+from opbench.selftest.witnesses import StreamHandle, register
+
+Launch = Callable[[], None]
+Now = Callable[[], float]
+
+
+def race(
+    stream: int,
+    cells: Mapping[str, Callable[[], Launch]],
+    ours: Callable[[Launch], dict[str, Any]],
+    limit_s: float,
+    now: Now = time.perf_counter,
+) -> dict[str, dict[str, Any]]:
+    """Each cell by both engines, in turn first, on a stream; nvbench's side is cold samples at its defaults.
+
+    `cells` ready a launch when its turn comes; none is begun after `limit_s`. Gives by name what `ours` gave with
+    bench_s and bench_samples_s, or the reason as "left_out".
+    """
+    names, taken, began = list(cells), dict[str, dict[str, Any]](), now()
+
+    def walltime(state: Any) -> None:
+        number = state.get_int64("Cell")
+        name, found = names[number], dict[str, Any]()
+        taken[name] = found
+        try:
+            if now() - began > limit_s:
+                raise OpbenchError(f"not begun within {limit_s:g} s")
+            launch = cells[name]()
+            if number % 2:
+                found |= ours(launch)
+            state.set_stream(StreamHandle(stream))
+            started = now()
+            state.exec(lambda _: launch(), batched=False)
+            found["bench_s"] = now() - started
+            if not number % 2:
+                found |= ours(launch)
+        except OpbenchError as error:  # an exception must not pass through nvbench
+            taken[name] = {"left_out": str(error)}
+            state.skip(str(error))
+
+    for cell, told in _run(walltime, len(names)).items():
+        found = taken[names[cell]]
+        if "left_out" not in found:
+            # Its own figure leaves out what it does with the samples afterwards.
+            found |= {"bench_samples_s": told["samples_s"], "bench_s": told["cold_s"] or found["bench_s"]}
+    return taken
+
+
+def alone(stream: int, launch: Launch) -> float:
+    """Seconds that `cuda.bench` measures one cell for, cold samples and batches as its defaults are."""
+    spent = []
+
+    def walltime(state: Any) -> None:
+        state.set_stream(StreamHandle(stream))
+        started = time.perf_counter()
+        state.exec(lambda _: launch())
+        spent.append(time.perf_counter() - started)
+
+    _run(walltime, 1)
+    return sum(spent)
+
+
+def _run(function: Callable[[Any], None], cells: int) -> dict[int, dict[str, Any]]:
+    """Run a benchmark over so many cells with every default left alone; what its file says of each."""
+    bench, benchmark = register(function)
+    benchmark.add_int64_axis("Cell", list(range(cells)))
+    with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
+        path = Path(folder) / "bench.json"
+        bench.run_all_benchmarks([function.__name__, "--devices", "0", "--jsonbin", str(path)])
+        return read_states(json.loads(path.read_text()), Path(folder))
+
+
+def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str, Any]]:
+    """Of each cell in nvbench's JSON: cold_s, the wall time of its cold samples (None: not told), and samples_s."""
+    found = {}
+    for state in document["benchmarks"][0]["states"]:
+        cell = next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell")
+        summaries = {
+            summary["tag"]: {entry["name"]: entry["value"] for entry in summary["data"]}
+            for summary in state.get("summaries") or ()
+        }
+        wall, kept = summaries.get("nv/cold/walltime"), summaries.get("nv/json/bin:nv/cold/sample_times")
+        file = _beside(folder, kept["filename"]) if kept else None
+        samples = np.fromfile(file, "<f4").tolist() if file else []
+        found[cell] = {"cold_s": float(wall["value"]) if wall else None, "samples_s": samples}
+    return found
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    """The file of samples: nvbench names it from the root or from where its JSON is."""
+    return next((path for path in (Path(name), folder / name) if path.is_file()), None)

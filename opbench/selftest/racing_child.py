@@ -1,0 +1,67 @@
+"""What `opbench selftest` runs in processes of their own to time our engine and `cuda.bench` on the same launches."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command("selftest-race", hidden=True)
+@click.argument("what", type=click.Choice(["race", "alone"]))
+@click.option("--case", "names", multiple=True, required=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
+    """Race cases, or measure the first one by `cuda.bench` alone; `opbench selftest` runs this."""
+    from opbench.backends import cuda
+    from opbench.catalog.folders import case_named
+
+    backend: Any = cuda.CudaBackend()
+    if what == "alone":
+        from opbench.selftest.nvbench import alone
+        from opbench.session.binding import bind_bare
+
+        launch, _ = bind_bare(backend, case_named(names[0]))
+        out.write_text(json.dumps({"bench_s": alone(backend.stream_handle, launch)}))
+        return
+    out.write_text(json.dumps(race_cells(backend, names)))
+
+
+def race_cells(backend: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Both engines on the launch of each case, on its own inputs."""
+    from opbench.catalog.folders import case_named
+    from opbench.selftest.nvbench import race
+    from opbench.selftest.walltime import RACE_LIMIT_S
+    from opbench.session.checking import Session
+
+    session, clock = Session(backend), backend.clock()
+    clock.offset()  # as the floor, found once a process, and in neither engine's time
+    clock.launch_floor()
+
+    def ready(name: str) -> Callable[[], None]:
+        launch = session.bind(case_named(name))
+        clock.sample(launch, hold=False)  # loads what has to be loaded
+        return launch
+
+    cells = {name: functools.partial(ready, name) for name in names}
+    return race(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
+
+
+def time_ours(clock: Any, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
+    """Wall seconds of our engine for one cell, its warm-up included, and what it reached."""
+    from opbench.selftest.walltime import RACE
+    from opbench.timing.sampling import measure
+
+    began = now()
+    found = measure(clock, {"cell": launch}, RACE, now=now)["cell"]
+    spent_s = now() - began
+    width = (found.high_s - found.low_s) / 2 / found.median_s
+    return {
+        "ours_s": spent_s, "half_width": width, "samples": len(found.samples_s), "stop_reason": found.stop_reason,
+        "median_s": found.median_s,
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""One case on one device: bound, checked, judged and timed."""

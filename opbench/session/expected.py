@@ -1,0 +1,97 @@
+"""A problem's data: its buffers on the device, and what must come out of each kind of run."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from opbench.backends.base import Buffer
+from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+from opbench.session.verdict import Comparison
+
+
+@dataclass
+class Expected:
+    """Inputs of one run and what must come out."""
+
+    inputs: Arrays
+    reference: Arrays
+    magnitude: Arrays | None
+    """Scale of each element's tolerance; None where only the reference's own bits will do."""
+    tolerance: Tolerance
+    scale: float = 1.0
+    """What `reference` and `magnitude` are to be multiplied by: a power of two."""
+
+
+@dataclass
+class Prepared:
+    """A problem's buffers on the device and its expectations, shared by all its cases."""
+
+    problem: Operator
+    seed: int
+    buffers: dict[str, Buffer]
+    expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
+    loaded: str = ""
+    """Which kind of inputs the device holds."""
+    made: dict[str, Arrays] = field(default_factory=dict)
+    loaded_prints: dict[str, int] = field(default_factory=dict)
+    """Fingerprints of the inputs on the device, taken when they had just been written."""
+    judged: dict[tuple[str, Tolerance, str, int], Comparison] = field(default_factory=dict)
+    """What was right, by kind of run, tolerance, tensor and fingerprint: the same bits need no second comparison."""
+
+    def inputs(self, kind: str) -> Arrays:
+        """The inputs of a kind of run, made once; no reference is needed for them."""
+        if kind not in self.made:
+            if kind == "again" and self.problem.degree is not None:
+                # Twice as large: what follows is known without a reference, as powers of two change no rounding.
+                self.made[kind] = {
+                    t.name: _twice(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()
+                }
+            else:
+                seed = self.seed + (kind == "again")
+                self.made[kind] = self.problem.make_inputs(seed, integers=kind == "integers")
+        return self.made[kind]
+
+    def load(self, kind: str, verify: bool = False) -> None:
+        """Have the inputs of a kind of run in their buffers; `verify` where something else may have changed them."""
+        if self.loaded == kind and not (verify and any(map(self.changed, self.inputs(kind)))):
+            return
+        self.loaded = ""
+        for name, array in self.inputs(kind).items():
+            self.buffers[name].write(array)
+            self.loaded_prints[name] = self.buffers[name].fingerprint()
+        self.loaded = kind
+
+    def changed(self, name: str) -> bool:
+        """Whether an input is no longer what was written."""
+        return self.buffers[name].fingerprint() != self.loaded_prints[name]
+
+    def moved_to(self, other: Prepared) -> None:
+        """Let the same problem in other buffers know what is known here."""
+        other.expected, other.made, other.judged = self.expected, self.made, self.judged
+
+    def expect(self, kind: str, precision: str) -> Expected:
+        """The expectation of a kind of run, computed once: "normal", "again" (other content) or "integers"."""
+        key = (kind, precision)
+        if key not in self.expected:
+            other = next((e for (k, _), e in self.expected.items() if k == kind), None)
+            if other is None and kind == "again" and self.problem.degree is not None:
+                base = self.expect("normal", precision)
+                other = replace(base, inputs=self.inputs("again"), scale=2.0**self.problem.degree)
+            if other is None:
+                inputs = self.inputs(kind)
+                exact = kind == "integers" or self.problem.tolerance(precision).exact
+                with ThreadPoolExecutor(2) as pool:  # half of it each, as one thread of NumPy is busy with either
+                    scale = None if exact else pool.submit(self.problem.magnitude_outputs, inputs)
+                    reference = self.problem.reference_outputs(inputs)
+                    magnitude = scale.result() if scale else None
+                other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
+            tolerance = self.problem.tolerance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
+            self.expected[key] = replace(other, tolerance=tolerance)
+        return self.expected[key]
+
+
+def _twice(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+    return to_storage(2 * from_storage(array, tensor.dtype), tensor.dtype)

@@ -1,0 +1,268 @@
+"""Judging outputs: right or wrong, by how much, where, and what the memory checks saw."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from opbench.catalog.operator import Operator, Tolerance, from_storage, to_storage
+from opbench.paths import from_here
+from opbench.traffic.findings import Finding
+
+Arrays = dict[str, np.ndarray]
+CHUNK = 1 << 20
+"""Elements compared at a time, so that a comparison of gigabytes needs little memory."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where one output is furthest from what was allowed."""
+
+    kind: str
+    """"unwritten", "nan", "value", "norm" or "integers"."""
+    output: str
+    index: tuple[int, ...] | None
+    got: float | None
+    want: float | None
+    allowed: float | None
+    count: int
+    """How many elements are outside."""
+    size: int
+
+    def sentence(self) -> str:
+        """What is wrong, in one line."""
+        place = f"{self.output}[{','.join(map(str, self.index))}]" if self.index is not None else self.output
+        share = f"{self.count} of {self.size} elements"
+        match self.kind:
+            case "unwritten":
+                return f"never written: {share}, first {place}"
+            case "nan":
+                return f"NaN or infinite: {share}, first {place}; want {self.want:.6g}"
+            case "norm":
+                return f"relative error of {self.output} is {self.got:.2g}, allowed {self.allowed:.2g}"
+        what = " on small whole numbers, which must be exact" if self.kind == "integers" else ""
+        return (
+            f"wrong at {place}: got {self.got:.6g}, want {self.want:.6g} (allowed ±{self.allowed:.2g}; {share}){what}"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output against its reference."""
+
+    error: float
+    """Worst |out - reference| / magnitude."""
+    norm_error: float
+    mismatch: Mismatch | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Everything that the checks of one case saw."""
+
+    right: bool
+    reason: str = ""
+    worst_error: float | None = None
+    """Largest |out - reference| over the magnitude of the terms."""
+    allowed_error: float | None = None
+    norm_error: float | None = None
+    allowed_norm_error: float | None = None
+    integers: str = ""
+    """"exact", or why that run was left out."""
+    findings: tuple[Finding, ...] = field(default=())
+    launches: tuple[dict[str, Any], ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict for the results file; non-finite numbers become null."""
+        numbers = {
+            k: _finite(getattr(self, k)) for k in ("worst_error", "allowed_error", "norm_error", "allowed_norm_error")
+        }
+        return {
+            "right": self.right,
+            "reason": self.reason,
+            **numbers,
+            "integers": self.integers,
+            "findings": [f.to_json() for f in self.findings],
+            "launches": list(self.launches),
+        }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None
+
+
+def compare(
+    name: str,
+    dtype: str,
+    out: np.ndarray,
+    reference: np.ndarray,
+    magnitude: np.ndarray | None,
+    tolerance: Tolerance,
+    kind: str = "value",
+    scale: float = 1.0,
+) -> Comparison:
+    """Compare one output as stored with its float64 reference; `kind` is "integers" for the exact run.
+
+    Reference and magnitude are taken times `scale`, a power of two.
+
+    An element may deviate by tolerance.elementwise * magnitude; without a magnitude only the reference's own bits,
+    rounded to the output's dtype, will do. Pieces are compared by several threads.
+    """
+    flat = out.reshape(-1)
+    references = reference.reshape(-1)
+    magnitudes = None if magnitude is None else magnitude.reshape(-1)
+
+    def piece(start: int) -> _Piece:
+        part = slice(start, start + CHUNK)
+        want = _times(scale, references[part])
+        allowed = None if magnitudes is None else _times(scale, magnitudes[part])
+        return _compare_piece(dtype, flat[part], want, allowed, tolerance.elementwise)
+
+    with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
+        starts = range(0, flat.size, CHUNK)
+        pieces = list(zip(starts, pool.map(piece, starts), strict=True))
+    for broken in ("unwritten", "nan"):
+        hits = [(start + getattr(p, broken)[0], getattr(p, broken)[1]) for start, p in pieces if getattr(p, broken)]
+        if hits:
+            at, count = hits[0][0], sum(n for _, n in hits)
+            got = None if broken == "unwritten" else float(from_storage(flat[at : at + 1], dtype)[0])
+            return _broken(broken, name, out.shape, (at, count), got, scale * float(references[at]))
+    return _judge(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
+
+
+def _times(scale: float, values: np.ndarray) -> np.ndarray:
+    return values if scale == 1.0 else scale * values
+
+
+def _judge(
+    name: str,
+    dtype: str,
+    out: np.ndarray,
+    reference: np.ndarray,
+    magnitude: np.ndarray | None,
+    tolerance: Tolerance,
+    kind: str,
+    scale: float,
+    pieces: list[tuple[int, _Piece]],
+) -> Comparison:
+    """Put the pieces of one output together."""
+    square_error = sum(p.square_error for _, p in pieces)
+    square_reference = sum(p.square_reference for _, p in pieces)
+    norm = float(np.sqrt(square_error / square_reference)) if square_reference > 0 else float(np.sqrt(square_error))
+    worst = max(p.worst for _, p in pieces)
+    outside = sum(p.outside for _, p in pieces)
+    mismatch = None
+    if outside:
+        start, most = max(pieces, key=lambda item: item[1].excess)
+        at = start + most.at
+        got = float(from_storage(out.reshape(-1)[at : at + 1], dtype)[0])
+        allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[at])
+        want = scale * float(reference[at])
+        mismatch = Mismatch(kind, name, _index(at, out.shape), got, want, allowed, outside, out.size)
+    elif norm > tolerance.norm and not tolerance.exact and out.size >= 64:
+        mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
+    return Comparison(worst, norm, mismatch)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one piece of an output showed; positions count from its start."""
+
+    unwritten: tuple[int, int] | None = None
+    nan: tuple[int, int] | None = None
+    worst: float = 0.0
+    outside: int = 0
+    excess: float = 0.0
+    at: int = 0
+    square_error: float = 0.0
+    square_reference: float = 0.0
+
+
+def _compare_piece(
+    dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray | None, elementwise: float
+) -> _Piece:
+    bits = out.view(f"u{out.itemsize}")
+    if magnitude is None:
+        stored = to_storage(want, dtype)
+        if np.array_equal(bits, stored.view(bits.dtype)):
+            return _Piece(square_reference=1.0)
+        want = from_storage(stored, dtype).astype(np.float64)
+    unwritten = _first(bits == np.iinfo(bits.dtype).max)
+    if unwritten:
+        return _Piece(unwritten=unwritten)
+    got = from_storage(out, dtype).astype(np.float64)
+    nan = _first(~np.isfinite(got) & np.isfinite(want))
+    if nan:
+        return _Piece(nan=nan)
+    error = np.abs(got - want)
+    scale = np.abs(want) if magnitude is None else magnitude
+    excess = error if magnitude is None else error - elementwise * magnitude
+    outside = int(np.count_nonzero(excess > 0))
+    relative = np.divide(error, scale, out=np.zeros_like(error), where=scale > 0)
+    at = int(excess.argmax())
+    return _Piece(
+        worst=float(relative.max()),
+        outside=outside,
+        excess=float(excess[at]),
+        at=at,
+        square_error=float(error @ error),
+        square_reference=float(want @ want),
+    )
+
+
+def _first(mask: np.ndarray) -> tuple[int, int] | None:
+    """Position of the first true element and how many there are."""
+    count = int(np.count_nonzero(mask))
+    return (int(np.argmax(mask)), count) if count else None
+
+
+def _broken(
+    kind: str, name: str, shape: tuple[int, ...], hit: tuple[int, int], got: float | None, want: float
+) -> Comparison:
+    size = int(np.prod(shape))
+    mismatch = Mismatch(kind, name, _index(hit[0], shape), got, want, None, hit[1], size)
+    return Comparison(float("inf"), float("inf"), mismatch)
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(flat, shape))
+
+
+def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | None:
+    """Index of the first element whose bits changed, else None."""
+    view = f"u{before.itemsize}"
+    if np.array_equal(before.view(view), after.view(view)):
+        return None
+    flat = int(np.argmax(before.reshape(-1).view(view) != after.reshape(-1).view(view)))
+    return _index(flat, before.shape)
+
+
+def guard_sentence(buffer: str, offset: int, nbytes: int) -> str:
+    """Where outside a buffer the nearest changed byte lies."""
+    if offset < 0:
+        return f"out of bounds: wrote before the start of '{buffer}' (nearest byte: {offset})"
+    return f"out of bounds: wrote past the end of '{buffer}' (nearest byte: {offset} of {nbytes})"
+
+
+def finding_sentence(finding: Finding) -> str:
+    """A finding as a compiler would print it."""
+    place = f"{from_here(finding.file)}:{finding.line}: " if finding.file and finding.line else ""
+    where = f" in block {finding.block} thread {finding.thread}" if finding.block is not None else ""
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    return f"{place}{finding.kind.replace('_', ' ')}: {finding.message}{where}{times}"
+
+
+def exact_integers_fit(problem: Operator, inputs: Arrays) -> bool:
+    """Whether every partial sum of the integer run stays below 2**24, where float32 counts exactly."""
+    largest = max((float(np.abs(a).max()) for a in inputs.values()), default=0.0)
+    return problem.integers_exact and largest**2 * float(np.sqrt(problem.reduction())) * 8 < 2.0**24
+
+
+def summarise(parts: Sequence[Comparison]) -> tuple[float, float]:
+    """Worst elementwise and norm error over several outputs."""
+    return max((p.error for p in parts), default=0.0), max((p.norm_error for p in parts), default=0.0)

@@ -1,0 +1,381 @@
+"""How long callables take, honestly: interleaved samples, a stop rule on the median's interval, warnings in words.
+
+Pure logic over a `Clock`: no GPU here, and a fake clock in the tests.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from opbench.timing import stats
+from opbench.timing.soaking import soak
+from opbench.timing.stopping import WAITED_S, ThrottleGuard, half_width, settled, stabilised
+
+MODES = ("cold", "hot", "graph")
+"""The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph, over so many sets
+of buffers, where they fit, that it is cold: a measurement's `mode` then says "graph, cold (N buffer sets)", else
+"graph, hot"."""
+NOISY_HALF_WIDTH = 0.02
+DRIFT = 0.01
+CLOCK_CHANGE = 0.03
+SHORT = 5.0
+"""A span below this many times an empty launch's is mostly launch."""
+
+HARMLESS_THROTTLE = frozenset({"gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed execution."""
+
+    seconds: float
+    """The span: what two events around the launch see."""
+    held: bool = True
+    """Whether the stream really waited for the whole launch to be queued."""
+    sm_clock_hz: float | None = None
+    """Of the multiprocessors, from stamps right before and after the span."""
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Clocks and heat at one moment; None where the device does not say."""
+
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttle: tuple[str, ...] | None = None
+    """Why the device runs below its highest clock."""
+    energy_j: float | None = None
+    """Counted by the device from some moment on: only differences mean anything."""
+
+
+class Clock(Protocol):
+    """The only source of times."""
+
+    timer: str
+    """How it measures, in words."""
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        """Time one execution with a cold cache; `hold` is off for a callable that waits for the device itself."""
+
+    def device_state(self) -> DeviceState:
+        """Clocks and heat now."""
+
+    def launch_floor(self) -> float:
+        """Seconds that this clock reads for an empty kernel."""
+
+    def offset(self) -> float | None:
+        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device; None if not known."""
+
+
+class Warn(enum.StrEnum):
+    """What looked odd in a measurement."""
+
+    NOISY = "noisy"
+    TOO_SHORT = "too_short"
+    CLOCK_DRIFT = "clock_drift"
+    THROTTLED = "throttled"
+    FEW_SAMPLES = "few_samples"
+    NOT_HELD = "not_held"
+
+    @property
+    def advice(self) -> str:
+        """What it means and what to do."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Warn.NOISY: "the median is uncertain by more than 2 %; close other users of the GPU or give it a larger budget",
+    Warn.TOO_SHORT: "it takes less than 5 empty launches, so launching dominates; use a larger problem or batch",
+    Warn.CLOCK_DRIFT: "times or clocks moved while it was measured; warm up longer or lock clocks (nvidia-smi -lgc)",
+    Warn.THROTTLED: "the GPU slowed itself down for power or heat (samples below 75 % of its clock are set aside while "
+    "it recovers); improve cooling or lock lower clocks, and run again",
+    Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; give it a larger budget",
+    Warn.NOT_HELD: "it waits for the GPU itself, so its time includes the launch from the host",
+}
+
+
+@dataclass(frozen=True)
+class TimingOptions:
+    """When to stop, and how to warm up."""
+
+    mode: str = "cold"
+    """One of MODES."""
+    warmup_runs: int = 3
+    warmup_s: float = 0.025
+    min_samples: int = 10
+    max_samples: int = 200
+    budget_s: float = 1.0
+    """Wall time of one case's samples."""
+    target: float = 0.005
+    """Relative half-width of the median's 95 % interval at which a case is done."""
+    seed: int = 0
+    soak_s: float = 0.0
+    """How long a case runs without a break before its warm-up, so that power and clocks have settled; then it also
+    runs for a moment before every sample, so that they stay so."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All samples of one case, in the order taken, with how they were taken; times are spans unless named otherwise."""
+
+    mode: str
+    timer: str
+    samples_s: tuple[float, ...]
+    """Those that count."""
+    median_s: float
+    """Of samples from several processes the mean of the processes' medians."""
+    low_s: float
+    high_s: float
+    quartiles_s: tuple[float, float]
+    coverage: float
+    """Probability that [low_s, high_s] covers the true median."""
+    stop_reason: str
+    """target, stable (more samples no longer narrow the interval), max_samples or budget."""
+    warmup_runs: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+    floor_s: float
+    warnings: tuple[Warn, ...] = ()
+    settled: bool | None = None
+    """Whether the warm-up ended because times and clock had settled, not because it had taken long enough."""
+    offset_s: float | None = None
+    """What the clock reads beyond a kernel's own time."""
+    kernel_s: float | None = None
+    """The kernel's own time: the median less the offset."""
+    clocks_hz: tuple[float | None, ...] = ()
+    """The multiprocessors' clock at each sample; empty where no sample has one."""
+    throttled: tuple[tuple[int, float, float], ...] = ()
+    """Samples set aside: how many that count came before, seconds, clock in Hz."""
+    processes: tuple[int, ...] = ()
+    """The process that took each sample, from 0; empty where it was one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {**asdict(self), "warnings": [str(warning) for warning in self.warnings]}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Measurement:
+        """The inverse of `to_json`."""
+        lists = ("samples_s", "quartiles_s", "clocks_hz", "processes")
+        values = {**record, **{key: tuple(record[key]) for key in lists if key in record}}
+        values["throttled"] = tuple((int(n), float(s), float(hz)) for n, s, hz in record.get("throttled") or ())
+        for key in ("before", "after"):
+            state = dict(record[key])
+            if state.get("throttle") is not None:
+                state["throttle"] = tuple(state["throttle"])
+            values[key] = state
+        return cls(**{**values, "warnings": tuple(Warn(name) for name in record["warnings"])})
+
+
+@dataclass(frozen=True)
+class _Readings:
+    """What a clock says of itself."""
+
+    timer: str
+    floor_s: float
+    offset_s: float | None
+
+
+@dataclass
+class _Contender:
+    """What is known of one callable while it is being measured."""
+
+    key: str
+    launch: Callable[[], None]
+    hold: bool
+    warmup_runs: int = 0
+    settled: bool = False
+    spent_s: float = 0.0
+    busy: Callable[[], None] | None = None
+    """What keeps the device under its load before a sample."""
+    samples: list[float] = field(default_factory=list)
+    clocks: list[float | None] = field(default_factory=list)
+    half_widths: list[float] = field(default_factory=list)
+    throttled: list[tuple[int, float, float]] = field(default_factory=list)
+    stop_reason: str = ""
+    before: DeviceState = DeviceState()
+    after: DeviceState = DeviceState()
+
+
+def measure(
+    clock: Clock,
+    launches: Mapping[str, Callable[[], None]],
+    options: TimingOptions | None = None,
+    *,
+    unheld: Collection[str] = (),
+    on_start: Callable[[str], None] = lambda key: None,
+    on_sample: Callable[[str, float], None] = lambda key, seconds: None,
+    now: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Measurement]:
+    """Measure contenders side by side: rounds of one sample each in random order, so that a drift hits all alike.
+
+    `on_start` is called before anything that may hang, `on_sample` after every sample, so that a dying process loses
+    nothing. `unheld` names the callables known to wait for the device; others are found out in the warm-up.
+    """
+    options = options or TimingOptions()
+    if not launches:
+        return {}
+    order = random.Random(options.seed)
+    readings = _Readings(clock.timer, clock.launch_floor(), clock.offset())
+    soaked = options.soak_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
+    # Of a soaked case the throttled clock is what is asked for: nothing is set aside, and no wait lets it recover.
+    guard = ThrottleGuard(sleep, waited_s=WAITED_S if soaked else 0.0)
+    contenders = [_Contender(key, launch, key not in unheld) for key, launch in launches.items()]
+    for contender in contenders:
+        on_start(contender.key)
+        if soaked:
+            contender.busy = soak(clock, contender.launch, options.soak_s, now)
+        _warm_up(clock, contender, options, guard, now)
+    running = list(contenders)
+    while running:
+        order.shuffle(running)
+        for contender in running:
+            on_start(contender.key)
+            if contender.busy:
+                clock.sample(contender.busy, hold=False)
+            _take_sample(clock, contender, guard, now, on_sample)
+            contender.stop_reason = _stop_reason(contender, options)
+            if contender.stop_reason:
+                contender.after = clock.device_state()
+        running = [contender for contender in running if not contender.stop_reason]
+    return {contender.key: _summary(readings, contender, options, guard) for contender in contenders}
+
+
+def _take_sample(
+    clock: Clock,
+    contender: _Contender,
+    guard: ThrottleGuard,
+    now: Callable[[], float],
+    on_sample: Callable[[str, float], None],
+) -> None:
+    """One sample that counts, or one set aside with a wait after it, which is not on the contender's budget."""
+    began = now()
+    sample = clock.sample(contender.launch, hold=contender.hold)
+    contender.spent_s += now() - began
+    contender.hold = contender.hold and sample.held
+    on_sample(contender.key, sample.seconds)
+    if guard.throttled(sample.sm_clock_hz):
+        contender.throttled.append((len(contender.samples), sample.seconds, sample.sm_clock_hz or 0.0))
+        guard.wait()
+        return
+    guard.recovered()
+    contender.samples.append(sample.seconds)
+    contender.clocks.append(sample.sm_clock_hz)
+
+
+def _warm_up(
+    clock: Clock, contender: _Contender, options: TimingOptions, guard: ThrottleGuard, now: Callable[[], float]
+) -> None:
+    """Run until caches, lazily loaded code, times and clock have settled, for no longer than the budget.
+
+    The first two runs are never held: loading a kernel behind a held stream would deadlock (NVIDIA/nvbench issue 339).
+    """
+    began = now()
+    taken: list[Sample] = []
+    while True:
+        taken.append(clock.sample(contender.launch, hold=False))
+        guard.note(taken[-1].sm_clock_hz)
+        spent_s = now() - began
+        contender.settled = settled([s.seconds for s in taken[-8:]], [s.sm_clock_hz for s in taken[-8:]])
+        ready = len(taken) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
+        if len(taken) >= 2 and (ready or spent_s >= max(options.warmup_s, options.budget_s)):
+            break
+    if contender.hold:
+        taken.append(clock.sample(contender.launch, hold=True))
+        contender.hold = taken[-1].held
+    contender.warmup_runs = len(taken)
+    contender.before = clock.device_state()
+
+
+def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
+    """Why a case is done, or an empty string; a case too slow for the minimum still gets three samples."""
+    n = len(contender.samples)
+    if n >= options.min_samples:
+        interval = stats.median_interval(contender.samples)
+        contender.half_widths.append(half_width(contender.samples, interval))
+        if interval.coverage >= 0.95 and contender.half_widths[-1] <= options.target:
+            return "target"
+        if stabilised(contender.half_widths):
+            return "stable"
+    if n >= options.max_samples:
+        return "max_samples"
+    if n >= min(3, options.min_samples) and contender.spent_s >= options.budget_s:
+        return "budget"
+    return ""
+
+
+def _summary(readings: _Readings, contender: _Contender, options: TimingOptions, guard: ThrottleGuard) -> Measurement:
+    """Everything known of a finished contender."""
+    samples = contender.samples
+    interval = stats.median_interval(samples)
+    return Measurement(
+        mode=options.mode,
+        timer=readings.timer + (", stream held" if contender.hold else ", stream not held"),
+        samples_s=tuple(samples),
+        median_s=stats.median(samples),
+        low_s=interval.low,
+        high_s=interval.high,
+        quartiles_s=(stats.quantile(samples, 0.25), stats.quantile(samples, 0.75)),
+        coverage=interval.coverage,
+        stop_reason=contender.stop_reason,
+        warmup_runs=contender.warmup_runs,
+        before=asdict(contender.before),
+        after=asdict(contender.after),
+        floor_s=readings.floor_s,
+        warnings=_warnings(contender, interval, readings.floor_s, options, guard),
+        settled=contender.settled,
+        offset_s=readings.offset_s,
+        kernel_s=kernel_time(stats.median(samples), readings.offset_s),
+        clocks_hz=tuple(contender.clocks) if any(contender.clocks) else (),
+        throttled=tuple(contender.throttled),
+    )
+
+
+def kernel_time(span_s: float, offset_s: float | None) -> float | None:
+    """A kernel's own time within a span; None where the clock's offset is not known."""
+    return None if offset_s is None else max(0.0, span_s - offset_s)
+
+
+def _warnings(
+    contender: _Contender, interval: stats.Interval, floor_s: float, options: TimingOptions, guard: ThrottleGuard
+) -> tuple[Warn, ...]:
+    """What looks odd."""
+    samples = contender.samples
+    throttle = {*(contender.before.throttle or ()), *(contender.after.throttle or ())}
+    slow = bool(contender.throttled) or any(map(guard.below, contender.clocks))
+    odd = {
+        Warn.NOISY: half_width(samples, interval) > NOISY_HALF_WIDTH,
+        Warn.TOO_SHORT: stats.median(samples) < SHORT * floor_s,
+        Warn.CLOCK_DRIFT: _drifted(samples) or _clock_changed(contender.before, contender.after),
+        Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or slow,
+        Warn.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,
+        Warn.NOT_HELD: not contender.hold,
+    }
+    return tuple(warning for warning, seen in odd.items() if seen)
+
+
+def _drifted(samples: list[float]) -> bool:
+    """Whether the medians of the first and second half differ by more than 1 % and more than chance explains."""
+    half = len(samples) // 2
+    if half < 6:
+        return False
+    first, second = samples[:half], samples[-half:]
+    # 99 % intervals: at 95 % two halves of the same distribution are disjoint too often over a suite of hundreds.
+    a, b = stats.median_interval(first, 0.99), stats.median_interval(second, 0.99)
+    apart = a.high < b.low or b.high < a.low
+    return apart and abs(stats.median(second) / stats.median(first) - 1) > DRIFT
+
+
+def _clock_changed(before: DeviceState, after: DeviceState) -> bool:
+    """Whether the multiprocessors' clock differs between the ends of a measurement."""
+    if not before.sm_clock_hz or not after.sm_clock_hz:
+        return False
+    return abs(after.sm_clock_hz / before.sm_clock_hz - 1) > CLOCK_CHANGE
