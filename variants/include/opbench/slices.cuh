@@ -1,0 +1,59 @@
+// A depth that a block's warps share: each has the sums of its tiles of a step, and here they are added.
+#pragma once
+
+#include <opbench/epilogue.cuh>
+
+namespace opbench {
+
+// As store_tile, for a block whose part of the output begins at (m0, n0). The sums meet where the stages were and are
+// added in the order of the tiles, whichever warp is first; every thread stores four neighbours of a row at a time.
+template <class Block, bool with_bias, bool with_relu, class Warp, class Out>
+__device__ __forceinline__ void store_slices(const typename Block::Sums& sum, unsigned char* memory, const Warp& warp,
+                                             Out* out, const typename Block::T* bias, int m0, int n0, int rows,
+                                             int columns) {
+    constexpr int group = 4, pitch = Block::bn + 8, tile = Block::bm * pitch;
+    static_assert(Block::wk * tile * 4 <= Block::stages * Block::stage_bytes, "the sums fit where the stages were");
+    const int lane = threadIdx.x % 32;
+    float* const sums = reinterpret_cast<float*>(memory);
+#pragma unroll
+    for (int e = 0; e < Block::tm * Block::tn * 2; ++e) {
+        const int mi = e / 2 / Block::tn, ni = e / 2 % Block::tn, half = e % 2;
+        store_pair(sums + warp.tile * tile + (warp.m + mi * 16 + half * 8 + lane / 4) * pitch + warp.n + ni * 8 +
+                       lane % 4 * 2,
+                   sum[mi][ni][half * 2], sum[mi][ni][half * 2 + 1]);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int e = threadIdx.x; e < Block::bm * Block::bn / group; e += Block::threads) {
+        const int row = e / (Block::bn / group), column = e % (Block::bn / group) * group;
+        if (m0 + row >= rows || n0 + column >= columns) continue;
+        const float* from = sums + row * pitch + column;
+        float4 total = *reinterpret_cast<const float4*>(from);
+#pragma unroll
+        for (int z = 1; z < Block::wk; ++z) {
+            const float4 more = *reinterpret_cast<const float4*>(from + z * tile);
+            total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
+        }
+        float v[group] = {total.x, total.y, total.z, total.w};
+        union __align__(16) Packed { Out elements[group]; uint2 half; uint4 whole; } packed;
+#pragma unroll
+        for (int g = 0; g < group; ++g) {
+            if constexpr (with_bias) v[g] += n0 + column + g < columns ? (float)bias[n0 + column + g] : 0.0f;
+            if constexpr (with_relu) v[g] = fmaxf(v[g], 0.0f);
+            packed.elements[g] = Out(v[g]);
+        }
+        Out* const to = out + ((size_t)(m0 + row) * columns + n0 + column);
+        if (columns % group == 0) {
+            if constexpr (sizeof(Out) == 4)
+                *reinterpret_cast<uint4*>(to) = packed.whole;
+            else
+                *reinterpret_cast<uint2*>(to) = packed.half;
+        } else {
+#pragma unroll
+            for (int g = 0; g < group; ++g)
+                if (n0 + column + g < columns) to[g] = packed.elements[g];
+        }
+    }
+}
+
+}  // namespace opbench
