@@ -18,7 +18,7 @@ from opbench.gpus.ceilings import committed
 from opbench.results.files import Result, Run, read_run
 from opbench.runs.options import earlier_run
 from opbench.runs.runner import Progress, RunOptions, Tell, default_out, run_suite
-from opbench.runs.suite import Suite, read_suite, suite_for_variant
+from opbench.runs.suite import Suite, read_suite, suite_for_variants
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
 
@@ -94,7 +94,7 @@ def expand(
     backend = backends.resolve(backend)
     path = Path(target)
     if path.suffix in (".cu", ".py"):
-        suite = suite_for_variant(own_variant(path, catalog), catalog, backend)
+        suite = suite_for_variants(own_variants(path, catalog), catalog, backend)
     else:
         suite = read_suite(path, catalog, backend)
     patterns = list(cases)
@@ -104,8 +104,8 @@ def expand(
     return replace(suite, cases=chosen, left_out=left_out), roots, backend
 
 
-def own_variant(path: Path, catalog: Catalog) -> Variant:
-    """One file of a user's own as a variant; its header names the operator unless its folder is one's."""
+def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
+    """A user's own file as its variants; its header names the operator unless its folder is one's."""
     if not path.exists():
         raise UsageError(
             f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
@@ -113,7 +113,7 @@ def own_variant(path: Path, catalog: Catalog) -> Variant:
         )
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
-    return catalog.variant_file(path.resolve(), operator)
+    return catalog.variants_in(path.resolve(), operator)
 
 
 def check(
@@ -168,7 +168,7 @@ def cases_to_check(
     """
     path = Path(target)
     if path.suffix in (".cu", ".py"):
-        found = [own_variant(path, catalog)]
+        found = list(own_variants(path, catalog))
     elif "/" in str(target):
         found = [catalog.variant(*str(target).split("/", 1))]
     else:

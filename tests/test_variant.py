@@ -9,7 +9,8 @@ import pytest
 from common import RELU
 
 from opbench.catalog.folders import Catalog
-from opbench.catalog.variant import Variant, read_variant
+from opbench.catalog.header import read_variants
+from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
 
 CATALOG = Catalog()
@@ -23,7 +24,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_a_header_becomes_a_variant(relu_file: Path) -> None:
-    variant = read_variant(relu_file)
+    variant = read_variants(relu_file)[0]
     assert (variant.id, variant.why, variant.kernels) == ("relu/mine", "Why.", ("mine",))
 
 
@@ -35,7 +36,11 @@ def test_a_header_becomes_a_variant(relu_file: Path) -> None:
         ('["256"]', '["threads()"]', 4, "'threads()' is not allowed"),
         ('["256"]', "[]", 4, "a list of 1 to 3 expressions"),
         ('"a kernel of a test"', '"a kernel', 3, "the header is no TOML"),
-        ('title = "a kernel of a test"', 'precision = "f32"', 2, "title is missing"),
+        ('title = "a kernel of a test"', 'product = "tf32x4"', 3, "did you mean 'tf32x3'?"),
+        ('title = "a kernel of a test"', 'unit = "tf32/3"', 3, "unknown key 'unit'"),
+        ('title = "a kernel of a test"', 'where = ["k > 4"]', 3, "unknown name 'k'"),
+        ('title = "a kernel of a test"', "define = { A = 'B', B = 'A' }", 3, "A, B need each other's values"),
+        ('title = "a kernel of a test"', "tune = { A = [1] }\n// define.A = '2'", 4, "tune.A is that macro already"),
         ('title = "a kernel of a test"', 'title = "t"\n// precision = "f23"', 4, "one of f32, tf32"),
         ('title = "a kernel of a test"', 'title = "t"\n// tune = { T = "x" }', 4, "a list of whole numbers"),
         ('operator = "relu"\n// ', "", 2, "a file outside a variants folder names its operator"),
@@ -48,13 +53,13 @@ def test_mistakes_are_told_with_file_line_and_remedy(
 ) -> None:
     path = write(tmp_path, RELU.replace(old, new, 1))
     with pytest.raises(UsageError) as caught:
-        read_variant(path)
+        read_variants(path)
     assert str(caught.value).startswith(f"{path}:{line}: ") and message in str(caught.value)
 
 
 def test_where_prunes_configs(tmp_path: Path) -> None:
     header = 'title = "t"\n// tune = { A = [1, 2, 4], B = [1, 2] }\n// where = ["A * B <= 4", "B <= A"]'
-    variant = read_variant(write(tmp_path, RELU.replace('title = "a kernel of a test"', header)))
+    (variant,) = read_variants(write(tmp_path, RELU.replace('title = "a kernel of a test"', header)))
     assert variant.configs == [{"A": 1, "B": 1}, {"A": 2, "B": 1}, {"A": 2, "B": 2}, {"A": 4, "B": 1}]
 
 
@@ -146,24 +151,9 @@ def test_a_result_stored_in_bf16_may_be_off_by_its_rounding_and_exact_products_b
     assert 2.0**-8 <= narrow.tolerance("f32").norm <= 2.0**-6
 
 
-def test_a_unit_is_a_precision_class_and_how_many_products(tmp_path: Path) -> None:
-    def header(unit: str) -> Path:
-        path = tmp_path / "v.cu"
-        launch = "launch = [{ kernel = 'k', grid = [1], block = [1] }]"
-        path.write_text(
-            f"// /// opbench\n// operator = 'relu'\n// title = 't'\n// unit = '{unit}'\n// {launch}\n// ///\n"
-        )
-        return path
-
-    assert read_variant(header("tf32/3")).unit == "tf32/3"
-    for wrong in ("fp32", "tf32/0", "tf32/x"):
-        with pytest.raises(UsageError, match=r"v\.cu:4: unit = "):
-            read_variant(header(wrong))
-
-
 def test_a_million_configs_are_refused_with_their_count(tmp_path: Path) -> None:
     values = list(range(1, 1001))
     header = f'title = "t"\n// tune = {{ A = {values}, B = {values} }}'
     path = write(tmp_path, RELU.replace('title = "a kernel of a test"', header))
     with pytest.raises(UsageError, match=r"gives 1000000 combinations \(1000 of A × 1000 of B\); at most 10000"):
-        read_variant(path)
+        read_variants(path)

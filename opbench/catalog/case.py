@@ -43,14 +43,21 @@ class Case:
 
     def request(self) -> BuildRequest:
         """What must be compiled for it."""
-        scope = {**self.problem.scope, **self.config}
-        defines = {key: expression.evaluate(text, scope) for key, text in self.variant.define.items()}
-        macros = tuple(sorted((k, str(v + 0)) for k, v in {**self.config, **defines}.items()))  # a bool becomes 1 or 0
-        return BuildRequest(self.variant.path, self.variant.kernels, macros, self.variant.compute_capability)
+        variant, scope = self.variant, {**self.problem.scope, **self.config}
+        defines = variant.defines(scope)
+        for name in variant.define.keys() - defines.keys():
+            expression.evaluate(variant.define[name], {**defines, **scope})  # says which name is not known
+        macros = tuple(sorted((k, _macro(k, v)) for k, v in {**self.config, **defines}.items()))
+        return BuildRequest(variant.path, variant.kernels, macros, variant.compute_capability, variant.include)
+
+    def _scope(self, sm_count: int) -> dict[str, expression.Value]:
+        """What expressions of its launches may name."""
+        scope: dict[str, expression.Value] = {**self.problem.scope, **self.config, "sm_count": sm_count}
+        return {**self.variant.defines(scope), **scope}
 
     def workspace(self, sm_count: int) -> list[Tensor]:
         """The extra buffers that the variant asks for."""
-        scope = {**self.problem.scope, **self.config, "sm_count": sm_count}
+        scope = self._scope(sm_count)
         return [
             Tensor(name, (max(1, int(expression.evaluate(text, scope))),))
             for name, text in self.variant.workspace.items()
@@ -58,13 +65,13 @@ class Case:
 
     def launches(self, sm_count: int) -> list[KernelLaunch]:
         """Its launches with every number known; raises UsageError naming the header's file for a bad expression."""
-        scope = {**self.problem.scope, **self.config, "sm_count": sm_count}
+        scope = self._scope(sm_count)
         try:
             return [self._launch(step, scope) for step in self.variant.launch]
         except UsageError as error:
             raise UsageError(f"{self.variant.path}: launch: {error}") from None
 
-    def _launch(self, step: LaunchTemplate, scope: dict[str, int | str]) -> KernelLaunch:
+    def _launch(self, step: LaunchTemplate, scope: dict[str, expression.Value]) -> KernelLaunch:
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
         if step.zero:
             if step.zero not in tensors:
@@ -81,6 +88,13 @@ class Case:
         values = tuple(a if a in tensors else expression.evaluate(a, scope) for a in args)
         grid, block = (_dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block))
         return KernelLaunch(step.kernel, grid, block, int(expression.evaluate(step.shared, scope)), values)
+
+
+def _macro(name: str, value: expression.Value) -> str:
+    """A macro's text: a number, a word, 1 or 0 for true and false."""
+    if isinstance(value, str) and not value.isidentifier():
+        raise UsageError(f"define.{name} = '{value}' is not allowed; a whole number or a word")
+    return value if isinstance(value, str) else str(value + 0)
 
 
 def _dim3(values: list[int]) -> Dim3:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
 import sys
@@ -9,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbench.catalog.variant import Variant, docstring, print_config, read_variant
+from opbench.catalog.header import read_variants
+from opbench.catalog.variant import Variant, print_config
 from opbench.errors import UsageError, unknown
 from opbench.paths import shipped
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:  # it imports NumPy, which a list of names can do without
     from opbench.catalog.case import Case
     from opbench.catalog.operator import Operator
 
+INCLUDE = "include"
 LAYOUT = "holds one folder per operator with .cu and .py files"
 
 
@@ -28,6 +31,8 @@ class Catalog:
             if not root.is_dir():
                 raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
         self.roots = list({root.resolve(): root for root in (*extra_roots, shipped("variants"))}.values())
+        self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE).is_dir())
+        """Where kernels' headers are searched, a user's own first."""
         self._read: dict[str, tuple[Variant, ...]] = {}
         for root in extra_roots:
             self._require_operators(root)
@@ -78,18 +83,17 @@ class Catalog:
 
     def _variants(self, operator: str) -> list[Variant]:
         self._operator_file(operator)
-        files: dict[str, Path] = {}
+        found: dict[str, Variant] = {}
         for folder in reversed(self.folders[operator]):
             for path in sorted((*folder.glob("*.cu"), *folder.glob("*.py"))):
                 if path.name == "operator.py" or path.name.startswith("_"):
                     continue
-                other = files.get(path.stem)
-                if other and other.parent == folder:
-                    raise UsageError(
-                        f"{path}: {other.name} is variant '{operator}/{path.stem}' already; rename one of them"
-                    )
-                files[path.stem] = path
-        return ladder_order([self.variant_file(path, operator) for path in files.values()])
+                for variant in self.variants_in(path, operator):
+                    other = found.get(variant.name)
+                    if other and other.path.parent == folder:
+                        raise UsageError(f"{path}: {other.path.name} has variant '{variant.id}' already; rename one")
+                    found[variant.name] = variant
+        return ladder_order(list(found.values()))
 
     def variant(self, operator: str, name: str) -> Variant:
         """One variant by name; raises UsageError with the nearest right one."""
@@ -118,11 +122,25 @@ class Catalog:
         known = " ".join(print_config(c) for c in variant.configs)
         raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
 
-    def variant_file(self, path: Path, operator: str = "") -> Variant:
-        """One file as a variant, checked against its operator."""
-        variant = read_variant(path, operator)
-        self._operator_file(variant.operator)
-        return variant
+    def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
+        """The variants of one file, checked against its operator."""
+        variants = read_variants(path, operator, self.include)
+        self._operator_file(variants[0].operator)
+        return variants
+
+    def variant_file(self, path: Path, operator: str = "", name: str = "") -> Variant:
+        """One variant of a file: the rung of that name, or the only one."""
+        variants = {v.name: v for v in self.variants_in(path, operator)}
+        name = name or next(iter(variants))
+        if name not in variants:
+            raise UsageError(f"{path}: {unknown('rung', name, variants)}")
+        return variants[name]
+
+
+def docstring(path: Path) -> str:
+    """The first line of a Python file's docstring, without importing it."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.split("\n")[0]
 
 
 def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
@@ -131,8 +149,9 @@ def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
 
 
 def variant_folders(root: Path) -> list[Path]:
-    """The folders of a root that may hold variants."""
-    return sorted(f for f in root.iterdir() if f.is_dir() and not f.name.startswith((".", "_")))
+    """The folders of a root that may hold variants; `include` holds headers."""
+    folders = (f for f in root.iterdir() if f.is_dir() and f.name != INCLUDE)
+    return sorted(f for f in folders if not f.name.startswith((".", "_")))
 
 
 def ladder_order(variants: Sequence[Variant]) -> list[Variant]:

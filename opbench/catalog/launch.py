@@ -31,3 +31,5 @@ class BuildRequest:
     macros: tuple[tuple[str, str], ...] = ()
     compute_capability: str = ""
     """The least capability the variant needs ("8.0", "9.0a"); empty means any."""
+    include: tuple[Path, ...] = ()
+    """Folders that its headers are searched in, in this order."""

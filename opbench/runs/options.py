@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shlex
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from opbench import __version__
-from opbench.catalog.case import Case
 from opbench.errors import UsageError
 from opbench.results.files import FILE, FORMAT, Run, read_run
 from opbench.runs.suite import Suite
@@ -73,11 +71,6 @@ def require_same_device(earlier: Run, environment: dict[str, Any]) -> None:
     before, here = earlier.header.get("environment", {}).get("gpu"), environment.get("gpu")
     if before != here:
         raise UsageError(f"{earlier.folder / FILE}: was run on gpu = {before}, not {here}; choose another --out DIR")
-
-
-def source_sha256(case: Case) -> str:
-    """A checksum of the variant's file: a result stands for this text of it."""
-    return hashlib.sha256(case.variant.path.read_bytes()).hexdigest()
 
 
 def header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
 from opbench.results.files import Result, Run, RunWriter, read_run
-from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device, source_sha256
+from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device
 from opbench.runs.suite import Suite
 from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
 from opbench.timing.processes import merge_processes
@@ -128,7 +128,7 @@ def run_suite(
         if ceilings and (earlier is None or earlier.ceilings is None):
             writer.write("ceilings", _looked_at(state, ceilings))
         done = {(r.case, r.source_sha256) for r in earlier.results} if earlier else set()
-        todo = [case for case in suite.cases if (case.name, source_sha256(case)) not in done]
+        todo = [case for case in suite.cases if (case.name, case.variant.source_sha256) not in done]
         state.done = len(suite.cases) - len(todo)
         _build(state, todo)
         _compile_for_gpu(state, todo)
@@ -376,7 +376,7 @@ def _result(
         memory_level=case.problem.bandwidth(),
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
-        source_sha256=source_sha256(case),
+        source_sha256=case.variant.source_sha256,
         machine_code_sha256=answer.get("machine_code_sha256") or compiled["machine_code_sha256"],
     )
 

@@ -104,28 +104,30 @@ def find_suite(path: Path) -> Path:
     raise UsageError(f"{path}: no such file; shipped suites: {', '.join(sorted(known))} (opbench list suites)")
 
 
-def suite_for_variant(variant: Variant, catalog: Catalog, backend: str) -> Suite:
-    """The suite of one file of a user's own: it, in every config, beside the rungs of its operator.
+def suite_for_variants(variants: Sequence[Variant], catalog: Catalog, backend: str) -> Suite:
+    """The suite of one file of a user's own: its rungs, in every config, beside the other rungs of its operator.
 
     The problems are those of the quick suite for that operator that the file fits, so that the table says where it
     stands on the ladder; for want of such, the operator's examples that it fits. A rung of the same name gives way to
     the user's file. Raises UsageError where it fits none of them.
     """
     quick = read_suite(Path("quick"), catalog, backend)
-    rungs = [c for c in quick.cases if c.variant.operator == variant.operator and c.variant.name != variant.name]
+    file, operator, names = variants[0].path, variants[0].operator, {v.name for v in variants}
+    rungs = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
+    chosen = [(variant, variant.configs) for variant in variants]
     found = _Expansion()
     for problem in dict.fromkeys(c.problem for c in rungs):
-        found.add(problem, [(variant, variant.configs)])
+        found.add(problem, chosen)
     if not found.cases:
-        for problem in catalog.operator(variant.operator).examples():
-            found.add(problem, [(variant, variant.configs)])
+        for problem in catalog.operator(operator).examples():
+            found.add(problem, chosen)
     if not found.cases:
-        raise UsageError(f"{variant.path}: {_no_case(found.left_out)}")
+        raise UsageError(f"{file}: {_no_case(found.left_out)}")
     cases = []
     for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
         cases += [*own, *(c for c in rungs if c.problem == problem)]
-    title = f"{variant.path.name} on the ladder of {variant.operator}"
-    return replace(quick, name=variant.name, title=title, cases=tuple(cases), left_out=found.left_out)
+    title = f"{file.name} on the ladder of {operator}"
+    return replace(quick, name=file.stem, title=title, cases=tuple(cases), left_out=found.left_out)
 
 
 @dataclass

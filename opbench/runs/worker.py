@@ -41,6 +41,8 @@ def pack(case: Case) -> Message:
     return {
         "path": str(case.variant.path),
         "operator": case.variant.operator,
+        "variant": case.variant.name,
+        "source_sha256": case.variant.source_sha256,
         "config": case.config,
         "axes": case.problem.axes,
     }
@@ -49,7 +51,10 @@ def pack(case: Case) -> Message:
 def unpack(catalog: Catalog, packed: Message) -> Case:
     """The case again."""
     problem = catalog.operator(packed["operator"]).from_axes(packed["axes"])
-    return Case(catalog.variant_file(Path(packed["path"]), packed["operator"]), packed["config"], problem)
+    variant = catalog.variant_file(Path(packed["path"]), packed["operator"], packed["variant"])
+    if variant.source_sha256 != packed["source_sha256"]:
+        raise UsageError(f"{variant.path} or a header of it was edited since the run began; start it again")
+    return Case(variant, packed["config"], problem)
 
 
 # Parent's side ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from common import CHEATS
 from test_cuda_fake import backend, fake  # noqa: F401 (fixtures)
 
-from opbench.api import own_variant
+from opbench.api import own_variants
 from opbench.backends.cuda import CudaBackend, available
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
@@ -238,7 +238,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def case_of(path: Path) -> Case:
     """Small enough for the exact run, with whole numbers that half cannot hold."""
-    variant = own_variant(path, Catalog())
+    (variant,) = own_variants(path, Catalog())
     return Case(variant, variant.configs[0], Catalog().operator("matmul").parse("(m=67,n=132,k=1000)"))
 
 

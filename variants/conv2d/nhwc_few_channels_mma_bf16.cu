@@ -11,7 +11,6 @@
 //        1024 * cdiv(c * r * s, 16) * cdiv(k, 32) <= 220 * 1024""",
 // ]
 // precision = "bf16"
-// unit      = "bf16"
 // compute_capability = "8.0"
 //
 // [define]

@@ -11,7 +11,7 @@
 //        4096 * cdiv(c * r * s, 16) * cdiv(k, 32) <= 220 * 1024""",
 // ]
 // precision = "f32"
-// unit      = "tf32/3"
+// product   = "tf32x3"
 // compute_capability = "8.0"
 //
 // [define]

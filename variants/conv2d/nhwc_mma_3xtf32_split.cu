@@ -12,6 +12,7 @@
 //     "(k + BN) * (c * r * s + 64) < 2 ** 31", "SPLIT * n * p * q * k <= 2 ** 28",
 // ]
 // precision = "f32"
+// product   = "tf32x3"
 // compute_capability = "8.0"
 // workspace = { partial = "SPLIT * n * p * q * k" }
 //

@@ -12,7 +12,7 @@
 //     "(k + BN) * (c * r * s + 64) < 2 ** 31",
 // ]
 // precision = "f32"
-// unit      = "tf32/2"
+// product   = "tf32_corrected"
 // compute_capability = "8.0"
 //
 // [[launch]]

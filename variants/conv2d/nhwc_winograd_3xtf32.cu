@@ -12,7 +12,7 @@
 //     "16 * (k + BN) * c < 2 ** 31",
 // ]
 // precision = "f32"
-// unit      = "tf32/3"
+// product   = "tf32x3"
 // compute_capability = "8.0"
 //
 // [workspace]

@@ -12,7 +12,7 @@
 //     "(49 if r == 5 else 16) * n * cdiv(p, 2) * cdiv(q, 2) * c <= 2 ** 30",
 // ]
 // precision = "f32"
-// unit      = "tf32/3"
+// product   = "tf32x3"
 // compute_capability = "8.0"
 //
 // [workspace]

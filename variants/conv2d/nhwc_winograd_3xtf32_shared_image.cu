@@ -11,7 +11,7 @@
 //     "r == 3 and s == 3 and stride == 1", "c % 8 == 0", "16 * (k + BN) * c < 2 ** 31", "n * p * q < 2 ** 31",
 // ]
 // precision = "f32"
-// unit      = "tf32/3"
+// product   = "tf32x3"
 // compute_capability = "8.0"
 // workspace = { filters = "16 * k * c" }
 //

@@ -2,6 +2,7 @@
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
 // precision = "f32"
+// product   = "tf32x3"
 // compute_capability = "8.0"
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // define    = { RELU = "1 if epilogue == 'bias_relu' else 0", K_ALIGNED = "1 if k % 4 == 0 else 0" }

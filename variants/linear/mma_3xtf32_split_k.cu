@@ -2,6 +2,7 @@
 // title     = "as mma_3xtf32, with k split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_3xtf32"
 // precision = "f32"
+// product   = "tf32x3"
 // compute_capability = "8.0"
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // define    = { RELU = "1 if epilogue == 'bias_relu' else 0", K_ALIGNED = "1 if k % 4 == 0 else 0" }

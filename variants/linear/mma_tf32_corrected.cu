@@ -2,7 +2,7 @@
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "mma_3xtf32"
 // precision = "f32"
-// unit      = "tf32/2"
+// product   = "tf32_corrected"
 // compute_capability = "8.0"
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // define    = { RELU = "1 if epilogue == 'bias_relu' else 0", K_ALIGNED = "1 if k % 4 == 0 else 0" }

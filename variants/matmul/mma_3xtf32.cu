@@ -2,6 +2,7 @@
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
 // precision = "f32"
+// product   = "tf32x3"
 // compute_capability = "8.0"
 // supports  = { b_order = ["row", "col"] }
 // define.B_ROWS    = "1 if b_order == 'row' else 0"

@@ -21,6 +21,7 @@ from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
 from opbench.backends.cpu.toolchain import FAST, TRACED, Toolchain, find_toolchain
 from opbench.backends.cpu.tracing import Trace, TraceOptions, Tracing
 from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.catalog.sources import closure
 from opbench.errors import CompileError
 from opbench.traffic.findings import Finding
 
@@ -85,7 +86,7 @@ class CpuBackend:
         if reason is not None:
             return reason
         try:
-            source = request.source.read_text(errors="replace")
+            source = "\n".join(source.text for source in closure(request.source, request.include))
         except OSError:
             return None
         for pattern, feature in BEYOND.items():

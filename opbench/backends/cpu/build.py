@@ -23,6 +23,7 @@ from opbench.backends.cpu.ptx import (
 )
 from opbench.backends.cpu.toolchain import INCLUDE, ROLLED, RUNTIME, SHIM, Build, Toolchain, compiler_environment
 from opbench.catalog.launch import BuildRequest
+from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault
 
 DYNAMIC_SHARED_BYTES = (232 + 1) << 10
@@ -90,8 +91,8 @@ class Builder:
             wrapper, output = folder / "wrapper.cpp", folder / "wrapper.ii"
             wrapper.write_text(_wrapper(request))
             macros = [f"-D{name}={value}" for name, value in request.macros]
-            include = ["-isystem", str(INCLUDE), "-I", str(request.source.absolute().parent)]
-            include = [*self._parsed_shim, *include]
+            own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
+            include = [*self._parsed_shim, "-isystem", str(INCLUDE), *own]
             command = ["-E", *self.toolchain.flags(self.build), *macros, *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
             # The scratch folder's random name must not decide the key.
@@ -137,10 +138,11 @@ class Builder:
     def _manifest(self, request: BuildRequest) -> Path:
         """Where it is noted which object a request led to, so that a second compile runs nothing at all."""
         try:
-            source = request.source.read_bytes()
+            sources = closure(request.source, request.include)
         except OSError as problem:
             raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
-        key = self._key(str(request.source.absolute()), source, repr((request.kernels, request.macros)))
+        files = (part for source in sources for part in (str(source.path.absolute()), source.content))
+        key = self._key(*files, repr((request.kernels, request.macros)))
         return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
 
     def _key(self, *parts: str | bytes) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from opbench import paths
 from opbench.backends.base import KernelResources
 from opbench.catalog.launch import BuildRequest
+from opbench.catalog.sources import Source, closure
 from opbench.errors import CompileError, EnvironmentFault, unknown
 
 NOT_INSTALLED = "NVRTC is not installed; pip install 'opbench[cuda13]'"
@@ -180,10 +181,11 @@ def beyond(have: tuple[int, int], request: BuildRequest) -> str | None:
 # The cache --------------------------------------------------------------------------------------------------------
 
 
-def _key(source: bytes, name: str, options: Iterable[str]) -> str:
-    """Hash of everything that decides the cubin; the name counts because line information records it."""
+def _key(sources: Iterable[Source], options: Iterable[str]) -> str:
+    """Hash of everything that decides the cubin; names of files count because line information records them."""
     digest = hashlib.sha256()
-    for part in (source, name.encode(), repr(library().version).encode(), *(option.encode() for option in options)):
+    texts = (part for source in sources for part in (source.content, str(source.path).encode()))
+    for part in (*texts, repr(library().version).encode(), *(option.encode() for option in options)):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()[:24]
 
@@ -191,17 +193,18 @@ def _key(source: bytes, name: str, options: Iterable[str]) -> str:
 def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
     """Compile, or find in the cache; raises CompileError with the compiler's own lines."""
     try:
-        source = request.source.read_bytes()
+        sources = closure(request.source, request.include)
     except OSError as error:
         raise CompileError(f"{request.source}: cannot be read: {error.strerror}") from error
     name = str(request.source)
     macros = [f"-D{key}={value}" for key, value in request.macros]
-    options = [f"-arch={arch}", *OPTIONS, *macros, *include_options()]
-    cubin = paths.cache_folder("cubin") / f"{request.source.stem}-{arch}-{_key(source, name, options)}.cubin"
+    own = [f"-I{folder}" for folder in request.include]
+    options = [f"-arch={arch}", *OPTIONS, *macros, *own, *include_options()]
+    cubin = paths.cache_folder("cubin") / f"{request.source.stem}-{arch}-{_key(sources, options)}.cubin"
     notes = cubin.with_suffix(".json")
     compiled = _from_cache(cubin, notes, arch)
     if compiled is None:
-        code, log = library().compile(source, name, options)
+        code, log = library().compile(sources[0].content, name, options)
         if code is None:
             raise CompileError(_located(_errors(log), name))
         compiled = Compiled(cubin, arch, *parse_log(log))

@@ -6,7 +6,6 @@ checksum is the one that the run recorded.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +71,7 @@ def _listing(
         if row.operator not in known:
             known[row.operator] = catalog.variants(row.operator)
         variant = _own(catalog, row, traffic) or next((v for v in known[row.operator] if v.name == row.variant), None)
-        if variant is None or hashlib.sha256(variant.path.read_bytes()).hexdigest() != result.source_sha256:
+        if variant is None or variant.source_sha256 != result.source_sha256:
             return None
         case = Case(variant, result.config, catalog.operator(row.operator).from_axes(result.axes))
         text = variant.path.read_text(encoding="utf-8", errors="replace")
@@ -93,12 +92,10 @@ def _listing(
 def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
     """A variant from a folder of the user's, which the run has by its path; its operator is a shipped one."""
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
-        if (
-            path.is_absolute()
-            and (path.parent.name, path.name) == (row.operator, f"{row.variant}.cu")
-            and path.is_file()
-        ):
-            return catalog.variant_file(path, row.operator)
+        if path.is_absolute() and (path.parent.name, path.suffix) == (row.operator, ".cu") and path.is_file():
+            own = next((v for v in catalog.variants_in(path, row.operator) if v.name == row.variant), None)
+            if own is not None:
+                return own
     return None
 
 

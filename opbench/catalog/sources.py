@@ -1,0 +1,122 @@
+"""The text that a kernel is made of: its own file and every header that it includes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.catalog.precision import UNTOLD
+from opbench.errors import UsageError
+
+# What is not code is matched first, so that nothing inside a comment or a string is taken for a directive.
+_TOKEN = re.compile(
+    r"""
+    (?P<comment> //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) )
+  | (?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"
+  | "(?:\\.|[^"\\\n])*"
+  | '(?:\\.|[^'\\\n])*'
+  | \.?\d(?:'?[\w.])*
+  | [A-Za-z_]\w*
+  | \#(?:[ \t]|\\\r?\n|/\*.*?\*/)*include\b(?:[ \t]|\\\r?\n|/\*.*?\*/)*
+    (?P<name><[^>\n]+>|"[^"\n]+"|[A-Za-z_]\w*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_MATRIX = re.compile(
+    r"\b(?P<ptx>mma\.(?:sp\S*\.)?sync|wgmma\.mma_async|wmma\.mma|tcgen05\.mma)(?P<types>[^;]*)"
+    r"|\bfragment\s*<\s*(?:\w+\s*::\s*)*matrix_[ab]\b(?P<element>[^;]*?>)"
+)
+_CLASSES = {
+    "tf32": re.compile(r"\btf32\b"),
+    "bf16": re.compile(r"\bbf16\b|\b__nv_bfloat16\b"),
+    "f16": re.compile(r"\bf16\b|\bhalf\b|\b__half\b"),
+    "f64": re.compile(r"\bf64\b|\bdouble\b"),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file as it was read."""
+
+    path: Path
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        """Its characters; what is no UTF-8 shows as the replacement character."""
+        return self.content.decode(errors="replace")
+
+
+def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
+    """The file, then each header that it includes, directly or not, once, in the order of inclusion.
+
+    `folders` are searched as the compilers search them; a header that is in none of them, such as cuda_fp16.h, is the
+    compiler's own and is left out; a Python file includes nothing. Conditions are not evaluated: a header is one of
+    its files under any macro. Raises UsageError with file:line for an include whose name is a macro, OSError when a
+    file cannot be read.
+    """
+    found: dict[Path, Source] = {}
+
+    def visit(file: Path) -> None:
+        source = found[file.resolve()] = Source(file, file.read_bytes())
+        if file.suffix == ".py":
+            return
+        for line, name in _includes(source.text):
+            if name[0] not in '<"':
+                raise UsageError(
+                    f"{file}:{line}: '#include {name}' is not allowed: what a macro includes cannot be told from the "
+                    "text; write the header's name"
+                )
+            near = [file.parent] if name[0] == '"' else []
+            header = next((at for folder in (*near, *folders) if (at := folder / name[1:-1]).is_file()), None)
+            if header is not None and header.resolve() not in found:
+                visit(header)
+
+    visit(path)
+    return tuple(found.values())
+
+
+def checksum(sources: Sequence[Source]) -> str:
+    """A checksum of a closure; that of a file without headers is the file's own SHA-256."""
+    first, *headers = sources
+    digest = hashlib.sha256(first.content)
+    for header in headers:
+        digest.update(f"\0{header.path.name}\0{len(header.content)}\0".encode() + header.content)
+    return digest.hexdigest()
+
+
+def without_comments(text: str) -> str:
+    """The text with each comment blank, its line ends kept."""
+
+    def blank(match: re.Match[str]) -> str:
+        return " " + "\n" * match[0].count("\n") if match["comment"] else match[0]
+
+    return _TOKEN.sub(blank, text)
+
+
+def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
+    """What tensor cores multiply in a closure: each operand type with the file:line of its first instruction."""
+    classes: dict[str, str] = {}
+    for source in sources:
+        if b"mma" not in source.content:
+            continue
+        text = without_comments(source.text)
+        for match in _MATRIX.finditer(text):
+            operands = match["types"] or match["element"] or ""
+            names = [name for name, pattern in _CLASSES.items() if pattern.search(operands)] or [UNTOLD]
+            for name in names:
+                classes.setdefault(name, f"{source.path}:{text.count(chr(10), 0, match.start()) + 1}")
+    return classes
+
+
+def _includes(text: str) -> Iterator[tuple[int, str]]:
+    """Line and name, with its quotes, of each include."""
+    if "include" not in text:
+        return
+    for match in _TOKEN.finditer(text):
+        if match["name"]:
+            yield text.count("\n", 0, match.start()) + 1, match["name"]
