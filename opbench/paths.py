@@ -15,6 +15,12 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / folder
 
 
+def checkout() -> Path | None:
+    """The source tree that opbench runs from; None where it was installed from a wheel."""
+    root = PACKAGE.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "variants").is_dir() else None
+
+
 def portable(path: str) -> str:
     """A path as results name it: within what ships with opbench the same on every machine, else as it is."""
     root = shipped("variants")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from pathlib import Path
 
 import click
 
+from opbench import paths
 from opbench.cli.options import gpu_option, json_option
 from opbench.cli.running import print_table, progress_on_stderr, stdout_console
+from opbench.errors import UsageError
 
 
 @click.command("report")
@@ -78,40 +81,45 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
 
 @click.command("ladder")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--write", is_flag=True, help="Write the files; without it the changes are printed.")
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when a file is stale.")
-def ladder_command(runs: tuple[Path, ...], only_check: bool) -> None:
-    """Write variants/<operator>/README.md and the tables in README.md from the runs named.
+def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool) -> None:
+    """Show what RUNS would change in variants/<operator>/README.md and in README.md, or write it.
 
-    A folder that holds runs of networks, such as reports/h200/networks, gives the table of networks.
+    Only operators that the runs measured change, and no row of another run is lost. A folder that holds runs of
+    networks, such as reports/h200/networks, gives the table of networks.
     """
     from opbench.catalog.folders import Catalog
-    from opbench.paths import shipped
-    from opbench.report.ladder import ladder_readme, ladders_overview, with_overview
-    from opbench.report.network.overview import network_folders, networks_overview
+    from opbench.report.ladder_files import ladder_files
+    from opbench.report.network.overview import network_folders
     from opbench.results.files import read_run
 
-    networks = [folder for run in runs for folder in network_folders(run)]
-    catalog, found = Catalog(), [read_run(r) for r in runs if not network_folders(r)]
-    texts = {
-        shipped("variants") / name / "README.md": ladder_readme(
-            name, catalog.operator_title(name), catalog.variants(name), found
+    root = paths.checkout()
+    if write and only_check:
+        raise UsageError("--check writes nothing, and --write writes; give one of them")
+    if root is None:
+        raise UsageError(
+            f"opbench ladder is for a checkout, whose committed READMEs it keeps; this opbench is installed in "
+            f"{paths.PACKAGE}. Read a run instead: opbench report RUN"
         )
-        for name in catalog.operator_names()
-    }
-    readme = shipped("variants").parent / "README.md"
-    if readme.exists():
-        text = with_overview(readme.read_text(), ladders_overview(catalog.operator_names(), found))
-        if networks:
-            text = with_overview(text, networks_overview(networks, readme.parent), "networks")
-        texts[readme] = text
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
-    if not only_check:
-        for path in stale:
-            path.write_text(texts[path])
-    for path in stale:
-        click.echo(f"{'stale' if only_check else 'wrote'} {path}", err=True)
-    if only_check and stale:
-        click.echo(f"mend with: opbench ladder {' '.join(map(str, runs))}", err=True)
+    networks = [folder for run in runs for folder in network_folders(run)]
+    found = ladder_files(root, Catalog(), [read_run(r) for r in runs if not network_folders(r)], networks)
+    for path, why in found.kept.items():
+        click.echo(f"left {path.relative_to(root)}: {why}", err=True)
+    for path, text in found.stale.items():
+        if write:
+            paths.write_atomically(path, text.encode())
+        elif not only_check:
+            old = path.read_text(encoding="utf-8") if path.exists() else ""
+            name = path.relative_to(root).as_posix()
+            diff = difflib.unified_diff(old.splitlines(True), text.splitlines(True), name, name, n=1)
+            click.echo("".join(diff), nl=False)
+        click.echo(f"{'wrote' if write else 'stale'} {path.relative_to(root)}", err=True)
+    if not found.stale and not found.kept:
+        click.echo("in step: nothing to write", err=True)
+    elif not write and found.stale:
+        click.echo(f"write them with: opbench ladder --write {' '.join(map(str, runs))}", err=True)
+    if only_check and (found.stale or found.kept):
         click.get_current_context().exit(1)
 
 

@@ -38,7 +38,7 @@ def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: 
         "Every rung is one file of this folder; its header says how it is tuned and launched, the comment below "
         "the header why it is faster and what limits it.",
         "",
-        f"*Written by `opbench ladder`.{_repeat(runs)}*",
+        f"*Written by `opbench ladder`.{_repeat([run for run, _, _ in measured])}*",
     ]
     return "\n".join(lines) + "\n"
 
@@ -62,11 +62,19 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_overview(text: str, table: str, what: str = "ladders") -> str:
+def with_overview(text: str, table: str, what: str) -> str:
     """A document with the table between its two markers replaced; without markers as it is."""
-    return re.sub(
-        rf"(<!-- {what}: .*? -->\n).*?(<!-- /{what} -->)", lambda m: f"{m[1]}{table}{m[2]}", text, flags=re.DOTALL
-    )
+    return re.sub(_markers(what), lambda m: f"{m[1]}{table}{m[3]}", text, flags=re.DOTALL)
+
+
+def table_of(text: str, what: str) -> str:
+    """The table between a document's two markers; empty without them."""
+    found = re.search(_markers(what), text, flags=re.DOTALL)
+    return found[2] if found else ""
+
+
+def _markers(what: str) -> str:
+    return rf"(<!-- {what}: .*? -->\n)(.*?)(<!-- /{what} -->)"
 
 
 def in_order(variants: Sequence[Variant]) -> list[Variant]:

@@ -1,0 +1,142 @@
+"""Which documents of a checkout some runs would change: the operators' READMEs and the tables in README.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opbench.catalog.folders import Catalog
+from opbench.errors import UsageError
+from opbench.report.ladder import ladder_readme, ladders_overview, table_of, with_overview
+from opbench.report.network.overview import networks_overview
+from opbench.results.files import FILE, Run
+from opbench.results.rows import rows
+
+Cell = tuple[str, str]
+"""A problem and a rung that was measured on it."""
+
+
+@dataclass
+class LadderFiles:
+    """What documents should hold, and which are left as they are, with the reason."""
+
+    texts: dict[Path, str] = field(default_factory=dict)
+    kept: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def stale(self) -> dict[Path, str]:
+        """Those that hold something else now."""
+        return {path: text for path, text in self.texts.items() if _read(path) != text}
+
+
+def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Sequence[Path]) -> LadderFiles:
+    """The documents below `root` that these runs and folders of networks decide.
+
+    An operator that the runs did not measure is left alone, unless its README shows no measurement either; so is one
+    whose README has rows that these runs have not. Raises UsageError when no run has a time.
+    """
+    measured = {run.folder: {(r.operator, r.problem, r.variant) for r in rows(run) if r.ranked} for run in runs}
+    for folder, cells in measured.items():
+        if not cells:
+            raise UsageError(
+                f"{folder}: no case of it has a time, and a ladder shows times; name a run of a GPU (--backend cuda)"
+            )
+    found = LadderFiles()
+    have = set().union(*measured.values())
+    for name in catalog.operator_names():
+        path = root / "variants" / name / "README.md"
+        old = _read(path)
+        if name not in {operator for operator, _, _ in have} and cells_of(old):
+            continue
+        variants = catalog.variants(name)
+        text = ladder_readme(name, catalog.operator_title(name), variants, runs)
+        own = {(problem, rung) for operator, problem, rung in have if operator == name}
+        lost = {cell for cell in _lost(old, text, own) if cell[1] in {v.name for v in variants}}
+        if lost:
+            found.kept[path] = _refusal(lost, old, root)
+        else:
+            found.texts[path] = text
+    shown = [name for name in catalog.operator_names() if root / "variants" / name / "README.md" in found.texts]
+    _add_overviews(found, root, shown, runs, networks)
+    return found
+
+
+def cells_of(text: str) -> set[Cell]:
+    """What the tables of an operator's README show."""
+    cells, problem = set(), ""
+    for heading, rung in re.findall(r"^(?:## `([^`]+)`|\| \[`([^`]+)`\])", text, re.MULTILINE):
+        problem = heading or problem
+        if rung:
+            cells.add((problem, rung))
+    return cells
+
+
+def _lost(old: str, new: str, have: set[Cell]) -> set[Cell]:
+    """Rows that only the old text has; a problem that gave way to another of these runs is none."""
+    shown = cells_of(new)
+    problems = {problem for problem, _ in shown}
+    return {cell for cell in cells_of(old) - shown if cell[0] in problems or cell not in have}
+
+
+def _refusal(lost: set[Cell], old: str, root: Path) -> str:
+    problem, rung = min(lost)
+    more = f" and {len(lost) - 1} more rows" if lost - {(problem, rung)} else ""
+    starts = dict.fromkeys(re.findall(r"run `[^`]+` of (\S+)\. ", old)).keys()
+    folders = {_started(path): path.relative_to(root).as_posix() for path in reversed(_folders(root))}
+    hint = f" ({' '.join(folders[start] for start in starts if start in folders)})" if starts & folders.keys() else ""
+    return f"it shows `{rung}` at `{problem}`{more}, which would go; name the runs that have them first{hint}"
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path.parent for path in (root / "reports").rglob(FILE))
+
+
+def _started(folder: Path) -> str:
+    with (folder / FILE).open(encoding="utf-8") as lines:
+        try:
+            return str(json.loads(next(lines, "{}")).get("started", ""))
+        except (ValueError, AttributeError):
+            return ""
+
+
+def _add_overviews(
+    found: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], networks: Sequence[Path]
+) -> None:
+    """The tables of README.md, in which rows of other runs stay as long as what they link to is there."""
+    path = root / "README.md"
+    text = _read(path)
+    if not text:
+        return
+    for folder in networks:
+        if not folder.resolve().is_relative_to(root.resolve()):
+            raise UsageError(f"{folder}: lies outside {root}, and README.md links to the runs that it shows")
+    tables = {"ladders": ladders_overview(operators, runs) if runs else ""}
+    tables["networks"] = networks_overview(networks, root) if networks else ""
+    for what, table in tables.items():
+        if table:
+            text = with_overview(text, _joined(table_of(text, what), table, root), what)
+    found.texts[path] = text
+
+
+def _joined(old: str, new: str, root: Path) -> str:
+    """A table with its new rows and those old ones that it has not, sorted by name, numbers by their value."""
+    head, fresh = new.splitlines()[:2], _named(new)
+    stay = {name: line for name, line in _named(old).items() if name not in fresh and _target(line, root).exists()}
+    order = sorted(stay | fresh, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else 0, part)
+                                                   for part in re.split(r"(\d+)", name)])  # fmt: skip
+    return "\n".join([*head, *((stay | fresh)[name] for name in order)]) + "\n"
+
+
+def _named(table: str) -> dict[str, str]:
+    return {line[3 : line.index("]")]: line for line in table.splitlines() if line.startswith("| [")}
+
+
+def _target(line: str, root: Path) -> Path:
+    return root / line[line.index("](") + 2 : line.index(")")]
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
