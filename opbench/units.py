@@ -26,6 +26,19 @@ def time(seconds: float | None) -> str:
     return si(seconds, "s")
 
 
+def interval(low_s: float | None, high_s: float | None) -> str:
+    """Two times with as many digits as tell them apart, such as "3.990–3.993 ms"; "–" when one is missing."""
+    if low_s is None or high_s is None:
+        return "–"
+    low, high = next(
+        ((a, b) for digits in range(3, 8) if (a := si(low_s, "s", digits)) != (b := si(high_s, "s", digits))),
+        (time(low_s), time(high_s)),
+    )
+    if low == high:
+        return f"{low} at both ends"
+    return f"{low.split()[0]}–{high}" if low.split()[-1] == high.split()[-1] else f"{low} – {high}"
+
+
 def byte_rate(bytes_per_s: float | None) -> str:
     """A bandwidth, such as "4.28 TB/s"."""
     return si(bytes_per_s, "B/s")

@@ -62,3 +62,12 @@ def test_what_is_shown_is_the_value_to_three_digits(value: float, sign: int) -> 
     assert float(shown[1]) * FACTORS[shown[2]] == pytest.approx(sign * value, rel=0.0051)
     assert value >= 1e18 or abs(float(shown[1])) < 1000
     assert len(shown[1].strip("-").replace(".", "")) == 3
+
+
+def test_the_ends_of_an_interval_have_digits_enough_to_differ() -> None:
+    assert units.interval(250e-6, 252e-6) == "250–252 µs"
+    assert units.interval(3.9901e-3, 3.9924e-3) == "3.990–3.992 ms"
+    assert units.interval(276.01e-3, 276.04e-3) == "276.01–276.04 ms"
+    assert units.interval(999e-6, 1.001e-3) == "999 µs – 1.00 ms"
+    assert units.interval(1e-3, 1e-3) == "1.00 ms at both ends"
+    assert units.interval(None, 1e-3) == "–"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from opbench import units
@@ -40,3 +41,46 @@ def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
             floors.append((FLOOR_MARGIN * problem.flops() / rate, f"{whose} {units.unit(unit)} rate"))
             break
     return max(floors)
+
+
+# Above the roof ---------------------------------------------------------------------------------------------------
+
+
+class Above(StrEnum):
+    """Why a time is shorter than the roof allows, as far as the data tell."""
+
+    FEWER_FLOPS = "fewer FLOPs than the textbook's"
+    IN_L2 = "L2 holds some of it"
+    ONE_WAY = "the roof is a copy's"
+    SCATTER = "within the 5 % that clocks vary"
+    IMPOSSIBLE = "no result: faster than the ceilings allow"
+
+
+ABOVE = 1.005
+"""From this share of the roof on, which is printed as more than 100 %, a row says why."""
+
+
+def why_above(
+    share: float, bound: str, level: str, nbytes: int, flops_are_a_floor: bool, ceilings: Ceilings
+) -> Above | None:
+    """Why `share` of the roof of `bound` ("memory" or "compute") passes 100 %; None where it does not.
+
+    `level` names the bandwidth that the roof is of, `nbytes` are compulsory.
+    """
+    if share < ABOVE:
+        return None
+    if bound == "compute":
+        if not flops_are_a_floor:
+            return Above.FEWER_FLOPS
+        return Above.SCATTER if share <= 1 / FLOOR_MARGIN else Above.IMPOSSIBLE
+    cached = ceilings.l2_bytes or 0
+    if level.startswith("dram") and nbytes <= cached:
+        return Above.IN_L2
+    one_way = max(ceilings.dram_read_bytes_per_s or 0, ceilings.dram_write_bytes_per_s or 0)
+    if level == "dram" and ceilings.dram_bytes_per_s and share <= one_way / ceilings.dram_bytes_per_s:
+        return Above.ONE_WAY
+    if share <= 1 / FLOOR_MARGIN:
+        return Above.SCATTER
+    if level.startswith("dram") and share * (nbytes - cached) / nbytes <= 1 / FLOOR_MARGIN:
+        return Above.IN_L2
+    return Above.IMPOSSIBLE

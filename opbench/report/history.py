@@ -164,7 +164,7 @@ def _mark(point: Point, x: str, y: Any) -> str:
         said = escape(f"{point.started}: {point.status} {point.reason}".strip()[:200])
         return f'<text class="fallen" x="{x}" y="{HEIGHT - 1:g}"><title>{said}</title>×</text>'
     ends = (point.low_s or point.median_s, point.high_s or point.median_s)
-    said = escape(f"{point.started}: {units.time(point.median_s)} [{units.time(ends[0])}, {units.time(ends[1])}]")
+    said = escape(f"{point.started}: {units.time(point.median_s)} [{units.interval(*ends)}]")
     return (
         f'<g><title>{said}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
         f'y2="{y(ends[1])}"/><circle cx="{x}" cy="{y(point.median_s)}" r="2.6"/></g>'

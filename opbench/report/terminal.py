@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,9 @@ def print_table(table: pandas.DataFrame, console: Console, left_out: LeftOut = M
     for warning, cases in _warned(rows).items():
         _line(console, Text(f"! {warning}: {cases} case{'s' if cases > 1 else ''}; {_advice(warning)}", style="yellow"))
     counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
-    _line(console, Text(f"{len(rows)} case{'s' if len(rows) > 1 else ''}: {counts}", style="bold"))
+    bad = sum(len(section.not_right) for section in found)
+    style = "bold red" if bad else "bold"
+    _line(console, Text(f"{len(rows)} case{'s' if len(rows) > 1 else ''}: {counts}", style=style))
 
 
 def _line(console: Console, text: Text) -> None:
@@ -62,55 +64,126 @@ def _print_left_out(start: str, reasons: Mapping[str, Sequence[str]], console: C
 
 def _print_section(section: Section, console: Console) -> None:
     able = len(section.rows) - section.count("unsupported")
-    facts = f"  {section.count('right')} of {able} right" if able else ""
-    predicted = next((row.predicted_best_s for row in section.rows if row.predicted_best_s is not None), None)
-    facts += f", predicted {units.time(predicted)} at best" if predicted is not None else ""
+    right = section.count("right")
+    facts = f"  {right} of {able} right" if able else ""
+    predicted = predicted_words(section.rows)
     _line(console, Text())
-    _line(console, Text.assemble((section.operator, "bold"), section.problem, (facts, "dim")))
+    _line(
+        console,
+        Text.assemble(
+            (section.operator, "bold"),
+            section.problem,
+            (facts, "red" if right < able else "dim"),
+            (f", {predicted}" if predicted else "", "dim"),
+        ),
+    )
+    for rows, reason in same_reason(section.not_right):
+        _line(console, _fallen(rows, reason))
     if section.groups:
         _print_columns(console, _ranking(section, console))
     for group in section.groups:
         if said := _lead(group):
             _line(console, Text(f"    {said}", style="dim"))
+    for why in above_words(row for group in section.groups for row, _ in group.rest or group.rows):
+        _line(console, Text(f"    {why}", style="yellow"))
     if section.unmeasured:
         _print_columns(console, _with_traffic(_untimed(section), console))
-    for rows, reason in same_reason(section.fallen):
-        names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
-        status = rows[0].status
-        first = reason.strip().splitlines()[0] if reason.strip() else ""
-        _line(console, Text.assemble("  ", (status, COLOURS[status]), f"  {names}: {first}"))
+    if section.unsupported:
+        _line(console, _unsupported(section.unsupported))
+
+
+def _fallen(rows: Sequence[Row], reason: str) -> Text:
+    """Cases that fell for the same reason, and its first line."""
+    names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+    first = reason.strip().splitlines()[0] if reason.strip() else ""
+    return Text.assemble("  ", (rows[0].status, COLOURS[rows[0].status]), f"  {names}: {first}")
+
+
+def _unsupported(rows: Sequence[Row]) -> Text:
+    """One line a problem; the page has every reason."""
+    names = list(dict.fromkeys(row.variant for row in rows))
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    reasons = list(dict.fromkeys(row.reason.strip().partition("\n")[0] for row in rows))
+    why = reasons[0] + (f"; {len(reasons) - 1} other reasons" if len(reasons) > 1 else "")
+    return Text(f"  unsupported  {', '.join(names[:4])}{more}: {why}", style="dim")
+
+
+def predicted_words(rows: Iterable[Row]) -> str:
+    """Such as "predicted on H200: 1.05 µs by bytes, under the launch's 2.94 µs"; empty without a prediction."""
+    row = next((row for row in rows if row.predicted_roof_s is not None), None)
+    if row is None:
+        return ""
+    launch = f", under the launch's {units.time(row.predicted_best_s)}" if row.bound == "launch" else ""
+    limit = "arithmetic" if row.predicted_limit == "compute" else "bytes"
+    return f"predicted on {row.predicted_on}: {units.time(row.predicted_roof_s)} by {limit}{launch}"
+
+
+def above_words(rows: Iterable[Row]) -> list[str]:
+    """Such as "fill/vec4: 108 % of the roof (roof of a copy)", each reason once with the row furthest above."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.above_roof:
+            found.setdefault(row.above_roof, []).append(row)
+    said = []
+    for why, above in found.items():
+        first = max(above, key=lambda row: row.roof_share or 0.0)
+        others = f" and {len(above) - 1} more" if len(above) > 1 else ""
+        said.append(f"{first.name}{others}: {units.percent(first.roof_share)} of the roof ({why})")
+    return said
+
+
+HIDDEN_FIRST = ("kernel", "rate", "× rung", "× lib")
+"""Columns that a narrow terminal goes without, the first to go first."""
 
 
 def _ranking(section: Section, console: Console) -> list[Line]:
-    """The ranking, with the kernels' own times beside the spans where they are known and fit."""
-    with_kernel = _ranking_of(section, any(row.kernel_s is not None for g in section.groups for row, _ in g.rows))
-    if not console.is_terminal or _width(with_kernel) <= console.width:
-        return with_kernel
-    return _ranking_of(section, kernel=False)
+    """The ranking with as many columns as fit a terminal, one precision class after the other."""
+    rows = [row for group in section.groups for row, _ in group.rows]
+    hidden = {"kernel"} if all(row.kernel_s is None for row in rows) else set()
+    hidden |= {"× lib"} if all(row.speedup_over_library is None for row in rows) else set()
+    for name in ("", *HIDDEN_FIRST):
+        hidden.add(name)
+        lines = _ranking_without(section, hidden)
+        if not console.is_terminal or _width(lines) <= console.width:
+            break
+    return lines
 
 
-def _ranking_of(section: Section, kernel: bool) -> list[Line]:
-    """Rank, variant, span, rate, share of the roof and speed-ups, one precision class after the other."""
-    own_time = ["kernel"] if kernel else []
+def _ranking_without(section: Section, hidden: Collection[str]) -> list[Line]:
+    """The table of all precision classes, less the columns that are hidden."""
     span = span_words(row for group in section.groups for row, _ in group.rows)
-    lines: list[Line] = [(["", "variant", span, "", *own_time, "rate", "of roof", "× rung", "× lib"], None)]
+    lines: list[Line] = []
     for group in section.groups:
         for row, rank in group.rows:
-            cells = [
-                rank,
-                row.variant if group.precision == "f32" else f"{row.variant} ({group.precision})",
-                units.time(row.time_s),
-                "!" if row.warnings else "",
-                *([units.time(row.kernel_s)] if kernel else []),
-                rate(row),
-                units.percent(row.roof_share),
-                units.ratio(row.speedup_over_rung),
-                units.ratio(row.speedup_over_library),
-            ]
-            lines.append((cells, row))
-        if (hidden := len(group.rest) - len(group.rows)) > 0:
-            lines.append((["", f"({hidden} more configs, slower than their variant's best)"], None))
+            cells = {
+                "": rank,
+                "variant": row.variant if group.precision == "f32" else f"{row.variant} ({group.precision})",
+                span: units.time(row.time_s),
+                "!": "!" if row.warnings else "",
+                "± 95 %": half_width(row),
+                "n": f"{row.samples:.0f}" if row.samples else "–",
+                "kernel": units.time(row.kernel_s),
+                "rate": rate(row),
+                "of roof": units.percent(row.roof_share),
+                "^": "^" if row.above_roof else "",
+                "× rung": units.ratio(row.speedup_over_rung),
+                "× lib": units.ratio(row.speedup_over_library),
+            }
+            shown = {name: cell for name, cell in cells.items() if name not in hidden or not name}
+            if not lines:
+                lines.append(([name.strip("!^") for name in shown], None))
+            lines.append((list(shown.values()), row))
+        if (more := len(group.rest) - len(group.rows)) > 0:
+            lines.append((["", f"({more} more configs, slower than their variant's best)"], None))
     return lines
+
+
+def half_width(row: Row) -> str:
+    """How far the further end of the 95 % interval is from the median, such as "0.4 %"; "–" when not known."""
+    if not row.time_s or row.time_low_s is None or row.time_high_s is None:
+        return "–"
+    share = max(row.time_high_s - row.time_s, row.time_s - row.time_low_s) / row.time_s
+    return f"{100 * share:.1f} %" if share >= 0.0005 else f"{100 * share:.2g} %"
 
 
 def _lead(group: Group) -> str:

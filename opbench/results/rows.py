@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.catalog.variant import print_config
 from opbench.gpus.ceilings import Ceilings, best_time, committed
+from opbench.gpus.floor import why_above
 from opbench.results.files import Result, Run
 from opbench.traffic.counts import Traffic
 from opbench.traffic.levels import Levels, bounds, levels
@@ -57,6 +58,8 @@ class Row:
     """What sets the least time: "memory", "compute", or in a prediction "launch"."""
     roof_share: float | None = None
     """Rate over what the measured roofs allow at the problem's arithmetic intensity."""
+    above_roof: str | None = None
+    """Why `roof_share` passes 100 %, one of `opbench.gpus.floor.Above`; None where it does not."""
     memory_level: str = "dram"
     speedup_over_rung: float | None = None
     speedup_over_library: float | None = None
@@ -103,6 +106,12 @@ class Row:
     allowed_error: float | None = None
     predicted_best_s: float | None = None
     """No time: what a named GPU's ceilings allow at best, for cases that ran without a GPU."""
+    predicted_roof_s: float | None = None
+    """The same without the launch of an empty kernel: what tells small problems apart."""
+    predicted_limit: str | None = None
+    """Which roof sets `predicted_roof_s`: "memory" or "compute"."""
+    predicted_on: str | None = None
+    """The GPU whose ceilings predict."""
     warnings: tuple[str, ...] = ()
     """Names of `opbench.timing.sampling.Warn`."""
 
@@ -201,8 +210,12 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
         if result.backend == "cpu":
             floor = ceilings.launch_floor_s or 0.0
             row.predicted_best_s, row.bound = (floor, "launch") if floor > best[0] else best
+            row.predicted_roof_s, row.predicted_limit = best
+            row.predicted_on = ceilings.gpu.removeprefix("NVIDIA ")
         elif row.time_s:
             row.roof_share = best[0] / row.time_s
+            nbytes, is_floor = result.compulsory_bytes, result.flops_are_a_floor
+            row.above_roof = why_above(row.roof_share, best[1], result.memory_level, nbytes, is_floor, ceilings)
     return row
 
 

@@ -36,11 +36,14 @@ def test_the_terminal_table_holds_the_facts() -> None:
     text = printed(relu_run())
     assert "\x1b" not in text
     ranking = [line for line in text.splitlines() if "vec4" in line or "naive" in line]
-    assert ranking[0].split() == ["1", "vec4", "2.20", "ms", "3.64", "TB/s", "91", "%", "1.50×", "1.10×", "BLOCK=256"]
+    assert ranking[0].split() == [
+        "1", "vec4", "2.20", "ms", "1.0", "%", "40", "3.64", "TB/s", "91", "%", "1.50×", "1.10×", "BLOCK=256",
+    ]  # fmt: skip
     assert "2.64 ms !" in ranking[1], "a warning leaves a mark"
     assert "! noisy: 1 case; the median is uncertain" in text, "and its advice stands once at the end"
     assert "relu(n=1000000000)  6 of 9 right" in text
-    assert text.index("naive") < text.index("invalid  cheat: impossible") < text.index("failed  typo: typo.cu(12)")
+    assert text.index("invalid  cheat: impossible") < text.index("failed  typo: typo.cu(12)") < text.index("naive")
+    assert text.index("naive") < text.index("unsupported  wgmma: needs compute capability 9.0a")
     assert text.splitlines()[-1] == "10 cases: 6 right, 1 wrong, 1 failed, 1 invalid, 1 unsupported"
 
 
@@ -72,8 +75,8 @@ def with_kernels(found: Run) -> Run:
 
 def test_the_kernels_own_time_stands_beside_the_span_where_there_is_room() -> None:
     assert "cold span" in printed(relu_run()) and "kernel" not in printed(relu_run())
-    text = printed(with_kernels(relu_run()), terminal=True)
-    assert re.search(r"cold span +kernel", text) and re.search(r"vec4 +2.20 ms +1.20 ms", text)
+    text = printed(with_kernels(relu_run()), width=90, terminal=True)
+    assert re.search(r"cold span +± 95 % +n +kernel", text) and re.search(r"vec4 +2.20 ms +1.0 % +40 +1.20 ms", text)
     narrow = printed(with_kernels(relu_run()), width=60, terminal=True)
     assert "cold span" in narrow and "kernel" not in narrow
 

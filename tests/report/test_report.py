@@ -115,7 +115,7 @@ def test_charts_can_be_read_without_eyes_or_mouse(tmp_path: Path) -> None:
         html,
     )
     assert re.search(
-        r'class="point" tabindex="0" role="img" aria-label="vec4\[BLOCK=256\]: cold span 2.20 ms \[2.18 ms, 2.22 ms\]',
+        r'class="point" tabindex="0" role="img" aria-label="vec4\[BLOCK=256\]: cold span 2.20 ms \[2.18–2.22 ms\]',
         html,
     )
     assert html.count("<caption>") == html.count("<table")

@@ -59,11 +59,11 @@ class Scene:
 
 def row_sentence(row: Row) -> str:
     """What a point says when it is pointed at."""
-    ends = (
-        f" [{units.time(row.time_low_s)}, {units.time(row.time_high_s)}]" if row.time_low_s and row.time_high_s else ""
-    )
+    known = row.time_low_s is not None and row.time_high_s is not None
+    ends = f" [{units.interval(row.time_low_s, row.time_high_s)}]" if known else ""
     rates = [text for text in (units.byte_rate(row.bytes_per_s), units.flop_rate(row.flops_per_s)) if text != "–"]
     share = [f"{units.percent(row.roof_share)} of the measured roof"] if row.roof_share is not None else []
+    share += [row.above_roof] if row.above_roof else []
     mode = f"{row.mode} span " if row.mode else ""
     return f"{row.name}: {mode}{units.time(row.time_s)}{ends}, {', '.join([*rates, *share])}"
 

@@ -26,11 +26,11 @@ def headline_name(record: Record) -> str:
 
 
 def span(measured: Mapping[str, Any] | None, divisor: float = 1.0) -> str:
-    """A median with its interval, such as "118 µs [117 µs, 119 µs]"."""
+    """A median with its interval, such as "118 µs [117–119 µs]"."""
     if not measured:
         return "–"
-    ends = [units.time(measured[key] / divisor) for key in ("median_s", "low_s", "high_s")]
-    return f"{ends[0]} [{ends[1]}, {ends[2]}]"
+    middle, low, high = (measured[key] / divisor for key in ("median_s", "low_s", "high_s"))
+    return f"{units.time(middle)} [{units.interval(low, high)}]"
 
 
 def size(nbytes: float | None) -> str:

@@ -217,7 +217,7 @@ def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
         "case": row.case,
         "library": row.library,
         "median": units.time(row.time_s),
-        "interval": interval(row),
+        "interval": units.interval(row.time_low_s, row.time_high_s),
         "kernel": units.time(row.kernel_s) if row.kernel_s is not None else "",
         "spark": Markup(sparkline(samples)),
         "samples": _samples(row, result),
@@ -262,14 +262,6 @@ def _samples(row: Row, result: Result) -> str:
     count = len(set((result.measurement or {}).get("processes") or ()))
     processes = f" in {count} processes" if count else ""
     return f"{row.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
-
-
-def interval(row: Row) -> str:
-    """The 95 % interval of the median, its unit written once when both ends have the same."""
-    if not row.time_low_s or not row.time_high_s:
-        return "–"
-    low, high = units.time(row.time_low_s), units.time(row.time_high_s)
-    return f"{low.split()[0]}–{high}" if low.split()[-1] == high.split()[-1] else f"{low} – {high}"
 
 
 def _counts(result: Result) -> dict[str, str]:

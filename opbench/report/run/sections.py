@@ -49,6 +49,16 @@ class Section:
         return next((row for row, _ in self.groups[0].rows if not row.library), None) if self.groups else None
 
     @property
+    def not_right(self) -> list[Row]:
+        """What ran and is not right: a fault, which stands above all else."""
+        return [row for row in self.fallen if row.status != "unsupported"]
+
+    @property
+    def unsupported(self) -> list[Row]:
+        """What could not run here: no fault."""
+        return [row for row in self.fallen if row.status == "unsupported"]
+
+    @property
     def moves_data_only(self) -> bool:
         """Whether the operator has no FLOPs and so no place on a FLOP roof."""
         return not any(row.flops for row in self.rows)

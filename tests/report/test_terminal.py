@@ -1,0 +1,76 @@
+"""What the terminal's table must not leave out: how sure a time is, what passes the roof, how many are wrong."""
+
+from __future__ import annotations
+
+from report.fabricate import CEILINGS, cpu_run, relu_run, result, run
+from report.test_parts import printed
+
+from opbench.gpus.floor import Above
+from opbench.results.rows import rows
+
+
+def line_of(text: str, name: str) -> list[str]:
+    """The words of a variant's line."""
+    return next(line.split() for line in text.splitlines() if f" {name} " in line)
+
+
+def test_each_timed_row_says_its_interval_and_its_samples() -> None:
+    found = run([result("steady", 1e-3, half_width=0.0002), result("noisy", 2e-3, half_width=0.03)])
+    text = printed(found)
+    assert " ".join(line_of(text, "variant")) == "variant cold span ± 95 % n rate of roof × rung"
+    assert line_of(text, "steady")[4:7] == ["0.02", "%", "40"] and line_of(text, "noisy")[4:7] == ["3.0", "%", "40"]
+
+
+def test_a_narrow_terminal_goes_without_the_rate_before_the_interval() -> None:
+    long = run([result("v" * 32, 3e-3, builds_on="w"), result("w", 2e-3), result("torch", 1e-3, library=True)])
+    text = printed(long, 80, terminal=True)
+    assert "± 95 %" in text and " n " in text and "× lib" in text and " rate" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_is_wrong_stands_above_what_is_right_and_unsupported_takes_one_line() -> None:
+    found = relu_run()
+    reason = "needs compute capability 9.0a"
+    found.results += [result(f"wgmma_{i}", status="unsupported", reason=reason, verdict=None) for i in range(9)]
+    text = printed(found)
+    assert text.index("wrong  racy") < text.index("variant") < text.index("unsupported  wgmma")
+    assert sum(line.startswith("  unsupported") for line in text.splitlines()) == 1
+    assert "unsupported  wgmma, wgmma_0, wgmma_1, wgmma_2 and 6 more: needs compute capability 9.0a" in text
+
+
+def test_small_problems_are_told_apart_by_what_the_roofs_allow() -> None:
+    text = printed(cpu_run())
+    assert "predicted on H200: 29.7 µs by bytes" in text
+    assert "predicted on H200: 11.4 ns by bytes, under the launch's 2.94 µs" in text
+
+
+# Above the roof ---------------------------------------------------------------------------------------------------
+
+ONE_WAY = CEILINGS | {"dram_read_bytes_per_s": 4.2e12, "dram_write_bytes_per_s": 4.4e12}
+
+
+def why(share: float, ceilings: dict = ONE_WAY, **work: object) -> str | None:
+    """The reason of a case at a share of its roof."""
+    values: dict = {"nbytes": 8_000_000_000, "flops": 0} | work
+    least = max(values["nbytes"] / 4e12, values["flops"] / 50e12)
+    (row,) = rows(run([result("fast", least / share, **values)], ceilings=ceilings))
+    assert row.roof_share and abs(row.roof_share / share - 1) < 1e-9
+    return row.above_roof
+
+
+def test_a_share_above_the_roof_says_why() -> None:
+    assert why(1.0) is None and why(1.004) is None
+    assert why(1.08) == Above.ONE_WAY, "writes alone reach 110 % of a copy"
+    assert why(1.08, CEILINGS) == Above.IMPOSSIBLE and why(1.04, CEILINGS) == Above.SCATTER
+    assert why(1.5, nbytes=50_000_000) == Above.IN_L2, "all of it fits"
+    assert why(1.2, CEILINGS, nbytes=400_000_000) == Above.IN_L2, "as much as fits need not reach DRAM"
+    assert why(1.3, CEILINGS, nbytes=400_000_000) == Above.IMPOSSIBLE
+    compute = {"flops": 10**14, "nbytes": 10**6}
+    assert why(2.24, flops_are_a_floor=False, **compute) == Above.FEWER_FLOPS
+    assert why(1.03, **compute) == Above.SCATTER and why(2.24, **compute) == Above.IMPOSSIBLE
+
+
+def test_the_table_marks_what_is_above_the_roof_and_says_why() -> None:
+    work = {"flops": 10**11, "nbytes": 10**6, "flops_are_a_floor": False}
+    text = printed(run([result("fft", 1e-3, **work), result("naive", 9e-3, **work)]))
+    assert "200 % ^" in text and "fft: 200 % of the roof (fewer FLOPs than the textbook's)" in text
