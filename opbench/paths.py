@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -33,34 +36,75 @@ def from_here(path: str) -> str:
     return path.removeprefix(here)
 
 
-def cache_folder(name: str) -> Path:
-    """A writable folder of the cache: $OPBENCH_CACHE, else ~/.cache/opbench, else this user's in the temp folder."""
-    for root in _roots():
-        path = root / name
+def cache_folder(name: str = "") -> Path:
+    """A writable folder of the cache: $OPBENCH_CACHE, else ~/.cache/opbench, else this user's in the temp folder.
+
+    Code is loaded from there, so a folder that others may have made or may write under a name that can be guessed is
+    passed by; one that the user names is the user's choice.
+    """
+    for root, is_ours in _roots():
+        path = (root / name).absolute()
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            if os.access(path, os.W_OK):
-                return path
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if is_ours(root):
+                path.mkdir(parents=True, exist_ok=True)
+                if os.access(path, os.W_OK | os.X_OK):
+                    return path
         except OSError:
             continue
+    path = _last_resort() / name
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _roots() -> list[tuple[Path, Callable[[Path], bool]]]:
+    """Where a cache may lie, best first, and whether a folder found there can be trusted."""
+    chosen = os.environ.get("OPBENCH_CACHE")
+    if chosen:
+        return [(Path(chosen), lambda path: True)]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opbench"
+    return [(home, _is_owned), (Path(tempfile.gettempdir()) / f"opbench-{os.getuid()}", _is_private)]
+
+
+def _is_owned(folder: Path) -> bool:
+    return folder.lstat().st_uid in (os.getuid(), 0)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else made it, can write into it or made it point elsewhere."""
+    mode = folder.lstat().st_mode
+    return stat.S_ISDIR(mode) and not mode & (stat.S_IWGRP | stat.S_IWOTH) and _is_owned(folder)
+
+
+@functools.cache
+def _last_resort() -> Path:
     return Path(tempfile.mkdtemp(prefix="opbench-"))
 
 
-def _roots() -> list[Path]:
-    chosen = os.environ.get("OPBENCH_CACHE")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opbench"
-    return [Path(chosen)] if chosen else [home, Path(tempfile.gettempdir()) / f"opbench-{os.getuid()}"]
-
-
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever sees half of it."""
+    """Write a file so that no reader ever sees half of it, whatever dies in between, the machine too."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         temporary.chmod(0o644)
-        temporary.replace(path)
+        publish(temporary, path)
     except BaseException:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def publish(made: Path, final: Path) -> None:
+    """Move a complete file to its place on the same file system in one step; file and name are then on disk."""
+    _sync(made, os.O_RDONLY)
+    made.replace(final)
+    _sync(final.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -13,7 +13,6 @@ from typing import Any
 from opbench.backends.base import Buffer, Program
 from opbench.backends.cpu.buffer import CpuBuffer, available_memory
 from opbench.backends.cpu.build import Builder
-from opbench.backends.cpu.cache import cache_folder
 from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
@@ -23,6 +22,7 @@ from opbench.backends.cpu.tracing import Trace, TraceOptions, Tracing
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError
+from opbench.paths import cache_folder
 from opbench.traffic.findings import Finding
 
 HIGHEST_CAPABILITY = (8, 9)
@@ -45,7 +45,8 @@ class CpuBackend:
     sm_count = 8
 
     def __init__(self, cache: Path | None = None, workers: int | None = None) -> None:
-        self._folder = cache_folder(cache)
+        self._folder = cache.absolute() if cache else cache_folder("cpu")
+        self._folder.mkdir(parents=True, exist_ok=True)
         self._workers = workers or os.cpu_count() or 1
         self._log = PROCESS_LOG
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.backends.cpu import elf
-from opbench.backends.cpu.cache import digest, publish, scratch, write_atomically
 from opbench.backends.cpu.ptx import (
     LINE_MARKER,
     SYSTEM_HEADER,
@@ -25,6 +27,7 @@ from opbench.backends.cpu.toolchain import INCLUDE, ROLLED, RUNTIME, SHIM, Build
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault
+from opbench.paths import publish, write_atomically
 
 DYNAMIC_SHARED_BYTES = (232 + 1) << 10
 """What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
@@ -43,6 +46,23 @@ class Preprocessed:
 
     text: str
     files: tuple[Path, ...]
+
+
+def digest(*parts: str | bytes) -> str:
+    """A key of the parts, which no concatenation of other parts shares."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()[:20]
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A working folder beside the cache's files, on the same file system so that a rename is atomic."""
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 @functools.cache
@@ -82,7 +102,7 @@ class Builder:
         if not final.exists():
             self._compile(request, text, final)
         files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
-        write_atomically(manifest, json.dumps({"object": final.name, "files": files}))
+        write_atomically(manifest, json.dumps({"object": final.name, "files": files}).encode())
         return final
 
     def preprocess(self, request: BuildRequest) -> Preprocessed:

@@ -13,8 +13,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.backends.cpu.cache import cache_folder
 from opbench.errors import EnvironmentFault
+from opbench.paths import cache_folder
 
 INCLUDE = Path(__file__).parent / "include"
 SHIM = INCLUDE / "cuda_cpu.hpp"
@@ -213,7 +213,7 @@ def _candidates() -> list[tuple[str, ...]]:
 
 @functools.cache
 def _probe(command: tuple[str, ...]) -> Toolchain | None:
-    environment = compiler_environment(cache_folder(None))
+    environment = compiler_environment(cache_folder("cpu"))
     try:
         answer = subprocess.run(
             [*command, "--version"], capture_output=True, text=True, timeout=60, env=environment, check=False
