@@ -91,6 +91,11 @@ def test_imports_go_only_where_the_table_allows(path: Path) -> None:
         assert allowed, f"{path}:{line}: {here} must not import {there}; docs/architecture.md has what it may"
 
 
+def test_tests_lie_in_folders_named_as_the_rooms() -> None:
+    folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.glob("test_*.py"))}
+    assert folders - set(ROOMS) - {"bench"} == set()
+
+
 def test_the_two_backends_know_nothing_of_each_other() -> None:
     for one, other in (("cpu", "cuda"), ("cuda", "cpu")):
         for path in (PACKAGE / "backends" / one).rglob("*.py"):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report.fabricate import result
-from report.fabricate import run as fabricated
+from fabricate import result
+from fabricate import run as fabricated
 
 from opbench.backends import open_backend
 from opbench.backends.cpu import CpuBackend

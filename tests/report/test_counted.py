@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from common import ROOT
-from report.fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_run, result, run, traffic
+from fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_run, result, run, traffic
 from report.test_report import Tags, page, words
 from rich.console import Console
 

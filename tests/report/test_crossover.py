@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report.fabricate import relu_run, result, run
+from fabricate import relu_run, result, run
 
 from opbench.report import write_report
 from opbench.report.charts.chart import look

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fabricate import cpu_run, matmul_run, relu_run, result, run
 from hypothesis import given
 from hypothesis import strategies as st
-from report.fabricate import cpu_run, matmul_run, relu_run, result, run
 from rich.console import Console
 
 from opbench.catalog.variant import Variant

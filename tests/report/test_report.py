@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report.fabricate import cpu_run, matmul_run, relu_run, result, run
+from fabricate import cpu_run, matmul_run, relu_run, result, run
 
 from opbench import report
 from opbench.errors import EnvironmentFault

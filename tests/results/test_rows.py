@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from report.fabricate import access, counted_run, cpu_run, matmul_run, measured, noisy, relu_run, result, run, traffic
+from fabricate import access, counted_run, cpu_run, matmul_run, measured, noisy, relu_run, result, run, traffic
 
 from opbench.results.files import Run
 from opbench.results.rows import COLUMNS, Row, first_rung, frame, rows, rows_of_frame

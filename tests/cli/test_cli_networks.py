@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fabricate_network
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from report import fabricate_network
 
 from opbench.cli import cli
 from opbench.errors import UsageError

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from common import ROOT, Cli
-from report.fabricate import measured, noisy, relu_run, result, run, written
+from fabricate import measured, noisy, relu_run, result, run, written
 
 from opbench.errors import EnvironmentFault
 from opbench.export import FORMATS, export

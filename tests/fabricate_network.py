@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from report.fabricate import CEILINGS, measurement
+from fabricate import CEILINGS, measurement
 
 from opbench.gpus.ceilings import Ceilings, best_time
 from opbench.graphs.graph import Graph, Node

@@ -1,6 +1,6 @@
 """Writes the SHA-256 of every weight that PyTorch's layers draw for the networks that opbench ships.
 
-    python tests/nets/torch_weights.py
+    python tests/graphs/torch_weights.py
 
 Beside this file, torch_weights.json; a test makes the same weights without PyTorch.
 """

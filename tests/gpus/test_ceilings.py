@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report.fabricate import result
-from report.fabricate import run as fabricated_run
+from fabricate import result
+from fabricate import run as fabricated_run
 
 from opbench.backends.nvrtc.resources import TARGETS
 from opbench.catalog.folders import Catalog, case_named
@@ -19,7 +19,7 @@ from opbench.gpus.floor import floor_s
 from opbench.report.run.evidence import ceilings_table
 from opbench.results.files import Result
 from opbench.results.rows import rows
-from opbench.runs.probes import from_probes, with_sustained
+from opbench.runs.probes import MATRIX, PROBES, from_probes, with_sustained
 from opbench.runs.suite import read_suite
 
 ROOFS = Ceilings(dram_bytes_per_s=4e12, fp32_flops_per_s=50e12)
@@ -190,4 +190,4 @@ def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None
 def test_every_matrix_rate_has_a_probe_of_its_own(suite: str) -> None:
     cases = read_suite(Path(suite), Catalog(), "cuda").cases
     probed = {(case.variant.operator, case.precision) for case in cases if case.variant.is_library}
-    assert {ceilings.PROBES[name][::2] for name in ceilings.MATRIX} == probed
+    assert {PROBES[name][::2] for name in MATRIX} == probed

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from common import ROOT, Cli
-from report.fabricate import measured, noisy, result, run, written
+from fabricate import measured, noisy, result, run, written
 
 from opbench.errors import UsageError
 from opbench.report.history import bars, lines, to_json, to_page

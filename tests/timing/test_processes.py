@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from report.fabricate import measurement
+from fabricate import measurement
 
 from opbench.timing import stats
 from opbench.timing.processes import STUDENT_T, merge_processes, process_interval

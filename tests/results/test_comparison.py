@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from common import ROOT, Cli
+from fabricate import LAUNCHES, measured, noisy, result, run, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.fabricate import LAUNCHES, measured, noisy, result, run, written
 
 from opbench.errors import UsageError
 from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
