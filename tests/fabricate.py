@@ -7,9 +7,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from opbench.decoding import to_json
 from opbench.results.files import Result, Run, RunWriter
 from opbench.timing import stats
-from opbench.timing.sampling import Measurement, Warn
+from opbench.timing.clock import DeviceState
+from opbench.timing.measurement import Measurement, Warn
 from opbench.traffic.counts import COUNTED, KernelTraffic, LineTraffic, Traffic
 
 CEILINGS: dict[str, Any] = {
@@ -42,12 +44,13 @@ def measurement(
         0.96,
         "target",
         5,
-        {},
-        {},
+        DeviceState(),
+        DeviceState(),
         2.1e-6,
         tuple(Warn(w) for w in warnings),
     )
-    return made.to_json()
+    found: dict[str, Any] = to_json(made)
+    return found
 
 
 def result(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from opbench.timing.sampling import DeviceState, Sample
+from opbench.timing.clock import DeviceState, Sample
 
 HERTZ = 1.98e9
 TICK_S = 32e-9

@@ -17,8 +17,8 @@ from click.core import ParameterSource
 from opbench.cli import discard_stdout
 from opbench.cli.options import cases_option, gpu_option, json_option, variants_option
 from opbench.runs.runner import Progress, exit_code
+from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
-from opbench.timing.sampling import MODES
 
 BACKENDS = click.Choice(["auto", "cuda", "cpu"])
 

@@ -14,6 +14,7 @@ import opbench
 from opbench import backends, paths
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays
+from opbench.decoding import to_json
 from opbench.errors import UsageError, unknown
 from opbench.gpus.ceilings import Ceilings, best_time, committed
 from opbench.graphs.graph import Graph, Node
@@ -134,7 +135,7 @@ def _measured(
                 launches |= {name: peer.launch for name, peer in found.items()}
                 tell(Progress("measure", ", ".join(launches), len(number), len(number)))
                 measured = measure(clock, launches, TIMING, unheld=tuple(found))
-                peers = {n: {**measured[n].to_json(), **p.facts(reference)} for n, p in found.items()}
+                peers = {n: {**to_json(measured[n]), **p.facts(reference)} for n, p in found.items()}
                 peers |= getattr(found, "failed", {})
             total, between_s = measured["opbench"], clock.between
             nodes_s = _node_times(context, clock)
@@ -181,7 +182,7 @@ def _measured(
         "outputs": list(graph.outputs),
         "nodes": nodes,
         "conversions": [node.name for node in graph.nodes if node.operator == "layout2d"],
-        "total": total.to_json() if total else None,
+        "total": to_json(total) if total else None,
         "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
         "between_s": between_s,
         "classes": _classes(outputs, options.labels),

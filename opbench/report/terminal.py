@@ -15,7 +15,7 @@ from opbench.report.run import counted, sentences
 from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
 from opbench.results.rows import Row, rows_of_frame
-from opbench.timing.sampling import Warn
+from opbench.timing.measurement import Warn
 
 if TYPE_CHECKING:
     import pandas

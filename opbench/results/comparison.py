@@ -21,7 +21,7 @@ from opbench.results.environments import Difference, differences
 from opbench.results.files import Result, Run
 from opbench.results.samples import cycles_of, seconds_of
 from opbench.timing import stats
-from opbench.timing.sampling import Warn
+from opbench.timing.measurement import Warn
 
 CONFIDENCE = 0.95
 THRESHOLD = 0.01
@@ -73,7 +73,7 @@ class CaseComparison:
     machine_code: str = "unknown"
     """"identical", "changed" or "unknown"."""
     warnings: tuple[str, ...] = ()
-    """Names of `opbench.timing.sampling.Warn`, of either run."""
+    """Names of `opbench.timing.measurement.Warn`, of either run."""
 
 
 @dataclass(frozen=True)

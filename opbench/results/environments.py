@@ -14,6 +14,9 @@ MACHINE = (
 )  # fmt: skip
 """Keys of a run's environment that decide its times."""
 
+RENAMED = {"soak_s": "load_s"}
+"""Settings of the timing as older runs call them."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -49,7 +52,7 @@ def _settings(run: Run) -> dict[str, Any]:
     header = run.header
     # The seed of the timing only orders the samples; more processes show more of the same times' spread.
     timing = {
-        f"timing.{key}": value
+        f"timing.{RENAMED.get(key, key)}": value
         for key, value in (header.get("timing") or {}).items()
         if key not in ("seed", "processes")
     }

@@ -42,7 +42,7 @@ class Result:
     verdict: dict[str, Any] | None = None
     """worst error, what was allowed, where, the findings; see `opbench.session.verdict.Verdict`."""
     measurement: dict[str, Any] | None = None
-    """Samples and their summary; see `opbench.timing.sampling.Measurement`."""
+    """Samples and their summary; see `opbench.timing.measurement.Measurement`."""
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Per kernel: registers, shared_bytes, local_bytes, occupancy, limiter, grid, block …; `source` says where a cpu
     run has them from, `sass` is the machine code's mix."""

@@ -45,7 +45,7 @@ class Row:
     """Interquartile range over the median."""
     samples: int | None = None
     mode: str | None = None
-    """How the times were taken: one of `opbench.timing.sampling.MODES`."""
+    """How the times were taken: one of `opbench.timing.clock.MODES`."""
     kernel_s: float | None = None
     """The kernel's own time: `time_s`, the span that events see, less the clock's calibrated offset."""
     throttled: int | None = None
@@ -113,7 +113,7 @@ class Row:
     predicted_on: str | None = None
     """The GPU whose ceilings predict."""
     warnings: tuple[str, ...] = ()
-    """Names of `opbench.timing.sampling.Warn`."""
+    """Names of `opbench.timing.measurement.Warn`."""
 
     @property
     def name(self) -> str:

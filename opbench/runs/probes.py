@@ -92,16 +92,16 @@ MATRIX = ("tf32", "bf16", "f16")
 
 
 def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
-    """The same limits with the arithmetic rates of probes that were soaked before they were sampled."""
-    soaked = from_probes(results)
+    """The same limits with the arithmetic rates of probes that were measured under load."""
+    loaded = from_probes(results)
     cases = {
         "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
-        for name, case in soaked.cases.items()
+        for name, case in loaded.cases.items()
     }
     return replace(
         ceilings,
-        fp32_sustained_flops_per_s=soaked.fp32_flops_per_s,
-        matrix_sustained_flops_per_s=soaked.matrix_flops_per_s,
+        fp32_sustained_flops_per_s=loaded.fp32_flops_per_s,
+        matrix_sustained_flops_per_s=loaded.matrix_flops_per_s,
         cases={**ceilings.cases, **cases},
     )
 

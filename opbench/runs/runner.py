@@ -15,6 +15,7 @@ from typing import Any
 from opbench.backends.nvrtc import resources
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
+from opbench.decoding import from_json, to_json
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
@@ -22,8 +23,9 @@ from opbench.results.files import Result, Run, RunWriter, read_run
 from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device
 from opbench.runs.suite import Suite
 from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
+from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
-from opbench.timing.sampling import Measurement, TimingOptions
+from opbench.timing.sampling import TimingOptions
 
 
 @dataclass(frozen=True)
@@ -326,7 +328,7 @@ def _measure_in_processes(
     if len(parts) == 1:
         return parts[0], fallen
     merged = {
-        case.name: merge_processes([Measurement.from_json(part[case.name]) for part in parts]).to_json()
+        case.name: to_json(merge_processes([from_json(Measurement, part[case.name]) for part in parts]))
         for case in cases
     }
     return merged, fallen

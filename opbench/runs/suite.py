@@ -19,7 +19,8 @@ from opbench.errors import UsageError, unknown
 from opbench.graphs.problems import ALLOWED, network_problems, require_sizes
 from opbench.paths import shipped
 from opbench.session.checking import TRACED_WORK
-from opbench.timing.sampling import MODES, TimingOptions
+from opbench.timing.clock import MODES
+from opbench.timing.sampling import TimingOptions
 
 SUITE_KEYS: Mapping[str, Any] = {
     "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,

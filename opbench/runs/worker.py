@@ -25,6 +25,7 @@ from opbench.backends import open_backend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.launch import BuildRequest
+from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
 from opbench.nvtx import case_range, phase_range
 from opbench.session import checking as sessions
@@ -308,7 +309,7 @@ class Server:
                 on_sample=lambda key, seconds: send({"sample": key, "s": seconds}),
                 check_again=request["check_again"],
             )
-        return {"measurements": {name: m.to_json() for name, m in found.measurements.items()}, "wrong": found.wrong}
+        return {"measurements": {name: to_json(m) for name, m in found.measurements.items()}, "wrong": found.wrong}
 
 
 def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:

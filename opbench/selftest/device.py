@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from opbench.errors import LaunchError
-from opbench.timing.sampling import Clock
+from opbench.timing.clock import Clock
 
 Launch = Callable[[], None]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opbench import units
+from opbench.decoding import to_json
 from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import Result, Run
 from opbench.results.selftest import Part
@@ -22,7 +23,8 @@ from opbench.selftest.device import (
     untouched,
 )  # fmt: skip
 from opbench.timing import stats
-from opbench.timing.sampling import Measurement, TimingOptions, measure
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import TimingOptions, measure
 
 LEAST, MOST = 40, 400
 """Pairs of one kind, whatever the budget."""
@@ -96,7 +98,7 @@ def verdicts(
 
 
 def _result(number: int, measurement: Measurement, samples: int | None) -> Result:
-    record = measurement.to_json()
+    record = to_json(measurement)
     taken = len(record["samples_s"])
     # Whatever is kept per sample is cut alike.
     cut = {k: v[:samples] for k, v in record.items() if isinstance(v, (list, tuple)) and len(v) == taken > 2}

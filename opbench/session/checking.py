@@ -22,7 +22,8 @@ from opbench.session.binding import bind_library
 from opbench.session.expected import Expected, Prepared
 from opbench.session.rotation import Rotation, rotate
 from opbench.session.verdict import Comparison, Verdict
-from opbench.timing.sampling import Measurement, TimingOptions, measure
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import TimingOptions, measure
 from opbench.traffic.counts import Traffic
 from opbench.traffic.findings import Finding
 

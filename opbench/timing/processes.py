@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from opbench.timing import stats
-from opbench.timing.sampling import NOISY_HALF_WIDTH, Measurement, Warn, kernel_time
+from opbench.timing.measurement import Measurement, Warn, kernel_time
+from opbench.timing.sampling import NOISY_HALF_WIDTH
 
 PROCESSES = 3
 """Of a ranking that is to be published."""

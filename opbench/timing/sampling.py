@@ -5,21 +5,17 @@ Pure logic over a `Clock`: no GPU here, and a fake clock in the tests.
 
 from __future__ import annotations
 
-import enum
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field
 
 from opbench.timing import stats
-from opbench.timing.soaking import soak
+from opbench.timing.clock import Clock, DeviceState, Launch, Sample
+from opbench.timing.measurement import Measurement, Warn, kernel_time
 from opbench.timing.stopping import WAITED_S, ThrottleGuard, half_width, settled, stabilised
 
-MODES = ("cold", "hot", "graph")
-"""The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph, over so many sets
-of buffers, where they fit, that it is cold: a measurement's `mode` then says "graph, cold (N buffer sets)", else
-"graph, hot"."""
 NOISY_HALF_WIDTH = 0.02
 DRIFT = 0.01
 CLOCK_CHANGE = 0.03
@@ -28,77 +24,10 @@ SHORT = 5.0
 
 HARMLESS_THROTTLE = frozenset({"gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"})
 
-
-@dataclass(frozen=True)
-class Sample:
-    """One timed execution."""
-
-    seconds: float
-    """The span: what two events around the launch see."""
-    held: bool = True
-    """Whether the stream really waited for the whole launch to be queued."""
-    sm_clock_hz: float | None = None
-    """Of the multiprocessors, from stamps right before and after the span."""
-
-
-@dataclass(frozen=True)
-class DeviceState:
-    """Clocks and heat at one moment; None where the device does not say."""
-
-    sm_clock_hz: float | None = None
-    memory_clock_hz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    throttle: tuple[str, ...] | None = None
-    """Why the device runs below its highest clock."""
-    energy_j: float | None = None
-    """Counted by the device from some moment on: only differences mean anything."""
-
-
-class Clock(Protocol):
-    """The only source of times."""
-
-    timer: str
-    """How it measures, in words."""
-
-    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
-        """Time one execution with a cold cache; `hold` is off for a callable that waits for the device itself."""
-
-    def device_state(self) -> DeviceState:
-        """Clocks and heat now."""
-
-    def launch_floor(self) -> float:
-        """Seconds that this clock reads for an empty kernel."""
-
-    def offset(self) -> float | None:
-        """Seconds that this clock reads beyond a kernel's own time, calibrated on this device; None if not known."""
-
-
-class Warn(enum.StrEnum):
-    """What looked odd in a measurement."""
-
-    NOISY = "noisy"
-    TOO_SHORT = "too_short"
-    CLOCK_DRIFT = "clock_drift"
-    THROTTLED = "throttled"
-    FEW_SAMPLES = "few_samples"
-    NOT_HELD = "not_held"
-
-    @property
-    def advice(self) -> str:
-        """What it means and what to do."""
-        return _ADVICE[self]
-
-
-_ADVICE = {
-    Warn.NOISY: "the median is uncertain by more than 2 %; close other users of the GPU or give it a larger budget",
-    Warn.TOO_SHORT: "it takes less than 5 empty launches, so launching dominates; use a larger problem or batch",
-    Warn.CLOCK_DRIFT: "times or clocks moved while it was measured; warm up longer or lock clocks (nvidia-smi -lgc)",
-    Warn.THROTTLED: "the GPU slowed itself down for power or heat (samples below 75 % of its clock are set aside while "
-    "it recovers); improve cooling or lock lower clocks, and run again",
-    Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; give it a larger budget",
-    Warn.NOT_HELD: "it waits for the GPU itself, so its time includes the launch from the host",
-}
+BUSY_S, STEP_S = 0.02, 0.1
+"""Launches without a break before each sample of a case that is measured under load, and at a time before the first."""
+MOST_AT_ONCE = 1000
+"""A stream holds about a thousand launches before it makes the host wait."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +35,7 @@ class TimingOptions:
     """When to stop, and how to warm up."""
 
     mode: str = "cold"
-    """One of MODES."""
+    """One of `opbench.timing.clock.MODES`."""
     warmup_runs: int = 3
     warmup_s: float = 0.025
     min_samples: int = 10
@@ -116,62 +45,9 @@ class TimingOptions:
     target: float = 0.005
     """Relative half-width of the median's 95 % interval at which a case is done."""
     seed: int = 0
-    soak_s: float = 0.0
-    """How long a case runs without a break before its warm-up, so that power and clocks have settled; then it also
-    runs for a moment before every sample, so that they stay so."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """All samples of one case, in the order taken, with how they were taken; times are spans unless named otherwise."""
-
-    mode: str
-    timer: str
-    samples_s: tuple[float, ...]
-    """Those that count."""
-    median_s: float
-    """Of samples from several processes the mean of the processes' medians."""
-    low_s: float
-    high_s: float
-    quartiles_s: tuple[float, float]
-    coverage: float
-    """Probability that [low_s, high_s] covers the true median."""
-    stop_reason: str
-    """target, stable (more samples no longer narrow the interval), max_samples or budget."""
-    warmup_runs: int
-    before: dict[str, Any]
-    after: dict[str, Any]
-    floor_s: float
-    warnings: tuple[Warn, ...] = ()
-    settled: bool | None = None
-    """Whether the warm-up ended because times and clock had settled, not because it had taken long enough."""
-    offset_s: float | None = None
-    """What the clock reads beyond a kernel's own time."""
-    kernel_s: float | None = None
-    """The kernel's own time: the median less the offset."""
-    clocks_hz: tuple[float | None, ...] = ()
-    """The multiprocessors' clock at each sample; empty where no sample has one."""
-    throttled: tuple[tuple[int, float, float], ...] = ()
-    """Samples set aside: how many that count came before, seconds, clock in Hz."""
-    processes: tuple[int, ...] = ()
-    """The process that took each sample, from 0; empty where it was one."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {**asdict(self), "warnings": [str(warning) for warning in self.warnings]}
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Measurement:
-        """The inverse of `to_json`."""
-        lists = ("samples_s", "quartiles_s", "clocks_hz", "processes")
-        values = {**record, **{key: tuple(record[key]) for key in lists if key in record}}
-        values["throttled"] = tuple((int(n), float(s), float(hz)) for n, s, hz in record.get("throttled") or ())
-        for key in ("before", "after"):
-            state = dict(record[key])
-            if state.get("throttle") is not None:
-                state["throttle"] = tuple(state["throttle"])
-            values[key] = state
-        return cls(**{**values, "warnings": tuple(Warn(name) for name in record["warnings"])})
+    load_s: float = 0.0
+    """Measured under load: how long a case runs without a break before its warm-up, so that power and clocks have
+    settled; then it also runs for a moment before every sample, so that they stay so."""
 
 
 @dataclass(frozen=True)
@@ -188,25 +64,25 @@ class _Contender:
     """What is known of one callable while it is being measured."""
 
     key: str
-    launch: Callable[[], None]
+    launch: Launch
     hold: bool
     warmup_runs: int = 0
     settled: bool = False
     spent_s: float = 0.0
-    busy: Callable[[], None] | None = None
+    busy: Launch | None = None
     """What keeps the device under its load before a sample."""
     samples: list[float] = field(default_factory=list)
     clocks: list[float | None] = field(default_factory=list)
     half_widths: list[float] = field(default_factory=list)
     throttled: list[tuple[int, float, float]] = field(default_factory=list)
     stop_reason: str = ""
-    before: DeviceState = DeviceState()
-    after: DeviceState = DeviceState()
+    before: DeviceState = field(default_factory=DeviceState)
+    after: DeviceState = field(default_factory=DeviceState)
 
 
 def measure(
     clock: Clock,
-    launches: Mapping[str, Callable[[], None]],
+    launches: Mapping[str, Launch],
     options: TimingOptions | None = None,
     *,
     unheld: Collection[str] = (),
@@ -225,14 +101,14 @@ def measure(
         return {}
     order = random.Random(options.seed)
     readings = _Readings(clock.timer, clock.launch_floor(), clock.offset())
-    soaked = options.soak_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
-    # Of a soaked case the throttled clock is what is asked for: nothing is set aside, and no wait lets it recover.
-    guard = ThrottleGuard(sleep, waited_s=WAITED_S if soaked else 0.0)
+    loaded = options.load_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
+    # Under load the throttled clock is what is asked for: nothing is set aside, and no wait lets it recover.
+    guard = ThrottleGuard(sleep, waited_s=WAITED_S if loaded else 0.0)
     contenders = [_Contender(key, launch, key not in unheld) for key, launch in launches.items()]
     for contender in contenders:
         on_start(contender.key)
-        if soaked:
-            contender.busy = soak(clock, contender.launch, options.soak_s, now)
+        if loaded:
+            contender.busy = _load(clock, contender.launch, options.load_s, now)
         _warm_up(clock, contender, options, guard, now)
     running = list(contenders)
     while running:
@@ -295,6 +171,26 @@ def _warm_up(
     contender.before = clock.device_state()
 
 
+def _load(clock: Clock, launch: Launch, load_s: float, now: Callable[[], float]) -> Launch:
+    """Keep the device busy so long that its power and clocks settle; returns what keeps it so before a sample."""
+    began = now()
+    alone_s = min(clock.sample(launch, hold=False).seconds for _ in range(3))
+    while now() - began < load_s:
+        clock.sample(_lasting(launch, alone_s, STEP_S), hold=False)
+    return _lasting(launch, alone_s, BUSY_S)
+
+
+def _lasting(launch: Launch, alone_s: float, seconds: float) -> Launch:
+    """So many launches one after another that they last about so long."""
+    count = max(1, min(MOST_AT_ONCE, math.ceil(seconds / max(alone_s, 1e-9))))
+
+    def launches() -> None:
+        for _ in range(count):
+            launch()
+
+    return launches
+
+
 def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
     """Why a case is done, or an empty string; a case too slow for the minimum still gets three samples."""
     n = len(contender.samples)
@@ -327,8 +223,8 @@ def _summary(readings: _Readings, contender: _Contender, options: TimingOptions,
         coverage=interval.coverage,
         stop_reason=contender.stop_reason,
         warmup_runs=contender.warmup_runs,
-        before=asdict(contender.before),
-        after=asdict(contender.after),
+        before=contender.before,
+        after=contender.after,
         floor_s=readings.floor_s,
         warnings=_warnings(contender, interval, readings.floor_s, options, guard),
         settled=contender.settled,
@@ -337,11 +233,6 @@ def _summary(readings: _Readings, contender: _Contender, options: TimingOptions,
         clocks_hz=tuple(contender.clocks) if any(contender.clocks) else (),
         throttled=tuple(contender.throttled),
     )
-
-
-def kernel_time(span_s: float, offset_s: float | None) -> float | None:
-    """A kernel's own time within a span; None where the clock's offset is not known."""
-    return None if offset_s is None else max(0.0, span_s - offset_s)
 
 
 def _warnings(

@@ -26,7 +26,8 @@ from opbench.runs.runner import floor_s
 from opbench.selftest import witnesses
 from opbench.selftest.cheats import expected
 from opbench.session.checking import Session
-from opbench.timing.sampling import Sample, TimingOptions
+from opbench.timing.clock import Sample
+from opbench.timing.sampling import TimingOptions
 
 OWN = ["fill", "drain", "stamp", "hold", "stamp"]
 TIME_CHEATS = {path.stem: path for path in sorted((CHEATS / "time").glob("*.py"))}

@@ -15,7 +15,7 @@ from common import RELU, ROOT
 
 STUB = """
 import opbench.backends
-from opbench.timing.sampling import DeviceState, Sample
+from opbench.timing.clock import DeviceState, Sample
 
 opened = []
 

@@ -22,6 +22,7 @@ from opbench import api
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog, case_named
 from opbench.catalog.launch import BuildRequest
+from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.gpus import floor
 from opbench.results.files import FILE, Result, Run, RunWriter, read_run
@@ -29,7 +30,8 @@ from opbench.runs import runner
 from opbench.runs.runner import Progress, RunOptions, run_suite
 from opbench.runs.suite import Suite, read_suite
 from opbench.runs.worker import Worker, WorkerLost, iterate_problems, pack, unpack
-from opbench.timing.sampling import DeviceState, Sample, TimingOptions, measure
+from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.sampling import TimingOptions, measure
 
 HANGS = RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    const int i")
 CRASHES = RELU.replace("const int i", "*(volatile int*)8 = 1;\n    const int i")
@@ -424,7 +426,7 @@ class FakeWorker(Worker):
         )
         late = {c.name: "right before it was timed, wrong after" for c in cases if c.variant.name in self.wrong_after}
         return {
-            "measurements": {name: m.to_json() for name, m in found.items()},
+            "measurements": {name: to_json(m) for name, m in found.items()},
             "wrong": late if request["check_again"] else {},
         }
 

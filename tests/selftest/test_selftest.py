@@ -20,7 +20,7 @@ from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs, rac
 from opbench.selftest.cheats import expected
 from opbench.selftest.walltime import Alone, Lap
 from opbench.timing import stats
-from opbench.timing.sampling import Measurement
+from opbench.timing.measurement import Measurement
 
 TIME_CHEATS = sorted((CHEATS / "time").glob("*.py"))
 NOISES = (steady, drifting, stepping, two_modes, heavy_tails)

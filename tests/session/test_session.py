@@ -15,7 +15,8 @@ from opbench.backends import open_backend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog, case_named
 from opbench.session.checking import Measured, Session
-from opbench.timing.sampling import DeviceState, Sample, TimingOptions
+from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.sampling import TimingOptions
 
 BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
 CHEATS = {

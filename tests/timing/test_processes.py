@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from fabricate import measurement
 
+from opbench.decoding import from_json, to_json
 from opbench.timing import stats
+from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.processes import STUDENT_T, merge_processes, process_interval
-from opbench.timing.sampling import Measurement, Warn
 
 
 def part(median_s: float, seed: int = 0, **changes: object) -> Measurement:
     """One process's measurement."""
-    made = Measurement.from_json(measurement(median_s, 0.001, count=20, seed=seed))
+    made = from_json(Measurement, measurement(median_s, 0.001, count=20, seed=seed))
     return replace(made, **{"settled": True, "offset_s": 1e-6, **changes})  # type: ignore[arg-type]
 
 
@@ -32,7 +33,7 @@ def test_all_samples_are_kept_with_their_process() -> None:
     assert found.processes == (0,) * 20 + (1,) * 20 + (2,) * 20
     assert found.throttled == ((2, 1.0, 1e9), (25, 2.0, 1e9)) and found.clocks_hz == ()
     assert found.kernel_s == pytest.approx(found.median_s - 1e-6) and found.settled
-    assert Measurement.from_json(found.to_json()) == found
+    assert from_json(Measurement, to_json(found)) == found
     clocks = [replace(p, clocks_hz=(2e9,) * 20) for p in parts]
     assert merge_processes(clocks).clocks_hz == (2e9,) * 60
     assert merge_processes([*clocks[:2], parts[2]]).clocks_hz == (), "one that knows none leaves gaps"

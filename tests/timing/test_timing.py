@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.timing.sampling import DeviceState, Measurement, Sample, TimingOptions, Warn, measure
+from opbench.decoding import from_json, to_json
+from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.measurement import Measurement, Warn
+from opbench.timing.sampling import TimingOptions, measure
 from opbench.timing.stopping import WAITED_S
 
 FLOOR, OFFSET = 2e-6, 1.5e-6
@@ -149,7 +152,7 @@ def test_clock_change_and_throttling_come_from_the_device() -> None:
     after = DeviceState(sm_clock_hz=1.5e9, power_w=700.0, throttle=("sw_power_cap",))
     found = run(noise(1e-3, 1e-7), QUICK, FakeClock(iter([before, after])))
     assert found.warnings == (Warn.CLOCK_DRIFT, Warn.THROTTLED)
-    assert found.before["sm_clock_hz"] == 1.98e9 and found.after["power_w"] == 700.0
+    assert found.before.sm_clock_hz == 1.98e9 and found.after.power_w == 700.0
     idle = run(noise(1e-3, 1e-7), QUICK, FakeClock(iter([before, before])))
     assert idle.warnings == ()
 
@@ -354,19 +357,19 @@ def test_json_round_trip(
     clocks: tuple[float | None, ...],
     throttled: tuple[tuple[int, float, float], ...],
 ) -> None:
-    state = {"sm_clock_hz": 1e9, "power_w": None, "throttle": throttle}
+    state = DeviceState(sm_clock_hz=1e9, throttle=throttle)
     found = Measurement(
         "cold", "fake", samples, 1.0, 1.0, 1.0, (1.0, 2.0), 0.9, "target", 3, state, state, FLOOR, warnings
     )
     found = replace(found, clocks_hz=clocks, throttled=throttled, kernel_s=0.5, offset_s=0.5, processes=(0, 1))
-    record = json.loads(json.dumps(found.to_json()))
-    assert Measurement.from_json(record) == found
+    record = json.loads(json.dumps(to_json(found)))
+    assert from_json(Measurement, record) == found
     for key in ("settled", "offset_s", "kernel_s", "clocks_hz", "throttled", "processes"):
         del record[key]
-    assert Measurement.from_json(record).clocks_hz == (), "as runs measured before these fields"
+    assert from_json(Measurement, record).clocks_hz == (), "as runs measured before these fields"
 
 
-def test_a_soaked_case_runs_without_a_break_before_it_is_sampled_and_nothing_is_set_aside() -> None:
+def test_a_case_under_load_runs_without_a_break_before_it_is_sampled_and_nothing_is_set_aside() -> None:
     launched: list[str] = []
 
     class Falling(FakeClock):
@@ -382,10 +385,10 @@ def test_a_soaked_case_runs_without_a_break_before_it_is_sampled_and_nothing_is_
             self.held.append(hold)
             return Sample(seconds, hold, clock_hz)
 
-    def measured(soak_s: float, mode: str = "cold") -> Measurement:
+    def measured(load_s: float, mode: str = "cold") -> Measurement:
         clock, waits = Falling(), list[float]()
         launched.clear()
-        options = replace(QUICK, soak_s=soak_s, mode=mode)
+        options = replace(QUICK, load_s=load_s, mode=mode)
         found = measure(clock, {"x": lambda: launched.append("x")}, options, now=clock.now, sleep=waits.append)["x"]
         assert waits == []
         return found

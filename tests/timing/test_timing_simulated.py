@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from opbench.timing import stats
-from opbench.timing.sampling import DeviceState, Measurement, Sample, TimingOptions, measure
+from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import TimingOptions, measure
 
 Noise = Callable[[random.Random], float]
 """Draws a factor whose median is 1."""

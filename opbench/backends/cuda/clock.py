@@ -13,7 +13,7 @@ from opbench.backends.cuda.device import MappedWords, Session
 from opbench.backends.cuda.driver import CAPTURE_RELAXED
 from opbench.backends.cuda.memory import reserve
 from opbench.backends.cuda.nvml import Nvml
-from opbench.timing.sampling import DeviceState, Sample
+from opbench.timing.clock import DeviceState, Sample
 
 HOLD_LIMIT_S = 2.0
 """After this long a held stream is let go by itself: the callable waits for the device, which waits for the host."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opbench.timing.sampling import DeviceState
+from opbench.timing.clock import DeviceState
 
 THROTTLE_REASONS = {
     0x01: "gpu_idle",

@@ -23,7 +23,7 @@ from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template
 from opbench.report.terminal import error
 from opbench.results.network import Record, batch, by_time, node_sum, variant_of
-from opbench.timing.sampling import Warn
+from opbench.timing.measurement import Warn
 
 PAGE = "network.html"
 

@@ -10,7 +10,7 @@ from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs
 from opbench.results.files import Run
 from opbench.results.rows import Row, first_rung, tied
-from opbench.timing.sampling import Warn
+from opbench.timing.measurement import Warn
 
 FLOOR_FACTOR = 5
 """Below this many launch floors a time tells more of the launch than of the kernel."""

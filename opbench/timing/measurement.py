@@ -1,0 +1,99 @@
+"""What a measurement says: its samples, their summary, and warnings with what to do about them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from opbench.timing import stats
+from opbench.timing.clock import DeviceState
+
+
+class Warn(enum.StrEnum):
+    """What looked odd in a measurement."""
+
+    NOISY = "noisy"
+    TOO_SHORT = "too_short"
+    CLOCK_DRIFT = "clock_drift"
+    THROTTLED = "throttled"
+    FEW_SAMPLES = "few_samples"
+    NOT_HELD = "not_held"
+
+    @property
+    def advice(self) -> str:
+        """What it means and what to do."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Warn.NOISY: "the median is uncertain by more than 2 %; close other users of the GPU or give it a larger budget",
+    Warn.TOO_SHORT: "it takes less than 5 empty launches, so launching dominates; use a larger problem or batch",
+    Warn.CLOCK_DRIFT: "times or clocks moved while it was measured; warm up longer or lock clocks (nvidia-smi -lgc)",
+    Warn.THROTTLED: "the GPU slowed itself down for power or heat (samples below 75 % of its clock are set aside while "
+    "it recovers); improve cooling or lock lower clocks, and run again",
+    Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; give it a larger budget",
+    Warn.NOT_HELD: "it waits for the GPU itself, so its time includes the launch from the host",
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All samples of one case, in the order taken, with how they were taken; times are spans unless named otherwise."""
+
+    mode: str
+    timer: str
+    samples_s: tuple[float, ...]
+    """Those that count."""
+    median_s: float
+    """Of samples from several processes the mean of the processes' medians."""
+    low_s: float
+    high_s: float
+    quartiles_s: tuple[float, float]
+    coverage: float
+    """Probability that [low_s, high_s] covers the true median."""
+    stop_reason: str
+    """target, stable (more samples no longer narrow the interval), max_samples or budget."""
+    warmup_runs: int
+    before: DeviceState
+    after: DeviceState
+    floor_s: float
+    warnings: tuple[Warn, ...] = ()
+    settled: bool | None = None
+    """Whether the warm-up ended because times and clock had settled, not because it had taken long enough."""
+    offset_s: float | None = None
+    """What the clock reads beyond a kernel's own time."""
+    kernel_s: float | None = None
+    """The kernel's own time: the median less the offset."""
+    clocks_hz: tuple[float | None, ...] = ()
+    """The multiprocessors' clock at each sample; empty where no sample has one."""
+    throttled: tuple[tuple[int, float, float], ...] = ()
+    """Samples set aside: how many that count came before, seconds, clock in Hz."""
+    processes: tuple[int, ...] = ()
+    """The process that took each sample, from 0; empty where it was one."""
+
+    @property
+    def sample_clocks_hz(self) -> list[float]:
+        """The multiprocessors' clock at each sample: stamped beside it, else moving evenly between two readings.
+
+        The readings are those before and after the case was measured. Empty where neither is known; a sample without
+        a stamp among others that have one gets their median.
+        """
+        count = len(self.samples_s)
+        known = [clock for clock in self.clocks_hz if clock]
+        if known and len(self.clocks_hz) == count:
+            return [clock or stats.median(known) for clock in self.clocks_hz]
+        first, last = self.before.sm_clock_hz, self.after.sm_clock_hz
+        if not first or not last:
+            return []
+        step = (last - first) / max(1, count - 1)
+        return [first + number * step for number in range(count)]
+
+    @property
+    def cycles(self) -> list[float]:
+        """All samples in cycles of the multiprocessors' clock; empty where it is not known."""
+        return [seconds * clock for seconds, clock in zip(self.samples_s, self.sample_clocks_hz, strict=False)]
+
+
+def kernel_time(span_s: float, offset_s: float | None) -> float | None:
+    """A kernel's own time within a span; None where the clock's offset is not known."""
+    return None if offset_s is None else max(0.0, span_s - offset_s)

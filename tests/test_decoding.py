@@ -1,0 +1,69 @@
+"""Dataclasses from JSON: what comes back is what was written, and what is refused is named."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from opbench.decoding import from_json, to_json
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: int
+    place: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    kind: Literal["one", "two"] = "one"
+    inner: Inner | None = None
+    many: tuple[Inner, ...] = ()
+    by_name: dict[str, float] = field(default_factory=dict)
+    colour: Colour = Colour.RED
+    clocks: tuple[float | None, ...] = ()
+
+
+FULL = Outer("a", "two", Inner(1, (2, 3)), (Inner(4),), {"x": 1.0}, Colour.RED, (1.0, None))
+
+
+def test_what_was_written_is_read() -> None:
+    assert from_json(Outer, json.loads(json.dumps(to_json(FULL)))) == FULL
+
+
+def test_missing_fields_take_their_default_and_unknown_ones_are_left_out() -> None:
+    assert from_json(Outer, {"name": "a", "of_a_later_version": 3}) == Outer("a")
+
+
+def test_whole_numbers_are_taken_for_floats_and_not_the_other_way() -> None:
+    assert from_json(Outer, {"name": "a", "by_name": {"x": 1}}).by_name == {"x": 1.0}
+    with pytest.raises(ValueError, match=r"inner.size = 1.5 is not allowed; a int"):
+        from_json(Outer, {"name": "a", "inner": {"size": 1.5}})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({}, "name is missing"),
+        ({"name": 3}, "name = 3 is not allowed; a str"),
+        ({"name": "a", "kind": "three"}, "kind = 'three' is not allowed; one of one, two"),
+        ({"name": "a", "colour": "blue"}, "colour = 'blue' is not allowed; one of red"),
+        ({"name": "a", "many": [{"size": 1}, {}]}, r"many\[1\].size is missing"),
+        ({"name": "a", "inner": {"size": 1, "place": [1]}}, r"inner.place = \[1\] is not allowed; 2 values"),
+        ({"name": "a", "inner": [1]}, r"inner = \[1\] is not allowed; a dict"),
+        ({"name": "a", "many": {}}, r"many = {} is not allowed; a list"),
+        ({"name": "a", "by_name": {"x": True}}, r"by_name.x = True is not allowed; a float"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_place(value: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_json(Outer, value)
