@@ -5,36 +5,42 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opbench import __version__
 from opbench.errors import OpbenchError, UsageError, unknown
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS = {
-    "list": ("listing", "Operators, variants, suites or cases that opbench knows."),
-    "run": ("running", "Check and measure a suite, or one file of your own, and write the report."),
-    "check": ("running", "Verdicts only, on the operators' examples and on random shapes."),
-    "net": ("networks", "Run a network from the best variants, with the time of every node, beside PyTorch."),
-    "report": ("reporting", "Write report.html and the PNGs of a run again."),
-    "ceiling": ("reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
-    "compare": ("comparing", "Say which cases of a second run broke, became slower, or cannot be told."),
-    "history": ("recalling", "Show many runs over time, with the steps in each case's trend, or query them with SQL."),
-    "export": ("exporting", "Write a run as NVBench's or pytest-benchmark's JSON, as CSV or as Parquet."),
-    "profile": ("profiling", "Run Nsight Compute or Nsight Systems on one case."),
-    "explain": ("explaining", "Annotate a variant's source with what each line does to memory."),
-    "agreement": ("explaining", "Compare the traffic of a cpu run with the counters of a GPU run."),
-    "doctor": ("reporting", "What this machine has, what is missing and the command that mends it."),
-    "selftest": ("selftesting", "Test on this GPU what opbench claims of its own times."),
-    "ladder": ("reporting", "Write variants/<operator>/README.md from committed runs."),
-    "profile-target": ("profiling", ""),
-    "selftest-target": ("selftesting", ""),
-    "selftest-race": ("racing", ""),
+    "list": (".listing", "Operators, variants, suites or cases that opbench knows."),
+    "run": (".running", "Check and measure a suite, or one file of your own, and write the report."),
+    "check": (".running", "Verdicts only, on the operators' examples and on random shapes."),
+    "net": (".networks", "Run a network from the best variants, with the time of every node, beside PyTorch."),
+    "report": (".reporting", "Write report.html and the PNGs of a run again."),
+    "ceiling": (".reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
+    "compare": (".comparing", "Say which cases of a second run broke, became slower, or cannot be told."),
+    "history": (".recalling", "Show many runs over time, with the steps in each case's trend, or query them with SQL."),
+    "export": (".exporting", "Write a run as NVBench's or pytest-benchmark's JSON, as CSV or as Parquet."),
+    "profile": (".profiling", "Run Nsight Compute or Nsight Systems on one case."),
+    "explain": (".explaining", "Annotate a variant's source with what each line does to memory."),
+    "agreement": (".explaining", "Compare the traffic of a cpu run with the counters of a GPU run."),
+    "doctor": (".reporting", "What this machine has, what is missing and the command that mends it."),
+    "selftest": (".selftesting", "Test on this GPU what opbench claims of its own times."),
+    "ladder": (".reporting", "In a checkout: what runs change in variants/<operator>/README.md."),
+    "profile-target": (".profiling", ""),
+    "selftest-target": (".selftesting", ""),
+    "selftest-race": ("opbench.selftest.racing_child", ""),
 }
-"""Command to its module and summary; a module is imported only when its command is used."""
+"""Command to its module, relative to this package, and summary; a module is imported only when its command is used."""
 
 HIDDEN = ("profile-target", "selftest-target", "selftest-race")
+
+COMPLETE = "_OPBENCH_COMPLETE"
+"""What a shell sets to ask for completions, and for the script that does so; see README.md."""
 
 EPILOG = """\b
 Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage · 3 environment (no GPU, no compiler, disk full).
@@ -50,14 +56,23 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"opbench.cli.{COMMANDS[name][0]}")
+        module = importlib.import_module(COMMANDS[name][0], "opbench.cli")
         command: click.Command = getattr(module, f"{name.replace('-', '_')}_command")
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        asked = ctx.resilient_parsing  # by a shell: what could stand here?
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not asked:
             raise click.UsageError(unknown("command", args[0], self.list_commands(ctx), "opbench --help"))
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands by their summaries here, as click would import every one."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -77,6 +92,10 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Entry point: turns every error of ours into one message and its exit code."""
+    if instruction := os.environ.get(COMPLETE):
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(cli, {}, "opbench", COMPLETE, instruction))
     try:
         # Not cli.main(): it turns a closed stdout into exit code 1, which here means a wrong case.
         with cli.make_context("opbench", sys.argv[1:]) as context:

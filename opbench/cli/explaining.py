@@ -14,6 +14,7 @@ from opbench import units
 from opbench.advice.diagnosis import Problem
 from opbench.advice.explain import AnnotatedFile, Explanation, Figure
 from opbench.catalog.case import Case
+from opbench.cli import completion
 from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.cli.running import stdout_console
 from opbench.errors import EXIT_WRONG
@@ -33,7 +34,7 @@ LEGEND = (
 
 
 @click.command("explain")
-@click.argument("case", metavar="CASE")
+@click.argument("case", metavar="CASE", shell_complete=completion.variants)
 @gpu_option
 @json_option
 @variants_option

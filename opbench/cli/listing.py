@@ -10,7 +10,8 @@ import click
 
 from opbench.catalog.folders import Catalog
 from opbench.catalog.variant import print_config
-from opbench.cli.options import cases_option, json_option, variants_option
+from opbench.cli import completion
+from opbench.cli.options import BACKENDS, cases_option, json_option, variants_option
 from opbench.paths import shipped
 
 WHAT = ("operators", "variants", "suites", "cases")
@@ -18,9 +19,11 @@ WHAT = ("operators", "variants", "suites", "cases")
 
 @click.command("list")
 @click.argument("what", type=click.Choice(WHAT), default="operators")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.listed)
 @variants_option
-@click.option("--backend", default="auto", help="Whose problem sizes to expand: auto, cuda or cpu (for cases).")
+@click.option(
+    "--backend", type=BACKENDS, default="auto", show_default=True, help="Whose problem sizes to expand (for cases)."
+)
 @cases_option
 @json_option
 def list_command(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbench.cli.options import gpu_option, json_option
-from opbench.cli.running import BACKENDS, leave, progress_on_stderr, stdout_console
+from opbench.cli import completion
+from opbench.cli.options import BACKENDS, gpu_option, json_option
+from opbench.cli.running import leave, progress_on_stderr, stdout_console
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ def network_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         json_option,
         click.option(
-            "--without", multiple=True, metavar="PASS", help="Leave out a pass over the graph, such as fuse_relu."
+            "--without",
+            multiple=True,
+            metavar="PASS",
+            help="Leave out a pass over the graph, such as fuse_relu.",
+            shell_complete=completion.passes,
         ),
         click.option(
             "--layout",
@@ -62,7 +67,7 @@ def network_options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(f"--{name}", type=click.IntRange(min=1), metavar="N", help=help_text)
             for name, help_text in reversed(SIZES.items())
         ),
-        click.argument("network", metavar="NAME|FILE.json"),
+        click.argument("network", metavar="NAME|FILE.json", shell_complete=completion.networks),
     ):
         function = option(function)
     return function

@@ -6,19 +6,33 @@ from pathlib import Path
 
 import click
 
+from opbench.cli import completion
+
+BACKENDS = click.Choice(["auto", "cuda", "cpu"])
+
 variants_option = click.option(
     "--variants",
     "roots",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="A further folder laid out as variants/; repeatable.",
 )
 cases_option = click.option(
-    "--case", "cases", multiple=True, metavar="GLOB", help="Only cases of this printed name or glob; repeatable."
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="GLOB",
+    help="Only cases of this printed name or glob; repeatable.",
+    shell_complete=completion.variants,
 )
 gpu_option = click.option(
-    "--gpu", default="h200", show_default=True, help="Whose ceilings predictions without a GPU use."
+    "--gpu",
+    default="h200",
+    show_default=True,
+    metavar="NAME",
+    help="The GPU that predictions without one are for.",
+    shell_complete=completion.gpus,
 )
 page_option = click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Write a page, too."

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from opbench.cli import completion
 from opbench.cli.options import variants_option
 from opbench.errors import OpbenchError, UsageError
 
 
 @click.command("profile")
-@click.argument("case", metavar="CASE")
+@click.argument("case", metavar="CASE", shell_complete=completion.variants)
 @click.option(
     "--tool",
     type=click.Choice(["ncu", "nsys"]),

@@ -14,13 +14,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from opbench.cli import discard_stdout
-from opbench.cli.options import cases_option, gpu_option, json_option, variants_option
+from opbench.cli import completion, discard_stdout
+from opbench.cli.options import BACKENDS, cases_option, gpu_option, json_option, variants_option
 from opbench.runs.runner import Progress, exit_code
 from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
-
-BACKENDS = click.Choice(["auto", "cuda", "cpu"])
 
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +43,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("run")
-@click.argument("target", metavar="SUITE|FILE.cu")
+@click.argument("target", metavar="SUITE|FILE.cu", shell_complete=completion.suites)
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
 @click.option(
     "--out",
@@ -110,7 +108,9 @@ def run_command(
 
 
 @click.command("check")
-@click.argument("targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|FILE.cu]...")
+@click.argument(
+    "targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|FILE.cu]...", shell_complete=completion.variants
+)
 @click.option("--backend", type=BACKENDS, default="cpu", show_default=True, help="Where cases run.")
 @click.option(
     "--random",

@@ -88,7 +88,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> N
         (("list", "oprators"), ("'oprators' is not one of 'operators', 'variants', 'suites', 'cases'",)),
         (("list", "operators", "relu"), ("opbench list operators takes no name",)),
         (("list", "variants", "matmull"), ("unknown operator 'matmull'; did you mean 'matmul'?",)),
-        (("list", "cases", "--backend", "gpu"), ("unknown backend 'gpu'",)),
+        (("list", "cases", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
         (("report", "nowhere"), (f"nowhere/{FILE}: cannot be read: No such file", "opbench run")),
         (("profile", "relu/scalar"), ("'relu/scalar' is no case; one looks like matmul/", "(opbench list cases)")),
         (("profile", "relu/scalar(m=3)"), ("relu: unknown axis 'm'; known: n",)),
