@@ -93,6 +93,10 @@ def test_the_wheel_holds_everything_that_opbench_reads_and_no_tests(wheel: Path)
     assert tops == {"opbench", f"opbench-{__version__}.dist-info"}
     cheats = {f"opbench/shipped/cheats/{p.name}" for p in (ROOT / "tests" / "cheats" / "time").glob("*.py")}
     assert cheats and cheats - names == set(), "opbench selftest runs them"
+    headers = {
+        f"opbench/shipped/variants/include/opbench/{p.name}" for p in shipped("variants").glob("include/*/*.cuh")
+    }
+    assert headers and headers - names == set(), "kernels of a user's own include them"
     ours = re.compile(r"(^|/)(test_|conftest|tests/|cheats/(?!\w+\.py$))|\.pyc$")
     assert not [name for name in names if ours.search(name)]
 
@@ -120,7 +124,7 @@ def test_lists_come_from_inside_the_wheel(installed: Path, tmp_path: Path) -> No
 def test_checks_and_runs_from_anywhere(installed: Path, tmp_path: Path) -> None:
     check = opbench(installed, tmp_path, "check", "relu/scalar", "--random", "0", "--case", "relu/scalar[BLOCK=128]*")
     assert (check.returncode, check.stdout) == (0, "relu/scalar  10 right\n"), check.stderr
-    (tmp_path / "my_kernel.cu").write_text(RELU)
+    (tmp_path / "my_kernel.cu").write_text(RELU.replace("extern", "#include <opbench/tile.cuh>\nextern"))
     run = opbench(installed, tmp_path, "run", "my_kernel.cu", "--backend", "cpu", "--out", "out")
     assert run.returncode == 0, run.stderr
     page = (tmp_path / "out" / "report.html").read_text()

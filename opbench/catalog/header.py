@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import tomllib
@@ -81,8 +82,9 @@ def _parts(header: Sequence[str], first_line: int) -> dict[str, list[tuple[int, 
     parts: dict[str, list[tuple[int, str]]] = {"": []}
     rung = ""
     for number, line in enumerate(header, first_line):
-        if table := re.match(r"\s*\[\[?\s*(?:rung\s*\.\s*[\"']?([\w-]+)|[\w.\s\"'-]+\])", line):
-            rung = table[1] or ""
+        if line.lstrip().startswith("["):
+            with contextlib.suppress(tomllib.TOMLDecodeError):  # a line of a list
+                rung = next(iter(tomllib.loads(line).get("rung", {})), "")
         parts.setdefault(rung, []).append((number, line))
     return parts
 

@@ -331,6 +331,26 @@ def test_a_kernel_edited_since_is_run_again(suite_file: Path) -> None:
     assert len(run.results) == len(NAMES) and len(cases_on_disk(folder)) == len(NAMES) + 2
 
 
+def test_a_header_edited_since_makes_its_kernels_run_again(suite_file: Path) -> None:
+    folder = suite_file.parent
+    own_variant(folder, RELU.replace("extern", '#include "limit.cuh"\nextern').replace("0.0f;", "LIMIT;"))
+    header = folder / "mine" / "relu" / "limit.cuh"
+    header.write_text("#define LIMIT 0.0f\n")
+    arguments: dict[str, Any] = {
+        "backend": "cpu",
+        "variants": [folder / "mine"],
+        "out": folder / "out",
+        "report": False,
+    }
+    before = api.run(suite_file, **arguments)
+    assert {r.status for r in before.results} == {"right"}
+    header.write_text("#define LIMIT 1.0f\n")
+    run = api.run(suite_file, **arguments, resume=True)
+    assert {r.case for r in run.results if r.status == "wrong"} == {NAMES[2], NAMES[5]}
+    changed = {r.case for r, b in zip(run.results, before.results, strict=True) if r.source_sha256 != b.source_sha256}
+    assert changed == {NAMES[2], NAMES[5]}
+
+
 def test_a_problem_too_large_for_the_machine_costs_its_own_cases(suite_file: Path) -> None:
     folder = suite_file.parent
     suite_file.write_text(SUITE.replace("{ n = 7 }", "{ n = 2000000000000 }"))

@@ -10,7 +10,7 @@ from common import RELU
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.paths import shipped
-from opbench.runs.suite import read_suite, suite_for_variant
+from opbench.runs.suite import read_suite, suite_for_variants
 from opbench.timing.stopping import stabilised
 
 CATALOG = Catalog()
@@ -179,8 +179,8 @@ def test_a_users_file_is_tried_on_what_it_fits(tmp_path: Path, rule: str, proble
     variant = CATALOG.variant_file(path)
     if not problems:
         with pytest.raises(UsageError, match=r"mine.cu: holds no case .* mine needs n % 2 == 7 \(here n=1000003\)"):
-            suite_for_variant(variant, CATALOG, "cpu")
+            suite_for_variants([variant], CATALOG, "cpu")
         return
-    suite = suite_for_variant(variant, CATALOG, "cpu")
+    suite = suite_for_variants([variant], CATALOG, "cpu")
     assert suite.cases and {case.variant.name for case in suite.cases} == {"mine"}
     assert all(case.problem.axes["n"] % 3 == 0 for case in suite.cases), "of the examples, as quick's is none"
