@@ -177,6 +177,7 @@ def cases_to_check(
     for variant in found:
         operator = catalog.operator(variant.operator)
         examples = list(dict.fromkeys(operator.examples()))
+        _require_reference(variant.operator, examples, seed)
         shapes = [p for p in dict.fromkeys(operator.random_problems(seed, random_shapes)) if p not in examples]
         pairs = [
             Case(variant, c, problem)
@@ -193,6 +194,16 @@ def cases_to_check(
             )
         cases += chosen
     return cases
+
+
+def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:
+    """Raise UsageError where an operator has no example or its reference fails on one, before cases run."""
+    if not examples:
+        raise UsageError(f"{name}: examples() gives none; small odd problems are needed (variants/relu/operator.py)")
+    by_size = sorted(examples, key=lambda problem: problem.flops() + problem.bytes())
+    # The smallest are all ones, of which NumPy makes any shape; the largest take long.
+    middle = by_size[len(by_size) // 2]
+    middle.reference_outputs(middle.make_inputs(seed))
 
 
 def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:

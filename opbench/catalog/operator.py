@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from opbench.catalog.arrays import drawn, on_the_gpu, widened
+from opbench.catalog.magnitude import magnitudes, subtracts, terms
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.errors import UsageError, unknown
 
@@ -124,8 +127,12 @@ class Operator:
     """Class method: small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
 
     def reduction(self) -> int:
-        """How many products or terms are added up into one output element."""
-        return 1
+        """How many products or terms are added up into one output element.
+
+        An operator that adds up says so; of one that subtracts, and says nothing of its errors, it is found out.
+        """
+        unsaid = all(getattr(type(self), own) is getattr(Operator, own) for own in ("tolerance", "magnitude_outputs"))
+        return terms(self) if unsaid and subtracts(self) else 1
 
     def tolerance(self, precision: str) -> Tolerance:
         """What a variant of this precision class may deviate: grows with the square root of the reduction length."""
@@ -196,6 +203,11 @@ class Operator:
         scope = self.scope
         tensors = []
         for name, axes in declared.items():
+            for axis in axes.split():
+                if not axis.isdigit() and not isinstance(scope.get(axis), int):
+                    known = [key for key, value in scope.items() if isinstance(value, int)]
+                    file = sys.modules[type(self).__module__].__file__
+                    raise UsageError(f"{file}: {self.name}: '{name}' = '{axes}': {unknown('axis', axis, known)}")
             shape = tuple(int(axis) if axis.isdigit() else int(scope[axis]) for axis in axes.split())
             tensors.append(Tensor(name, shape, self.tensor_dtype(name)))
         return tensors
@@ -233,7 +245,7 @@ class Operator:
 
         The integers span [-limit, limit] with limit**2 * sqrt(reduction) far below 2**24.
         """
-        limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5)))
+        limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5))) if integers else 0
 
         def draw(rng: np.random.Generator, count: int) -> np.ndarray:
             if integers:
@@ -247,17 +259,17 @@ class Operator:
 
     def reference_outputs(self, inputs: Arrays) -> Arrays:
         """Reference results by output name, in float64."""
-        return self.evaluated(self._wide(inputs))
+        return self.evaluated(self.widened(inputs))
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
-        """Scale of each element's allowance: the reference on absolute values.
+        """Scale of each element's allowance: see `opbench.catalog.magnitude`.
 
-        An operator whose reference subtracts overrides this, as its terms do not add up there.
+        An operator overrides this where it knows the sizes of the terms that its reference adds up or subtracts.
         """
-        absolute = {name: np.abs(array) for name, array in self._wide(inputs).items()}
-        return {name: np.abs(array) for name, array in self.evaluated(absolute).items()}
+        return magnitudes(self, self.widened(inputs))
 
-    def _wide(self, inputs: Arrays) -> Arrays:
+    def widened(self, inputs: Arrays) -> Arrays:
+        """Stored inputs as float64."""
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
         return {name: widened(a, functools.partial(from_storage, dtype=dtypes[name])) for name, a in inputs.items()}
 
@@ -268,16 +280,34 @@ class Operator:
 
     def computed(self, **wide: Any) -> Arrays:
         """The same, where the inputs are; raises UsageError for a reference of a shape that is not declared."""
-        result = self.reference(**wide)
+        try:
+            result = self.reference(**wide)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"{self._reference_at(error)}: reference() fails: {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(result, dict):
             result = {next(iter(self.outputs)): result}
         for tensor in self.output_tensors():
-            if result[tensor.name].shape != tensor.shape:
+            shape = getattr(result.get(tensor.name), "shape", None)
+            if shape != tensor.shape:
+                seen = f"shape {shape}" if shape is not None else "no array"
                 raise UsageError(
-                    f"{self}: the reference gives '{tensor.name}' shape {result[tensor.name].shape}, "
-                    f"declared is {tensor.shape}"
+                    f"{self._reference_at()}: reference() gives {seen} for '{tensor.name}', "
+                    f"declared is {tensor.shape}, '{self.outputs[tensor.name]}'"
                 )
         return result
+
+    def _reference_at(self, error: BaseException | None = None) -> str:
+        """File and line of the reference, of a fault in it the line of the fault."""
+        code = inspect.unwrap(type(self).reference).__code__
+        line, trace = code.co_firstlineno, error.__traceback__ if error else None
+        while trace is not None:
+            line = trace.tb_lineno if trace.tb_frame.f_code is code else line
+            trace = trace.tb_next
+        return f"{code.co_filename}:{line}: {self.name}{self}"
 
     def __str__(self) -> str:
         shown = []

@@ -157,8 +157,11 @@ class Session:
             return replace(verdict, integers="not exact in any order")
         if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
             return replace(verdict, integers="left out: too large; opbench check runs it on small problems")
-        if not judge.exact_integers_fit(problem, prepared.expect("integers", "f32").inputs):
+        expected = prepared.expect("integers", "f32")
+        if not judge.exact_integers_fit(problem, expected.inputs):
             return replace(verdict, integers="left out: sums would pass 2^24")
+        if not judge.is_dyadic(expected.reference):
+            return replace(verdict, integers="not exact: results of whole numbers are none")
         integers = self._run_checked(case, prepared, bound, "integers")
         return replace(verdict, integers="exact") if integers.right else integers
 

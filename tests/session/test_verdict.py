@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Tolerance
-from opbench.session.verdict import changed_input, compare, guard_sentence
+from opbench.session.verdict import changed_input, compare, guard_sentence, is_dyadic
 
-MATMUL = Catalog().operator("matmul")
+CATALOG = Catalog()
+MATMUL = CATALOG.operator("matmul")
 
 
 def poison(shape: tuple[int, ...]) -> np.ndarray:
@@ -77,3 +78,27 @@ def test_a_changed_input_is_placed() -> None:
 def test_guard_sentences_say_how_far() -> None:
     assert guard_sentence("out", -4, 40) == "out of bounds: wrote before the start of 'out' (nearest byte: -4)"
     assert guard_sentence("out", 44, 40) == "out of bounds: wrote past the end of 'out' (nearest byte: 44 of 40)"
+
+
+def test_a_message_shows_where_numbers_differ_and_hints_at_the_allowance() -> None:
+    want = np.array([-2.28116])
+    out = (want * (1 + 3e-7)).astype(np.float32)
+    found = compare("out", "f32", out, want, np.array([1e-3]), Tolerance(1.5e-5, 1.0)).mismatch
+    assert found is not None
+    said = found.sentence()
+    assert said.startswith("wrong at out[0]: got -2.281161, want -2.28116 (allowed ±1.5e-08; 1 of 1 elements)")
+    assert "roundings of float32" in said and "magnitude_outputs()" in said
+    far = compare("out", "f32", np.float32([7.0]), want, np.array([1e-3]), Tolerance(1.5e-5, 1.0)).mismatch
+    assert far is not None and "roundings" not in far.sentence()
+
+
+def test_whole_numbers_are_exact_only_where_their_results_are() -> None:
+    assert is_dyadic({"out": np.array([3.0, -7.25, 2.0**20])})
+    assert not is_dyadic({"out": np.array([3.0, 1 / 3])}) and not is_dyadic({"out": np.array([np.sqrt(2.0)])})
+
+
+@pytest.mark.parametrize("name", CATALOG.operator_names())
+def test_every_shipped_operator_that_is_exact_on_whole_numbers_still_has_that_run(name: str) -> None:
+    for problem in CATALOG.operator(name).examples():
+        if problem.integers_exact:
+            assert is_dyadic(problem.reference_outputs(problem.make_inputs(1, integers=True))), problem

@@ -77,7 +77,7 @@ class BatchNorm2d(Operator):
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """The terms' absolute values added up, where the reference subtracts the mean."""
-        wide = self._wide(inputs)
+        wide = self.widened(inputs)
         absolute = {name: np.abs(array) for name, array in wide.items()}
         return {"out": self.reference(**{**absolute, "mean": -absolute["mean"]})}
 

@@ -89,7 +89,7 @@ class Elementwise(Operator):
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """On absolute values, and of a difference their sum."""
-        wide = {name: np.abs(array) for name, array in self._wide(inputs).items()}
+        wide = {name: np.abs(array) for name, array in self.widened(inputs).items()}
         return {"out": self.reference(wide["a"], -wide["b"] if self.op == "sub" else wide["b"])}
 
     @classmethod

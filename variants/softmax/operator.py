@@ -48,7 +48,7 @@ class Softmax(Operator):
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """The result times 1 + its exponent's size: an error of the exponent is a relative error of the result."""
-        x = self._wide(inputs)["x"]
+        x = self.widened(inputs)["x"]
         return {"out": self.reference(x) * (1 + x.max(axis=1, keepdims=True) - x)}
 
     @classmethod
