@@ -53,7 +53,8 @@ lint: $(VENV)/.dev  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: $(VENV)/.dev  ## Write the sources in the project's format
+format: $(VENV)/.dev  ## Write the sources in the project's format, and the page of commands
+	$(BIN)/python tests/commands_page.py
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

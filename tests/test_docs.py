@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
+from commands_page import PAGE, commands_page
 from common import ROOT
 
 import opbench
 from opbench import errors
 from opbench.cli import COMMANDS, EPILOG, HIDDEN, cli
 
-README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = "\n\n".join(page.read_text() for page in PAGES if page.exists())
+"""README.md and the pages that it links to, as one text."""
 MAKEFILE = (ROOT / "Makefile").read_text()
 SHOWN = [name for name in COMMANDS if name not in HIDDEN]
 TARGETS = set(re.findall(r"^([a-z][\w-]*):(?!=)", MAKEFILE, re.MULTILINE))
@@ -49,6 +53,14 @@ def test_every_command_is_in_the_readme_and_has_help(name: str) -> None:
     for parameter in found.params:
         if isinstance(parameter, click.Option):
             assert parameter.help and parameter.help.endswith((".", ")", "]")), f"{name} {parameter.opts}"
+
+
+def test_the_page_of_commands_is_what_help_says() -> None:
+    """By its headings and options: how click folds the words differs from version to version."""
+    written, wanted = (
+        re.findall(r"^## .*|(?<![\w-])--[a-z][\w-]*", text, re.M) for text in (PAGE.read_text(), commands_page())
+    )
+    assert written == wanted, "run make format"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -126,7 +138,15 @@ def test_the_makefile_explains_each_target_and_calls_what_exists() -> None:
         assert (ROOT / path).exists()
 
 
-def test_files_that_the_readme_links_to_exist() -> None:
-    prose = re.sub(r"^```.*?^```|`[^`\n]+`", "", README, flags=re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "variants" / "README.md"], ids=lambda page: page.name)
+def test_files_that_a_page_links_to_exist(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```|`[^`\n]+`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", prose)
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_readme_leads_to_every_page_and_stays_short() -> None:
+    readme = PAGES[0].read_text()
+    for page in PAGES[1:]:
+        assert f"({page.relative_to(ROOT).as_posix()})" in readme, f"README.md has no link to {page.name}"
+    assert len(readme.encode()) <= 9000

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from common import ROOT
-from test_docs import LINES, README, shell_lines
+from test_docs import LINES, PAGES, README, shell_lines
 
-DOCUMENTS = [ROOT / "README.md", *ROOT.glob("CONTRIBUTING.md"), *ROOT.glob("docs/*.md")]
 NEEDS_GPU = re.compile(r"--tune|reports/alexnet/plan")
 NEEDS_EXTRA = {"--image digits": "sklearn"}
 ENVIRONMENT = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -23,7 +22,7 @@ def blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"^```{re.escape(language)}\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
-PYTHON = [(path.name, text) for path in DOCUMENTS for text in blocks(path, "python")]
+PYTHON = [(path.name, text) for path in PAGES for text in blocks(path, "python")]
 KERNEL = next(text for text in blocks(ROOT / "README.md", "c++") if "my_relu" in text)
 GUARDED = KERNEL.replace("    out[i]", "    if (i < n) out[i]").replace(
     "    out[i + 1]", "    if (i + 1 < n) out[i + 1]"

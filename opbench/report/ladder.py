@@ -44,7 +44,7 @@ def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: 
 
 
 def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
-    """A Markdown table with one row per operator: where its ladder starts, its best own rung, and the library."""
+    """A Markdown table for variants/README.md: where each ladder starts, its best rung, and the library."""
     lines = [
         "| ladder | problem | starts at | best rung | | of roof | × the start | × the library |",
         "|---|---|--:|---|--:|--:|--:|--:|",
@@ -55,7 +55,7 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
             best = min(found, key=lambda r: r.time_s or math.inf)
             start_s = (best.time_s or 0.0) * (best.speedup_over_first or 1.0)
             lines.append(
-                f"| [{operator}](variants/{operator}/README.md) | `{problem}` | {units.time(start_s)} | "
+                f"| [{operator}]({operator}/README.md) | `{problem}` | {units.time(start_s)} | "
                 f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {units.percent(best.roof_share)} | "
                 f"{units.ratio(best.speedup_over_first)} | {units.ratio(best.speedup_over_library)} |"
             )

@@ -1,4 +1,4 @@
-"""Which documents of a checkout some runs would change: the operators' READMEs and the tables in README.md."""
+"""Which documents of a checkout some runs would change: the operators' READMEs and the tables over all runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from opbench.report.ladder import ladder_readme, ladders_overview, table_of, wit
 from opbench.report.network.overview import networks_overview
 from opbench.results.files import FILE, Run
 from opbench.results.rows import rows
+
+BEST = ("alexnet-1-bf16", "lenet-1-f32", "unet-1-bf16", "unet-16-f32")
+"""Runs of networks that README.md shows; docs/networks.md shows them all."""
 
 Cell = tuple[str, str]
 """A problem and a rung that was measured on it."""
@@ -105,26 +108,29 @@ def _started(folder: Path) -> str:
 def _add_overviews(
     found: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], networks: Sequence[Path]
 ) -> None:
-    """The tables of README.md, in which rows of other runs stay as long as what they link to is there."""
-    path = root / "README.md"
-    text = _read(path)
-    if not text:
-        return
+    """The tables over all runs, in which rows of other runs stay as long as what they link to is there."""
     for folder in networks:
         if not folder.resolve().is_relative_to(root.resolve()):
-            raise UsageError(f"{folder}: lies outside {root}, and README.md links to the runs that it shows")
-    tables = {"ladders": ladders_overview(operators, runs) if runs else ""}
-    tables["networks"] = networks_overview(networks, root) if networks else ""
-    for what, table in tables.items():
-        if table:
-            text = with_overview(text, _joined(table_of(text, what), table, root), what)
-    found.texts[path] = text
+            raise UsageError(f"{folder}: lies outside {root}, and the documents link to the runs that they show")
+    ladders, page, readme = root / "variants" / "README.md", root / "docs" / "networks.md", root / "README.md"
+    best = [folder for folder in networks if folder.name in BEST]
+    for path, what, table in (
+        (ladders, "ladders", ladders_overview(operators, runs) if runs else ""),
+        (page, "networks", networks_overview(networks, page.parent) if networks else ""),
+        (readme, "best networks", networks_overview(best, root) if best else ""),
+    ):
+        text = _read(path)
+        if text and table:
+            found.texts[path] = with_overview(text, _joined(table_of(text, what), table, path.parent), what)
 
 
-def _joined(old: str, new: str, root: Path) -> str:
-    """A table with its new rows and those old ones that it has not, sorted by name, numbers by their value."""
+def _joined(old: str, new: str, folder: Path) -> str:
+    """A table with its new rows and those old ones that it has not, sorted by name, numbers by their value.
+
+    Links are relative to `folder`, where the document lies.
+    """
     head, fresh = new.splitlines()[:2], _named(new)
-    stay = {name: line for name, line in _named(old).items() if name not in fresh and _target(line, root).exists()}
+    stay = {name: line for name, line in _named(old).items() if name not in fresh and _target(line, folder).exists()}
     order = sorted(stay | fresh, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else 0, part)
                                                    for part in re.split(r"(\d+)", name)])  # fmt: skip
     return "\n".join([*head, *((stay | fresh)[name] for name in order)]) + "\n"
@@ -134,8 +140,8 @@ def _named(table: str) -> dict[str, str]:
     return {line[3 : line.index("]")]: line for line in table.splitlines() if line.startswith("| [")}
 
 
-def _target(line: str, root: Path) -> Path:
-    return root / line[line.index("](") + 2 : line.index(")")]
+def _target(line: str, folder: Path) -> Path:
+    return folder / line[line.index("](") + 2 : line.index(")")]
 
 
 def _read(path: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from common import ROOT
-from report.fabricate import cpu_run, result, run, written
+from fabricate import cpu_run, result, run, written
 
 from opbench import paths
 from opbench.cli import cli
@@ -24,7 +24,7 @@ BIG = "(n=67108864)"
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout's documents, to be changed."""
     root = tmp_path / "tree"
-    for path in [ROOT / "README.md", *ROOT.glob("variants/*/README.md")]:
+    for path in documents(ROOT):
         copy = root / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
@@ -33,8 +33,13 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+def documents(root: Path) -> list[Path]:
+    """All that the command may write."""
+    return [root / "README.md", root / "docs" / "networks.md", *root.glob("variants/**/README.md")]
+
+
 def texts(root: Path) -> dict[str, str]:
-    return {str(p.relative_to(root)): p.read_text() for p in [root / "README.md", *root.glob("variants/*/README.md")]}
+    return {str(p.relative_to(root)): p.read_text() for p in documents(root)}
 
 
 def ladder(*words: str | Path) -> str:
@@ -70,8 +75,8 @@ def test_only_what_was_measured_changes_and_other_rows_stay(tree: Path, tmp_path
     before = texts(tree)
     (tree / "variants" / "relu" / "README.md").write_text("# relu\n")
     ladder("--write", of_relu(tmp_path / "run", *ALL_RUNGS))
-    assert changed(tree, before) == {"variants/relu/README.md", "README.md"}
-    old, new = before["README.md"].splitlines(), (tree / "README.md").read_text().splitlines()
+    assert changed(tree, before) == {"variants/relu/README.md", "variants/README.md"}
+    old, new = before["variants/README.md"].splitlines(), (tree / "variants" / "README.md").read_text().splitlines()
     differ = [(a, b) for a, b in zip(old, new, strict=True) if a != b]
     assert [line.startswith("| [relu]") for pair in differ for line in pair] == [True, True]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from report.fabricate import CEILINGS, cpu_run, relu_run, result, run
+from fabricate import CEILINGS, cpu_run, relu_run, result, run
 from report.test_parts import printed
 
 from opbench.gpus.floor import Above

@@ -1,7 +1,8 @@
-"""Networks that were run, one a row of a Markdown table for README.md."""
+"""Networks that were run, one a row of a Markdown table."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,21 +17,21 @@ def network_folders(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"*/{FILE}"))
 
 
-def networks_overview(folders: Sequence[Path], root: Path) -> str:
-    """Time of a batch beside PyTorch's ways in the same run; links are relative to `root`."""
+def networks_overview(folders: Sequence[Path], base: Path) -> str:
+    """Time of a batch beside PyTorch's ways in the same run; links are relative to the folder `base`."""
     lines = [
         f"| network | opbench | {' | '.join(PEERS)} | opbench over the best | peak memory of eager's |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     records = [(folder, read_network(folder)) for folder in folders]
     records.sort(key=lambda item: (item[1]["network"], item[1]["batch"], item[1]["precision"]))
-    lines += [_row(record, folder, root) for folder, record in records if record.get("total")]
+    lines += [_row(record, folder, base) for folder, record in records if record.get("total")]
     return "\n".join(lines) + "\n"
 
 
-def _row(record: Record, folder: Path, root: Path) -> str:
+def _row(record: Record, folder: Path, base: Path) -> str:
     name = f"{record['network']}, batch {record['batch']}, {record['precision']}"
-    link = (folder / "network.html").resolve().relative_to(root.resolve()).as_posix()
+    link = Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
     ours = float(record["total"]["median_s"])
     medians = {way: (record["peers"].get(way) or {}).get("median_s") for way in PEERS}
     known = [float(value) for value in medians.values() if value]
