@@ -13,7 +13,7 @@ def resolve(name: str) -> str:
     if name == "auto":
         from opbench.backends import cuda
 
-        return "cpu" if cuda.available() else "cuda"
+        return "cpu" if cuda.why_missing() else "cuda"
     if name not in NAMES:
         raise UsageError(unknown("backend", name, NAMES))
     return name

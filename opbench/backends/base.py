@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.catalog.operator import Tensor
+from opbench.gpus.occupancy import DeviceLimits
+from opbench.timing.clock import Clock
+from opbench.traffic.counts import Traffic
 from opbench.traffic.findings import Finding
+
+Launch = Callable[[], None]
+"""Enqueues a case's kernels, or calls its library, once."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Program(Protocol):
     machine_code_sha256: str
     """Hash of what the GPU executes; empty on a backend that runs no GPU code."""
 
-    def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
+    def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Launch:
         """Return a callable that enqueues all launches in order."""
 
 
@@ -61,8 +69,11 @@ class Backend(Protocol):
     """Where cases run. Compiling needs no device and is safe from several threads; the rest is one thread's."""
 
     name: str
-    has_clock: bool
     sm_count: int
+
+    @property
+    def limits(self) -> DeviceLimits | None:
+        """What bounds occupancy on this device; None where no GPU is."""
 
     def environment(self) -> dict[str, Any]:
         """Device, driver, compiler and versions, as JSON."""
@@ -84,3 +95,133 @@ class Backend(Protocol):
 
     def synchronize(self) -> list[Finding]:
         """Wait for all launches; return what the runtime saw since the last call; raises LaunchError."""
+
+
+# What only some backends can do: ask with `isinstance` ------------------------------------------------------------
+
+
+class Rotated:
+    """A case's launches on each of several sets of buffers; called, it takes the next."""
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self.launches = tuple(launches)
+        self._turn = 0
+
+    def __call__(self) -> None:
+        self.launches[self._turn % len(self.launches)]()
+        self._turn += 1
+
+
+class DeviceClock(Clock, Protocol):
+    """The clock of a device: besides sampling, it times launches that follow on each other."""
+
+    @property
+    def between(self) -> float:
+        """What a span of `chain` exceeds a kernel's own time by, in seconds."""
+
+    def chain(self, launches: Sequence[Launch]) -> list[float]:
+        """Spans between events before, between and after launches that follow on each other, in seconds, once."""
+
+    def forget(self, launch: Launch) -> None:
+        """Give back what is kept for a launch whose buffers end."""
+
+
+@runtime_checkable
+class Timed(Backend, Protocol):
+    """A backend whose launches are timed."""
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the L2 cache."""
+
+    def clock(self, mode: str = "cold") -> DeviceClock:
+        """The clock that works as one of `timing.MODES` says, opened at first use."""
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """What a trace looks at."""
+
+    count: bool = True
+    """Count requests, sectors and wavefronts."""
+    races: bool = True
+    """Look for races and for reads of what was never written."""
+    max_blocks: int | None = None
+    """Count at most so many blocks of a launch, spread evenly; all blocks run and are checked."""
+    limits: DeviceLimits | None = None
+    """The GPU whose caches are modelled; none are where it is not known."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one run of a traced module showed."""
+
+    findings: tuple[Finding, ...]
+    traffic: Traffic
+    completed: bool
+    """False when a launch was abandoned; then the buffers' content means nothing."""
+    accesses: int
+    """How many accesses of single threads were looked at."""
+
+
+@runtime_checkable
+class Traced(Backend, Protocol):
+    """A backend that can look at every memory access of a launch."""
+
+    def compile_traced(self, request: BuildRequest) -> Path:
+        """Compile what `trace` runs into the disk cache, or find it there; raises CompileError."""
+
+    def trace(
+        self,
+        request: BuildRequest,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        options: TraceOptions = ...,
+    ) -> Trace:
+        """Run the launches once, looked at; the buffers end as after an ordinary run."""
+
+
+@runtime_checkable
+class Arena(Backend, Protocol):
+    """A backend on which many tensors can share one piece of memory."""
+
+    def arena(self, nbytes: int) -> Buffer:
+        """Memory for many tensors, between guard bands; raises EnvironmentFault when it is short."""
+
+    def view(self, arena: Buffer, tensor: Tensor, offset: int) -> Buffer:
+        """A tensor in an arena, at an offset in bytes."""
+
+
+class Recording(Protocol):
+    """Launches recorded once."""
+
+    def launch(self) -> None:
+        """Enqueue all of them on the backend's stream."""
+
+    def run(self) -> None:
+        """Run them on a stream of their own and wait: what several threads can do at once."""
+
+    def close(self) -> None:
+        """Give it back; harmless twice."""
+
+
+@runtime_checkable
+class Recorder(Backend, Protocol):
+    """A backend that records launches and takes several threads."""
+
+    def graph(self, steps: Sequence[tuple[Launch, Sequence[int]]]) -> Recording:
+        """Launches as one graph, each with the numbers of the earlier ones that it waits for."""
+
+    def enter_thread(self) -> None:
+        """Let the calling thread use the device, as the one that opened the backend may."""
+
+
+@runtime_checkable
+class Libraries(Backend, Protocol):
+    """A backend on which Python variants call a vendor's library."""
+
+    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, Any]:
+        """The buffers as the library's arrays on the same memory."""
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Within it, the library's work goes to this backend's stream."""

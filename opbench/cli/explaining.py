@@ -54,7 +54,7 @@ def explain_command(case: str, gpu: str, as_json: bool, roots: tuple[Path, ...],
     from opbench.backends.nvrtc.resources import Resources, resources_of, target
     from opbench.catalog.folders import case_named
     from opbench.gpus.ceilings import committed
-    from opbench.session.trace import trace_case
+    from opbench.session.checking import trace_case
 
     ceilings = committed(gpu)
     found = case_named(case, roots)

@@ -91,7 +91,7 @@ def profile_target_command(case: str, roots: tuple[Path, ...]) -> None:
     verdict = session.check(found).verdict
     if not verdict.right:
         raise OpbenchError(f"{found.name}: wrong: {verdict.reason}")
-    launch = session.bind(found)
+    launch = session.launch(found)
     launch()
     backend.synchronize()
     with case_range(found.name, found.variant.operator):

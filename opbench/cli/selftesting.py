@@ -68,7 +68,7 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
 
     names = selftest.chosen_parts(only)
     run = read_run(run_folder) if run_folder else None
-    if reason := cuda.available():
+    if reason := cuda.why_missing():
         raise EnvironmentFault(reason)
     device: Any = cuda.CudaBackend()
     outcome = _outcome(device, budget_s)

@@ -103,11 +103,13 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
 
 
 def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Measurement:
+    from opbench.backends.base import Timed
+    from opbench.session.measuring import measure_cases
     from opbench.timing.sampling import TimingOptions
 
     options = timing or TimingOptions()
-    clock = session.backend.clock(options.mode)  # type: ignore[attr-defined]
-    found = session.measure([case], options, clock, lambda key: None, lambda key, seconds: None)
+    assert isinstance(session.backend, Timed), "the fixture opens cuda"
+    found = measure_cases(session, [case], options, session.backend.clock(options.mode))
     if found.wrong:
         pytest.fail(f"{case.name}: wrong: {found.wrong[case.name]}", pytrace=False)
     return found.measurements[case.name]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from opbench import nvtx
-from opbench.backends.base import Buffer
+from opbench.backends.base import Arena, Backend, Buffer, Launch, Recorder, Recording
 from opbench.catalog.case import Case
-from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.operator import Arrays, Tensor, from_storage, to_storage
 from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph, Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
-from opbench.session import verdict as judge
-from opbench.session.binding import bind_library
+from opbench.session.binding import bind
+from opbench.session.verdict import finding_sentence, judge, summarise
 
 _ONE_AT_A_TIME = threading.RLock()
 """The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""
@@ -47,8 +45,7 @@ class Network:
 
     graph: Graph
     cases: Mapping[str, Case]
-    backend: Any
-    """A `Backend`; what only one of them can do (an arena, a graph) is asked for by name."""
+    backend: Backend
     weights: dict[str, Buffer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,7 +72,7 @@ class Network:
     @property
     def sm_count(self) -> int:
         """Multiprocessors that grids are sized by."""
-        return int(self.backend.sm_count)
+        return self.backend.sm_count
 
     def workspaces(self, node: Node) -> list[Tensor]:
         """The extra buffers of a node's variant, each at a place of its own."""
@@ -104,13 +101,13 @@ class Context:
         self.network = network
         self.memory = network.memory(parallel)
         self._owned: dict[str, Buffer] = {}
-        self._graph: Any = None
+        self._graph: Recording | None = None
         with _ONE_AT_A_TIME:
             try:
                 self.values = self._place()
                 self.launches = {node.name: self._bind(node) for node in network.graph.nodes}
-                if graph and hasattr(network.backend, "graph"):
-                    self._record(parallel)
+                if graph and isinstance(network.backend, Recorder):
+                    self._graph = self._recorded(network.backend, parallel)
             except BaseException:
                 self.close()
                 raise
@@ -120,7 +117,7 @@ class Context:
     def _place(self) -> dict[str, Buffer]:
         graph, backend = self.network.graph, self.network.backend
         own = [v for v in graph.values.values() if not v.of and v.name not in graph.weights]
-        if not hasattr(backend, "arena"):
+        if not isinstance(backend, Arena):
             self._owned = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
             return {**self.network.weights, **self._owned}
         self._owned = {"activations": backend.arena(self.memory.peak_bytes)}
@@ -132,7 +129,7 @@ class Context:
         backend, offset = self.network.backend, self.memory.workspaces.get(node.name, 0)
         placed: dict[str, Buffer] = {}
         for tensor in self.network.workspaces(node):
-            if hasattr(backend, "arena"):
+            if isinstance(backend, Arena):
                 placed[tensor.name] = backend.view(self._owned["activations"], tensor, offset)
                 offset += aligned(tensor.nbytes)
             else:
@@ -142,29 +139,15 @@ class Context:
 
     # Launches -----------------------------------------------------------------------------------------------------
 
-    def _bind(self, node: Node) -> Callable[[], None]:
-        """The node's launch."""
-        case, backend = self.network.cases[node.name], self.network.backend
-        buffers = {tensor.name: self._seen(tensor, value) for tensor, value in node.tensors()}
-        buffers |= self._workspaces(node)
+    def _bind(self, node: Node) -> Launch:
+        """The node's launch, on its values' memory."""
+        buffers = {tensor.name: self.values[self.network.graph.base(value)] for tensor, value in node.tensors()}
         try:
-            if case.variant.is_library:
-                return bind_library(backend, case, buffers)
-            launches: list[KernelLaunch] = case.launches(self.network.sm_count)
-            bound: Callable[[], None] = backend.load(case.request()).bind(launches, buffers)
-            return bound
+            return bind(self.network.backend, self.network.cases[node.name], buffers | self._workspaces(node)).launch
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}") from None
 
-    def _seen(self, tensor: Tensor, value: str) -> Buffer:
-        """A value's memory in the shape that a node's tensor has."""
-        buffer = self.values[self.network.graph.base(value)]
-        if buffer.shape == tensor.shape or not hasattr(self.network.backend, "reshaped"):
-            return buffer
-        seen: Buffer = self.network.backend.reshaped(buffer, tensor)
-        return seen
-
-    def _record(self, parallel: bool) -> None:
+    def _recorded(self, backend: Recorder, parallel: bool) -> Recording:
         """Every node once outside of the graph, to load its code; then all of them in one."""
         graph = self.network.graph
         order = {node.name: index for index, node in enumerate(graph.nodes)}
@@ -174,8 +157,8 @@ class Context:
             before = [graph.producer(value) for value in node.inputs.values()]
             after = sorted({order[p.name] for p in before if p}) if parallel else [index - 1] if index else []
             steps.append((self.launches[node.name], after))
-        self.network.backend.synchronize()
-        self._graph = self.network.backend.graph(steps)
+        backend.synchronize()
+        return backend.graph(steps)
 
     def launch(self) -> None:
         """Enqueue the whole network on the backend's stream; node by node each is in an NVTX range of its own."""
@@ -209,7 +192,7 @@ class Context:
         """Outputs for inputs, from any thread; raises UsageError for inputs that do not fit, before anything runs."""
         self.network.graph.check_inputs(inputs)
         with _ONE_AT_A_TIME:
-            if hasattr(self.network.backend, "enter_thread"):
+            if isinstance(self.network.backend, Recorder):
                 self.network.backend.enter_thread()
             self.write(inputs)
             if self._graph is None:
@@ -223,7 +206,7 @@ class Context:
     def _settle(self) -> None:
         findings = self.network.backend.synchronize()
         if findings:
-            raise LaunchError(f"{self.network.graph.name}: {judge.finding_sentence(findings[0])}")
+            raise LaunchError(f"{self.network.graph.name}: {finding_sentence(findings[0])}")
 
     def check(
         self, inputs: Mapping[str, np.ndarray], on_start: Callable[[str], None] = lambda node: None
@@ -248,7 +231,7 @@ class Context:
         reference = node.problem.reference_outputs(given)
         magnitude = None if tolerance.exact else node.problem.magnitude_outputs(given)
         parts = [
-            judge.compare(
+            judge(
                 tensor.name,
                 tensor.dtype,
                 np.ascontiguousarray(self._content(node, tensor.name)),
@@ -258,7 +241,7 @@ class Context:
             )
             for tensor in node.problem.output_tensors()
         ]
-        worst, norm = judge.summarise(parts)
+        worst, norm = summarise(parts)
         wrong = [part.mismatch.sentence() for part in parts if part.mismatch]
         damaged = [name for name, buffer in self._owned.items() if buffer.damage() is not None]
         wrong += [f"out of bounds: wrote outside of '{name}'" for name in damaged]

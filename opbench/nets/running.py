@@ -12,6 +12,7 @@ import numpy as np
 
 import opbench
 from opbench import backends, paths
+from opbench.backends.base import Backend, DeviceClock, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays
 from opbench.decoding import to_json
@@ -128,7 +129,7 @@ def _measured(
         ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
         ceilings = _ceilings(environment, backend, options.gpu)
         total, nodes_s, between_s, peers = None, {}, None, {}
-        if backend.has_clock:
+        if isinstance(backend, Timed):
             clock = backend.clock("cold")
             launches: dict[str, Callable[[], None]] = {"opbench": context.launch}
             with _peers(options, original, inputs, backend) as found:
@@ -202,9 +203,9 @@ def _peers(options: NetOptions, original: Graph, inputs: Arrays, backend: Any) -
     return peers(options.compare, original, inputs, options.precision, backend)
 
 
-def _ceilings(environment: Mapping[str, Any], backend: Any, gpu: str) -> Ceilings | None:
+def _ceilings(environment: Mapping[str, Any], backend: Backend, gpu: str) -> Ceilings | None:
     """This GPU's measured limits if they are remembered, else those committed for its kind, or for the GPU named."""
-    if not backend.has_clock:
+    if not isinstance(backend, Timed):
         return committed(gpu)
     from opbench.runs.probes import remembered
 
@@ -215,7 +216,7 @@ def _ceilings(environment: Mapping[str, Any], backend: Any, gpu: str) -> Ceiling
     return next((committed(word) for word in words if (paths.shipped("reports") / word / "ceilings").is_dir()), None)
 
 
-def _node_times(context: Context, clock: Any) -> dict[str, float]:
+def _node_times(context: Context, clock: DeviceClock) -> dict[str, float]:
     """Each node's own time among the others, its input where the node before left it."""
     names = list(context.launches)
     chains = [clock.chain(list(context.launches.values())) for _ in range(CHAINS)]

@@ -22,14 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from opbench.backends import open_backend
+from opbench.backends.base import DeviceClock, Timed, Traced
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.launch import BuildRequest
 from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
 from opbench.nvtx import case_range, phase_range
-from opbench.session import checking as sessions
 from opbench.session.binding import bind_bare
+from opbench.session.checking import Session
+from opbench.session.measuring import measure_cases
 from opbench.timing.sampling import TimingOptions, measure
 
 Message = dict[str, Any]
@@ -210,7 +212,7 @@ class Server:
     def __init__(self, request: Message) -> None:
         self.catalog = Catalog([Path(r) for r in request["roots"]])
         self.backend = open_backend(request["backend"])
-        self.session = sessions.Session(self.backend, request["seed"], **request["session"])
+        self.session = Session(self.backend, request["seed"], **request["session"])
 
     def build(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Compile every module of some cases in parallel; each error belongs to its own cases."""
@@ -224,7 +226,7 @@ class Server:
                     send({"index": index, "unsupported": reason})
                 elif not case.variant.is_library:
                     wanted.setdefault(case.request(), []).append(index)
-                    if self.session.traced(case):
+                    if self.session.is_traced(case):
                         traced.add(case.request())
             except UsageError as refused:
                 send({"indices": [index], "compile_error": str(refused)})
@@ -237,8 +239,9 @@ class Server:
 
     def _compile_traced(self, request: BuildRequest) -> None:
         """Fill the cache; what does not compile has been told of already, or is told by the check."""
+        assert isinstance(self.backend, Traced)
         with contextlib.suppress(OpbenchError):
-            self.backend.compile(request, traced=True)  # type: ignore[call-arg]
+            self.backend.compile_traced(request)
 
     def _compile(self, item: tuple[BuildRequest, list[int]]) -> tuple[list[int], str]:
         try:
@@ -284,7 +287,7 @@ class Server:
 
     def canary(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Medians of a few probes, cold, with nothing prepared for a check."""
-        clock, options = self.backend.clock(), TimingOptions(**request["timing"])  # type: ignore[attr-defined]
+        clock, options = self._clock(), TimingOptions(**request["timing"])
         medians: dict[str, float] = {}
         for packed in request["cases"]:
             case = unpack(self.catalog, packed)
@@ -295,13 +298,19 @@ class Server:
                 self.backend.free(buffers)
         return {"medians_s": medians}
 
+    def _clock(self, mode: str = "cold") -> DeviceClock:
+        if not isinstance(self.backend, Timed):
+            raise UsageError(f"the {self.backend.name} backend has no clock; measure on cuda")
+        return self.backend.clock(mode)
+
     def measure(self, request: Message, send: Callable[[Message], None]) -> Message:
         """Measure right cases of one problem, interleaved; then check them again if asked to."""
         cases = [unpack(self.catalog, packed) for packed in request["cases"]]
         options = TimingOptions(**request["timing"])
-        clock = self.backend.clock(options.mode)  # type: ignore[attr-defined]
+        clock = self._clock(options.mode)
         with phase_range("measure"):
-            found = self.session.measure(
+            found = measure_cases(
+                self.session,
                 cases,
                 options,
                 clock,

@@ -44,7 +44,7 @@ def race_cells(backend: Any, names: tuple[str, ...]) -> dict[str, Any]:
     clock.launch_floor()
 
     def ready(name: str) -> Callable[[], None]:
-        launch = session.bind(case_named(name))
+        launch = session.launch(case_named(name))
         clock.sample(launch, hold=False)  # loads what has to be loaded
         return launch
 

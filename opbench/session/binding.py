@@ -1,55 +1,95 @@
-"""A case tied to a device: the call of a library variant, and what its kernels take there."""
+"""How a case is tied to a device: its kernels or its library's call, on buffers that are given."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.backends.base import Buffer
+from opbench.backends.base import Backend, Buffer, Launch, Libraries, Program
 from opbench.catalog.case import Case
 from opbench.catalog.folders import load_module
-from opbench.catalog.operator import to_storage
+from opbench.catalog.launch import KernelLaunch
+from opbench.catalog.operator import Tensor, to_storage
 from opbench.errors import OpbenchError, UsageError
 
 
-def bind_library(backend: Any, case: Case, buffers: Mapping[str, Buffer]) -> Callable[[], None]:
-    """Call a Python variant's `bind` with the buffers as CuPy arrays."""
+@dataclass(frozen=True)
+class Binding:
+    """A case ready to launch."""
+
+    launch: Launch
+    launches: tuple[KernelLaunch, ...] = ()
+    """Its kernels' with every number known; none of a library's."""
+    program: Program | None = None
+    """The loaded module; None of a library."""
+
+
+def bind(backend: Backend, case: Case, buffers: Mapping[str, Buffer], sm_count: int | None = None) -> Binding:
+    """The case on these buffers, by name: its tensors and its workspace.
+
+    `sm_count` is what grids are sized by where that is not this backend's. Raises LaunchError for what the device
+    refuses, CompileError, and UsageError for a header or a library's file that is wrong.
+    """
+    if case.variant.is_library:
+        return Binding(_bind_library(backend, case, buffers))
+    launches = tuple(case.launches(sm_count or backend.sm_count))
+    program = backend.load(case.request())
+    return Binding(program.bind(launches, buffers), launches, program)
+
+
+def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -> Launch:
+    """Call a Python variant's `bind` with the buffers as the library's arrays."""
+    if not isinstance(backend, Libraries):
+        raise UsageError(f"{case.name}: calls a GPU library; needs the cuda backend")
     digest = hashlib.sha256(str(case.variant.path).encode()).hexdigest()[:8]
     module = load_module(case.variant.path, f"opbench_library_{case.variant.name}_{digest}")
     if not hasattr(module, "bind"):
         raise UsageError(f"{case.variant.path}:1: defines no function bind(problem, buffers, **config)")
-    with backend.stream:
-        launch: Callable[[], None] = module.bind(case.problem, backend.arrays(buffers), **case.config)
+    with backend.on_stream():
+        launch: Launch = module.bind(case.problem, backend.arrays(buffers), **case.config)
 
     def enqueue() -> None:
-        with backend.stream:
+        with backend.on_stream():
             launch()
 
     return enqueue
 
 
+def allocate(backend: Backend, tensors: Iterable[Tensor]) -> dict[str, Buffer]:
+    """Buffers for all of these or, when memory is short, for none: then EnvironmentFault."""
+    buffers: dict[str, Buffer] = {}
+    try:
+        for tensor in tensors:
+            buffers[tensor.name] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+    except OpbenchError:
+        backend.free(buffers)
+        raise
+    return buffers
+
+
 SMALL_BYTES = 64 << 20
 
 
-def bind_bare(backend: Any, case: Case) -> tuple[Callable[[], None], dict[str, Buffer]]:
+def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
     """A case's launch, run once, on buffers of its own, which are to be freed; no reference and no check.
 
     Inputs are the problem's own where they are small, else a few numbers over and over.
     """
-    problem, buffers = case.problem, dict[str, Buffer]()
+    problem = case.problem
     inputs = problem.make_inputs(0) if sum(t.nbytes for t in problem.input_tensors()) <= SMALL_BYTES else {}
     values = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
+    tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]
+    buffers = allocate(backend, tensors)
     try:
-        for tensor in (*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)):
-            buffers[tensor.name] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+        for tensor in tensors:
             content = inputs.get(tensor.name)
             if content is None:
                 content = np.resize(to_storage(values, tensor.dtype), tensor.shape)
             buffers[tensor.name].write(content)
-        launch: Callable[[], None] = backend.load(case.request()).bind(case.launches(backend.sm_count), buffers)
+        launch = bind(backend, case, buffers).launch
         launch()
         backend.synchronize()
     except OpbenchError:

@@ -1,29 +1,36 @@
-"""One backend at work: prepares a problem's data once, then checks and measures its cases."""
+"""One backend at work: a problem's data prepared once, its cases run on it and judged."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from opbench.backends.base import Backend, Buffer
+from opbench.backends import open_backend
+from opbench.backends.base import Backend, Buffer, Launch, Libraries, Trace, Traced, TraceOptions
 from opbench.backends.nvrtc.resources import launch_resources
 from opbench.catalog.case import Case
 from opbench.catalog.launch import KernelLaunch
-from opbench.catalog.operator import Operator, Tensor, Tolerance
-from opbench.errors import EnvironmentFault, LaunchError
+from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance
+from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import portable
-from opbench.session import verdict as judge
-from opbench.session.binding import bind_library
+from opbench.session.binding import Binding, allocate, bind
 from opbench.session.expected import Expected, Prepared
-from opbench.session.rotation import Rotation, rotate
-from opbench.session.verdict import Comparison, Verdict
-from opbench.timing.measurement import Measurement
-from opbench.timing.sampling import TimingOptions, measure
+from opbench.session.verdict import (
+    Judgement,
+    Verdict,
+    changed_input,
+    exact_integers_fit,
+    finding_sentence,
+    guard_sentence,
+    is_dyadic,
+    judge,
+    summarise,
+)
 from opbench.traffic.counts import Traffic
 from opbench.traffic.findings import Finding
 
@@ -33,6 +40,44 @@ TRACED_WORK = 1e7
 INTEGER_RUN_FLOPS = 4e9
 INTEGER_RUN_BYTES = 1 << 28
 """Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one judged run of a case came to."""
+
+    verdict: Verdict
+    damaged: bool = False
+    """Whether memory that is not the case's to write was written: the problem's buffers are to be given up then."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the check of one case found."""
+
+    verdict: Verdict
+    resources: dict[str, dict[str, Any]]
+    traffic: dict[str, Any] | None
+    """What was counted, as JSON; None where nothing was."""
+    machine_code_sha256: str
+    """Empty where no code for a GPU ran."""
+    outputs: Arrays = field(default_factory=dict)
+    """What a right case wrote, as stored, where that was asked for."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A case bound to its problem's buffers and to a workspace of its own."""
+
+    case: Case
+    prepared: Prepared
+    workspace: Mapping[str, Buffer]
+    binding: Binding
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """Everything that it reads and writes."""
+        return {**self.prepared.buffers, **self.workspace}
 
 
 class Session:
@@ -54,24 +99,31 @@ class Session:
         self.seed = seed
         self._prepared: Prepared | None = None
 
-    def prepare(self, problem: Operator) -> Prepared:
-        """Buffers for a problem; those of the previous one are given back."""
-        if self._prepared is None or self._prepared.problem != problem:
+    # A problem's buffers ------------------------------------------------------------------------------------------
+
+    def prepare(self, problem: Operator, given: Arrays | None = None) -> Prepared:
+        """Buffers for a problem; those of the previous one are given back.
+
+        `given` are inputs as stored, in place of seeded ones.
+        """
+        if given is not None or self._prepared is None or self._prepared.problem != problem:
             self.release()
-            tensors = [*problem.input_tensors(), *problem.output_tensors()]
-            self._prepared = Prepared(problem, self.seed, self._allocate_all(tensors))
+            self._prepared = Prepared(problem, self.seed, allocate(self.backend, _tensors(problem)))
+            if given is not None:
+                self._prepared.made["normal"] = given
         return self._prepared
 
-    def _allocate_all(self, tensors: Sequence[Tensor]) -> dict[str, Buffer]:
-        """Buffers for all of these or, when memory is short, for none."""
-        buffers: dict[str, Buffer] = {}
+    def move(self, prepared: Prepared) -> Prepared:
+        """The same problem in buffers elsewhere: allocated while the old ones are held, if both fit."""
         try:
-            for tensor in tensors:
-                buffers[tensor.name] = self._allocate(tensor)
+            buffers = allocate(self.backend, _tensors(prepared.problem))
+            self.release()
         except EnvironmentFault:
-            self.backend.free(buffers)
-            raise
-        return buffers
+            self.release()
+            buffers = allocate(self.backend, _tensors(prepared.problem))
+        self._prepared = Prepared(prepared.problem, self.seed, buffers)
+        prepared.moved_to(self._prepared)
+        return self._prepared
 
     def release(self) -> None:
         """Give back the buffers of the current problem."""
@@ -79,8 +131,7 @@ class Session:
             self.backend.free(self._prepared.buffers)
             self._prepared = None
 
-    def _allocate(self, tensor: Tensor) -> Buffer:
-        return self.backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+    # A case -------------------------------------------------------------------------------------------------------
 
     def unsupported(self, case: Case) -> str | None:
         """Why the case cannot run here, else None."""
@@ -92,7 +143,7 @@ class Session:
         return self.backend.unsupported(case.request())
 
     def _library_missing(self, case: Case) -> str | None:
-        if self.backend.name != "cuda":
+        if not isinstance(self.backend, Libraries):
             return "calls a GPU library; needs the cuda backend"
         for module in case.variant.modules:
             try:
@@ -101,274 +152,178 @@ class Session:
                 return f"needs the Python module {module} ({error})"
         return None
 
-    # Check --------------------------------------------------------------------------------------------------------
-
-    def check(self, case: Case) -> Checked:
-        """Trace the case where that is possible, run it on normals, then on small integers.
-
-        A case with findings is judged by them alone: run at full speed it might do anything.
-        """
-        prepared = self.prepare(case.problem)
-        bound = self._bind(case, prepared)
-        try:
-            trace = self._trace(case, prepared, bound) if self.traced(case) else None
-            if trace and trace.findings:
-                verdict = Verdict(False, judge.finding_sentence(trace.findings[0]), findings=trace.findings)
-                self.release()
-            else:
-                verdict = self._run_checked(case, prepared, bound, "normal")
-            if verdict.right:
-                verdict = self._check_integers(case, prepared, bound, verdict)
-            verdict = replace(verdict, launches=tuple(_launch_json(step) for step in bound.launches))
-            counted = _portable(trace.traffic) if trace else None
-            return Checked(verdict, bound.resources, counted, bound.machine_code_sha256)
-        finally:
-            self.backend.free(bound.workspace)
-
-    def traced(self, case: Case) -> bool:
-        """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""
-        work = case.problem.flops() + case.problem.bytes() / 4
-        return hasattr(self.backend, "trace") and not case.variant.is_library and work <= self.traced_work
-
-    def trace(self, case: Case, max_blocks: int | None = None) -> Any:
-        """Run the case once with every memory access looked at; of each launch at most `max_blocks` are counted."""
-        prepared = self.prepare(case.problem)
-        bound = self._bind(case, prepared)
-        try:
-            return self._trace(case, prepared, bound, max_blocks)
-        finally:
-            self.backend.free(bound.workspace)
-
-    def _trace(self, case: Case, prepared: Prepared, bound: _Bound, max_blocks: int | None = None) -> Any:
-        from opbench.backends.cpu.tracing import TraceOptions
-
-        self._fill(case, prepared, bound, "normal")
-        buffers, options = (
-            {**prepared.buffers, **bound.workspace},
-            TraceOptions(max_blocks=max_blocks, limits=self.stands_for),
+    def bind(self, case: Case, prepared: Prepared) -> Ready:
+        """The case on a problem's buffers, with a workspace that is to be freed."""
+        workspace = allocate(self.backend, case.workspace(self.sm_count))
+        return Ready(
+            case, prepared, workspace, bind(self.backend, case, {**prepared.buffers, **workspace}, self.sm_count)
         )
-        return self.backend.trace(case.request(), bound.launches, buffers, options)  # type: ignore[attr-defined]
 
-    def _check_integers(self, case: Case, prepared: Prepared, bound: _Bound, verdict: Verdict) -> Verdict:
-        problem = case.problem
-        if problem.tolerance(case.variant.precision).exact:
-            return replace(verdict, integers="exact")
-        if case.variant.precision != "f32" or not problem.integers_exact:
-            return replace(verdict, integers="not exact in any order")
-        if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
-            return replace(verdict, integers="left out: too large; opbench check runs it on small problems")
-        expected = prepared.expect("integers", "f32")
-        if not judge.exact_integers_fit(problem, expected.inputs):
-            return replace(verdict, integers="left out: sums would pass 2^24")
-        if not judge.is_dyadic(expected.reference):
-            return replace(verdict, integers="not exact: results of whole numbers are none")
-        integers = self._run_checked(case, prepared, bound, "integers")
-        return replace(verdict, integers="exact") if integers.right else integers
-
-    def _bind(self, case: Case, prepared: Prepared) -> _Bound:
-        workspace = {t.name: self._allocate(t) for t in case.workspace(self.sm_count)}
-        launch, launches = self._bind_to(case, {**prepared.buffers, **workspace})
-        if case.variant.is_library:
-            return _Bound(launch, [], workspace, {})
-        program = self.backend.load(case.request())
-        taken = launch_resources(program.resources, launches, self._limits())
-        return _Bound(launch, launches, workspace, taken, program.machine_code_sha256)
-
-    def _bind_to(self, case: Case, buffers: Mapping[str, Buffer]) -> tuple[Callable[[], None], list[KernelLaunch]]:
-        """The case's launch on these buffers, and its kernels' where it is no library."""
-        if case.variant.is_library:
-            return bind_library(self.backend, case, buffers), []
-        launches = case.launches(self.sm_count)
-        return self.backend.load(case.request()).bind(launches, buffers), launches
-
-    def _limits(self) -> DeviceLimits | None:
-        limits: DeviceLimits | None = getattr(self.backend, "limits", None)
-        return limits
-
-    def _run_checked(self, case: Case, prepared: Prepared, bound: _Bound, kind: str) -> Verdict:
-        expected = self._fill(case, prepared, bound, kind)
-        outputs = case.problem.output_tensors()
-        everything = {**prepared.buffers, **bound.workspace}
-        bound.launch()
-        findings = tuple(self.backend.synchronize())
-        damage = self._memory_damage(everything) or self._changed_inputs(prepared, expected)
-        if damage:
-            self.release()
-        comparisons = [] if damage else [self._compare(prepared, t, expected, kind) for t in outputs]
-        return _verdict(expected.tolerance, comparisons, findings, damage)
-
-    def _fill(self, case: Case, prepared: Prepared, bound: _Bound, kind: str) -> Expected:
-        """Inputs of a kind of run in their buffers, poison in all others."""
-        expected = prepared.expect(kind, case.variant.precision)
-        prepared.load(kind)
-        for name, buffer in {**prepared.buffers, **bound.workspace}.items():
-            if name not in expected.inputs:
-                buffer.poison()
-        return expected
-
-    def _memory_damage(self, buffers: Mapping[str, Buffer]) -> str:
-        for name, buffer in buffers.items():
-            offset = buffer.damage()
-            if offset is not None:
-                return judge.guard_sentence(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
-        return ""
-
-    def _changed_inputs(self, prepared: Prepared, expected: Expected) -> str:
-        """Fingerprints say whether; only of a changed one the content is fetched, to say where."""
-        for name, array in expected.inputs.items():
-            if prepared.changed(name):
-                index = judge.changed_input(array, prepared.buffers[name].read())
-                place = f"[{','.join(map(str, index))}]" if index is not None else ""
-                return f"changed its input: {name}{place}"
-        return ""
-
-    def _compare(self, prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Comparison:
-        """An output against its reference; the very bits that were right before are right again, and not fetched."""
-        buffer = prepared.buffers[tensor.name]
-        key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
-        found = prepared.judged.get(key)
-        if found is None:
-            found = judge.compare(
-                tensor.name,
-                tensor.dtype,
-                buffer.read(),
-                expected.reference[tensor.name],
-                expected.magnitude[tensor.name] if expected.magnitude else None,
-                expected.tolerance,
-                "integers" if kind == "integers" else "value",
-                expected.scale,
-            )
-            if found.mismatch is None:
-                prepared.judged[key] = found
-        return found
-
-    def bind(self, case: Case) -> Callable[[], None]:
+    def launch(self, case: Case) -> Launch:
         """The case's launch on checked buffers, to be called at will until the next problem is prepared."""
         prepared = self.prepare(case.problem)
         prepared.load("normal", verify=True)
-        return self._bind(case, prepared).launch
+        return self.bind(case, prepared).binding.launch
 
-    # Measure ------------------------------------------------------------------------------------------------------
+    # Check --------------------------------------------------------------------------------------------------------
 
-    def measure(
-        self,
-        cases: Sequence[Case],
-        options: TimingOptions,
-        clock: Any,
-        on_start: Callable[[str], None],
-        on_sample: Callable[[str, float], None],
-        check_again: bool = True,
-    ) -> Measured:
-        """Measure right cases of one problem, interleaved; then, unless told not to, check their outputs once more."""
-        prepared = self.prepare(cases[0].problem)
-        prepared.load("normal", verify=True)
-        bound: dict[str, _Bound] = {}
-        rotation: Rotation | None = None
-        try:
-            for case in cases:
-                on_start(case.name)
-                bound[case.name] = self._bind(case, prepared)
-            launches: Mapping[str, Callable[[], None]] = {name: b.launch for name, b in bound.items()}
-            if options.mode == "graph":
-                rotation = self._rotate(cases, prepared, bound)
-                launches = rotation.launches
-            found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start)
-            if rotation:
-                found = {name: replace(m, mode=rotation.modes[name]) for name, m in found.items()}
-            return Measured(found, self._check_again(bound, cases, prepared, on_start) if check_again else {})
-        except EnvironmentFault as error:
-            # A workspace that does not fit beside the others costs the case that asked for it, not the run.
-            raise LaunchError(str(error)) from error
-        finally:
-            if rotation:
-                for launch in rotation.launches.values():
-                    clock.forget(launch)
-                self.backend.free(rotation.arenas)
-            for b in bound.values():
-                self.backend.free(b.workspace)
+    def check(self, case: Case, given: Arrays | None = None) -> Checked:
+        """Trace the case where that is possible, run it on normals, then on small integers.
 
-    def _rotate(self, cases: Sequence[Case], prepared: Prepared, bound: Mapping[str, _Bound]) -> Rotation:
-        """Every case bound to enough sets of buffers for a graph of its launches to be cold."""
-
-        def bind(case: Case, buffers: Mapping[str, Buffer]) -> Callable[[], None]:
-            return self._bind_to(case, buffers)[0]
-
-        workspaces = {name: b.workspace for name, b in bound.items()}
-        return rotate(self.backend, cases, prepared.buffers, workspaces, prepared.inputs("normal"), bind)
-
-    def _check_again(
-        self, bound: Mapping[str, _Bound], cases: Sequence[Case], prepared: Prepared, on_start: Callable[[str], None]
-    ) -> dict[str, str]:
-        """What timed cases got wrong, by name, on new content in the very buffers that were timed, then in other ones.
-
-        The first finds an output that is kept and given again, or work that stops after some launches; the second
-        also one that is tied to an address.
+        A case with findings is judged by them alone: run at full speed it might do anything. With `given` inputs these
+        stand in for the normals, and what a right case made of them is among the answer.
         """
-        wrong: dict[str, str] = {}
-        for case in cases:
-            if self._prepared is not prepared:
-                break  # a kernel damaged the buffers: the rest is checked in other ones only
-            on_start(case.name)
-            verdict = self._run_checked(case, prepared, bound[case.name], "again")
-            if not verdict.right:
-                wrong[case.name] = f"right before it was timed, wrong after, on new content: {verdict.reason}"
-        if prepared.problem.bytes() > INTEGER_RUN_BYTES:
-            return wrong  # moving and checking hundreds of megabytes once more would outlast the measurement
-        self._move(prepared)
-        for case in (c for c in cases if c.name not in wrong):
-            on_start(case.name)
-            moved = self.prepare(case.problem)
-            prepared.moved_to(moved)
-            fresh = self._bind(case, moved)
-            try:
-                verdict = self._run_checked(case, moved, fresh, "again")
-            finally:
-                self.backend.free(fresh.workspace)
-            if not verdict.right:
-                wrong[case.name] = f"right before it was timed, wrong after, in other buffers: {verdict.reason}"
-        return wrong
-
-    def _move(self, prepared: Prepared) -> None:
-        """Put the current problem's buffers elsewhere: allocated while the old ones are held, if both fit."""
-        held = dict(prepared.buffers) if self._prepared is prepared else {}
-        self._prepared = None
+        prepared = self.prepare(case.problem, given)
+        ready = self.bind(case, prepared)
+        outcome = Outcome(Verdict(False))
         try:
-            self.prepare(prepared.problem)
-        except EnvironmentFault:
-            self.backend.free(held)
-            held = {}
-        self.backend.free(held)
+            trace = self._trace(ready) if self.is_traced(case) else None
+            if trace and trace.findings:
+                reason = finding_sentence(trace.findings[0])
+                outcome = Outcome(Verdict(False, reason, findings=trace.findings), damaged=True)
+            else:
+                outcome = self.run(ready, "normal")
+            outputs: Arrays = {}
+            if given is not None and outcome.verdict.right:
+                outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
+            if outcome.verdict.right:
+                outcome = self._check_integers(ready, outcome)
+            verdict = replace(outcome.verdict, launches=tuple(_launch_json(step) for step in ready.binding.launches))
+            counted = _portable(trace.traffic) if trace else None
+            program = ready.binding.program
+            sha256 = program.machine_code_sha256 if program else ""
+            return Checked(verdict, self._resources(ready.binding), counted, sha256, outputs)
+        finally:
+            self.backend.free(ready.workspace)
+            if outcome.damaged:
+                self.release()
+
+    def is_traced(self, case: Case) -> bool:
+        """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""
+        work = case.problem.flops() + case.problem.bytes() / 4
+        return isinstance(self.backend, Traced) and not case.variant.is_library and work <= self.traced_work
+
+    def trace(self, case: Case, max_blocks: int | None = None) -> Trace:
+        """Run the case once with every memory access looked at; of each launch at most `max_blocks` are counted."""
+        ready = self.bind(case, self.prepare(case.problem))
+        try:
+            return self._trace(ready, max_blocks)
+        finally:
+            self.backend.free(ready.workspace)
+
+    def _trace(self, ready: Ready, max_blocks: int | None = None) -> Trace:
+        assert isinstance(self.backend, Traced)
+        _fill(ready, "normal")
+        options = TraceOptions(max_blocks=max_blocks, limits=self.stands_for)
+        return self.backend.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
+
+    def _check_integers(self, ready: Ready, outcome: Outcome) -> Outcome:
+        case, problem, verdict = ready.case, ready.case.problem, outcome.verdict
+        if problem.tolerance(case.variant.precision).exact:
+            return replace(outcome, verdict=replace(verdict, integers="exact"))
+        if left_out := _why_no_integers(ready):
+            return replace(outcome, verdict=replace(verdict, integers=left_out))
+        found = self.run(ready, "integers")
+        return replace(outcome, verdict=replace(verdict, integers="exact")) if found.verdict.right else found
+
+    def _resources(self, binding: Binding) -> dict[str, dict[str, Any]]:
+        if binding.program is None:
+            return {}
+        return launch_resources(binding.program.resources, binding.launches, self.backend.limits)
+
+    def run(self, ready: Ready, kind: str) -> Outcome:
+        """Run a bound case once on a kind of inputs and judge what it wrote, and where."""
+        expected = _fill(ready, kind)
+        ready.binding.launch()
+        findings = tuple(self.backend.synchronize())
+        damage = _memory_damage(ready.buffers) or _changed_inputs(ready.prepared, expected)
+        outputs = ready.case.problem.output_tensors()
+        judged = [] if damage else [_judged(ready.prepared, t, expected, kind) for t in outputs]
+        return Outcome(_verdict(expected.tolerance, judged, findings, damage), damaged=bool(damage))
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Timed cases by name, and what those among them got wrong that did not stay right."""
+def trace_case(
+    case: Case, *, stands_for: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = SEED
+) -> tuple[Traffic, list[Finding]]:
+    """Run a case once on the cpu backend, on seeded inputs, with every memory access looked at.
 
-    measurements: dict[str, Measurement]
-    wrong: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What the check of one case found."""
-
-    verdict: Verdict
-    resources: dict[str, dict[str, Any]]
-    traffic: dict[str, Any] | None
-    """What was counted, as JSON; None where nothing was."""
-    machine_code_sha256: str
-    """Empty where no code for a GPU ran."""
+    `stands_for` is the GPU that some variants size their grid by and whose caches are modelled; of each launch at most
+    `max_blocks` blocks are counted. Raises UsageError when the case cannot run here.
+    """
+    session = Session(open_backend("cpu"), seed, stands_for)
+    reason = session.unsupported(case)
+    if reason:
+        raise UsageError(f"{case.name}: unsupported on the cpu backend: {reason}")
+    trace = session.trace(case, max_blocks)
+    return trace.traffic, list(trace.findings)
 
 
-@dataclass
-class _Bound:
-    """A case ready to launch."""
+def _tensors(problem: Operator) -> list[Tensor]:
+    return [*problem.input_tensors(), *problem.output_tensors()]
 
-    launch: Callable[[], None]
-    launches: list[KernelLaunch]
-    workspace: dict[str, Buffer]
-    resources: dict[str, dict[str, Any]]
-    machine_code_sha256: str = ""
+
+def _fill(ready: Ready, kind: str) -> Expected:
+    """Inputs of a kind of run in their buffers, poison in all others."""
+    expected = ready.prepared.expect(kind, ready.case.variant.precision)
+    ready.prepared.load(kind)
+    for name, buffer in ready.buffers.items():
+        if name not in expected.inputs:
+            buffer.poison()
+    return expected
+
+
+def _why_no_integers(ready: Ready) -> str:
+    """Why results of small whole numbers need not be exact, or are not looked at; empty where they are."""
+    problem = ready.case.problem
+    if ready.case.variant.precision != "f32" or not problem.integers_exact:
+        return "not exact in any order"
+    if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
+        return "left out: too large; opbench check runs it on small problems"
+    expected = ready.prepared.expect("integers", "f32")
+    if not exact_integers_fit(problem, expected.inputs):
+        return "left out: sums would pass 2^24"
+    if not is_dyadic(expected.reference):
+        return "not exact: results of whole numbers are none"
+    return ""
+
+
+def _memory_damage(buffers: Mapping[str, Buffer]) -> str:
+    for name, buffer in buffers.items():
+        offset = buffer.damage()
+        if offset is not None:
+            return guard_sentence(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
+    return ""
+
+
+def _changed_inputs(prepared: Prepared, expected: Expected) -> str:
+    """Fingerprints say whether; only of a changed one the content is fetched, to say where."""
+    for name, array in expected.inputs.items():
+        if prepared.changed(name):
+            index = changed_input(array, prepared.buffers[name].read())
+            place = f"[{','.join(map(str, index))}]" if index is not None else ""
+            return f"changed its input: {name}{place}"
+    return ""
+
+
+def _judged(prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
+    """An output against its reference; the very bits that were right before are right again, and not fetched."""
+    buffer = prepared.buffers[tensor.name]
+    key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
+    found = prepared.judged.get(key)
+    if found is None:
+        found = judge(
+            tensor.name,
+            tensor.dtype,
+            buffer.read(),
+            expected.reference[tensor.name],
+            expected.magnitude[tensor.name] if expected.magnitude else None,
+            expected.tolerance,
+            "integers" if kind == "integers" else "value",
+            expected.scale,
+        )
+        if found.mismatch is None:
+            prepared.judged[key] = found
+    return found
 
 
 def _portable(traffic: Traffic) -> dict[str, Any]:
@@ -387,13 +342,11 @@ def _launch_json(step: KernelLaunch) -> dict[str, Any]:
     }
 
 
-def _verdict(
-    tolerance: Tolerance, comparisons: Sequence[Comparison], findings: tuple[Finding, ...], damage: str
-) -> Verdict:
-    error, norm = judge.summarise(comparisons)
+def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], findings: tuple[Finding, ...], damage: str) -> Verdict:
+    error, norm = summarise(judged)
     reasons = [damage] if damage else []
-    reasons += [judge.finding_sentence(f) for f in findings]
-    reasons += [c.mismatch.sentence() for c in comparisons if c.mismatch]
+    reasons += [finding_sentence(f) for f in findings]
+    reasons += [c.mismatch.sentence() for c in judged if c.mismatch]
     return Verdict(
         not reasons, reasons[0] if reasons else "", error, tolerance.elementwise, norm, tolerance.norm, "", findings
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbench.backends.base import Buffer
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
-from opbench.session.verdict import Comparison
+from opbench.session.verdict import Judgement
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Prepared:
     made: dict[str, Arrays] = field(default_factory=dict)
     loaded_prints: dict[str, int] = field(default_factory=dict)
     """Fingerprints of the inputs on the device, taken when they had just been written."""
-    judged: dict[tuple[str, Tolerance, str, int], Comparison] = field(default_factory=dict)
+    judged: dict[tuple[str, Tolerance, str, int], Judgement] = field(default_factory=dict)
     """What was right, by kind of run, tolerance, tensor and fingerprint: the same bits need no second comparison."""
 
     def inputs(self, kind: str) -> Arrays:

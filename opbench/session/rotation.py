@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from opbench.backends.base import Buffer
+from opbench.backends.base import Arena, Backend, Buffer, Launch, Rotated, Timed
 from opbench.catalog.case import Case
-from opbench.catalog.operator import Tensor
+from opbench.catalog.operator import Arrays, Tensor
 from opbench.errors import EnvironmentFault
 
 TIMES_L2 = 3
@@ -18,20 +17,6 @@ MOST_SETS, MOST_BYTES = 1024, 2 << 30
 """As many sets as a graph has launches at most, and the memory that the further ones may take."""
 ALIGNMENT = 512
 """Of each tensor, as the driver aligns what it allocates."""
-
-Launch = Callable[[], None]
-
-
-class Rotated:
-    """A case's launches on each of several sets; called, it takes the next."""
-
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        self.launches = tuple(launches)
-        self._turn = 0
-
-    def __call__(self) -> None:
-        self.launches[self._turn % len(self.launches)]()
-        self._turn += 1
 
 
 @dataclass
@@ -52,11 +37,11 @@ def sets_wanted(set_bytes: int, l2_bytes: int) -> int:
 
 
 def rotate(
-    backend: Any,
+    backend: Backend,
     cases: Sequence[Case],
     buffers: Mapping[str, Buffer],
     workspaces: Mapping[str, Mapping[str, Buffer]],
-    inputs: Mapping[str, Any],
+    inputs: Arrays,
     bind: Callable[[Case, Mapping[str, Buffer]], Launch],
 ) -> Rotation:
     """Further sets of one problem's buffers, filled alike, and every case bound to each of them.
@@ -65,7 +50,8 @@ def rotate(
     """
     found, problem = Rotation(), cases[0].problem
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
-    count = sets_wanted(sum(t.nbytes for t in tensors), backend.l2_bytes)
+    l2_bytes = backend.l2_bytes if isinstance(backend, Timed) else 0
+    count = sets_wanted(sum(t.nbytes for t in tensors), l2_bytes)
     sets = _sets(backend, found, "tensors", tensors, count - 1) if count else None
     for view in (view for views in sets or () for view in views.values() if view.name in inputs):
         view.write(inputs[view.name])
@@ -83,7 +69,7 @@ def rotate(
 
 
 def _sets(
-    backend: Any, found: Rotation, name: str, tensors: Sequence[Tensor], count: int
+    backend: Backend, found: Rotation, name: str, tensors: Sequence[Tensor], count: int
 ) -> list[dict[str, Buffer]] | None:
     """So many sets of views into an arena that is added to `found`; None where it does not fit."""
     offsets, size = {}, 0
@@ -92,7 +78,7 @@ def _sets(
         size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
     if not size or not count:
         return [{} for _ in range(count)]
-    if count * size > MOST_BYTES:
+    if count * size > MOST_BYTES or not isinstance(backend, Arena):
         return None
     try:
         arena = found.arenas[name] = backend.arena(count * size)

@@ -75,7 +75,7 @@ def _apart(got: float, want: float) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Judgement:
     """One output against its reference."""
 
     error: float
@@ -119,7 +119,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and np.isfinite(value) else None
 
 
-def compare(
+def judge(
     name: str,
     dtype: str,
     out: np.ndarray,
@@ -128,7 +128,7 @@ def compare(
     tolerance: Tolerance,
     kind: str = "value",
     scale: float = 1.0,
-) -> Comparison:
+) -> Judgement:
     """Compare one output as stored with its float64 reference; `kind` is "integers" for the exact run.
 
     Reference and magnitude are taken times `scale`, a power of two.
@@ -155,14 +155,14 @@ def compare(
             at, count = hits[0][0], sum(n for _, n in hits)
             got = None if broken == "unwritten" else float(from_storage(flat[at : at + 1], dtype)[0])
             return _broken(broken, name, out.shape, (at, count), got, scale * float(references[at]))
-    return _judge(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
+    return _together(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
 
 
 def _times(scale: float, values: np.ndarray) -> np.ndarray:
     return values if scale == 1.0 else scale * values
 
 
-def _judge(
+def _together(
     name: str,
     dtype: str,
     out: np.ndarray,
@@ -172,7 +172,7 @@ def _judge(
     kind: str,
     scale: float,
     pieces: list[tuple[int, _Piece]],
-) -> Comparison:
+) -> Judgement:
     """Put the pieces of one output together."""
     square_error = sum(p.square_error for _, p in pieces)
     square_reference = sum(p.square_reference for _, p in pieces)
@@ -189,7 +189,7 @@ def _judge(
         mismatch = Mismatch(kind, name, _index(at, out.shape), got, want, allowed, outside, out.size)
     elif norm > tolerance.norm and not tolerance.exact and out.size >= 64:
         mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
-    return Comparison(worst, norm, mismatch)
+    return Judgement(worst, norm, mismatch)
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,10 @@ def _first(mask: np.ndarray) -> tuple[int, int] | None:
 
 def _broken(
     kind: str, name: str, shape: tuple[int, ...], hit: tuple[int, int], got: float | None, want: float
-) -> Comparison:
+) -> Judgement:
     size = int(np.prod(shape))
     mismatch = Mismatch(kind, name, _index(hit[0], shape), got, want, None, hit[1], size)
-    return Comparison(float("inf"), float("inf"), mismatch)
+    return Judgement(float("inf"), float("inf"), mismatch)
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -291,6 +291,6 @@ def is_dyadic(reference: Arrays) -> bool:
     return all(bool(np.all(np.mod(array * 2.0**12, 1.0) == 0)) for array in reference.values())
 
 
-def summarise(parts: Sequence[Comparison]) -> tuple[float, float]:
+def summarise(parts: Sequence[Judgement]) -> tuple[float, float]:
     """Worst elementwise and norm error over several outputs."""
     return max((p.error for p in parts), default=0.0), max((p.norm_error for p in parts), default=0.0)

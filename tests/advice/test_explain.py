@@ -21,7 +21,7 @@ from opbench.gpus.ceilings import Ceilings
 from opbench.report.run.annotated import to_html
 from opbench.results.files import RunWriter, read_run
 from opbench.runs.suite import read_suite
-from opbench.session.trace import trace_case
+from opbench.session.checking import trace_case
 from opbench.traffic.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
 from opbench.traffic.findings import Finding
 

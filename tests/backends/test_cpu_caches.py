@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from opbench.backends.base import TraceOptions
 from opbench.backends.cpu import CpuBackend
-from opbench.backends.cpu.tracing import TraceOptions
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.gpus.occupancy import KNOWN, l1_size
 from opbench.traffic.counts import CacheTraffic

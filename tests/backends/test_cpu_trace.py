@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from test_cpu_kernels import TYPES, cache  # noqa: F401 (a fixture)
 
-from opbench.backends.cpu import CpuBackend, Trace, TraceOptions
+from opbench.backends.base import Trace, TraceOptions
+from opbench.backends.cpu import CpuBackend
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.traffic.findings import Finding
 
@@ -656,10 +657,10 @@ def test_a_traced_build_is_cached_apart(tracer: Tracer) -> None:
     source = tracer.folder / "kernel.cu"
     source.write_text(ADD)
     request = BuildRequest(source, ("k",))
-    fast, traced = tracer.backend.compile(request), tracer.backend.compile(request, traced=True)
+    fast, traced = tracer.backend.compile(request), tracer.backend.compile_traced(request)
     assert fast != traced
     before = traced.stat().st_mtime_ns
-    assert tracer.backend.compile(request, traced=True) == traced
+    assert tracer.backend.compile_traced(request) == traced
     assert traced.stat().st_mtime_ns == before
     assert not re.search(r"__tsan_", fast.read_bytes().decode("latin-1"))
 

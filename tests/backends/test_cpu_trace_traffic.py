@@ -9,7 +9,8 @@ import pytest
 from test_cpu_kernels import cache, compilers  # noqa: F401 (a fixture)
 from test_cpu_trace import Tracer, floats
 
-from opbench.backends.cpu import CpuBackend, TraceOptions
+from opbench.backends.base import TraceOptions
+from opbench.backends.cpu import CpuBackend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.launch import Dim3

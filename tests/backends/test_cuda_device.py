@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbench.backends.cuda import CudaBackend, available, device_key
+from opbench.backends.cuda import CudaBackend, device_key, why_missing
 from opbench.backends.cuda.clock import CudaClock
 from opbench.backends.cuda.memory import GUARD_BYTES
 from opbench.backends.nvrtc import nvrtc
@@ -24,7 +24,7 @@ from opbench.errors import LaunchError
 from opbench.gpus.occupancy import occupancy
 from opbench.timing.sampling import TimingOptions, measure
 
-pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
+pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
 
 KERNELS = """
 extern "C" __global__ void poke(char* at, int offset, int value) { at[offset] = value; }
@@ -210,7 +210,7 @@ def test_a_kernel_that_dies_says_how(request_: BuildRequest, kernel: str, kind: 
 
 def test_resources_agree_with_the_compiler(backend: CudaBackend, request_: BuildRequest) -> None:
     program = backend.load(request_)
-    arch = nvrtc.architecture(backend._session.capability, request_)
+    arch = nvrtc.architecture(backend._device.capability, request_)
     compiled = nvrtc.compile_cubin(request_, arch).resources
     for kernel in NAMES:
         seen, said = program.resources[kernel], compiled[kernel]
@@ -226,7 +226,7 @@ def test_occupancy_agrees_with_the_driver(
     backend: CudaBackend, request_: BuildRequest, threads: int, dynamic: int
 ) -> None:
     program = backend.load(request_)
-    ask = backend._session.driver.raw("cuOccupancyMaxActiveBlocksPerMultiprocessor")
+    ask = backend._device.driver.raw("cuOccupancyMaxActiveBlocksPerMultiprocessor")
     for kernel in ("copy", "hungry"):
         static, answer = program.resources[kernel], ctypes.c_int()
         function = program._functions[kernel]
@@ -258,7 +258,7 @@ def test_a_held_stream_hides_a_slow_host(clock: CudaClock) -> None:
 
 
 def test_work_on_the_default_stream_is_timed_too(backend: CudaBackend, clock: CudaClock) -> None:
-    session = backend._session
+    session = backend._device
     length = ctypes.c_uint64(200_000)
     pointers = (ctypes.c_void_p * 1)(ctypes.addressof(length))
 
@@ -271,9 +271,9 @@ def test_work_on_the_default_stream_is_timed_too(backend: CudaBackend, clock: Cu
 
 
 def test_a_callable_that_waits_breaks_the_hold(backend: CudaBackend) -> None:
-    clock = CudaClock(backend._session, backend._nvml, hold_limit_s=0.05)
+    clock = CudaClock(backend._device, backend._nvml, hold_limit_s=0.05)
     began = time.perf_counter()
-    assert not clock.sample(backend._session.wait).held
+    assert not clock.sample(backend._device.wait).held
     assert 0.04 < time.perf_counter() - began < 1
     assert clock.sample(clock.nothing).held, "the next sample is held again"
     clock.close()
@@ -290,7 +290,7 @@ def test_a_cold_copy_is_bound_by_memory(backend: CudaBackend, clock: CudaClock, 
     nbytes = 64 << 20
     buffers, enqueue = _copy(backend, request_, nbytes)
     found = measure(clock, {"copy": enqueue})["copy"]
-    session = backend._session
+    session = backend._device
     peak = 2 * session.attribute(36) * 1e3 * session.attribute(37) / 8  # memory clock in kHz, bus width in bits
     # What was written may still lie in the L2 when the kernel ends; what was read has come from memory.
     assert nbytes / peak < found.median_s < 3 * 2 * nbytes / peak, found.median_s
@@ -301,7 +301,7 @@ def test_a_cold_copy_is_bound_by_memory(backend: CudaBackend, clock: CudaClock, 
 def test_the_flush_makes_the_cache_cold(
     backend: CudaBackend, clock: CudaClock, request_: BuildRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    buffers, enqueue = _copy(backend, request_, backend._session.l2_bytes // 8 // 16 * 16)
+    buffers, enqueue = _copy(backend, request_, backend._device.l2_bytes // 8 // 16 * 16)
     for _ in range(3):
         enqueue()
     cold = statistics.median(clock.sample(enqueue).seconds for _ in range(20))
@@ -312,7 +312,7 @@ def test_the_flush_makes_the_cache_cold(
 
 
 def test_two_contenders_side_by_side(backend: CudaBackend, clock: CudaClock) -> None:
-    launches = {"short": clock.spin(20e-6), "long": clock.spin(40e-6), "waits": backend._session.wait}
+    launches = {"short": clock.spin(20e-6), "long": clock.spin(40e-6), "waits": backend._device.wait}
     found = measure(clock, launches, TimingOptions(budget_s=0.2), unheld={"waits"})
     assert found["short"].median_s < found["long"].median_s
     assert found["long"].median_s - found["short"].median_s == pytest.approx(20e-6, rel=0.2)
@@ -325,7 +325,7 @@ def test_cupy_arrays_share_memory_and_stream(backend: CudaBackend) -> None:
     values = np.arange(24, dtype=np.float32).reshape(4, 6)
     buffers["a"].write(values)
     arrays = backend.arrays(buffers)
-    assert cupy.cuda.get_current_stream().ptr == backend._session.stream.value
+    assert cupy.cuda.get_current_stream().ptr == backend._device.stream.value
     with backend.stream:
         cupy.multiply(arrays["a"], 2, out=arrays["out"])
     assert (buffers["out"].read() == 2 * values).all() and buffers["out"].damage() is None

@@ -27,6 +27,7 @@ from opbench.catalog.operator import DTYPES, Tensor
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
 from opbench.session import rotation
 from opbench.session.checking import Session
+from opbench.session.measuring import measure_cases
 from opbench.timing.sampling import TimingOptions, measure
 
 FAKE = r"""
@@ -260,7 +261,7 @@ def backend(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cuda
     """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good."""
     copy = shutil.copy(fake, tmp_path / "libfake.so")
     monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(device, "available", lambda: None)
+    monkeypatch.setattr(device, "why_missing", lambda: None)
     monkeypatch.setattr(device, "Driver", lambda: Driver(str(copy)))
     return CudaBackend()
 
@@ -545,7 +546,7 @@ def relu_measured(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, n: int)
     monkeypatch.setattr(CudaProgram, "bind", recorded)
     options = TimingOptions(mode="graph", warmup_s=0, max_samples=10)
     clock = backend.clock("graph")
-    found = Session(backend).measure([case], options, clock, print, lambda key, s: None, check_again=False)
+    found = measure_cases(Session(backend), [case], options, clock, check_again=False)
     assert clock._driver._library.fake_graphs() == 0 and clock._graphs == {}, "given back"
     return found.measurements[case.name].mode, addresses
 

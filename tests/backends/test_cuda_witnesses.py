@@ -18,7 +18,7 @@ from common import CHEATS
 from test_cuda_fake import backend, fake  # noqa: F401 (fixtures)
 
 from opbench.api import own_variants
-from opbench.backends.cuda import CudaBackend, available
+from opbench.backends.cuda import CudaBackend, why_missing
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault, LaunchError
@@ -26,6 +26,7 @@ from opbench.runs.runner import floor_s
 from opbench.selftest import witnesses
 from opbench.selftest.cheats import expected
 from opbench.session.checking import Session
+from opbench.session.measuring import measure_cases
 from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
 
@@ -265,15 +266,13 @@ def test_a_patched_event_undercuts_the_floor(
     case, session = case_of(TIME_CHEATS["patches_the_timing_events"]), Session(backend)
     honest_s = backend.clock().sample(lambda: None).seconds
     options = TimingOptions(max_samples=10, warmup_s=0.0)
-    found = session.measure([case], options, backend.clock(), lambda key: None, lambda key, seconds: None).measurements[
-        case.name
-    ]
+    found = measure_cases(session, [case], options, backend.clock()).measurements[case.name]
     ceilings = {"fp32_flops_per_s": case.problem.flops() / (honest_s / 10)}
     floor, bound = floor_s(case, ceilings)
     assert found.median_s < floor < honest_s and bound == "measured fp32 rate", asdict(found)
 
 
-@pytest.mark.skipif(available() is not None, reason=str(available()))
+@pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
 @pytest.mark.parametrize("path", TIME_CHEATS.values(), ids=lambda p: p.stem)
 def test_a_time_cheat_is_caught_on_a_gpu(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("cupy", reason="one cheat is called by CuPy")

@@ -7,10 +7,10 @@ import pytest
 
 from opbench.backends.base import Backend
 from opbench.backends.cpu import CpuBackend
-from opbench.backends.cuda import CudaBackend, available
+from opbench.backends.cuda import CudaBackend, why_missing
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 
-pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
+pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
 
 KERNELS = """
 #include <cuda_fp16.h>

@@ -10,7 +10,7 @@ import test_cuda_device
 
 from opbench.backends.base import KernelResources
 from opbench.backends.cuda.device import KERNELS
-from opbench.backends.cuda.driver import available
+from opbench.backends.cuda.driver import why_missing
 from opbench.backends.nvrtc import nvrtc
 from opbench.catalog.launch import BuildRequest
 from opbench.errors import CompileError, EnvironmentFault
@@ -159,5 +159,5 @@ def test_absence_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_available_is_a_sentence_or_nothing() -> None:
-    reason = available()
+    reason = why_missing()
     assert reason is None or ("--backend cpu" in reason and reason.startswith("no CUDA device"))

@@ -70,7 +70,7 @@ def session() -> Session:
 )
 def test_launch_on_the_cpu(benchmark: Benchmark, session: Session, name: str) -> None:
     """A warm launch: all of it is opbench's for 7 elements, almost none of it for a product of 256³."""
-    launch = session.bind(case_named(name))
+    launch = session.launch(case_named(name))
     launch()
     benchmark(launch)
     assert session.backend.synchronize() == []
@@ -91,7 +91,7 @@ def one_core() -> Session:
 def test_untraced_tiled_matmul(benchmark: Any, one_core: Session, name: str) -> None:
     """A product of 512³ on one core. Target: 1 GFLOP/s."""
     case = case_named(name)
-    launch = one_core.bind(case)
+    launch = one_core.launch(case)
     launch()
     benchmark.pedantic(launch, rounds=3)
     assert one_core.backend.synchronize() == []

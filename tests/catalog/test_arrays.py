@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from opbench.backends.cuda import available
+from opbench.backends.cuda import why_missing
 from opbench.catalog import arrays, operator
 from opbench.catalog.folders import Catalog
 from opbench.graphs import graph
@@ -121,7 +121,7 @@ def test_every_reference_can_be_computed_there(name: str, monkeypatch: pytest.Mo
             np.testing.assert_array_equal(there[output], array)
 
 
-@pytest.mark.skipif(available() is not None, reason=str(available()))
+@pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
 @pytest.mark.parametrize("name", Catalog().operator_names())
 def test_cupy_itself_computes_every_reference(name: str) -> None:
     pytest.importorskip("cupy", reason="what is tested is what it takes")

@@ -9,7 +9,7 @@ import pytest
 from test_executor import pictures, residual
 
 from opbench.backends import open_backend
-from opbench.backends.cuda import available
+from opbench.backends.cuda import why_missing
 from opbench.errors import EnvironmentFault
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
@@ -18,7 +18,7 @@ from opbench.graphs.zoo import unet
 from opbench.nets.executor import Context, Network
 from opbench.nets.plan import choose
 
-pytestmark = pytest.mark.skipif(available() is not None, reason=f"needs a GPU: {available()}")
+pytestmark = pytest.mark.skipif(why_missing() is not None, reason=f"needs a GPU: {why_missing()}")
 
 
 def ready(graph: Graph) -> Network:

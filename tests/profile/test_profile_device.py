@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from opbench.backends.cuda import available
+from opbench.backends.cuda import why_missing
 from opbench.errors import EnvironmentFault
 from opbench.profile import ProfileOptions, Target, commands, current_chip, profile, profile_case, tools
 from opbench.results.files import RunWriter, read_run
 
-_WHY_NOT = available() or (None if tools.locate("ncu") else "no ncu") or (
+_WHY_NOT = why_missing() or (None if tools.locate("ncu") else "no ncu") or (
     None if tools.counter_permission().allowed is not False else "no permission to read counters"
 ) or (
     None if importlib.util.find_spec("nvtx") else "no nvtx"

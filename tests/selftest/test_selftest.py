@@ -168,9 +168,9 @@ def test_a_clock_that_times_nothing_is_an_error_in_words() -> None:
 
 
 def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opbench.backends.cuda import available
+    from opbench.backends.cuda import why_missing
 
-    if available() is None:
+    if why_missing() is None:
         pytest.skip("there is a GPU; what is tested is what is said without one")
     monkeypatch.setattr(children.importlib.metadata, "version", lambda name: "1")
     with pytest.raises(EnvironmentFault, match="cupti-python ended with exit code 3: opbench: no CUDA device"):
@@ -315,9 +315,9 @@ def test_shares_have_exact_intervals() -> None:
 
 
 def test_without_a_gpu_it_says_so(cli: Cli) -> None:
-    from opbench.backends.cuda import available
+    from opbench.backends.cuda import why_missing
 
-    if available() is None:
+    if why_missing() is None:
         pytest.skip("there is a GPU; what is tested is what is said without one")
     done = cli("selftest")
     assert done.returncode == 3 and "no CUDA device" in done.stderr and done.stdout == ""
@@ -334,7 +334,7 @@ def test_the_command_prints_as_it_goes_and_leaves_with_its_code(
     from opbench.cli import cli as commands
 
     device = SimulatedDevice(noise=quiet, overhead_s=2e-4, flushes=flushes)
-    monkeypatch.setattr(cuda, "available", lambda: None)
+    monkeypatch.setattr(cuda, "why_missing", lambda: None)
     monkeypatch.setattr(cuda, "CudaBackend", lambda: device)
     monkeypatch.setattr(selftest, "flush", lambda d, seconds: FLUSH(d, seconds, device.world.now))
     words = ["selftest", "--only", "flush", "--budget", "1", "--out", str(tmp_path)]

@@ -14,7 +14,7 @@ from opbench.advice.diagnosis import diagnose
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.results.files import Result
-from opbench.session.trace import trace_case
+from opbench.session.checking import trace_case
 
 FILES = sorted(CHEATS.glob("*.cu"))
 SLOW = sorted((CHEATS / "slow").glob("*.cu"))

@@ -16,11 +16,11 @@ import pytest
 from common import CHEATS, ROOT
 from test_cheats import said
 
-from opbench.backends.cuda import available
+from opbench.backends.cuda import why_missing
 
 TOOL = shutil.which("compute-sanitizer")
 pytestmark = [
-    pytest.mark.skipif(available() is not None, reason=str(available())),
+    pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
     pytest.mark.skipif(TOOL is None, reason="no compute-sanitizer"),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import pytest
 from common import RELU
 
 from opbench.backends import open_backend
+from opbench.backends.cpu import CpuBackend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog, case_named
-from opbench.session.checking import Measured, Session
+from opbench.session.checking import Session
+from opbench.session.measuring import Measured, measure_cases
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.sampling import TimingOptions
 
@@ -51,6 +53,16 @@ class Steady:
     def offset(self) -> float | None:
         return None
 
+    @property
+    def between(self) -> float:
+        return 0.0
+
+    def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
+        return [1e-3 for _ in launches]
+
+    def forget(self, launch: Callable[[], None]) -> None:
+        pass
+
 
 def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -> Measured:
     """A kernel of this body and an honest one, measured on the cpu backend by a fake clock."""
@@ -62,7 +74,7 @@ def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -
     session = Session(open_backend("cpu"))
     options = TimingOptions(warmup_s=0, max_samples=10)
     started: list[str] = []
-    found = session.measure([cheat, honest], options, Steady(), started.append, lambda key, s: None, check_again)
+    found = measure_cases(session, [cheat, honest], options, Steady(), started.append, check_again=check_again)
     assert set(found.measurements) == {cheat.name, honest.name} and honest.name not in found.wrong
     assert (started[-1] in (cheat.name, honest.name)) and set(found.wrong) <= {cheat.name}
     return found
@@ -91,17 +103,15 @@ def test_who_is_not_asked_to_does_not_check_again(tmp_path: Path) -> None:
     assert measured(tmp_path, *CHEATS["stops working"], check_again=False).wrong == {}
 
 
-class Counted:
+class Counted(CpuBackend):
     """A backend whose buffers count what is fetched from them."""
 
     def __init__(self) -> None:
-        self.genuine, self.fetched = open_backend("cpu"), Counter[str]()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.genuine, name)
+        super().__init__()
+        self.fetched = Counter[str]()
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-        buffer = self.genuine.allocate(name, shape, dtype)
+        buffer = super().allocate(name, shape, dtype)
         read = buffer.read
 
         def counted() -> np.ndarray:
@@ -114,12 +124,12 @@ class Counted:
 
 def test_bits_that_were_right_before_are_not_fetched_again(tmp_path: Path) -> None:
     backend = Counted()
-    session = Session(backend)  # type: ignore[arg-type]
+    session = Session(backend)
     cases = [case_named(f"relu/{name}(n=1000)") for name in ("scalar", "grid_stride", "vec4")]
     assert all(session.check(case).verdict.right for case in cases)
     assert backend.fetched == {"out": 1}, "one output for all variants, no input at all"
     options = TimingOptions(warmup_s=0, max_samples=10)
-    found = session.measure(cases, options, Steady(), lambda key: None, lambda key, s: None)
+    found = measure_cases(session, cases, options, Steady())
     assert found.wrong == {} and backend.fetched == {"out": 2}, "once more, for other content"
     path = tmp_path / "wrong.cu"
     path.write_text(RELU.replace(BODY, "if (i < n) out[i] = x[i] > 0.0f ? x[i] : -1.0f;"))

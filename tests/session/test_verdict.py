@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Tolerance
-from opbench.session.verdict import changed_input, compare, guard_sentence, is_dyadic
+from opbench.session.verdict import changed_input, guard_sentence, is_dyadic, judge
 
 CATALOG = Catalog()
 MATMUL = CATALOG.operator("matmul")
@@ -23,7 +23,7 @@ def test_unwritten_elements_are_counted_and_placed() -> None:
     reference = np.ones((4, 5))
     out = reference.astype(np.float32)
     out[1, 2] = out[3, 4] = poison(())
-    mismatch = compare("out", "f32", out, reference, reference, Tolerance(1, 1)).mismatch
+    mismatch = judge("out", "f32", out, reference, reference, Tolerance(1, 1)).mismatch
     assert mismatch is not None
     assert mismatch.sentence() == "never written: 2 of 20 elements, first out[1,2]"
 
@@ -32,7 +32,7 @@ def test_unwritten_elements_are_counted_and_placed() -> None:
 def test_nan_never_passes(bad: float) -> None:
     out = np.ones(9, np.float32)
     out[4] = bad
-    mismatch = compare("out", "f32", out, np.ones(9), np.ones(9), Tolerance(1e9, 1e9)).mismatch
+    mismatch = judge("out", "f32", out, np.ones(9), np.ones(9), Tolerance(1e9, 1e9)).mismatch
     assert mismatch is not None and mismatch.kind == "nan" and mismatch.index == (4,)
 
 
@@ -41,7 +41,7 @@ def test_one_wrong_bit_is_found_anywhere(position: int) -> None:
     reference = ONES
     out = OUT.copy()
     out[position] = np.nextafter(np.float32(1), np.float32(2))
-    mismatch = compare("out", "f32", out, reference, None, Tolerance(0, 0)).mismatch
+    mismatch = judge("out", "f32", out, reference, None, Tolerance(0, 0)).mismatch
     assert mismatch is not None and mismatch.index == (position,) and mismatch.count == 1
 
 
@@ -60,11 +60,11 @@ def test_the_tolerance_lets_float32_through_and_stops_tf32(k: int) -> None:
         serial += np.outer(a[:, p], b[p])  # one rounding a product, one a sum: worse than any fused kernel
     chopped = [(x.view(np.int32) + 0x1000 & ~0x1FFF).view(np.float32) for x in (a, b)]
     tolerance = problem.tolerance("f32")
-    right = compare("out", "f32", serial, reference["out"], magnitude["out"], tolerance)
-    wrong = compare("out", "f32", chopped[0] @ chopped[1], reference["out"], magnitude["out"], tolerance)
+    right = judge("out", "f32", serial, reference["out"], magnitude["out"], tolerance)
+    wrong = judge("out", "f32", chopped[0] @ chopped[1], reference["out"], magnitude["out"], tolerance)
     assert right.mismatch is None and wrong.mismatch is not None
     relaxed = problem.tolerance("tf32")
-    assert compare("out", "f32", chopped[0] @ chopped[1], reference["out"], magnitude["out"], relaxed).mismatch is None
+    assert judge("out", "f32", chopped[0] @ chopped[1], reference["out"], magnitude["out"], relaxed).mismatch is None
 
 
 def test_a_changed_input_is_placed() -> None:
@@ -83,12 +83,12 @@ def test_guard_sentences_say_how_far() -> None:
 def test_a_message_shows_where_numbers_differ_and_hints_at_the_allowance() -> None:
     want = np.array([-2.28116])
     out = (want * (1 + 3e-7)).astype(np.float32)
-    found = compare("out", "f32", out, want, np.array([1e-3]), Tolerance(1.5e-5, 1.0)).mismatch
+    found = judge("out", "f32", out, want, np.array([1e-3]), Tolerance(1.5e-5, 1.0)).mismatch
     assert found is not None
     said = found.sentence()
     assert said.startswith("wrong at out[0]: got -2.281161, want -2.28116 (allowed ±1.5e-08; 1 of 1 elements)")
     assert "roundings of float32" in said and "magnitude_outputs()" in said
-    far = compare("out", "f32", np.float32([7.0]), want, np.array([1e-3]), Tolerance(1.5e-5, 1.0)).mismatch
+    far = judge("out", "f32", np.float32([7.0]), want, np.array([1e-3]), Tolerance(1.5e-5, 1.0)).mismatch
     assert far is not None and "roundings" not in far.sentence()
 
 

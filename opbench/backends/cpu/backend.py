@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opbench.backends.base import Buffer, Program
+from opbench.backends.base import Buffer, Program, Trace, TraceOptions
 from opbench.backends.cpu.buffer import CpuBuffer, available_memory
 from opbench.backends.cpu.build import Builder
 from opbench.backends.cpu.findings import LaunchLog, to_findings
@@ -18,10 +18,11 @@ from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
 from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
 from opbench.backends.cpu.toolchain import FAST, TRACED, Toolchain, find_toolchain
-from opbench.backends.cpu.tracing import Trace, TraceOptions, Tracing
+from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError
+from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
 from opbench.traffic.findings import Finding
 
@@ -41,8 +42,8 @@ class CpuBackend:
     """Executes kernels on the host's cores: for verdicts, never for times."""
 
     name = "cpu"
-    has_clock = False
     sm_count = 8
+    limits: DeviceLimits | None = None
 
     def __init__(self, cache: Path | None = None, workers: int | None = None) -> None:
         self._folder = cache.absolute() if cache else cache_folder("cpu")
@@ -105,9 +106,13 @@ class CpuBackend:
             pass  # for compile() to report
         return None
 
-    def compile(self, request: BuildRequest, *, traced: bool = False) -> Path:
+    def compile(self, request: BuildRequest) -> Path:
         """Compile into the disk cache, or find it there; raises CompileError."""
-        return (self._traced_builder if traced else self._builder).module(request)
+        return self._builder.module(request)
+
+    def compile_traced(self, request: BuildRequest) -> Path:
+        """The same with every memory access instrumented."""
+        return self._traced_builder.module(request)
 
     def load(self, request: BuildRequest) -> Program:
         """Compile if need be and load."""
@@ -126,7 +131,7 @@ class CpuBackend:
         The buffers end as after an ordinary run. Findings that earlier launches left behind are dropped, so that the
         trace's are its own.
         """
-        path = self.compile(request, traced=True)
+        path = self.compile_traced(request)
         program = CpuProgram(path, request, self._runtime, self._log, 1)
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, options) as tracing:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 
-from opbench.backends.base import Buffer
+from opbench.backends.base import Buffer, TraceOptions
 from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.elf import SharedArray
 from opbench.backends.cpu.library import Runtime
 from opbench.backends.cpu.lines import source_lines
 from opbench.catalog.launch import KernelLaunch
 from opbench.errors import EnvironmentFault
-from opbench.gpus.occupancy import DeviceLimits, l1_size, occupancy
+from opbench.gpus.occupancy import l1_size, occupancy
 from opbench.traffic.counts import (
     KINDS,
     SAVED,
@@ -27,7 +27,6 @@ from opbench.traffic.counts import (
     Traffic,
     gather,
 )
-from opbench.traffic.findings import Finding
 
 COUNT_SLOTS = 1 << 12
 """The runtime's constant of this name."""
@@ -36,32 +35,6 @@ BRANCHES = 1 << 10
 """The runtime's kBranches."""
 BEFORE_ENTRY = 7
 """Back from where a basic block's entry returns to: over its call, into the branch that ends the block before."""
-
-
-@dataclass(frozen=True)
-class TraceOptions:
-    """What a trace looks at."""
-
-    count: bool = True
-    """Count requests, sectors and wavefronts."""
-    races: bool = True
-    """Look for races and for reads of what was never written."""
-    max_blocks: int | None = None
-    """Count at most so many blocks of a launch, spread evenly; all blocks run and are checked."""
-    limits: DeviceLimits | None = None
-    """The GPU whose caches are modelled; none are where it is not known."""
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What one run of a traced module showed."""
-
-    findings: tuple[Finding, ...]
-    traffic: Traffic
-    completed: bool
-    """False when a launch was abandoned; then the buffers' content means nothing."""
-    accesses: int
-    """How many accesses of single threads were looked at."""
 
 
 class NativeBuffer(ctypes.Structure):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +13,8 @@ import numpy as np
 
 from opbench.backends.base import Buffer
 from opbench.backends.cuda.clock import CudaClock
-from opbench.backends.cuda.device import ECC_ENABLED, Session, device_key
-from opbench.backends.cuda.driver import available
+from opbench.backends.cuda.device import ECC_ENABLED, Device, device_key
+from opbench.backends.cuda.driver import why_missing
 from opbench.backends.cuda.graphs import CudaGraph, Step
 from opbench.backends.cuda.memory import CudaBuffer, DeviceArray
 from opbench.backends.cuda.nvml import Nvml
@@ -25,57 +26,56 @@ from opbench.errors import EnvironmentFault
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.traffic.findings import Finding
 
-__all__ = ["CudaBackend", "available", "device_key"]
+__all__ = ["CudaBackend", "device_key", "why_missing"]
 
 
 class CudaBackend:
     """One GPU; opening it raises EnvironmentFault with the remedy where there is none."""
 
     name = "cuda"
-    has_clock = True
 
     def __init__(self, ordinal: int = 0) -> None:
-        self._session = Session(ordinal)
-        self._nvml = Nvml(self._session.uuid)
+        self._device = Device(ordinal)
+        self._nvml = Nvml(self._device.uuid)
         self._clocks: dict[str, CudaClock] = {}
         self._programs: dict[Path, CudaProgram] = {}
-        self.sm_count = self._session.sm_count
+        self.sm_count = self._device.sm_count
 
     @property
     def limits(self) -> DeviceLimits:
         """What bounds occupancy on this device."""
-        return self._session.limits
+        return self._device.limits
 
     @property
     def stream_handle(self) -> int:
         """The driver's handle of this backend's stream."""
-        return self._session.stream.value or 0
+        return self._device.stream.value or 0
 
     @property
     def l2_bytes(self) -> int:
         """Size of the L2 cache."""
-        return self._session.l2_bytes
+        return self._device.l2_bytes
 
     def clock(self, mode: str = "cold") -> CudaClock:
         """The clock of this device that works as `mode` says; opened at first use, as it takes four times the L2."""
         if mode not in self._clocks:
-            self._clocks[mode] = CudaClock(self._session, self._nvml, mode)
+            self._clocks[mode] = CudaClock(self._device, self._nvml, mode)
         return self._clocks[mode]
 
     def environment(self) -> dict[str, Any]:
         """Device, driver, compiler and versions, as JSON; None where the machine does not say."""
-        session, settings = self._session, self._nvml.settings()
+        device, settings = self._device, self._nvml.settings()
         if settings["ecc"] is None:
-            settings["ecc"] = bool(session.attribute(ECC_ENABLED))
+            settings["ecc"] = bool(device.attribute(ECC_ENABLED))
         return {
             "backend": self.name,
-            "gpu": session.name,
-            "uuid": session.uuid,
-            "compute_capability": "{}.{}".format(*session.capability),
-            "sm_count": session.sm_count,
-            "l2_bytes": session.l2_bytes,
-            "memory_bytes": session.memory_bytes,
-            "driver_cuda": "{}.{}".format(*session.cuda_version()),
+            "gpu": device.name,
+            "uuid": device.uuid,
+            "compute_capability": "{}.{}".format(*device.capability),
+            "sm_count": device.sm_count,
+            "l2_bytes": device.l2_bytes,
+            "memory_bytes": device.memory_bytes,
+            "driver_cuda": "{}.{}".format(*device.cuda_version()),
             "nvrtc": "{}.{}".format(*nvrtc.library().version),
             "nvrtc_options": list(nvrtc.OPTIONS),
             "cupy": _installed("cupy-cuda13x") or _installed("cupy-cuda12x") or _installed("cupy"),
@@ -86,63 +86,68 @@ class CudaBackend:
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Why this GPU cannot run such a module, else None."""
-        return nvrtc.beyond(self._session.capability, request)
+        return nvrtc.beyond(self._device.capability, request)
 
     def compile(self, request: BuildRequest) -> Path:
         """Compile into the disk cache, or find it there; raises CompileError."""
-        return nvrtc.compile_cubin(request, self._session.architecture(request)).cubin
+        return nvrtc.compile_cubin(request, self._device.architecture(request)).cubin
 
     def load(self, request: BuildRequest) -> CudaProgram:
         """Compile if need be and load."""
         cubin = self.compile(request)
         program = self._programs.get(cubin)
         if program is None or not set(request.kernels) <= set(program.resources):
-            program = self._programs[cubin] = CudaProgram(self._session, cubin, request.kernels)
+            program = self._programs[cubin] = CudaProgram(self._device, cubin, request.kernels)
         return program
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> CudaBuffer:
         """A new poisoned buffer between guard bands; raises EnvironmentFault when memory is short."""
-        return CudaBuffer(self._session, name, shape, DTYPES[dtype])
+        return CudaBuffer(self._device, name, shape, DTYPES[dtype])
 
     def arena(self, nbytes: int) -> CudaBuffer:
         """Memory for many tensors, between guard bands; raises EnvironmentFault when it is short."""
-        return CudaBuffer(self._session, "activations", (nbytes,), np.dtype(np.uint8))
+        return CudaBuffer(self._device, "activations", (nbytes,), np.dtype(np.uint8))
 
-    def view(self, arena: CudaBuffer, tensor: Tensor, offset: int) -> DeviceArray:
+    def view(self, arena: Buffer, tensor: Tensor, offset: int) -> DeviceArray:
         """A tensor in an arena, at an offset in bytes."""
-        pointer = arena.pointer + offset
-        return DeviceArray(self._session, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
+        pointer = cast(CudaBuffer, arena).pointer + offset
+        return DeviceArray(self._device, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
 
     def graph(self, steps: Sequence[Step]) -> CudaGraph:
         """Steps as one CUDA graph."""
-        return CudaGraph(self._session, steps)
+        return CudaGraph(self._device, steps)
 
     def enter_thread(self) -> None:
         """Let the calling thread use the device, as the one that opened the backend may."""
-        self._session.driver.call("cuCtxSetCurrent", self._session.context)
+        self._device.driver.call("cuCtxSetCurrent", self._device.context)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Give the memory back, after all launches."""
-        self._session.driver.raw("cuStreamSynchronize")(self._session.stream)
+        self._device.driver.raw("cuStreamSynchronize")(self._device.stream)
         for buffer in buffers.values():
             cast(CudaBuffer, buffer).release()
 
     def synchronize(self) -> list[Finding]:
         """Wait for all launches; raises LaunchError, naming the kernels launched last, when one of them died."""
-        self._session.wait()
+        self._device.wait()
         return []
 
     # Library variants ---------------------------------------------------------------------------------------------
 
     @functools.cached_property
     def stream(self) -> Any:
-        """This backend's stream as CuPy's: `with backend.stream:` sends a library's work to it."""
+        """This backend's stream as CuPy's."""
         cupy = _cupy()
-        cupy.cuda.Device(self._session.ordinal).use()
-        stream, ordinal = self.stream_handle, self._session.ordinal
+        cupy.cuda.Device(self._device.ordinal).use()
+        stream, ordinal = self.stream_handle, self._device.ordinal
         if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14; the older name is deprecated there
             return cupy.cuda.Stream.from_external(_External(stream))
         return cupy.cuda.ExternalStream(stream, ordinal)
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Within it, a library's work goes to this backend's stream."""
+        found: AbstractContextManager[object] = self.stream
+        return found
 
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, Any]:
         """The buffers as CuPy arrays on the same memory, with this backend's stream made CuPy's current one."""
@@ -151,7 +156,7 @@ class CudaBackend:
         views = {}
         for name, buffer in buffers.items():
             ours = cast(CudaBuffer, buffer)
-            memory = cupy.cuda.UnownedMemory(ours.pointer, ours.nbytes, ours, self._session.ordinal)
+            memory = cupy.cuda.UnownedMemory(ours.pointer, ours.nbytes, ours, self._device.ordinal)
             views[name] = cupy.ndarray(ours.shape, ours.dtype, cupy.cuda.MemoryPointer(memory, 0))
         return views
 

@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_uint, c_uint64, c_void_p
 
-from opbench.backends.cuda.device import MappedWords, Session
+from opbench.backends.base import Rotated
+from opbench.backends.cuda.device import Device, MappedWords
 from opbench.backends.cuda.driver import CAPTURE_RELAXED
 from opbench.backends.cuda.memory import reserve
 from opbench.backends.cuda.nvml import Nvml
@@ -44,15 +45,15 @@ class CudaClock:
              cold only where launches take turns at enough buffers (session.rotation), which a result's mode says.
     """
 
-    def __init__(self, session: Session, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:
-        self._session, self._nvml, self.mode = session, nvml, mode
+    def __init__(self, device: Device, nvml: Nvml, mode: str = "cold", hold_limit_s: float = HOLD_LIMIT_S) -> None:
+        self._device, self._nvml, self.mode = device, nvml, mode
         self._hold_limit_ns = int(hold_limit_s * 1e9)
-        self._driver = session.driver
-        self._half = -(-2 * session.l2_bytes // VECTOR) * VECTOR
-        self._flush_buffer = reserve(session, 2 * self._half, "flushing the L2 cache")
-        self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half, session.stream)
-        self._flags = MappedWords(session, c_int, 2)
-        self._words = MappedWords(session, c_uint64, 6)
+        self._driver = device.driver
+        self._half = -(-2 * device.l2_bytes // VECTOR) * VECTOR
+        self._flush_buffer = reserve(device, 2 * self._half, "flushing the L2 cache")
+        self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half, device.stream)
+        self._flags = MappedWords(device, c_int, 2)
+        self._words = MappedWords(device, c_uint64, 6)
         """Two stamps of two words each, then what a kernel of known length says of itself."""
         self._graphs: dict[Callable[[], None], tuple[c_void_p, int]] = {}
         self._marks: list[c_void_p] = []
@@ -81,12 +82,12 @@ class CudaClock:
     def _replay(self, graph: tuple[c_void_p, int], hold: bool) -> Sample:
         """The mean of one launch in a graph."""
         ready, count = graph
-        found = self._span(lambda: self._driver.call("cuGraphLaunch", ready, self._session.stream), hold)
+        found = self._span(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold)
         return Sample(found.seconds / count, found.held, found.sm_clock_hz)
 
     def _span(self, launch: Callable[[], None], hold: bool) -> Sample:
         """Ready the caches, hold the stream, queue the launch between two events, let go, read the span."""
-        call, stream = self._driver.call, self._session.stream
+        call, stream = self._driver.call, self._device.stream
         if self.mode in ("cold", "dirty"):
             self._flush()
         self._stamp(0)
@@ -101,7 +102,7 @@ class CudaClock:
             self._stamp(1)
         finally:
             self._release(self._ticket)
-        self._session.wait()
+        self._device.wait()
         # An event ticks every few nanoseconds at best; more digits than a tenth of one would only fill a run's file.
         span_s = round(float(self._driver.get("cuEventElapsedTime", c_float, self._start, self._stop)) / 1e3, 10)
         expired = self._flags.values[1] == self._ticket
@@ -110,10 +111,10 @@ class CudaClock:
     def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
         """A graph of enough launches to last; the first launch outside of it loads what has to be loaded.
 
-        Launches that take turns at several sets of buffers (`rotation.Rotated`) have equally many each.
+        Launches that take turns at several sets of buffers have equally many each.
         """
-        driver, stream = self._driver, self._session.stream
-        sets = len(getattr(launch, "launches", (launch,)))
+        driver, stream = self._driver, self._device.stream
+        sets = len(launch.launches) if isinstance(launch, Rotated) else 1
         alone = min(self._span(launch, hold=False).seconds for _ in range(max(2, sets)))
         count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
         count = -(-count // sets) * sets
@@ -176,7 +177,7 @@ class CudaClock:
         """
         while len(self._marks) <= len(launches):
             self._marks.append(c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)))
-        call, stream = self._driver.call, self._session.stream
+        call, stream = self._driver.call, self._device.stream
         self._flush()
         try:
             self._hold()
@@ -186,7 +187,7 @@ class CudaClock:
                 call("cuEventRecord", mark, stream)
         finally:
             self._release(self._ticket)
-        self._session.wait()
+        self._device.wait()
         pairs = itertools.pairwise(self._marks[: len(launches) + 1])
         return [float(self._driver.get("cuEventElapsedTime", c_float, a, b)) / 1e3 for a, b in pairs]
 
@@ -202,52 +203,52 @@ class CudaClock:
 
     def nothing(self) -> None:
         """Launch an empty kernel."""
-        self._session.launch("opbench_nothing", grid=1, block=32)
+        self._device.launch("opbench_nothing", grid=1, block=32)
 
     def spin(self, seconds: float) -> Callable[[], None]:
         """A launch that keeps the device busy for a known time, to check this clock with."""
         length = c_uint64(int(seconds * 1e9))
-        return lambda: self._session.launch("opbench_spin", grid=1, block=1, args=(length,))
+        return lambda: self._device.launch("opbench_spin", grid=1, block=1, args=(length,))
 
     def cycles(self, count: int, told: bool = False) -> Callable[[], None]:
         """A launch of one thread that stays for a known number of the multiprocessor's cycles.
 
         What it says of itself goes to the host where `told`, which takes longer.
         """
-        arguments = (c_uint64(count), c_uint64(self._words.device_pointer + 32 if told else self._session.scratch + 32))
-        return lambda: self._session.launch("opbench_cycles", grid=1, block=1, args=arguments)
+        arguments = (c_uint64(count), c_uint64(self._words.device_pointer + 32 if told else self._device.scratch + 32))
+        return lambda: self._device.launch("opbench_cycles", grid=1, block=1, args=arguments)
 
     def chase(self, nbytes: int, steps: int = 1000, stride_bytes: int = 4224) -> Callable[[], None]:
         """A launch of dependent loads through memory of a size: its time tells which level holds that memory."""
         words = min(nbytes, self._half) // 4
         sizes = (c_uint(words), c_uint(stride_bytes // 4 % words), c_uint(steps))
-        arguments = (c_uint64(self._flush_buffer + self._half), *sizes, c_uint64(self._session.scratch + 16))
-        return lambda: self._session.launch("opbench_chase", grid=1, block=1, args=arguments)
+        arguments = (c_uint64(self._flush_buffer + self._half), *sizes, c_uint64(self._device.scratch + 16))
+        return lambda: self._device.launch("opbench_chase", grid=1, block=1, args=arguments)
 
     def read(self, nbytes: int) -> Callable[[], None]:
         """A launch that reads so much memory once, on the whole device."""
         count = min(nbytes, self._half) // VECTOR
         drained = c_uint64(self._flush_buffer + self._half)
-        arguments = (drained, c_uint64(count), c_uint64(self._session.scratch + 16))
-        return lambda: self._session.launch("opbench_drain", 8 * self._session.sm_count, 256, arguments)
+        arguments = (drained, c_uint64(count), c_uint64(self._device.scratch + 16))
+        return lambda: self._device.launch("opbench_drain", 8 * self._device.sm_count, 256, arguments)
 
     # What a sample needs --------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         """Leave the L2 full of lines of our own, clean ones unless dirty ones are asked for; see kernels.cu."""
-        session, count = self._session, c_uint64(self._half // VECTOR)
+        device, count = self._device, c_uint64(self._half // VECTOR)
         self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
-        grid = 8 * session.sm_count
-        session.launch("opbench_fill", grid, 256, (c_uint64(self._flush_buffer), count, c_uint(0)))
+        grid = 8 * device.sm_count
+        device.launch("opbench_fill", grid, 256, (c_uint64(self._flush_buffer), count, c_uint(0)))
         if self.mode == "dirty":
             return
         drained = c_uint64(self._flush_buffer + self._half)
-        session.launch("opbench_drain", grid, 256, (drained, count, c_uint64(session.scratch + 16)))
+        device.launch("opbench_drain", grid, 256, (drained, count, c_uint64(device.scratch + 16)))
 
     def _stamp(self, number: int) -> None:
         """Before the hold and after the span: right around the span they would be too near for a frequency."""
         at = c_uint64(self._words.device_pointer + 16 * number)
-        self._session.launch("opbench_stamp", 2 * self._session.sm_count, 32, (at,))
+        self._device.launch("opbench_stamp", 2 * self._device.sm_count, 32, (at,))
 
     def _sm_clock_hz(self) -> float | None:
         """Frequency between the two stamps, to a kilohertz; None where they are no use."""
@@ -259,7 +260,7 @@ class CudaClock:
         self._ticket += 1
         flag, expired = self._flags.device_pointer, self._flags.device_pointer + 4
         arguments = (c_uint64(flag), c_uint64(expired), c_int(self._ticket), c_uint64(self._hold_limit_ns))
-        self._session.launch("opbench_hold", 1, 1, arguments)
+        self._device.launch("opbench_hold", 1, 1, arguments)
 
     def _release(self, ticket: int) -> None:
         self._flags.values[0] = ticket

@@ -15,7 +15,7 @@ from opbench.backends.cuda.driver import (
     STREAM_DEFAULT,
     Driver,
     DriverError,
-    available,
+    why_missing,
 )
 from opbench.backends.cuda.memory import reserve
 from opbench.backends.cuda.nvml import Nvml
@@ -48,22 +48,22 @@ SHARED_PER_SM, REGISTERS_PER_SM, SHARED_PER_BLOCK_OPTIN = 81, 82, 97
 BLOCKS_PER_SM, RESERVED_SHARED_PER_BLOCK = 106, 111
 
 
-class Session:
+class Device:
     """The primary context of one device, which CuPy and PyTorch share, with one stream of its own."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        if reason := available():
+        if reason := why_missing():
             raise EnvironmentFault(reason)
         self.driver = Driver()
         self.ordinal = ordinal
         self.last = ""
         """Names of the kernels launched last, for the message when one of them dies."""
         try:
-            self.device = int(self.driver.get("cuDeviceGet", c_int, ordinal))
+            self.handle = int(self.driver.get("cuDeviceGet", c_int, ordinal))
             self.capability = (self.attribute(CAPABILITY_MAJOR), self.attribute(CAPABILITY_MINOR))
             self.sm_count = self.attribute(SM_COUNT)
             self._check_versions()
-            self.context = self.driver.get("cuDevicePrimaryCtxRetain", c_void_p, self.device)
+            self.context = self.driver.get("cuDevicePrimaryCtxRetain", c_void_p, self.handle)
             self.driver.call("cuCtxSetCurrent", self.context)
             # Not a non-blocking stream: this one waits for work that a library puts on the legacy default stream, and
             # that work for it, so that it is ordered, and timed, too.
@@ -90,7 +90,7 @@ class Session:
 
     def attribute(self, number: int) -> int:
         """One CUdevice_attribute."""
-        return int(self.driver.get("cuDeviceGetAttribute", c_int, number, self.device))
+        return int(self.driver.get("cuDeviceGetAttribute", c_int, number, self.handle))
 
     def cuda_version(self) -> tuple[int, int]:
         """The newest CUDA that the driver supports."""
@@ -101,18 +101,18 @@ class Session:
     def name(self) -> str:
         """What NVIDIA calls the device."""
         text = ctypes.create_string_buffer(256)
-        self.driver.call("cuDeviceGetName", text, 256, self.device)
+        self.driver.call("cuDeviceGetName", text, 256, self.handle)
         return text.value.decode(errors="replace")
 
     @functools.cached_property
     def uuid(self) -> str:
         """The device's own identity, which does not depend on the order of devices."""
-        return device_uuid(self.driver, self.device)
+        return device_uuid(self.driver, self.handle)
 
     @functools.cached_property
     def memory_bytes(self) -> int:
         """Memory of the device."""
-        return int(self.driver.get("cuDeviceTotalMem_v2", c_size_t, self.device))
+        return int(self.driver.get("cuDeviceTotalMem_v2", c_size_t, self.handle))
 
     @functools.cached_property
     def l2_bytes(self) -> int:
@@ -185,7 +185,7 @@ def device_uuid(driver: Driver, device: int) -> str:
 
 def device_key(ordinal: int = 0) -> str:
     """A name for this GPU with this driver, for files that hold what was measured on it; opens no context."""
-    if reason := available():
+    if reason := why_missing():
         raise EnvironmentFault(reason)
     driver = Driver()
     identity = device_uuid(driver, int(driver.get("cuDeviceGet", c_int, ordinal)))
@@ -196,11 +196,11 @@ def device_key(ordinal: int = 0) -> str:
 class MappedWords:
     """A few integers of pinned host memory that kernels read and write over the bus."""
 
-    def __init__(self, session: Session, kind: type[c_int] | type[c_uint64], count: int) -> None:
+    def __init__(self, device: Device, kind: type[c_int] | type[c_uint64], count: int) -> None:
         size = ctypes.sizeof(kind) * count
-        self._address = c_void_p(session.driver.get("cuMemHostAlloc", c_void_p, size, HOST_ALLOC_DEVICEMAP))
+        self._address = c_void_p(device.driver.get("cuMemHostAlloc", c_void_p, size, HOST_ALLOC_DEVICEMAP))
         self.device_pointer = int(
-            session.driver.get("cuMemHostGetDevicePointer_v2", c_uint64, self._address, 0),
+            device.driver.get("cuMemHostGetDevicePointer_v2", c_uint64, self._address, 0),
         )
         self.values: Any = (kind * count).from_address(self._address.value or 0)
         for index in range(count):

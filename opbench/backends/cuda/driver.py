@@ -157,7 +157,7 @@ class Driver:
 
 
 @functools.cache
-def available() -> str | None:
+def why_missing() -> str | None:
     """Say why CUDA cannot be used here, or None; creates no context.
 
     It calls cuInit, after which a forked child cannot use CUDA: workers are to be spawned.

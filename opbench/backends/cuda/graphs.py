@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 from opbench.backends.cuda.driver import CAPTURE_RELAXED, STREAM_DEFAULT
 
 if TYPE_CHECKING:
-    from opbench.backends.cuda.device import Session
+    from opbench.backends.cuda.device import Device
 
 Step = tuple[Callable[[], None], Sequence[int]]
 """What enqueues the work of one step, and the numbers of the earlier steps that it waits for."""
 
 
-def capture(session: Session, launch: Callable[[], None]) -> c_void_p:
-    """What a callable enqueues on the session's stream, as a graph of its own."""
-    driver, graph = session.driver, c_void_p()
-    driver.call("cuStreamBeginCapture_v2", session.stream, CAPTURE_RELAXED)
+def capture(device: Device, launch: Callable[[], None]) -> c_void_p:
+    """What a callable enqueues on the device's stream, as a graph of its own."""
+    driver, graph = device.driver, c_void_p()
+    driver.call("cuStreamBeginCapture_v2", device.stream, CAPTURE_RELAXED)
     try:
         launch()
     finally:
-        driver.call("cuStreamEndCapture", session.stream, byref(graph), where="capturing a graph")
+        driver.call("cuStreamEndCapture", device.stream, byref(graph), where="capturing a graph")
     return graph
 
 
-def instantiate(session: Session, graph: c_void_p) -> c_void_p:
+def instantiate(device: Device, graph: c_void_p) -> c_void_p:
     """The graph made ready to launch; the graph itself is given back."""
-    ready = c_void_p(session.driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
-    session.driver.call("cuGraphDestroy", graph)
+    ready = c_void_p(device.driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
+    device.driver.call("cuGraphDestroy", graph)
     return ready
 
 
@@ -39,31 +39,31 @@ class CudaGraph:
     Steps that depend on none of each other may run at the same time: no streams or events are needed for that.
     """
 
-    def __init__(self, session: Session, steps: Sequence[Step]) -> None:
-        self._session = session
-        driver = session.driver
+    def __init__(self, device: Device, steps: Sequence[Step]) -> None:
+        self._device = device
+        driver = device.driver
         whole = c_void_p(driver.get("cuGraphCreate", c_void_p, 0))
         nodes: list[int | None] = []
         for launch, after in steps:
-            part = capture(session, launch)
+            part = capture(device, launch)
             waits = (c_void_p * max(1, len(after)))(*(nodes[index] for index in after))
             nodes.append(driver.get("cuGraphAddChildGraphNode", c_void_p, whole, waits, len(after), part))
             driver.call("cuGraphDestroy", part)  # the node has a copy
-        self._ready: c_void_p | None = instantiate(session, whole)
+        self._ready: c_void_p | None = instantiate(device, whole)
         self._own = c_void_p(driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
 
     def launch(self) -> None:
-        """Enqueue all steps on the session's stream."""
-        self._session.driver.call("cuGraphLaunch", self._ready, self._session.stream)
+        """Enqueue all steps on the device's stream."""
+        self._device.driver.call("cuGraphLaunch", self._ready, self._device.stream)
 
     def run(self) -> None:
         """Run all steps on a stream of this graph's own and wait for them: what several threads can do at once."""
-        self._session.driver.call("cuGraphLaunch", self._ready, self._own)
-        self._session.driver.call("cuStreamSynchronize", self._own, where="a graph")
+        self._device.driver.call("cuGraphLaunch", self._ready, self._own)
+        self._device.driver.call("cuStreamSynchronize", self._own, where="a graph")
 
     def close(self) -> None:
         """Give it back; harmless twice."""
         if self._ready is not None:
-            self._session.driver.raw("cuGraphExecDestroy")(self._ready)
-            self._session.driver.raw("cuStreamDestroy_v2")(self._own)
+            self._device.driver.raw("cuGraphExecDestroy")(self._ready)
+            self._device.driver.raw("cuStreamDestroy_v2")(self._own)
             self._ready = None

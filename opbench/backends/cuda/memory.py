@@ -14,7 +14,7 @@ from opbench.backends.cuda.driver import OUT_OF_MEMORY, DriverError
 from opbench.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
-    from opbench.backends.cuda.device import Session
+    from opbench.backends.cuda.device import Device
 
 GUARD_BYTES = 256 * 1024
 """Before and after each tensor; wide enough for a whole row or tile too far, and a multiple of every alignment."""
@@ -28,11 +28,11 @@ class DeviceArray:
     """A tensor's place in device memory that someone else allocated, such as a network's arena."""
 
     def __init__(
-        self, session: Session, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], pointer: int = 0
+        self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], pointer: int = 0
     ) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        self._session = session
+        self._device = device
         self._pointer = pointer
 
     @property
@@ -47,33 +47,33 @@ class DeviceArray:
                 f"buffer '{self.name}' takes a C-contiguous array {self.shape} of {self.dtype}, "
                 f"not {array.shape} of {array.dtype}"
             )
-        self._session.driver.call(
-            "cuMemcpyHtoDAsync_v2", self.pointer, c_void_p(array.ctypes.data), self.nbytes, self._session.stream
+        self._device.driver.call(
+            "cuMemcpyHtoDAsync_v2", self.pointer, c_void_p(array.ctypes.data), self.nbytes, self._device.stream
         )
-        self._session.wait()
+        self._device.wait()
 
     def read(self) -> np.ndarray:
         """Copy the content out, after all launches before it."""
         array = np.empty(self.shape, self.dtype)
-        self._session.driver.call(
-            "cuMemcpyDtoHAsync_v2", c_void_p(array.ctypes.data), self.pointer, self.nbytes, self._session.stream
+        self._device.driver.call(
+            "cuMemcpyDtoHAsync_v2", c_void_p(array.ctypes.data), self.pointer, self.nbytes, self._device.stream
         )
-        self._session.wait()
+        self._device.wait()
         return array
 
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
-        self._session.driver.call("cuMemsetD8Async", self.pointer, 0xFF, self.nbytes, self._session.stream)
+        self._device.driver.call("cuMemsetD8Async", self.pointer, 0xFF, self.nbytes, self._device.stream)
 
     def fingerprint(self) -> int:
         """64 bits that stand for the content, after all launches before it; see kernels.cu."""
-        session = self._session
-        session.driver.call("cuMemsetD8Async", session.scratch, 0, 8, session.stream)
-        arguments = (c_uint64(self.pointer), c_uint64(self.nbytes), c_uint64(SECRET), c_uint64(session.scratch))
-        session.launch("opbench_fingerprint", 8 * session.sm_count, 256, arguments)
+        device = self._device
+        device.driver.call("cuMemsetD8Async", device.scratch, 0, 8, device.stream)
+        arguments = (c_uint64(self.pointer), c_uint64(self.nbytes), c_uint64(SECRET), c_uint64(device.scratch))
+        device.launch("opbench_fingerprint", 8 * device.sm_count, 256, arguments)
         found = c_uint64()
-        session.driver.call("cuMemcpyDtoHAsync_v2", byref(found), session.scratch, 8, session.stream)
-        session.wait()
+        device.driver.call("cuMemcpyDtoHAsync_v2", byref(found), device.scratch, 8, device.stream)
+        device.wait()
         return found.value
 
     def damage(self) -> int | None:
@@ -90,12 +90,12 @@ class CudaBuffer(DeviceArray):
 
     _tags = itertools.count()
 
-    def __init__(self, session: Session, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        super().__init__(session, name, shape, dtype)
+    def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        super().__init__(device, name, shape, dtype)
         self._tag = 1 + next(self._tags) % 14
         words = (2 * GUARD_BYTES + self.nbytes + 1) // 2
-        self._base = reserve(session, 2 * words, f"buffer '{name}'")
-        session.driver.call("cuMemsetD16Async", self._base, 0xFFF0 | self._tag, words, session.stream)
+        self._base = reserve(device, 2 * words, f"buffer '{name}'")
+        device.driver.call("cuMemsetD16Async", self._base, 0xFFF0 | self._tag, words, device.stream)
         self.poison()
 
     @property
@@ -107,14 +107,14 @@ class CudaBuffer(DeviceArray):
 
     def damage(self) -> int | None:
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
-        session = self._session
-        session.driver.call("cuMemsetD8Async", session.scratch, 0xFF, 8, session.stream)
+        device = self._device
+        device.driver.call("cuMemsetD8Async", device.scratch, 0xFF, 8, device.stream)
         sizes = (c_uint64(GUARD_BYTES), c_uint64(self.nbytes), c_uint(self._tag))
-        arguments = (c_uint64(self._base), *sizes, c_uint64(session.scratch))
-        session.launch("opbench_compare_guards", session.sm_count, 512, arguments)
+        arguments = (c_uint64(self._base), *sizes, c_uint64(device.scratch))
+        device.launch("opbench_compare_guards", device.sm_count, 512, arguments)
         nearest = (c_uint * 2)()
-        session.driver.call("cuMemcpyDtoHAsync_v2", byref(nearest), session.scratch, 8, session.stream)
-        session.wait()
+        device.driver.call("cuMemcpyDtoHAsync_v2", byref(nearest), device.scratch, 8, device.stream)
+        device.wait()
         before, behind = int(nearest[0]), int(nearest[1])
         if before == behind == UNTOUCHED:
             return None
@@ -124,18 +124,18 @@ class CudaBuffer(DeviceArray):
         """Give the memory back; harmless twice, and after the context was lost."""
         base, self._base = self._base, 0
         if base:
-            self._session.driver.raw("cuMemFree_v2")(base)
+            self._device.driver.raw("cuMemFree_v2")(base)
 
 
-def reserve(session: Session, nbytes: int, what: str) -> int:
+def reserve(device: Device, nbytes: int, what: str) -> int:
     """Allocate device memory; EnvironmentFault says how much was asked for and how much there is."""
     try:
-        return int(session.driver.get("cuMemAlloc_v2", c_uint64, nbytes))
+        return int(device.driver.get("cuMemAlloc_v2", c_uint64, nbytes))
     except DriverError as error:
         if error.code != OUT_OF_MEMORY:
             raise
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    session.driver.call("cuMemGetInfo_v2", byref(free), byref(total))
+    device.driver.call("cuMemGetInfo_v2", byref(free), byref(total))
     raise EnvironmentFault(
         f"{what} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of {total.value / 1e9:.2f} GB "
         "are free; choose a smaller problem"

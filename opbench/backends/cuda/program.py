@@ -23,7 +23,7 @@ from opbench.catalog.launch import KernelLaunch
 from opbench.errors import LaunchError, unknown
 
 if TYPE_CHECKING:
-    from opbench.backends.cuda.device import Session
+    from opbench.backends.cuda.device import Device
 
 Step = tuple[Any, tuple[Any, ...], str]
 """A driver function, its arguments, and the kernel's name."""
@@ -32,10 +32,10 @@ Step = tuple[Any, tuple[Any, ...], str]
 class CudaProgram:
     """A compiled module on the device."""
 
-    def __init__(self, session: Session, cubin: Path, kernels: Sequence[str]) -> None:
-        self._session = session
-        module = session.load_module(cubin)
-        self._functions = {kernel: session.function(module, kernel) for kernel in kernels}
+    def __init__(self, device: Device, cubin: Path, kernels: Sequence[str]) -> None:
+        self._device = device
+        module = device.load_module(cubin)
+        self._functions = {kernel: device.function(module, kernel) for kernel in kernels}
         self.resources: Mapping[str, KernelResources] = {
             kernel: self._resources(function) for kernel, function in self._functions.items()
         }
@@ -47,7 +47,7 @@ class CudaProgram:
     def _resources(self, function: c_void_p) -> KernelResources:
         # Asking also loads the kernel: with lazy loading it would otherwise happen at the first launch.
         registers, shared, local, threads = (
-            int(self._session.driver.get("cuFuncGetAttribute", c_int, attribute, function))
+            int(self._device.driver.get("cuFuncGetAttribute", c_int, attribute, function))
             for attribute in (FUNC_REGISTERS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_MAX_THREADS)
         )
         return KernelResources(registers, shared, local, threads)
@@ -55,21 +55,21 @@ class CudaProgram:
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
         """Return a callable that enqueues all launches in order; raises LaunchError for what cannot be launched."""
         steps = [self._zero(x, buffers) if x.zero else self._kernel(x, buffers) for x in launches]
-        session = self._session
+        device = self._device
         names = ", ".join(dict.fromkeys(name for _, _, name in steps if name))
 
         def enqueue() -> None:
-            session.last = names
+            device.last = names
             for call, arguments, name in steps:
                 if code := call(*arguments):
-                    raise session.driver.error(code, "launch", name)
+                    raise device.driver.error(code, "launch", name)
 
         return enqueue
 
     def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Step:
         buffer: Any = _buffer(launch.zero, buffers)
-        arguments = (c_uint64(buffer.pointer), ctypes.c_ubyte(0), c_size_t(buffer.nbytes), self._session.stream)
-        return self._session.driver.raw("cuMemsetD8Async"), arguments, ""
+        arguments = (c_uint64(buffer.pointer), ctypes.c_ubyte(0), c_size_t(buffer.nbytes), self._device.stream)
+        return self._device.driver.raw("cuMemsetD8Async"), arguments, ""
 
     def _kernel(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Step:
         if launch.kernel not in self._functions:
@@ -83,16 +83,16 @@ class CudaProgram:
         pointers._values = values  # type: ignore[attr-defined]  # the array holds bare addresses: keep what they point to
         geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
         # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
-        arguments = (function, *geometry, self._session.stream, pointers, None)
-        return self._session.driver.raw("cuLaunchKernel"), arguments, launch.kernel
+        arguments = (function, *geometry, self._device.stream, pointers, None)
+        return self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel
 
     def _check_geometry(self, launch: KernelLaunch) -> None:
         """Say in words what the driver would call 'invalid value'."""
-        name, session, resources = launch.kernel, self._session, self.resources[launch.kernel]
+        name, device, resources = launch.kernel, self._device, self.resources[launch.kernel]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
-        if threads > session.limits.threads_per_block:
-            raise LaunchError(f"{name}: block of {threads} threads; the limit is {session.limits.threads_per_block}")
-        shapes = (("grid", launch.grid, session.grid_limit), ("block", launch.block, session.block_limit))
+        if threads > device.limits.threads_per_block:
+            raise LaunchError(f"{name}: block of {threads} threads; the limit is {device.limits.threads_per_block}")
+        shapes = (("grid", launch.grid, device.grid_limit), ("block", launch.block, device.block_limit))
         for what, sizes, limits in shapes:
             for axis, size, limit in zip("xyz", sizes, limits, strict=True):
                 if not 1 <= size <= limit:
@@ -102,7 +102,7 @@ class CudaProgram:
                 f"{name}: block of {threads} threads; this kernel's limit is {resources.max_threads} "
                 f"(it uses {resources.registers} registers per thread; or its __launch_bounds__ say so)"
             )
-        limit = session.limits.shared_per_block
+        limit = device.limits.shared_per_block
         if launch.shared_bytes < 0 or resources.shared_bytes + launch.shared_bytes > limit:
             raise LaunchError(
                 f"{name}: {resources.shared_bytes} + {launch.shared_bytes} bytes of static + dynamic shared memory "
@@ -111,7 +111,7 @@ class CudaProgram:
 
     def _check_parameters(self, launch: KernelLaunch, function: c_void_p, values: Sequence[Any]) -> None:
         """Compare with what the kernel takes: one argument too few and the driver would read past our array."""
-        driver = self._session.driver
+        driver = self._device.driver
         sizes: list[int] = []
         if not driver.has("cuFuncGetParamInfo"):
             return
@@ -130,9 +130,9 @@ class CudaProgram:
     def _allow_shared(self, launch: KernelLaunch, function: c_void_p) -> None:
         """Ask for more dynamic shared memory than a kernel gets unasked; never lower what an earlier bind got."""
         total = launch.shared_bytes + self.resources[launch.kernel].shared_bytes
-        if total <= self._session.shared_without_opt_in or launch.shared_bytes <= self._dynamic_shared[launch.kernel]:
+        if total <= self._device.shared_without_opt_in or launch.shared_bytes <= self._dynamic_shared[launch.kernel]:
             return
-        self._session.driver.call(
+        self._device.driver.call(
             "cuFuncSetAttribute", function, FUNC_MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes, where=launch.kernel
         )
         self._dynamic_shared[launch.kernel] = launch.shared_bytes
