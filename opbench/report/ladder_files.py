@@ -12,7 +12,7 @@ from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.report.ladder import ladder_readme, ladders_overview, table_of, with_overview
 from opbench.report.network.overview import networks_overview
-from opbench.results.files import FILE, Run
+from opbench.results.files import Run, content, run_file, run_files
 from opbench.results.rows import rows
 
 BEST = ("alexnet-1-bf16", "lenet-1-f32", "unet-1-bf16", "unet-16-f32")
@@ -94,15 +94,14 @@ def _refusal(lost: set[Cell], old: str, root: Path) -> str:
 
 
 def _folders(root: Path) -> list[Path]:
-    return sorted(path.parent for path in (root / "reports").rglob(FILE))
+    return [path.parent for path in run_files(root / "reports")]
 
 
 def _started(folder: Path) -> str:
-    with (folder / FILE).open(encoding="utf-8") as lines:
-        try:
-            return str(json.loads(next(lines, "{}")).get("started", ""))
-        except (ValueError, AttributeError):
-            return ""
+    try:
+        return str(json.loads(content(run_file(folder)).split(b"\n", 1)[0] or b"{}").get("started", ""))
+    except (ValueError, AttributeError):
+        return ""
 
 
 def _add_overviews(

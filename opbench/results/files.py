@@ -8,8 +8,10 @@ Format history of results.jsonl (the first line's "format"):
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -20,6 +22,8 @@ from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 
 FORMAT = 1
 FILE = "results.jsonl"
+PACKED = f"{FILE}.gz"
+"""A finished run may be kept as `gzip results.jsonl` leaves it; it is read, never written."""
 
 Status = Literal["right", "wrong", "failed", "invalid", "unsupported"]
 
@@ -103,6 +107,10 @@ class RunWriter:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
+        if run_file(folder).name == PACKED:
+            raise UsageError(
+                f"{folder / PACKED} is a finished run; choose another --out DIR, or unpack it: gunzip {folder / PACKED}"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab", buffering=0)
@@ -154,18 +162,36 @@ def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
     )
 
 
+def run_file(folder: Path) -> Path:
+    """The results file of a run's folder: packed where only that is there."""
+    plain, packed = folder / FILE, folder / PACKED
+    return packed if packed.exists() and not plain.exists() else plain
+
+
+def run_files(place: Path) -> list[Path]:
+    """The results files in a folder and below it."""
+    return sorted({run_file(path.parent) for path in place.rglob(f"{FILE}*") if path.name in (FILE, PACKED)})
+
+
+def content(path: Path) -> bytes:
+    """What a results file holds, unpacked; raises UsageError when it cannot be read."""
+    try:
+        found = path.read_bytes()
+        return gzip.decompress(found) if path.name == PACKED else found
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{path}: cannot be read: {reason}; a run's folder holds {FILE} (opbench run SUITE --out DIR)"
+        ) from None
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers and values of a results file; a torn last line is left out.
 
     Raises UsageError naming the line when a whole line is no JSON object.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror}; a run's folder holds {FILE} (opbench run …)"
-        ) from None
-    whole = content[: content.rfind(b"\n") + 1]
+    found = content(path)
+    whole = found[: found.rfind(b"\n") + 1]
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
             value = json.loads(line)
@@ -209,7 +235,7 @@ def _spent_s(end: dict[str, Any], header: dict[str, Any]) -> float | None:
 
 def read_run(folder: Path) -> Run:
     """Read a run from its folder (or its results file); later lines of a case replace earlier ones."""
-    path = folder if folder.is_file() else folder / FILE
+    path = folder if folder.is_file() else run_file(folder)
     header: dict[str, Any] | None = None
     run = Run(path.parent, {}, [])
     results: dict[str, Result] = {}
@@ -245,7 +271,7 @@ def read_run(folder: Path) -> Run:
         raise UsageError(
             f"{path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
         )
-    if not path.read_bytes().endswith(b"\n"):
+    if not content(path).endswith(b"\n"):
         run.warnings.append(f"{path}: the last line is incomplete and was left out; --resume repeats that case")
     run.header, run.results = header, list(results.values())
     known = [seconds for seconds in spent if seconds is not None]

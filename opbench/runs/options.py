@@ -12,7 +12,7 @@ from typing import Any
 
 from opbench import __version__
 from opbench.errors import UsageError
-from opbench.results.files import FILE, FORMAT, Run, read_run
+from opbench.results.files import FILE, FORMAT, Run, content, read_run, run_file
 from opbench.runs.suite import Suite
 
 
@@ -44,12 +44,12 @@ def now() -> str:
 
 def earlier_run(suite: Suite, options: RunOptions) -> Run | None:
     """The run in the folder that --resume completes, None for a new one; refuses to mix runs."""
-    path = options.out / FILE
+    path = run_file(options.out)
     if not path.exists() or path.stat().st_size == 0:
         return None
     if not options.resume:
         raise UsageError(f"{path} holds a run already; add --resume to complete it or choose another --out DIR")
-    if b"\n" not in path.read_bytes():
+    if b"\n" not in content(path):
         return None
     earlier = read_run(options.out)
     before = {"mode": "cold", "processes": 1, **(earlier.header.get("timing") or {}), **earlier.header}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.results.files import FILE, FORMAT, Result, RunWriter, read_run
+from opbench.results.files import FILE, FORMAT, PACKED, Result, RunWriter, read_run, run_files
 
 
 def result(name: str = "a", **changes: object) -> Result:
@@ -158,3 +159,23 @@ def test_a_folder_that_cannot_be_written_is_told_with_what_would_help(
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(EnvironmentFault, match=words):
         RunWriter(tmp_path / "out")
+
+
+def test_a_packed_run_reads_as_it_was_and_is_not_written_again(tmp_path: Path) -> None:
+    path = write(tmp_path, result("a"), result("b"))
+    before = read_run(tmp_path)
+    (tmp_path / PACKED).write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    assert read_run(tmp_path).results == before.results == read_run(tmp_path / PACKED).results
+    assert run_files(tmp_path) == [tmp_path / PACKED]
+    with pytest.raises(UsageError, match=r"is a finished run; choose another --out DIR, or unpack it: gunzip"):
+        RunWriter(tmp_path)
+    assert not path.exists()
+
+
+def test_a_damaged_packed_run_is_refused_with_its_name(tmp_path: Path) -> None:
+    whole = gzip.compress(write(tmp_path / "run", result()).read_bytes())
+    for broken in (whole[:-9], b"no gzip", whole[:20] + b"\0\0\0\0" + whole[24:]):
+        (tmp_path / PACKED).write_bytes(broken)
+        with pytest.raises(UsageError, match=r"results.jsonl.gz: cannot be read: "):
+            read_run(tmp_path)

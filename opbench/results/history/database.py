@@ -18,7 +18,7 @@ from typing import Any
 from opbench.catalog.variant import print_config
 from opbench.errors import UsageError
 from opbench.results.environments import alike
-from opbench.results.files import FILE, Result, Run, read_run
+from opbench.results.files import FILE, Result, Run, content, read_run, run_files
 from opbench.results.samples import clocks_of, seconds_of
 
 VERSION = 1
@@ -114,7 +114,7 @@ def find_runs(places: Iterable[Path]) -> list[Path]:
     """The results files in some folders and below them; raises UsageError for a place that has none."""
     found: dict[Path, None] = {}
     for place in places:
-        files = [place] if place.is_file() else sorted(place.rglob(FILE))
+        files = [place] if place.is_file() else run_files(place)
         if not files:
             raise UsageError(f"{place}: no run here; a run's folder holds {FILE} (opbench run SUITE --out DIR)")
         found |= dict.fromkeys(files)
@@ -126,8 +126,7 @@ def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path
     added = []
     for path in files:
         try:
-            with path.open("rb") as file:
-                header = hashlib.sha256(file.readline()).hexdigest()
+            header = hashlib.sha256(content(path).split(b"\n", 1)[0] + b"\n").hexdigest()
             status = path.stat()
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
