@@ -25,7 +25,9 @@ STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "FASTER"
     help="A change below this is none [default: what the two runs can tell apart, at least 1].",
 )
 @click.option("--force", is_flag=True, help="Compare although the environments differ.")
-@click.option("--all", "everything", is_flag=True, help="List the cases without a change, too.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List the cases without a change, and each that was not compared."
+)
 @click.option(
     "--format",
     "layout",

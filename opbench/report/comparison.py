@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -49,9 +49,40 @@ def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Cha
     if shown:
         head, *rows = aligned(HEAD, [_cells(case) for case in shown], left=(0, 1, 6, 7))
         said += [(head, None), *((row, case.change) for row, case in zip(rows, shown, strict=True)), ("", None)]
-    said += [(f"not compared: {case}: {reason}", None) for case, reason in found.left_out.items()]
+    said += [(line, None) for line in _not_compared(found.left_out, everything)]
     said += [(f"differs: {difference}", None) for difference in found.differences]
     return [*said, (method(found), None), (summary(found), found.cases[0].change if found.cases else None)]
+
+
+NAMED = 2
+"""Cases named under one reason before the rest are counted."""
+
+
+def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
+    """One line a kind of reason, so that they push nothing off the screen; every case on its own when asked for."""
+    if everything:
+        return [f"not compared: {case}: {reason}" for case, reason in left_out.items()]
+    kinds: dict[str, list[str]] = {}
+    for case, reason in left_out.items():
+        kinds.setdefault(_kind(reason), []).append(case)
+    said = []
+    for kind, cases in kinds.items():
+        if len(cases) <= NAMED:
+            said += [f"not compared: {case}: {left_out[case]}" for case in cases]
+        else:
+            said.append(f"not compared: {len(cases)} cases: {kind} (--all names them)")
+    return said
+
+
+def _kind(reason: str) -> str:
+    """A reason without what stands in parentheses, such as "unsupported in BASE, unsupported in NEW"."""
+    kept, depth = [], 0
+    for sign in reason:
+        depth += sign == "("
+        if not depth:
+            kept.append(sign)
+        depth -= sign == ")" and depth > 0
+    return " ".join("".join(kept).split())
 
 
 def _cells(case: CaseComparison) -> list[str]:

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from report.fabricate import result
+from report.fabricate import run as run_of
 
 from opbench.paths import shipped
 from opbench.report import write_report
@@ -17,20 +19,41 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 QUIET = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; .ci/run installs it")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; .ci/run installs it")
+
+
+def browser(tmp_path: Path) -> list[str]:
+    """The command, with a profile of its own."""
+    return [str(CHROMIUM), *QUIET.split(), f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr"]
+
+
+def opened(tmp_path: Path, address: str) -> str:
+    """The page as its scripts leave it; it must log nothing."""
+    command = [*browser(tmp_path), "--dump-dom", address]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    console = [line for line in dom.stderr.splitlines() if "CONSOLE" in line]
+    assert console == [], "the page logs errors, or its content policy stops something"
+    return dom.stdout
+
+
+@needs_chromium
 @pytest.mark.parametrize("name", ["quick", "ceilings"])
 def test_a_committed_run_opens_in_chromium(tmp_path: Path, name: str) -> None:
     run = read_run(shipped("reports") / "h200" / name)
     write_report(run, tmp_path, "h200")
     page, shot = tmp_path / "report.html", tmp_path / "page.png"
-    command = [str(CHROMIUM), *QUIET.split(), f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr"]
-    dom = subprocess.run(
-        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
-    )
-    console = [line for line in dom.stderr.splitlines() if "CONSOLE" in line]
-    assert console == [], "the page logs errors, or its content policy stops something"
-    assert dom.stdout.count("<tr") >= len(run.results), "every case has a row"
-    assert not re.search(r'(?:src|href)="(?:https?:)?//', dom.stdout), "nothing is loaded from a network"
-    command += ["--window-size=1400,1200", f"--screenshot={shot}", page.as_uri()]
+    dom = opened(tmp_path, page.as_uri())
+    assert dom.count("<tr") >= len(run.results), "every case has a row"
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', dom), "nothing is loaded from a network"
+    command = [*browser(tmp_path), "--window-size=1400,1200", f"--screenshot={shot}", page.as_uri()]
     subprocess.run(command, check=True, timeout=120, capture_output=True)
     assert shot.stat().st_size > 20_000, "a blank page is smaller"
+
+
+@needs_chromium
+def test_the_filter_takes_any_link_and_hides_operators_from_the_contents(tmp_path: Path) -> None:
+    found = run_of([result("naive", 1e-3), result("naive", 1e-3, operator="add"), result("fft", 1e-3, operator="add")])
+    address = write_report(found, tmp_path, "h200")[0].as_uri()
+    hidden = re.compile(r'<a href="#operator-(\w+)" hidden="">')
+    assert hidden.findall(opened(tmp_path, f"{address}#filter=fft")) == ["relu"]
+    assert hidden.findall(opened(tmp_path, f"{address}#filter=%")) == ["relu", "add"], "no URI, and no error"

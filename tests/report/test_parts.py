@@ -222,3 +222,12 @@ def test_looks_are_distinct() -> None:
 
 def test_long_names_lose_their_middle() -> None:
     assert shortened("a" * 20 + "b" * 30, 20) == "a" * 10 + "…" + "b" * 9
+
+
+def test_a_sparkline_has_a_scale() -> None:
+    def heights(text: str) -> float:
+        found = [float(y) for y in re.findall(r",([\d.]+)", text)]
+        return max(found) - min(found)
+
+    assert heights(sparkline([1.0, 1.001])) < heights(sparkline([1.0, 1.01])) < heights(sparkline([1.0, 1.1])) + 1e-9
+    assert heights(sparkline([1.0, 1.001])) < 2, "a tenth of a percent is all but flat"

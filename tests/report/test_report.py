@@ -66,24 +66,27 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
         "vec4 is fastest and wins by 10.0 % (8.5 to 11.6 %) over the library torch: 1.83× the first rung naive "
         "[1.79, 1.87], 91 % of measured bandwidth." in text
     )
-    assert (
-        text.index("is fastest")
-        < text.index("Ranking")
-        < text.index("Not ranked", text.index("Ranking"))
-        < text.index("How this was found")
-    )
+    assert text.index("is fastest") < text.index("Ranking") < text.index("How this was found")
 
 
-def test_what_is_not_right_stands_below_with_its_whole_reason(tmp_path: Path) -> None:
+def test_what_is_not_right_stands_above_with_its_whole_reason(tmp_path: Path) -> None:
     html = page(relu_run(), tmp_path)
-    last_ranked = html.rindex("the naive way")
+    first_ranked, last_ranked = html.index("the vec4 way"), html.rindex("the naive way")
     for reason in (
         "impossible: 1e-06 s",
         "wrong at out[7]",
         "typo.cu(12): error: identifier &#34;x&#34; is undefined\n  out[i] = x;\n           ^",
-        "needs compute capability 9.0a",
     ):
-        assert html.index(reason) > last_ranked
+        assert html.index(reason) < first_ranked
+    assert "<details><summary>1 case not supported here</summary>" in html, "that is no fault, and folded away"
+    assert html.index("needs compute capability 9.0a") > last_ranked
+
+
+def test_a_failing_run_says_so_first_and_in_red(tmp_path: Path) -> None:
+    html = page(relu_run(), tmp_path)
+    assert '<p class="summary bad">3 of 9 cases are not right: 1 wrong, 1 failed, 1 invalid.</p>' in html
+    assert '<p class="bad"><a href="#relu-n1000000000">' in html, "and links to where"
+    assert "not right:" not in words(page(run([result("naive", 1e-3)]), tmp_path))
 
 
 def test_one_self_contained_file(tmp_path: Path) -> None:
@@ -111,7 +114,8 @@ def test_ids_are_unique_and_every_reference_finds_one(tmp_path: Path) -> None:
 def test_charts_can_be_read_without_eyes_or_mouse(tmp_path: Path) -> None:
     html = page(relu_run(), tmp_path)
     assert re.search(
-        r'<svg viewBox="[^"]+" class="chart" role="group" aria-labelledby="c0-title c0-desc"><title id="c0-title">',
+        r'<svg viewBox="[^"]+" class="chart" role="group" aria-labelledby="(relu-n\d+--chart)-title \1-desc">'
+        r'<title id="\1-title">',
         html,
     )
     assert re.search(
@@ -209,7 +213,10 @@ def test_counters_come_with_what_they_exceed(tmp_path: Path) -> None:
 def test_the_page_can_be_filtered(tmp_path: Path) -> None:
     tags = Tags(page(relu_run(), tmp_path))
     assert ("data-name", "relu(n=1000000000)") in tags.attributes
-    assert ("data-name", "vec4[BLOCK=256]") in tags.attributes and ("data-anchor", "s0") in tags.attributes
+    assert ("data-name", "vec4[BLOCK=256]") in tags.attributes and (
+        "data-anchor",
+        "relu-n1000000000",
+    ) in tags.attributes
     assert tags.ids.count("filter") == 1
 
 
@@ -227,7 +234,7 @@ def test_a_library_that_wins_is_called_one(tmp_path: Path) -> None:
         "warp_tiled, the best without a library, reaches 76 % of cublas: 27.8× the first rung naive" in text
     )
     assert "cublas library" in text.split("best config of each variant")[0], "the overview says so too"
-    assert "All 22 configs" in text and "best config of each variant" in text
+    assert "All 22 configs, by variant and tunable" in text and "best config of each variant" in text
 
 
 def test_ties_are_said(tmp_path: Path) -> None:
@@ -239,7 +246,7 @@ def test_ties_are_said(tmp_path: Path) -> None:
 def test_a_cpu_run_shows_no_time(tmp_path: Path) -> None:
     html = page(cpu_run(), tmp_path)
     text = words(html)
-    assert "1 of 7 cases not right (8 cases: 6 right, 1 wrong, 1 unsupported)." in text
+    assert "1 of 7 cases is not right: 1 wrong." in text and "8 cases: 6 right, 1 wrong, 1 unsupported" in text
     assert "All 4 variants are right; times need a GPU; predicted on an H200: " in text
     assert "predicted" in text and "1 wrong" in text
     assert "median" not in text and "TB/s" not in re.sub(r"<svg.*?</svg>", "", html, flags=re.S).split("How this")[0]
@@ -300,3 +307,35 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) ->
     with pytest.raises(EnvironmentFault, match="cannot write"):
         write_report(cpu_run(), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_an_id_is_made_of_names_and_does_not_shift_when_a_suite_grows(tmp_path: Path) -> None:
+    both, alone = matmul_run((512, 1024)), matmul_run((1024,))
+    ids = [set(Tags(page(found, tmp_path / name)).ids) for found, name in ((both, "both"), (alone, "alone"))]
+    assert all("matmul-m1024-n1024-k1024" in found and "operator-matmul" in found for found in ids)
+    twice = run([result("a", 1e-3, problem="(n=1)"), result("a", 1e-3, problem="(n,1)")])
+    assert len({anchor for anchor in Tags(page(twice, tmp_path / "twice")).ids if anchor.startswith("relu-")}) >= 2
+
+
+def test_each_time_has_its_interval_and_samples_in_sight(tmp_path: Path) -> None:
+    text = words(page(run([result("steady", 3.9912e-3, half_width=0.0002)]), tmp_path))
+    assert "3.990–3.992 ms" in text and re.search(r"n = 40, range 0\.0\d+ %", text)
+
+
+def test_every_config_is_a_row_whose_tunables_are_columns(tmp_path: Path) -> None:
+    html = page(matmul_run((1024,)), tmp_path)
+    sweep = html.split("Every config of tiled", 1)[1].split("</table>", 1)[0]
+    assert ">TILE</button>" in sweep and sweep.count("<tr ") == 3 and "the tiled way" not in sweep
+    found = [re.findall(r"<td>(.*?)</td>", row)[:2] for row in re.findall(r"<tr .*?</tr>", sweep, flags=re.S)]
+    assert found == [["16", "1.00×"], ["32", "1.14×"], ["8", "1.32×"]]
+
+
+def test_a_share_above_the_roof_never_stands_alone(tmp_path: Path) -> None:
+    work = {"flops": 10**11, "nbytes": 10**6, "flops_are_a_floor": False}
+    html = page(run([result("fft", 1e-3, **work), result("naive", 9e-3, **work)]), tmp_path)
+    text = words(html)
+    assert "fft at 200 % of the roof: FLOPs are counted by the textbook algorithm" in text
+    assert html.count('<div class="sub short warn">fewer FLOPs than the textbook&#39;s</div>') == 2, "overview and row"
+    odd = page(run([result("skips", 1e-3, flops=10**11, nbytes=10**6)]), tmp_path)
+    assert '<div class="sub short flag">no result: faster than the ceilings allow</div>' in odd
+    assert "is less than the measured ceilings allow" in words(odd)

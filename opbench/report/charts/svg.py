@@ -85,15 +85,22 @@ def spread(wanted: list[float], gap: float, low: float, high: float) -> list[flo
     return placed
 
 
+LEAST_RANGE = 0.02
+
+
 def sparkline(samples: list[float], width: int = 96, height: int = 22, most: int = 48) -> str:
-    """All samples in time order as a tiny inline SVG; each mark is the median of what falls on it."""
+    """All samples in time order as a tiny inline SVG; each mark is the median of what falls on it.
+
+    Its height is at least `LEAST_RANGE` of the median, so that noise of 0.1 % does not look as one of 10 %.
+    """
     if len(samples) < 2:
         return ""
     count = min(most, len(samples))
     bins = [sorted(samples[i * len(samples) // count : (i + 1) * len(samples) // count]) for i in range(count)]
     values = [b[len(b) // 2] for b in bins]
-    low, high = min(values), max(values)
-    scale = (high - low) or 1.0
+    middle, scale = (min(values) + max(values)) / 2, max(values) - min(values)
+    scale = max(scale, LEAST_RANGE * abs(middle)) or 1.0
+    low = middle - scale / 2
     marks = " ".join(
         f"{1 + i * (width - 2) / (count - 1):.0f},{height - 2 - (v - low) / scale * (height - 4):.1f}"
         for i, v in enumerate(values)

@@ -30,6 +30,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "rate": rate(winner) if winner else "–",
         "share": units.percent(winner.roof_share if winner else None),
         "bar": bar_width(winner),
+        "above": (winner.above_roof or "") if winner else "",
         "first": _over_first(part, own),
         "library": units.ratio(own.speedup_over_library if own else None),
         "from_library": bool(winner and winner.library),

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
 from opbench.report.charts.chart import Chart
-from opbench.report.charts.svg import sparkline
 from opbench.report.run import counted, sentences
 from opbench.report.run.advice import advice
+from opbench.report.run.cells import cells, group_cells
 from opbench.report.run.evidence import ceilings_table, counters_table, flat_rows
 from opbench.report.run.listing import Listing
-from opbench.report.run.overview import bar_width, overview, problem_facts
-from opbench.report.run.sections import Section, same_reason
+from opbench.report.run.overview import overview, problem_facts
+from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
 from opbench.report.template import render_template
-from opbench.report.terminal import error, rate, span_words
 from opbench.results.files import Result, Run
 from opbench.results.rows import Row
 
@@ -59,6 +55,7 @@ def render(context: Context, parts: Sequence[Section]) -> str:
     """The page; a pure function of the run."""
     run = context.run
     rows = [row for part in parts for row in part.rows]
+    anchors = anchors_of(parts)
     page = render_template(
         "report.html.j2",
         title=run.header.get("title") or run.header.get("suite") or "opbench run",
@@ -68,9 +65,11 @@ def render(context: Context, parts: Sequence[Section]) -> str:
         incomplete=sentences.incomplete(run),
         timed=context.timed,
         mode=str((run.header.get("timing") or {}).get("mode") or ""),
-        overview=[overview(part, f"s{i}", context.predicting) for i, part in enumerate(parts)],
+        failing=sentences.failing(run),
+        faults=_faults(parts, anchors),
+        overview=[overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)],
         problems=context.charts["", ""].drawn("all") if ("", "") in context.charts else None,
-        operators=_operators(context, parts),
+        operators=_operators(context, parts, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         environment=flat_rows(run.header.get("environment") or {}),
         timing=flat_rows(run.header.get("timing") or {}),
@@ -101,25 +100,41 @@ def _some(names: Sequence[str]) -> list[str]:
     return [*names[:NAMES_SHOWN], f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else list(names)
 
 
-def _operators(context: Context, parts: Sequence[Section]) -> list[dict[str, Any]]:
+def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, Any]]:
+    """The problems with cases that are not right, to be linked from the page's top."""
+    found = [
+        {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.not_right)}
+        for part, anchor in zip(parts, anchors, strict=True)
+        if part.not_right
+    ]
+    return found[:NAMES_SHOWN]
+
+
+def _operators(context: Context, parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for index, part in enumerate(parts):
-        new: dict[str, Any] = {"name": part.operator, "sections": [], "ladder": None, "crossover": None}
+    for part, anchor in zip(parts, anchors, strict=True):
+        new: dict[str, Any] = {
+            "name": part.operator,
+            "anchor": f"operator-{file_name(part.operator)}",
+            "sections": [],
+            "ladder": None,
+            "crossover": None,
+        }
         entry = found.setdefault(part.operator, new)
-        entry["sections"].append(_section(context, part, index))
-    for number, (name, entry) in enumerate(found.items()):
+        entry["sections"].append(_section(context, part, anchor))
+    for name, entry in found.items():
         chart = context.charts.get((name, ""))
-        entry["ladder"] = chart.drawn(f"l{number}") if chart else None
+        entry["ladder"] = chart.drawn(f"{entry['anchor']}-problems") if chart else None
         sizes = context.crossovers.get(name)
-        entry["crossover"] = sizes.drawn(f"x{number}") if sizes else None
+        entry["crossover"] = sizes.drawn(f"{entry['anchor']}-sizes") if sizes else None
     return list(found.values())
 
 
-def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
+def _section(context: Context, part: Section, anchor: str) -> dict[str, Any]:
     key = (part.operator, part.problem)
     chart = context.charts.get(key)
     return {
-        "anchor": f"s{index}",
+        "anchor": anchor,
         "problem": part.problem,
         "operator": part.operator,
         "verdict": [*sentences.verdict(part, context.measured, context.predicting), *_traffic(part)],
@@ -127,20 +142,33 @@ def _section(context: Context, part: Section, index: int) -> dict[str, Any]:
         "next_of": part.best_own.variant if part.best_own else "",
         "facts": problem_facts(part, context.predicting),
         "findings": _findings(context, part),
-        "groups": [_group(context, part, g.precision, g.rows, g.rest) for g in part.groups],
-        "unmeasured": [_cells(context, row, "") for row in part.unmeasured],
+        "groups": [group_cells(group, context.results) for group in part.groups],
+        "unmeasured": [cells(row, context.results[row.case], "") for row in part.unmeasured],
         "counted": _counted(context, part.unmeasured),
         "listings": context.listings.get(key, []),
         "left_out": sentences.left_out(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
-        "fallen": [
-            {"status": rows[0].status, "names": _some([r.name for r in rows]), "title": rows[0].title, "reason": reason}
-            for rows, reason in same_reason(part.fallen)
-        ],
-        "chart": chart.drawn(f"c{index}") if chart else None,
+        "fault": sentences.fault(part),
+        "not_right": _fallen(part.not_right),
+        "unsupported": _fallen(part.unsupported),
+        "unsupported_count": sentences.counted(len(part.unsupported), "case"),
+        "chart": chart.drawn(f"{anchor}--chart") if chart else None,
         "undrawn": key in context.undrawn,
         "counters": counters_table(part, context.run.counters),
         "library": any(r.library and r.ranked for r in part.rows),
     }
+
+
+def _fallen(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Cases that fell, those of one reason together."""
+    return [
+        {
+            "status": same[0].status,
+            "names": _some([r.name for r in same]),
+            "title": same[0].title,
+            "reason": reason,
+        }
+        for same, reason in same_reason(rows)
+    ]
 
 
 def _traffic(part: Section) -> list[str]:
@@ -185,99 +213,6 @@ def _next(context: Context, part: Section) -> list[str]:
         sm_count if isinstance(sm_count, int) else None,
     )
     return found[:4]
-
-
-def _group(
-    context: Context, part: Section, precision: str, rows: Sequence[tuple[Row, str]], rest: Sequence[tuple[Row, str]]
-) -> dict[str, Any]:
-    return {
-        "precision": precision,
-        "rows": [_cells(context, row, rank) for row, rank in rows],
-        "rest": [_cells(context, row, rank) for row, rank in rest],
-        "rate_unit": rate_unit([row for row, _ in rows]),
-        "span": span_words(row for row, _ in rows),
-    }
-
-
-def rate_unit(rows: Iterable[Row]) -> str:
-    """The rate's column title."""
-    kinds = {"FLOP/s" if rate(row).endswith("FLOP/s") else "B/s" for row in rows}
-    return " or ".join(sorted(kinds)) or "rate"
-
-
-def _cells(context: Context, row: Row, rank: str) -> dict[str, Any]:
-    """A row of a table as text, with the numbers to sort it by."""
-    result = context.results[row.case]
-    samples = [float(s) for s in (result.measurement or {}).get("samples_s") or ()]
-    return {
-        "rank": rank,
-        "variant": row.variant,
-        "config": row.config,
-        "title": row.title,
-        "case": row.case,
-        "library": row.library,
-        "median": units.time(row.time_s),
-        "interval": units.interval(row.time_low_s, row.time_high_s),
-        "kernel": units.time(row.kernel_s) if row.kernel_s is not None else "",
-        "spark": Markup(sparkline(samples)),
-        "samples": _samples(row, result),
-        "rate": rate(row),
-        "share": units.percent(row.roof_share),
-        "bar": bar_width(row),
-        "rung": units.ratio(row.speedup_over_rung),
-        "over_library": units.ratio(row.speedup_over_library),
-        "registers": "–" if row.registers is None else str(row.registers),
-        "spills": row.local_bytes or "",
-        "occupancy": units.percent(row.occupancy),
-        "limiter": (row.limiter or "").replace(" and ", ", "),
-        "error": error(row.worst_error),
-        "allowed": error(row.allowed_error),
-        "builds_on": row.builds_on,
-        "warned": bool(row.warnings),
-        "warnings": "\n".join(map(sentences.advised, row.warnings)),
-        **_counts(result),
-        "sort": {
-            k: "" if v is None or not math.isfinite(v) else f"{v:.6g}"
-            for k, v in {
-                "median": row.time_s,
-                "spread": row.spread,
-                "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
-                "share": row.roof_share,
-                "rung": row.speedup_over_rung,
-                "library": row.speedup_over_library,
-                "registers": row.registers,
-                "occupancy": row.occupancy,
-                "error": row.worst_error,
-            }.items()
-        },
-    }
-
-
-def _samples(row: Row, result: Result) -> str:
-    """How many samples there are, why there are no more, and how many were set aside."""
-    if not row.samples:
-        return ""
-    reason = str((result.measurement or {}).get("stop_reason") or "").replace("_", " ")
-    aside = f"; {row.throttled} more at a throttled clock set aside" if row.throttled else ""
-    count = len(set((result.measurement or {}).get("processes") or ()))
-    processes = f" in {count} processes" if count else ""
-    return f"{row.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
-
-
-def _counts(result: Result) -> dict[str, str]:
-    """Launches, blocks and threads that the verdict recorded."""
-    verdict = result.verdict or {}
-    launches = [step for step in verdict.get("launches") or () if "zero" not in step]
-    blocks = sum(math.prod(step.get("grid") or [0]) for step in launches)
-    threads = sum(math.prod(step.get("grid") or [0]) * math.prod(step.get("block") or [0]) for step in launches)
-    known = bool(launches)
-    return {
-        "launches": f"{len(launches)}" if known else "–",
-        "blocks": f"{blocks:,}" if known else "–",
-        "threads": f"{threads:,}" if known else "–",
-        "findings": str(len(verdict["findings"])) if "findings" in verdict else "–",
-        "integers": str(verdict.get("integers") or "–"),
-    }
 
 
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -117,3 +118,14 @@ def chart_name(operator: str, number: int) -> str:
 def file_name(operator: str) -> str:
     """An operator's name as part of a file's."""
     return "".join(c if (c.isalnum() and c.isascii()) or c in "-_" else "_" for c in operator)[:60] or "operator"
+
+
+def anchors_of(parts: Sequence[Section]) -> list[str]:
+    """An id a section, made of its names so that a link holds when a suite grows: "conv2d-n8-c64-layoutnhwc"."""
+    found = dict.fromkeys(("filter", "how", "overview", "tip", "top"), 1)
+    anchors = []
+    for part in parts:
+        name = "-".join(re.findall(r"[A-Za-z0-9_]+", f"{file_name(part.operator)} {part.problem.replace('=', '')}"))
+        found[name] = found.get(name, 0) + 1
+        anchors.append(name if found[name] == 1 else f"{name}-{found[name]}")
+    return anchors

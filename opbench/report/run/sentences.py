@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
+from opbench.report.run.above import above_sentences
 from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs
 from opbench.results.files import Run
@@ -35,15 +36,24 @@ def summary(run: Run, predicting: Ceilings | None = None) -> str:
     """The whole run in one line; a run without a GPU (`predicting` whose ceilings) says what it could not do."""
     counts = {status: sum(r.status == status for r in run.results) for status in STATUSES}
     parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
-    if predicting is None or not counts["right"]:
-        return f"{counted(len(run.results), 'case')}: {', '.join(parts)}"
     tried = [r for r in run.results if r.status != "unsupported"]
+    if predicting is None or len(tried) > counts["right"] or not tried:
+        return f"{counted(len(run.results), 'case')}: {', '.join(parts)}"
     variants = len({(r.operator, r.variant) for r in tried})
     problems = len({(r.operator, r.problem) for r in tried})
-    bad = len(tried) - counts["right"]
     right = f"All {counted(variants, 'variant')} are" if variants > 1 else "The one variant is"
-    start = f"{right} right on {counted(problems, 'problem')}" if not bad else f"{bad} of {len(tried)} cases not right"
+    start = f"{right} right on {counted(problems, 'problem')}"
     return f"{start} ({counted(len(run.results), 'case')}: {', '.join(parts)})."
+
+
+def failing(run: Run) -> str:
+    """The page's first words when some case is wrong, failed or invalid: "3 of 9 cases are not right: 1 wrong, …"."""
+    tried = [r.status for r in run.results if r.status != "unsupported"]
+    counts = {status: tried.count(status) for status in ("wrong", "failed", "invalid")}
+    if not (bad := sum(counts.values())):
+        return ""
+    parts = ", ".join(f"{n:,} {status}" for status, n in counts.items() if n)
+    return f"{bad:,} of {counted(len(tried), 'case')} {'is' if bad == 1 else 'are'} not right: {parts}."
 
 
 def outlook(predicting: Ceilings) -> str:
@@ -86,14 +96,24 @@ def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | 
         said = [_untimed(section, predicting)]
     elif section.groups:
         said = [_fastest(section, group) for group in section.groups]
-        said += [s for s in (_launch_bound(section, ceilings), _above_roof(section)) if s]
+        said += [s for s in (_launch_bound(section, ceilings),) if s]
+        ranked = [row for group in section.groups for row, _ in group.rest or group.rows]
+        said += [f"{sentence}." for sentence in above_sentences(ranked, ceilings)]
     elif section.unmeasured:
         said = [f"{_how_many_right(section)}; nothing was measured."]
     else:
         said = [f"No variant is right: {_fallen(section)}."]
-    if section.groups and section.fallen:
-        said.append(f"Not ranked: {_fallen(section)}.")
     return said
+
+
+def fault(section: Section) -> str:
+    """How many cases of a problem are not right; empty for none."""
+    bad = section.not_right
+    if not bad:
+        return ""
+    able = len(section.rows) - len(section.unsupported)
+    parts = ", ".join(f"{n} {s}" for s in ("wrong", "failed", "invalid") if (n := section.count(s)))
+    return f"{len(bad)} of {counted(able, 'case')} {'is' if len(bad) == 1 else 'are'} not right: {parts}."
 
 
 def _fallen(section: Section) -> str:
@@ -218,19 +238,6 @@ def _launch_bound(section: Section, ceilings: Ceilings | None) -> str:
     return (
         f"{units.time(winner.time_s)} is within {FLOOR_FACTOR}× of an empty kernel's {units.time(floor)}: the launch "
         "weighs as much as the kernel; fuse, batch or use a CUDA graph."
-    )
-
-
-def _above_roof(section: Section) -> str:
-    above = best_configs(
-        r for g in section.groups for r, _ in g.rows if r.roof_share is not None and r.roof_share > 1.05
-    )
-    if not above:
-        return ""
-    names = listed([code(row.name) for row in above[:4]])
-    return (
-        f"Above 100 % of the roof: {names}. FLOPs are counted by the textbook algorithm and bytes as if all came "
-        "from DRAM; a faster algorithm, tensor cores or data left in the L2 cache can pass that."
     )
 
 

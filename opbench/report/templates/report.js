@@ -66,6 +66,8 @@ if (filter) {
     }
     for (const section of document.querySelectorAll("section.operator")) {
       section.hidden = [...section.querySelectorAll("article")].every((article) => article.hidden);
+      const link = [...document.querySelectorAll("nav a")].find((a) => a.hash === "#" + section.id);
+      if (link) link.hidden = section.hidden;
     }
     const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
     const shown = articles.filter((article) => !article.hidden).length;
@@ -74,7 +76,12 @@ if (filter) {
   };
   input.addEventListener("input", apply);
   if (location.hash.startsWith("#filter=")) {
-    input.value = decodeURIComponent(location.hash.slice(8));
+    const asked = location.hash.slice(8);
+    try {
+      input.value = decodeURIComponent(asked);
+    } catch {
+      input.value = asked; // typed by hand, such as "100%"
+    }
     apply();
   }
 }

@@ -1,0 +1,58 @@
+"""Why a share of the roof passes 100 %, in sentences: no such number stands without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from opbench import units
+from opbench.gpus.ceilings import Ceilings
+from opbench.gpus.floor import Above
+from opbench.results.rows import Row
+
+NAMED = 3
+"""Rows named under one reason before the rest are counted."""
+
+
+def above_sentences(rows: Iterable[Row], ceilings: Ceilings | None) -> list[str]:
+    """One sentence a reason, with the rows that it concerns, the furthest above first."""
+    found: dict[Above, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: -(row.roof_share or 0.0)):
+        if row.above_roof:
+            found.setdefault(Above(row.above_roof), []).append(row)
+    return [f"{_names(above)}: {_why(reason, above[0], ceilings)}" for reason, above in found.items()]
+
+
+def _names(above: list[Row]) -> str:
+    """Such as "`fft` at 224 % of the roof and 2 more"; each variant once, with its highest share."""
+    best = list({row.variant: row for row in reversed(above)}.values())[::-1]
+    said = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.roof_share)}" for row in best[:NAMED]]
+    more = f" and {len(best) - NAMED} more" if len(best) > NAMED else ""
+    return f"{', '.join(said)}{more} of the roof"
+
+
+def _why(reason: Above, row: Row, ceilings: Ceilings | None) -> str:
+    known = ceilings or Ceilings()
+    if reason is Above.FEWER_FLOPS:
+        return (
+            "FLOPs are counted by the textbook algorithm, and one that gets by with fewer, such as Winograd's or an "
+            "FFT, passes that count; nobody saw which one ran"
+        )
+    if reason is Above.IN_L2:
+        size = units.si(known.l2_bytes, "B")
+        return (
+            f"the roof counts every byte as DRAM's, and up to {size} of them may stay in the L2 cache within the span"
+        )
+    if reason is Above.ONE_WAY:
+        one_way = [
+            f"{what} alone {units.byte_rate(rate)}"
+            for what, rate in (("reads", known.dram_read_bytes_per_s), ("writes", known.dram_write_bytes_per_s))
+            if rate
+        ]
+        copy = units.byte_rate(known.dram_bytes_per_s)
+        return f"the roof, {copy}, is a copy's, as much read as written; this GPU reaches in {' and in '.join(one_way)}"
+    if reason is Above.SCATTER:
+        return "within the 5 % by which clocks, and so the probes of the roof, vary"
+    return (
+        f"no result. {units.time(row.time_s)} is less than the measured ceilings allow: the work was not done, or the "
+        "ceilings are stale (`opbench ceiling` measures them again)"
+    )

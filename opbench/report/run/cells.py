@@ -1,0 +1,154 @@
+"""The rows of a page's tables as text, with the numbers to sort them by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from markupsafe import Markup
+
+from opbench import units
+from opbench.gpus.floor import Above
+from opbench.report.charts.svg import sparkline
+from opbench.report.run import sentences
+from opbench.report.run.overview import bar_width
+from opbench.report.run.sections import Group
+from opbench.report.terminal import error, rate, span_words
+from opbench.results.files import Result
+from opbench.results.rows import Row
+
+
+def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, Any]:
+    """One precision class: its ranking, and every config of each variant that has several."""
+    rows = [row for row, _ in group.rows]
+    return {
+        "precision": group.precision,
+        "rows": [cells(row, results[row.case], rank) for row, rank in group.rows],
+        "configs": len(group.rest),
+        "sweeps": _sweeps(group.rest, results),
+        "rate_unit": rate_unit(rows),
+        "span": span_words(rows),
+    }
+
+
+def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> list[dict[str, Any]]:
+    """Every variant with several configs, its tunables as columns, its fastest config first."""
+    found = []
+    order = list(dict.fromkeys(row.variant for row, _ in rest))
+    for variant, ranked in groupby(sorted(rest, key=lambda pair: order.index(pair[0].variant)), lambda p: p[0].variant):
+        lines = list(ranked)
+        if len(lines) < 2:
+            continue
+        configs = [results[row.case].config for row, _ in lines]
+        names = list(dict.fromkeys(name for config in configs for name in config))
+        best = lines[0][0].time_s or math.nan
+        found.append(
+            {
+                "variant": variant,
+                "title": lines[0][0].title,
+                "names": names,
+                "rows": [
+                    {
+                        **cells(row, results[row.case], rank),
+                        "values": [str(config.get(name, "–")) for name in names],
+                        "over_best": units.ratio((row.time_s or math.nan) / best),
+                    }
+                    for (row, rank), config in zip(lines, configs, strict=True)
+                ],
+            }
+        )
+    return found
+
+
+def rate_unit(rows: Iterable[Row]) -> str:
+    """The rate's column title."""
+    kinds = {"FLOP/s" if rate(row).endswith("FLOP/s") else "B/s" for row in rows}
+    return " or ".join(sorted(kinds)) or "rate"
+
+
+def cells(row: Row, result: Result, rank: str) -> dict[str, Any]:
+    """A row of a table as text, with the numbers to sort it by."""
+    samples = [float(s) for s in (result.measurement or {}).get("samples_s") or ()]
+    return {
+        "rank": rank,
+        "variant": row.variant,
+        "config": row.config,
+        "title": row.title,
+        "case": row.case,
+        "library": row.library,
+        "median": units.time(row.time_s),
+        "interval": units.interval(row.time_low_s, row.time_high_s),
+        "kernel": units.time(row.kernel_s) if row.kernel_s is not None else "",
+        "spark": Markup(sparkline(samples)),
+        "samples": _samples(row, result),
+        "count": f"n = {row.samples}" if row.samples else "",
+        "range": _range(samples, row),
+        "rate": rate(row),
+        "share": units.percent(row.roof_share),
+        "bar": bar_width(row),
+        "above": row.above_roof or "",
+        "impossible": row.above_roof == Above.IMPOSSIBLE,
+        "rung": units.ratio(row.speedup_over_rung),
+        "over_library": units.ratio(row.speedup_over_library),
+        "registers": "–" if row.registers is None else str(row.registers),
+        "spills": row.local_bytes or "",
+        "occupancy": units.percent(row.occupancy),
+        "limiter": (row.limiter or "").replace(" and ", ", "),
+        "error": error(row.worst_error),
+        "allowed": error(row.allowed_error),
+        "builds_on": row.builds_on,
+        "warned": bool(row.warnings),
+        "warnings": "\n".join(map(sentences.advised, row.warnings)),
+        **_counts(result),
+        "sort": {
+            k: "" if v is None or not math.isfinite(v) else f"{v:.6g}"
+            for k, v in {
+                "median": row.time_s,
+                "spread": row.spread,
+                "rate": row.flops_per_s if rate(row).endswith("FLOP/s") else row.bytes_per_s,
+                "share": row.roof_share,
+                "rung": row.speedup_over_rung,
+                "library": row.speedup_over_library,
+                "registers": row.registers,
+                "occupancy": row.occupancy,
+                "error": row.worst_error,
+            }.items()
+        },
+    }
+
+
+def _samples(row: Row, result: Result) -> str:
+    """How many samples there are, why there are no more, and how many were set aside."""
+    if not row.samples:
+        return ""
+    reason = str((result.measurement or {}).get("stop_reason") or "").replace("_", " ")
+    aside = f"; {row.throttled} more at a throttled clock set aside" if row.throttled else ""
+    count = len(set((result.measurement or {}).get("processes") or ()))
+    processes = f" in {count} processes" if count else ""
+    return f"{row.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
+
+
+def _range(samples: Sequence[float], row: Row) -> str:
+    """How far the slowest sample is from the fastest, of the median, such as "range 0.4 %"."""
+    if len(samples) < 2 or not row.time_s:
+        return ""
+    share = (max(samples) - min(samples)) / row.time_s
+    return f"range {100 * share:.2g} %" if share < 0.1 else f"range {100 * share:.0f} %"
+
+
+def _counts(result: Result) -> dict[str, str]:
+    """Launches, blocks and threads that the verdict recorded."""
+    verdict = result.verdict or {}
+    launches = [step for step in verdict.get("launches") or () if "zero" not in step]
+    blocks = sum(math.prod(step.get("grid") or [0]) for step in launches)
+    threads = sum(math.prod(step.get("grid") or [0]) * math.prod(step.get("block") or [0]) for step in launches)
+    known = bool(launches)
+    return {
+        "launches": f"{len(launches)}" if known else "–",
+        "blocks": f"{blocks:,}" if known else "–",
+        "threads": f"{threads:,}" if known else "–",
+        "findings": str(len(verdict["findings"])) if "findings" in verdict else "–",
+        "integers": str(verdict.get("integers") or "–"),
+    }
