@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -34,6 +35,11 @@ def from_here(path: str) -> str:
     """A path as a compiler would print it: from here, where it lies below."""
     here = f"{Path.cwd()}/"
     return path.removeprefix(here)
+
+
+def new_run(name: str) -> Path:
+    """A new folder for a run, named by time so that runs sort."""
+    return Path("reports") / f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{name}"
 
 
 def cache_folder(name: str = "") -> Path:

@@ -7,12 +7,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from opbench import paths
 from opbench.cli import completion
 from opbench.cli.options import BACKENDS, gpu_option, json_option
 from opbench.cli.running import leave, progress_on_stderr, stdout_console
@@ -292,11 +292,10 @@ def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]
 
 
 def default_folder(network: str, backend: str) -> Path:
-    """A new folder for a run, named by time so that runs sort."""
+    """A new folder for the network's run."""
     from opbench import backends
 
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("reports") / f"{stamp}-{Path(network).stem}-{backends.resolve(backend)}"
+    return paths.new_run(f"{Path(network).stem}-{backends.resolve(backend)}")
 
 
 def _inputs(network: str, sizes: Mapping[str, int], image: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from opbench.cli.running import leave
 from opbench.errors import EnvironmentFault
 
 if TYPE_CHECKING:
+    from opbench.backends.base import Launch
+    from opbench.backends.cuda import CudaBackend
     from opbench.results.files import Result, Run
     from opbench.selftest import Cell, Part, Selftest, SelftestDevice
 
@@ -70,7 +72,7 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     run = read_run(run_folder) if run_folder else None
     if reason := cuda.why_missing():
         raise EnvironmentFault(reason)
-    device: Any = cuda.CudaBackend()
+    device: SelftestDevice = cuda.CudaBackend()
     outcome = _outcome(device, budget_s)
 
     def keep(found: Selftest, part: Part) -> None:
@@ -146,7 +148,7 @@ def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | No
     from opbench.backends import cuda
     from opbench.selftest import Cell, untouched, witnesses
 
-    backend: Any = cuda.CudaBackend()
+    backend = cuda.CudaBackend()
     clock = backend.clock()
     cells = [Cell.from_text(text) for text in texts]
     launches = {cell.name: cell.launch(untouched(backend)) for cell in cells}
@@ -164,7 +166,7 @@ def selftest_target_command(witness: str, texts: tuple[str, ...], out: Path | No
         out.write_text(json.dumps(found))
 
 
-def _launch_in_range(backend: Any, cells: Sequence[Cell], launches: Any) -> None:
+def _launch_in_range(backend: CudaBackend, cells: Sequence[Cell], launches: Mapping[str, Launch]) -> None:
     """Each cell so often as the reader of ncu's report expects, within the range that ncu watches."""
     from opbench.nvtx import case_range
     from opbench.selftest.children import RANGE, REPEATS

@@ -1,4 +1,4 @@
-"""Times of the self-test's cells by other clocks, each asked in a process of its own."""
+"""What the self-test asks in processes of their own: times of its cells by other clocks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import importlib.metadata
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from opbench.errors import EnvironmentFault
 from opbench.profile.commands import Target
@@ -24,32 +26,51 @@ LIMIT_S = 300.0
 RANGE = "selftest/clocks()"
 
 
-def target(witness: str, cells: Sequence[Cell], *extra: str) -> tuple[str, ...]:
-    """The program that launches the cells for one witness."""
-    words = [word for cell in cells for word in ("--cell", cell.to_text())]
-    return (sys.executable, "-P", "-m", "opbench", "selftest-target", witness, *words, *extra)
+def in_child(
+    package: str, command: str, words: Sequence[str], limit_s: float, say: Say = lambda line: None
+) -> tuple[Any, float]:
+    """What a hidden command of opbench wrote as JSON, and its wall time with the process's start.
 
-
-def times_in_child(witness: str, cells: Sequence[Cell], say: Say = lambda line: None) -> dict[str, float]:
-    """What "cupti" or "bench" says; raises EnvironmentFault with the reason when it says nothing."""
-    distribution, install = PACKAGES[witness]
+    `package` is a key of `PACKAGES` that the command needs. Raises EnvironmentFault with the reason when it
+    says nothing.
+    """
+    distribution, install = PACKAGES[package]
     try:
         importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         raise EnvironmentFault(f"{distribution} is not installed; pip install {install}") from None
-    with tempfile.TemporaryDirectory(prefix="opbench-witness-") as folder:
-        path = Path(folder) / "times.json"
-        output = run_tool(target(witness, cells, "--out", str(path)), ProfileOptions(time_limit_s=LIMIT_S), say)
+    with tempfile.TemporaryDirectory(prefix="opbench-selftest-") as folder:
+        path = Path(folder) / "found.json"
+        began = time.perf_counter()
+        argv = (*opbench(command), *words, "--out", str(path))
+        output = run_tool(argv, ProfileOptions(time_limit_s=limit_s), say)
+        spent_s = time.perf_counter() - began
         if output.returncode or not path.exists():
             last = next((line for line in reversed(output.lines) if line.strip()), "it said nothing")
             raise EnvironmentFault(f"{distribution} ended with exit code {output.returncode}: {last}")
-        return median_of(json.loads(path.read_text()))
+        return json.loads(path.read_text()), spent_s
+
+
+def opbench(command: str) -> tuple[str, ...]:
+    """The start of a command line that runs one of opbench's commands in a process of its own."""
+    return (sys.executable, "-P", "-m", "opbench", command)
+
+
+def words_for(cells: Sequence[Cell]) -> list[str]:
+    """Cells for a command line."""
+    return [word for cell in cells for word in ("--cell", cell.to_text())]
+
+
+def times_in_child(witness: str, cells: Sequence[Cell], say: Say = lambda line: None) -> dict[str, float]:
+    """What "cupti" or "bench" says; raises EnvironmentFault with the reason when it says nothing."""
+    found, _ = in_child(witness, "selftest-target", [witness, *words_for(cells)], LIMIT_S, say)
+    return median_of(found)
 
 
 def times_by_ncu(cells: Sequence[Cell], say: Say = lambda line: None) -> dict[str, float]:
     """`gpu__time_duration` of each cell, caches flushed and clocks left alone, through `opbench profile`'s own path."""
     with tempfile.TemporaryDirectory(prefix="opbench-witness-") as folder:
-        watched = Target(RANGE, target("ncu", cells))
+        watched = Target(RANGE, (*opbench("selftest-target"), "ncu", *words_for(cells)))
         line = profile_case(watched, Path(folder), ProfileOptions(time_limit_s=LIMIT_S), None, say)
     return durations(cells, [kernel.get("time_s") for kernel in line["kernels"]])
 

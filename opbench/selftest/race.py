@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
-import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.errors import EnvironmentFault
-from opbench.profile.profile import ProfileOptions, Say, run_tool
+from opbench.profile.profile import Say
 from opbench.runs.suite import read_suite
-from opbench.selftest.children import PACKAGES
+from opbench.selftest.children import in_child
 from opbench.selftest.walltime import MOST_CELLS, RACE_LIMIT_S, Alone, Lap, interval_half_width, spread
 
 SPARE_S = 120.0
@@ -32,7 +26,8 @@ def race_cases() -> list[Case]:
 
 def race_in_child(say: Say = lambda line: None) -> tuple[list[Lap], list[str]]:
     """Laps of the quick suite's cells, and what was left out; raises EnvironmentFault when there is no cuda.bench."""
-    found, _ = _in_child("race", [case.name for case in race_cases()], RACE_LIMIT_S + SPARE_S, say)
+    names = [case.name for case in race_cases()]
+    found, _ = in_child("bench", "selftest-race", ["race", *_words(names)], RACE_LIMIT_S + SPARE_S, say)
     return laps(found)
 
 
@@ -56,27 +51,10 @@ def alone_in_children(names: Sequence[str], say: Say = lambda line: None) -> lis
     """Each of these cells by `cuda.bench` in a process of its own, which is timed from outside."""
     found = []
     for name in names:
-        told, spent_s = _in_child("alone", [name], RACE_LIMIT_S, say)
+        told, spent_s = in_child("bench", "selftest-race", ["alone", *_words([name])], RACE_LIMIT_S, say)
         found.append(Alone(name, spent_s, told["bench_s"]))
     return found
 
 
-def _in_child(what: str, names: Sequence[str], limit_s: float, say: Say) -> tuple[dict[str, Any], float]:
-    """The child's answer and its wall time."""
-    distribution, install = PACKAGES["bench"]
-    try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        raise EnvironmentFault(f"{distribution} is not installed; pip install {install}") from None
-    with tempfile.TemporaryDirectory(prefix="opbench-race-") as folder:
-        path = Path(folder) / "found.json"
-        words = [word for name in names for word in ("--case", name)]
-        argv = (sys.executable, "-P", "-m", "opbench", "selftest-race", what, *words, "--out", str(path))
-        began = time.perf_counter()
-        output = run_tool(argv, ProfileOptions(time_limit_s=limit_s), say)
-        spent_s = time.perf_counter() - began
-        if output.returncode or not path.exists():
-            last = next((line for line in reversed(output.lines) if line.strip()), "it said nothing")
-            raise EnvironmentFault(f"{distribution} ended with exit code {output.returncode}: {last}")
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found, spent_s
+def _words(names: Sequence[str]) -> list[str]:
+    return [word for name in names for word in ("--case", name)]

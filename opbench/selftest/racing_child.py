@@ -7,9 +7,13 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from opbench.backends.cuda import CudaBackend
+    from opbench.timing.clock import Clock
 
 
 @click.command("selftest-race", hidden=True)
@@ -21,7 +25,7 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
     from opbench.backends import cuda
     from opbench.catalog.folders import case_named
 
-    backend: Any = cuda.CudaBackend()
+    backend = cuda.CudaBackend()
     if what == "alone":
         from opbench.selftest.nvbench import alone
         from opbench.session.binding import bind_bare
@@ -32,7 +36,7 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
     out.write_text(json.dumps(race_cells(backend, names)))
 
 
-def race_cells(backend: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, Any]:
     """Both engines on the launch of each case, on its own inputs."""
     from opbench.catalog.folders import case_named
     from opbench.selftest.nvbench import race
@@ -52,7 +56,7 @@ def race_cells(backend: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return race(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
 
 
-def time_ours(clock: Any, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
+def time_ours(clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
     """Wall seconds of our engine for one cell, its warm-up included, and what it reached."""
     from opbench.selftest.walltime import RACE
     from opbench.timing.sampling import measure

@@ -43,8 +43,9 @@ class DeviceState:
 class Clock(Protocol):
     """The only source of times."""
 
-    timer: str
-    """How it measures, in words."""
+    @property
+    def timer(self) -> str:
+        """How it measures, in words."""
 
     def sample(self, launch: Launch, hold: bool = True) -> Sample:
         """Time one execution with a cold cache; `hold` is off for a callable that waits for the device itself."""

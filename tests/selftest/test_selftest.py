@@ -189,7 +189,7 @@ def test_ncu_is_asked_through_opbench_profile(monkeypatch: pytest.MonkeyPatch) -
 def test_a_cell_survives_the_command_line() -> None:
     cell = Cell("read", 65536, "reads 64 KiB")
     assert Cell.from_text(cell.to_text()) == cell
-    argv = children.target("ncu", [cell])
+    argv = (*children.opbench("selftest-target"), "ncu", *children.words_for([cell]))
     assert argv[-2:] == ("--cell", "read:65536:reads 64 KiB") and "selftest-target" in argv
 
 
