@@ -1,0 +1,32 @@
+"""What is committed under reports/ is data, each run once, with the pictures that documents show."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from evidence import PAGES, REPORTS, redrawn, shown, unpacked
+
+from opbench.results.files import read_run, run_files
+
+BYTES = 9_000_000
+
+
+def test_runs_are_packed_and_what_can_be_drawn_again_is_not_there() -> None:
+    assert (unpacked(), redrawn()) == ([], []), "python tests/evidence.py mends it"
+
+
+def test_what_documents_show_and_lead_to_is_there() -> None:
+    assert [path for path in (*shown(), *(REPORTS / page for page in PAGES)) if not path.exists()] == []
+
+
+def test_no_run_is_kept_twice_and_all_of_it_stays_small() -> None:
+    starts = Counter(read_run(path).header["started"] + str(len(read_run(path).results)) for path in run_files(REPORTS))
+    assert [start for start, times in starts.items() if times > 1] == []
+    assert sum(path.stat().st_size for path in REPORTS.rglob("*") if path.is_file()) < BYTES
+
+
+@pytest.mark.parametrize("path", run_files(REPORTS), ids=lambda path: path.parent.relative_to(REPORTS).as_posix())
+def test_every_committed_run_reads_whole(path) -> None:  # type: ignore[no-untyped-def]
+    run = read_run(path)
+    assert run.results and run.finished and not [w for w in run.warnings if "incomplete" in w]
