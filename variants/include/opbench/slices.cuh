@@ -11,7 +11,7 @@ template <class Block, bool with_bias, bool with_relu, class Warp, class Out>
 __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, unsigned char* memory, const Warp& warp,
                                              Out* out, const typename Block::T* bias, int m0, int n0, int rows,
                                              int columns) {
-    constexpr int group = 4, pitch = Block::bn + 8, tile = Block::bm * pitch;
+    constexpr int pitch = Block::bn + 8, tile = Block::bm * pitch;
     static_assert(Block::wk * tile * 4 <= Block::stages * Block::stage_bytes, "the sums fit where the stages were");
     const int lane = threadIdx.x % 32;
     float* const sums = reinterpret_cast<float*>(memory);
@@ -24,8 +24,8 @@ __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, un
     }
     __syncthreads();
 #pragma unroll 1
-    for (int e = threadIdx.x; e < Block::bm * Block::bn / group; e += Block::threads) {
-        const int row = e / (Block::bn / group), column = e % (Block::bn / group) * group;
+    for (int e = threadIdx.x; e < Block::bm * Block::bn / 4; e += Block::threads) {
+        const int row = e / (Block::bn / 4), column = e % (Block::bn / 4) * 4;
         if (m0 + row >= rows || n0 + column >= columns) continue;
         const float* from = sums + row * pitch + column;
         float4 total = *reinterpret_cast<const float4*>(from);
@@ -34,25 +34,9 @@ __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, un
             const float4 more = *reinterpret_cast<const float4*>(from + z * tile);
             total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
         }
-        float v[group] = {total.x, total.y, total.z, total.w};
-        union __align__(16) Packed { Out elements[group]; uint2 half; uint4 whole; } packed;
-#pragma unroll
-        for (int g = 0; g < group; ++g) {
-            if constexpr (with_bias) v[g] += n0 + column + g < columns ? (float)bias[n0 + column + g] : 0.0f;
-            if constexpr (with_relu) v[g] = fmaxf(v[g], 0.0f);
-            packed.elements[g] = Out(v[g]);
-        }
-        Out* const to = out + ((size_t)(m0 + row) * columns + n0 + column);
-        if (columns % group == 0) {
-            if constexpr (sizeof(Out) == 4)
-                *reinterpret_cast<uint4*>(to) = packed.whole;
-            else
-                *reinterpret_cast<uint2*>(to) = packed.half;
-        } else {
-#pragma unroll
-            for (int g = 0; g < group; ++g)
-                if (n0 + column + g < columns) to[g] = packed.elements[g];
-        }
+        const int at = n0 + column;
+        store_four<with_bias, with_relu>(out + ((size_t)(m0 + row) * columns + at), total, bias + (with_bias ? at : 0),
+                                         columns - at, columns % 4 == 0);
     }
 }
 

@@ -1,0 +1,146 @@
+// Rows of two images as one matrix, a row a pixel: the channels of `skip`, then those of `low`, which is enlarged twice by
+// the nearest pixel. Neither the enlarged image nor the joined one is ever in memory. And rows of filters beside them.
+#pragma once
+
+#include <opbench/image_rows.cuh>
+
+namespace opbench {
+
+// Where a pixel's window begins in what is read at a tap (i, j): low is read at ((y + i) / 2, (x + j) / 2), which is i / 2
+// rows and j / 2 columns from an origin that the parities of i and j choose.
+constexpr int in_skip = 4;  // origins 0 to 3: i % 2 * 2 + j % 2, in low
+template <int pixels>
+struct JoinedWindows {
+    int origin[5][pixels];     // in elements; may lie outside
+    unsigned outside[pixels];  // as Window::outside
+};
+
+// low [n][h][w][c1] and skip [n][2h][2w][c2], and the filter that goes over both to p x q pixels.
+struct Joined {
+    int n, c1, c2, h, w, r, s, padding, p, q;
+
+    __device__ __forceinline__ Joined(int n, int c1, int c2, int h, int w, int r, int s, int padding)
+        : n(n), c1(c1), c2(c2), h(h), w(w), r(r), s(s), padding(padding), p(2 * h + 2 * padding - r + 1),
+          q(2 * w + 2 * padding - s + 1) {}
+    __device__ __forceinline__ int pixels() const { return n * p * q; }
+    __device__ __forceinline__ int depth() const { return r * s * (c1 + c2); }
+    template <class Windows>
+    __device__ __forceinline__ void find(Windows& windows, int row, int m) const {
+        const bool exists = m < pixels();
+        const int pixel = exists ? m % (p * q) : 0, image = exists ? m / (p * q) : 0;
+        const int y = pixel / q - padding, x = pixel % q - padding;
+        const int first_i = min(max(-y, 0), r), last_i = max(min(2 * h - y, r), first_i);
+        const int first_j = min(max(-x, 0), s), last_j = max(min(2 * w - x, s), first_j);
+        const unsigned inside = ((1u << last_i) - (1u << first_i)) | ((1u << last_j) - (1u << first_j)) << 16;
+        windows.outside[row] = exists ? ~inside : ~0u;
+        const int below = image * 2 * h + y;  // images lie below each other, of an even number of rows
+#pragma unroll
+        for (int odd = 0; odd < 4; ++odd)
+            windows.origin[odd][row] = ((below + odd / 2 >> 1) * w + (x + odd % 2 >> 1)) * c1;
+        windows.origin[in_skip][row] = (below * 2 * w + x) * c2;
+    }
+};
+
+// A stage of bm pixels of both images and bn filters of weight [k][depth]. `aligned`: the channels of each fill chunks.
+template <class Block, bool aligned>
+struct JoinedAndFilters {
+    typedef typename Block::T T;
+    typedef JoinedWindows<Block::bm> Windows;
+    static constexpr bool endless = false;  // a branch costs fewer registers than copies of zeros
+    static constexpr int vec = Block::vec, fill_rows = Block::threads / chunks;
+    static constexpr int a_loads = Block::bm / fill_rows, b_loads = Block::bn / fill_rows;
+
+    const T *low, *skip, *weight;
+    const Windows& windows;
+    Taps taps;
+    unsigned char* memory;  // this thread's place in the first stage
+    int c1, c2, w, depth, filter, filters_left, row;
+
+    // m0, n0: the block's first pixel and filter. Finds the windows of the block's pixels.
+    __device__ __forceinline__ JoinedAndFilters(unsigned char* memory, const T* low, const T* skip, const T* weight,
+                                                Windows& windows, const Joined& size, int m0, int n0, int k)
+        : low(low), skip(skip), weight(weight), windows(windows),
+          taps(threadIdx.x % chunks * vec, Block::bk, size.c1 + size.c2, size.r, size.s),
+          memory(memory + place(threadIdx.x / chunks, threadIdx.x % chunks)), c1(size.c1), c2(size.c2), w(size.w),
+          depth(size.depth()), row(threadIdx.x / chunks) {
+        filters_left = k - n0 - row;
+        filter = (n0 + row) * depth + threadIdx.x % chunks * vec;
+        for (int at = threadIdx.x; at < Block::bm; at += Block::threads) size.find(windows, at, m0 + at);
+        __syncthreads();
+    }
+
+    struct Tap {
+        const T* from;    // its image, at its distance from the window's origin
+        const int* origin;
+        unsigned needed;  // bits of `outside` that must not be set
+    };
+    __device__ __forceinline__ Tap find(const Taps& at) const {
+        const int i = at.i, j = at.j, channel = at.channel;
+        if (channel < c2) return {skip + ((i * 2 * w + j) * c2 + channel), windows.origin[in_skip], at.needed()};
+        return {low + (((i >> 1) * w + (j >> 1)) * c1 + channel - c2), windows.origin[(i & 1) * 2 + (j & 1)],
+                at.needed()};
+    }
+
+    // The next step to stage `slot`.
+    __device__ __forceinline__ void operator()(int slot) {
+        unsigned char* const to = memory + slot * Block::stage_bytes;
+        if constexpr (aligned)
+            copy_chunks((unsigned)__cvta_generic_to_shared(to));
+        else
+            copy_elements(to);
+        filter += Block::bk;
+        taps.step();
+    }
+
+    __device__ __forceinline__ void copy_chunks(unsigned to) const {
+        const Tap tap = find(taps);
+#pragma unroll
+        for (int l = 0; l < a_loads; ++l) {
+            const int at = row + l * fill_rows;  // kept in registers, windows would make others spill
+            copy_chunk(to + l * fill_rows * row_bytes, tap.from + tap.origin[at],
+                       windows.outside[at] & tap.needed ? 0 : 16);
+        }
+#pragma unroll
+        for (int l = 0; l < b_loads; ++l)
+            copy_chunk(to + (Block::bm + l * fill_rows) * row_bytes, weight + (filter + l * fill_rows * depth),
+                       taps.i < taps.r && l * fill_rows < filters_left ? 16 : 0);
+    }
+
+    // Channels that do not fill chunks: a chunk spans filter positions, so its elements come one by one.
+    __device__ __forceinline__ void copy_elements(unsigned char* to) const {
+        constexpr int per_word = 4 / sizeof(T);
+        Taps at = taps;
+#pragma unroll 1
+        for (int word = 0; word < 4; ++word) {
+            union Word { T elements[per_word]; unsigned bits; } found[a_loads > b_loads ? a_loads : b_loads];
+            Tap tap[per_word];
+#pragma unroll
+            for (int e = 0; e < per_word; ++e) {
+                tap[e] = find(at);
+                at.step_one();
+            }
+#pragma unroll
+            for (int l = 0; l < a_loads; ++l)
+#pragma unroll
+                for (int e = 0; e < per_word; ++e)
+                    found[l].elements[e] = windows.outside[row + l * fill_rows] & tap[e].needed
+                                               ? T(0.0f)
+                                               : tap[e].from[tap[e].origin[row + l * fill_rows]];
+#pragma unroll
+            for (int l = 0; l < a_loads; ++l)
+                *reinterpret_cast<unsigned*>(to + word * 4 + l * fill_rows * row_bytes) = found[l].bits;
+#pragma unroll
+            for (int l = 0; l < b_loads; ++l)
+#pragma unroll
+                for (int e = 0; e < per_word; ++e)
+                    found[l].elements[e] = tap[e].needed >> 31 == 0 && l * fill_rows < filters_left
+                                               ? weight[filter + word * per_word + e + l * fill_rows * depth]
+                                               : T(0.0f);
+#pragma unroll
+            for (int l = 0; l < b_loads; ++l)
+                *reinterpret_cast<unsigned*>(to + word * 4 + (Block::bm + l * fill_rows) * row_bytes) = found[l].bits;
+        }
+    }
+};
+
+}  // namespace opbench

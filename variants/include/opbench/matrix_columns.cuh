@@ -1,0 +1,104 @@
+// A matrix a [rows][depth] and the columns of b [depth][columns], which is stored by rows: copied as it lies, and
+// transposed on its way from a stage to registers.
+#pragma once
+
+#include <opbench/matrix_rows.cuh>
+#include <opbench/stages.cuh>
+
+namespace opbench {
+
+// The rows of b that a step needs lie below each other, all tiles of the step; each has bn numbers.
+template <class Block>
+struct Columns {
+    static constexpr int in_row = Block::bn / Block::vec, fill_rows = Block::threads / in_row;
+    static constexpr int step_rows = Block::bk, tile_rows = step_rows / Block::wk;
+    static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes 16-bit numbers only
+
+    // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of four, as a warp reads words, no two share a
+    // bank; rows of four chunks share the banks in pairs.
+    __device__ __forceinline__ static int swizzle(int row) {
+        return words ? row % 4 * 2 : in_row >= 8 ? row % 8 : row / 2 % 4;
+    }
+    __device__ __forceinline__ static int place(int row, int chunk) {
+        return Block::wk * Block::bm * row_bytes + (row * in_row + (chunk ^ swizzle(row))) * 16;
+    }
+    static_assert(step_rows % fill_rows == 0 && fill_rows % (words ? 4 : 8) == 0, "a step is copied in whole passes");
+};
+
+// A stage of both. a_aligned, b_aligned: their rows are whole chunks.
+template <class Block, bool a_aligned, bool b_aligned>
+struct RowsAndColumns {
+    typedef typename Block::T T;
+    typedef Columns<Block> Own;
+    static constexpr bool endless = true;  // brings zeros beyond the end of the depth
+
+    Rows<Block, Block::bm, a_aligned> a;
+    const T* b;  // this thread's chunk in its first row
+    unsigned char *a_to, *b_to;
+    int n, left, columns_left, rows_left;  // from this thread's chunks on
+
+    // a [m][depth] from row m0 on, b [depth][n] from column n0 on, both from `start` to `end` of the depth.
+    __device__ __forceinline__ RowsAndColumns(unsigned char* memory, const T* a, const T* b_, int m0, int n0, int m,
+                                              int n, int depth, int start, int end)
+        : a(a, m0, m, depth, start), n(n) {
+        const int row = threadIdx.x / Own::in_row, chunk = threadIdx.x % Own::in_row;
+        a_to = memory + place(threadIdx.x / chunks, threadIdx.x % chunks), b_to = memory + Own::place(row, chunk);
+        b = b_ + (size_t)(start + row) * n + n0 + chunk * Block::vec;
+        left = end - start - (int)threadIdx.x % chunks * Block::vec;
+        columns_left = n - n0 - chunk * Block::vec, rows_left = end - start - row;
+    }
+    // The next step to stage `slot`.
+    __device__ __forceinline__ void operator()(int slot) {
+        a.copy(a_to + slot * Block::stage_bytes, left);
+        unsigned char* const to = b_to + slot * Block::stage_bytes;
+        constexpr int unrolled = b_aligned ? 16 : 1;
+#pragma unroll unrolled
+        for (int l = 0; l < Own::step_rows / Own::fill_rows; ++l)
+            copy_numbers<Block::vec, b_aligned>(to + l * Block::threads * 16, b + (size_t)(l * Own::fill_rows) * n,
+                                                l * Own::fill_rows < rows_left ? columns_left : 0);
+        b += (size_t)Own::step_rows * n;
+        left -= Block::bk, rows_left -= Own::step_rows;
+    }
+};
+
+// A warp that reads fragments of such a stage.
+template <class Block>
+struct ColumnsWarp : Warp<Block> {
+    typedef Columns<Block> Own;
+    unsigned b_at;
+
+    // Lane l reads one chunk of row l % 16 of two tiles of b; or words of rows l % 4 and four on, column l / 4.
+    __device__ __forceinline__ ColumnsWarp() {
+        const int lane = threadIdx.x % 32, first = this->tile * Own::tile_rows;
+        b_at = Own::place(first + (Own::words ? lane % 4 : lane % 16), this->n / Block::vec + lane / 16) +
+               (Own::words ? lane / 4 % 4 * 4 : 0);
+    }
+    __device__ __forceinline__ void fetch(unsigned stage, int slice, typename Block::A& a, typename Block::B& b) const {
+        this->fetch_a(stage, slice, a);
+        const unsigned from = stage + slice * (2 * Block::vec * Own::in_row * 16);
+#pragma unroll
+        for (int j = 0; j < Block::tn; ++j) {  // of eight columns: two chunks of words, one of 16-bit numbers
+            if constexpr (Own::words) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    b[j / 2][j % 2 * 2 + half] =
+                        load_word(from + (b_at ^ j % 4 * 32) + j / 4 * 128 + half * 4 * Own::in_row * 16);
+            } else if (j % 2 == 0) {
+                load_matrices_transposed(b[j / 2], from + (b_at ^ j * 16));
+            }
+        }
+    }
+    __device__ __forceinline__ static unsigned load_word(unsigned at) {
+        unsigned word;
+        asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(word) : "r"(at) : "memory");
+        return word;
+    }
+    __device__ __forceinline__ static void load_matrices_transposed(unsigned (&to)[4], unsigned row) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(row)
+                     : "memory");
+    }
+};
+
+}  // namespace opbench

@@ -1,0 +1,89 @@
+// /// opbench
+// supports  = { epilogue = ["bias", "bias_relu"] }
+// define    = { WM = "min(BM, 64)", RELU = "epilogue == 'bias_relu'" }
+// compute_capability = "8.0"
+//
+// [[launch]]
+// kernel = "linear_mma"
+// grid   = ["cdiv(m, BM) * cdiv(n, BN)"]
+// block  = ["32 * WK * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * WK * (BM + BN) * 128"
+//
+// [rung.mma_bf16]
+// title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for small batches"
+// builds_on = "warp_tile"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { ALIGNED = "k % 8 == 0" }
+// tune      = { BM = [128, 32], BN = [128, 256, 32], WN = [64, 32], WK = [1, 4, 8], STAGES = [3, 2] }
+// where     = [
+//  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 3), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
+// ]
+//
+// [rung.mma_tf32]
+// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for small batches"
+// builds_on = "warp_tile"
+// product   = "tf32"
+// define    = { ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 32], BN = [128, 256, 32], WN = [64, 32], WK = [1, 4, 8], STAGES = [4, 3, 2] }
+// where     = [
+//  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 4), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
+// ]
+//
+// [rung.mma_3xtf32]
+// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// builds_on = "mma_tf32"
+// product   = "tf32x3"
+// define    = { ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64, 32], BN = [128, 32], WN = [32], WK = [1, 4, 8], STAGES = [4, 3, 2] }
+// where     = [
+//  "(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
+// ]
+//
+// [rung.mma_tf32_corrected]
+// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// builds_on = "mma_3xtf32"
+// product   = "tf32_corrected"
+// requires  = ["k >= 128"]
+// define    = { ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 32], WN = [32], WK = [1, 4], STAGES = [4, 2] }
+// where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (128, 32, 32, 4, 2))"]
+// ///
+//
+// The matrix units multiply up to 16 times as fast as the float units, so all else must take few instructions. A warp's
+// 64 x 64 outputs read 4 KB of shared memory for 32 matrix instructions; copies by cp.async run STAGES steps ahead and
+// hold no register; the first fragments of a step are read across the one barrier that separates it from the one before.
+// Where the output has few tiles, WK groups of warps share each and take slices of k, whose sums meet in shared memory in
+// a fixed order: the weights of a small batch stream through all multiprocessors. Products that keep float32's accuracy
+// need twice the accumulators, so that a warp has 64 x 32 outputs; tf32_corrected's error is 1.3e-6 of the output's norm
+// whatever k is, so that a short k is left to 3xtf32. Limit: mma.sync, which reaches some 62 % of Hopper's matrix units
+// (wgmma reaches the rest); for small batches DRAM. After CUTLASS 2's multistage kernels for Ampere and its example 27;
+// H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+
+#include <opbench/epilogue.cuh>
+#include <opbench/matrix_rows.cuh>
+#include <opbench/products.cuh>
+#include <opbench/slices.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT> P;
+typedef Block<P, BM, BN, WM, WN, STAGES, WK> Tile;
+typedef P::T T;
+
+// x [m][k], weight [n][k], bias [n], out [m][n]
+extern "C" __global__ void __launch_bounds__(Tile::threads)
+    linear_mma(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,
+               int m, int n, int k) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const int tiles_m = (m + BM - 1) / BM;  // neighbouring blocks share the rows of weight, the larger operand
+    const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
+    MatrixRows<Tile, ALIGNED> rows(shared, x, weight, m0, n0, m, n, k, 0, k);
+    const Warp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile, P::slices == 1, true>(sum, shared, (k + Tile::bk - 1) / Tile::bk, warp, rows);
+    if constexpr (WK > 1)
+        store_slices<Tile, true, RELU>(sum, shared, warp, out, bias, m0, n0, m, n);
+    else
+        store_tile<Tile, true, RELU>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, m, n);
+}

@@ -1,0 +1,89 @@
+// /// opbench
+// supports  = { epilogue = ["bias", "bias_relu"] }
+// requires  = ["SPLIT * m * n <= 2 ** 30"]
+// where     = ["SPLIT == (2 if BM == 32 else 4) or (SPLIT == 8 and BM == 128)"]
+// define    = { WM = "min(BM, 64)", RELU = "epilogue == 'bias_relu'" }
+// compute_capability = "8.0"
+// workspace = { parts = "SPLIT * m * n" }
+//
+// [[launch]]
+// kernel = "linear_mma_parts"
+// grid   = ["cdiv(m, BM) * cdiv(n, BN)", "SPLIT"]
+// block  = ["32 * WK * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * WK * (BM + BN) * 128"
+// args   = ["x", "weight", "parts", "m", "n", "k"]
+//
+// [[launch]]
+// kernel = "linear_add_parts"
+// grid   = ["cdiv(m * n, 128 * (4 if n % 4 == 0 else 1))"]
+// block  = [128]
+// args   = ["parts", "bias", "out", "m * n", "n"]
+//
+// [rung.mma_bf16_split_k]
+// title     = "as mma_bf16, with k split over SPLIT blocks per tile, parts added by a second kernel"
+// builds_on = "mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { ALIGNED = "k % 8 == 0" }
+// tune      = { BM = [128, 64, 32], BN = [128, 64], WN = [64, 32], WK = [1, 2, 4], STAGES = [3, 4], SPLIT = [4, 8, 2] }
+// where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 64, 1, 3), (64, 64, 32, 2, 4), (32, 64, 32, 4, 3))"]
+//
+// [rung.mma_tf32_split_k]
+// title     = "as mma_tf32, with k split over SPLIT blocks per tile, parts added by a second kernel"
+// builds_on = "mma_tf32"
+// product   = "tf32"
+// define    = { ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64, 32], BN = [128, 64], WN = [64, 32], WK = [1, 2, 4], STAGES = [3, 4], SPLIT = [4, 8, 2] }
+// where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 64, 1, 3), (64, 64, 32, 2, 4), (32, 64, 32, 4, 3))"]
+//
+// [rung.mma_3xtf32_split_k]
+// title     = "as mma_3xtf32, with k split over SPLIT blocks per tile, parts added by a second kernel"
+// builds_on = "mma_3xtf32"
+// product   = "tf32x3"
+// define    = { ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64, 32], BN = [128, 64], WN = [32], WK = [1, 4], STAGES = [4, 3], SPLIT = [4, 8, 2] }
+// where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (32, 64, 32, 4, 3))"]
+// ///
+//
+// A batch of 16 to 256 rows has a few dozen tiles of 128 x 128, too few for all multiprocessors, and narrower tiles
+// read x once for each: more bytes from L2 than there are weights in DRAM. Here SPLIT blocks share a tile, each sums
+// its own stretch of k into a workspace [SPLIT, m, n], and a second kernel adds the parts in a fixed order, then the
+// bias, and applies ReLU. Limit: the parts are written and read once more, from L2, and a second launch. After "split
+// K" in CUTLASS's efficient GEMM notes.
+
+#include <opbench/matrix_rows.cuh>
+#include <opbench/partials.cuh>
+#include <opbench/products.cuh>
+#include <opbench/slices.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT> P;
+typedef Block<P, BM, BN, WM, WN, STAGES, WK> Tile;
+typedef P::T T;
+
+// x [m][k], weight [n][k], parts [SPLIT][m][n]
+extern "C" __global__ void __launch_bounds__(Tile::threads)
+    linear_mma_parts(const T* __restrict__ x, const T* __restrict__ weight, float* __restrict__ parts, int m, int n,
+                     int k) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const int tiles_m = (m + BM - 1) / BM;
+    const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
+    const Stretch part((k + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    MatrixRows<Tile, ALIGNED> rows(shared, x, weight, m0, n0, m, n, k, part.first * Tile::bk,
+                                   min(k, (part.first + part.steps) * Tile::bk));
+    const Warp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile, P::slices == 1, true>(sum, shared, part.steps, warp, rows);
+    float* const own = parts + (size_t)blockIdx.y * m * n;
+    if constexpr (WK > 1)
+        store_slices<Tile, false, false>(sum, shared, warp, own, nullptr, m0, n0, m, n);
+    else
+        store_tile<Tile, false, false>(sum, shared, own, nullptr, m0 + warp.m, n0 + warp.n, m, n);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    linear_add_parts(const float* __restrict__ parts, const T* __restrict__ bias, T* __restrict__ out, int total,
+                     int n) {
+    add_partials<SPLIT, true, RELU>(parts, bias, out, total, n);
+}
