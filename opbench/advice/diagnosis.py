@@ -30,6 +30,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.variant import Variant
 from opbench.paths import portable
 from opbench.traffic.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
+from opbench.traffic.findings import place_words
 
 WARP = 32
 SECTORS_PER_PASS = 4
@@ -74,6 +75,8 @@ class Problem:
     kernel: str
     file: str
     line: int
+    called_from: int
+    """Of a line of a header: the line of the kernel's own file that calls it; 0 where there is none."""
     cost: float
     """Passes that would not be needed."""
     share: float
@@ -85,6 +88,11 @@ class Problem:
     family: str
     cures: tuple[str, ...]
     """Variants of this operator that belong to the family, the nearest rung first."""
+
+    @property
+    def place(self) -> str:
+        """Such as "line 12"; the kernel where no line is known."""
+        return place_words(self.file, self.line, self.called_from) if self.line else self.kernel
 
     @property
     def sentence(self) -> str:
@@ -143,6 +151,7 @@ class Scene:
             kernel=at.kernel,
             file=at.file,
             line=at.line,
+            called_from=at.called_from,
             cost=cost,
             share=cost / self.passes if self.passes else 0.0,
             evidence=evidence,
@@ -156,9 +165,9 @@ class Scene:
 def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Problem]:
     """All problems, the costliest first."""
     scene = Scene(case, traffic, sources, variants)
-    alike: dict[tuple[str, str, int, str], list[Problem]] = {}
+    alike: dict[tuple[str, str, int, int, str], list[Problem]] = {}
     for entry in traffic.lines:
-        place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.words), [])
+        place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.called_from, entry.words), [])
         place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
     found = [problem for several in alike.values() for problem in _joined(several)]
     found += [problem for kernel in traffic.kernels for problem in _barriers(scene, kernel)]
@@ -239,7 +248,7 @@ def _uncoalesced(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     partner = _counterpart(scene, entry)
     if partner is not None:
         other = "store" if entry.kind == "load" else "load"
-        there = f"the {other} of line {partner.line}" if partner.line != entry.line else f"this line's {other}"
+        there = f"the {other} of {partner.place}" if partner.line != entry.line else f"this line's {other}"
         evidence += f", while {there} is coalesced: another index order would only swap the two"
         yield scene.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_TRANSPOSE)
         return
@@ -381,13 +390,8 @@ def _barrier_line(scene: Scene, kernel: str) -> LineTraffic:
 
 
 def _own_text(variant: Variant, path: str) -> str:
-    """A variant's file, for a caller that gives no sources; empty for another file, or where it is gone."""
-    if portable(str(variant.path)) not in (path, portable(path)):
-        return ""
-    try:
-        return variant.path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    """The text of a variant's file or header, for a caller that gives no sources; empty for another file."""
+    return next((s.text for s in variant.sources if portable(str(s.path)) in (path, portable(path))), "")
 
 
 Rule = Callable[[Scene, LineTraffic], Iterator[Problem]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from opbench.advice.diagnosis import Problem, diagnose
@@ -40,11 +41,19 @@ class AnnotatedLine:
     problems: tuple[Problem, ...] = ()
     findings: tuple[Finding, ...] = ()
     branches: tuple[BranchTraffic, ...] = ()
+    calls: tuple[LineTraffic, ...] = ()
+    """What headers do for this line of the kernel's own file: each header's accesses of one kind together."""
 
     @property
     def counted(self) -> bool:
         """Whether anything was counted here."""
-        return bool(self.accesses or self.branches)
+        return bool(self.accesses or self.branches or self.calls)
+
+    @property
+    def labelled(self) -> tuple[tuple[str, LineTraffic], ...]:
+        """Its accesses and those of its calls, each with a label."""
+        own = ((self.label(entry), entry) for entry in self.accesses)
+        return (*own, *((f"{PurePath(entry.file).name} {entry.words}", entry) for entry in self.calls))
 
     def label(self, entry: LineTraffic) -> str:
         """Such as "shared load 4 B", and of which element where the line has several such accesses."""
@@ -67,6 +76,12 @@ class AnnotatedFile:
 
     path: str
     lines: tuple[AnnotatedLine, ...]
+
+    def around(self, rows: int) -> AnnotatedFile:
+        """Only its lines with anything to say, and so many rows above and below each."""
+        busy = [line.number for line in self.lines if line.counted or line.problems or line.findings]
+        kept = {number + step for number in busy for step in range(-rows, rows + 1)}
+        return replace(self, lines=tuple(line for line in self.lines if line.number in kept))
 
 
 @dataclass(frozen=True)
@@ -118,7 +133,8 @@ class Explanation:
     def _line_json(self, line: AnnotatedLine) -> dict[str, Any]:
         accesses = [self._access_json(entry) for entry in line.accesses]
         branches = [{**asdict(entry), "source": self.mark(entry.kernel)} for entry in line.branches]
-        return {"line": line.number, "text": line.text, "accesses": accesses, "branches": branches}
+        calls = [self._access_json(entry) for entry in line.calls]
+        return {"line": line.number, "text": line.text, "accesses": accesses, "branches": branches, "calls": calls}
 
     def _access_json(self, entry: LineTraffic) -> dict[str, Any]:
         return {
@@ -169,14 +185,16 @@ def explain(
 ) -> Explanation:
     """Explain a case from its traffic.
 
-    `sources` are the texts of the files to annotate by the names that the traffic gives them; `variants` are all of
+    `sources` are the texts of the files to annotate by the names that the traffic gives them, the kernel's own first;
+    `variants` are all of
     the operator, among which cures are looked for; `ceilings` are the limits for the predicted time,
     and `resources` tell the size of the code, as in `Result.resources`.
     """
     estimated = traffic.estimated()
     sampled = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)
     problems = diagnose(case, estimated, sources, variants)
-    files = tuple(_annotate(path, text, estimated, problems, findings) for path, text in sources.items())
+    own = next(iter(sources), "")
+    files = tuple(_annotate(path, text, own, estimated, problems, findings) for path, text in sources.items())
     shown = {(file.path, line.number) for file in files for line in file.lines}
     return Explanation(
         case=case.name,
@@ -196,24 +214,39 @@ def explain(
 
 
 def _annotate(
-    path: str, text: str, traffic: Traffic, problems: Iterable[Problem], findings: Iterable[Finding]
+    path: str, text: str, own: str, traffic: Traffic, problems: Sequence[Problem], findings: Sequence[Finding]
 ) -> AnnotatedFile:
-    found = [_by_line(path, entries) for entries in (traffic.lines, problems, findings, traffic.branches)]
+    """One file; beside a line of the kernel's `own` stands what it calls, too."""
+    mine = path == own
+    accesses, branches = _by_line(path, traffic.lines), _by_line(path, traffic.branches)
+    marks, seen = _by_line(path, problems, mine), _by_line(path, findings, mine)
+    calls = _calls(traffic.lines) if mine else {}
+    parts = (accesses, marks, seen, branches, calls)
+    numbered = enumerate(text.splitlines(), start=1)
     return AnnotatedFile(
-        path,
-        tuple(
-            AnnotatedLine(number, line, *(tuple(entries.get(number, ())) for entries in found))
-            for number, line in enumerate(text.splitlines(), start=1)
-        ),
+        path, tuple(AnnotatedLine(n, line, *(tuple(part.get(n, ())) for part in parts)) for n, line in numbered)
     )
 
 
-def _by_line(path: str, entries: Iterable[Any]) -> dict[int, list[Any]]:
-    """Whatever has a place, of one file."""
+def _calls(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]:
+    """By line of the kernel's file, the accesses of the headers' lines that it calls."""
+    found: dict[tuple[int, str, str, str], LineTraffic] = {}
+    for entry in lines:
+        if entry.called_from:
+            key = (entry.called_from, entry.kernel, entry.file, entry.words)
+            found[key] = found[key] + entry if key in found else entry
+    by_line: dict[int, list[LineTraffic]] = {}
+    for key in sorted(found):
+        by_line.setdefault(key[0], []).append(found[key])
+    return by_line
+
+
+def _by_line(path: str, entries: Iterable[Any], called: bool = False) -> dict[int, list[Any]]:
+    """Whatever has a place, of one file; if `called`, also what that file's lines call."""
     found: dict[int, list[Any]] = {}
     for entry in entries:
-        if entry.file == path:
-            found.setdefault(entry.line, []).append(entry)
+        if line := entry.line if entry.file == path else called and entry.called_from:
+            found.setdefault(line, []).append(entry)
     return found
 
 

@@ -23,6 +23,8 @@ from opbench.results.agreement import Agreement, Comparison, Summary
 from opbench.traffic.counts import PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.traffic.findings import Finding
 
+AROUND = 2
+"""Lines of a header shown above and below one with an access."""
 WORST = 8
 """Problems that the summary tells."""
 LEGEND = (
@@ -173,37 +175,44 @@ def _print_summary(explanation: Explanation, line: Any, width: int) -> None:
 
 
 def _finding_words(finding: Finding) -> str:
-    place = f"line {finding.line}: " if finding.line else ""
+    place = f"{finding.place}: " if finding.line else ""
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     return f"{place}{finding.kind.replace('_', ' ')}: {finding.message}{times}"
 
 
 def _problem_head(explanation: Explanation, problem: Problem) -> str:
     several = len({entry.kernel for entry in explanation.problems}) > 1
-    place = f"line {problem.line}" if problem.line else problem.kernel
+    place = problem.place
     place += f" in {problem.kernel}" if several and problem.line else ""
     return f"{place}: {problem.kind}, {units.percent(problem.share)} of all passes"
 
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Any) -> None:
+    """The kernel's own file whole, of a header what lies around its accesses."""
+    if file is not explanation.files[0]:
+        file = file.around(AROUND)
+        if not file.lines:
+            return
     rows = [
         (
             entry,
-            [_cells(explanation, entry.label(access), access) for access in entry.accesses]
+            [_cells(explanation, label, access) for label, access in entry.labelled]
             + [_branch_cells(explanation, branch) for branch in entry.branches],
         )
         for entry in file.lines
     ]
     cells = [cells for _, found in rows for cells in found]
-    if not cells and file is not explanation.files[0]:
-        return
     # A column that says nothing about any line is left out.
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
     widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown}
     line(from_here(file.path), "bold")
     line(f"{'line':>5}   {_joined(COLUMNS, widths)} │", "dim")
     blank = _joined([""] * len(COLUMNS), widths)
+    before = 0
     for entry, found in rows:
+        if entry.number > before + 1:
+            line(f"{'':>5}   {blank} ⋮", "dim")
+        before = entry.number
         mark = "✗" if entry.findings else "!" if entry.problems else " "
         style = "red" if entry.findings else "yellow" if entry.problems else "" if found else "dim"
         first, *rest = [_joined(row, widths) for row in found] or [blank]

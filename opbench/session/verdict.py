@@ -274,7 +274,8 @@ def guard_sentence(buffer: str, offset: int, nbytes: int) -> str:
 
 def finding_sentence(finding: Finding) -> str:
     """A finding as a compiler would print it."""
-    place = f"{from_here(finding.file)}:{finding.line}: " if finding.file and finding.line else ""
+    called = f", called from line {finding.called_from} of the kernel's file" if finding.called_from else ""
+    place = f"{from_here(finding.file)}:{finding.line}{called}: " if finding.file and finding.line else ""
     where = f" in block {finding.block} thread {finding.thread}" if finding.block is not None else ""
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     return f"{place}{finding.kind.replace('_', ' ')}: {finding.message}{where}{times}"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from opbench.errors import UsageError, unknown
+from opbench.traffic.findings import place_words
 
 SECTOR_BYTES = 32
 SPACES = ("global", "shared")
@@ -28,6 +29,8 @@ class LineTraffic:
     """Bytes that one lane asks for."""
     column: int = field(default=0, kw_only=True)
     """Where in the line, from 1 on: it tells two accesses of a line apart; 0 where that is not known."""
+    called_from: int = field(default=0, kw_only=True)
+    """Of a line of a header: the line of the kernel's own file that calls it; 0 where there is none."""
     requests: int = 0
     """Warp instructions, with lanes that part at a branch together again where the paths join."""
     lanes: int = 0
@@ -56,6 +59,11 @@ class LineTraffic:
     sectors_saved_16: int = 0
     wavefronts_saved_16: int = 0
     ideal_wavefronts_saved_16: int = 0
+
+    @property
+    def place(self) -> str:
+        """Such as "line 12"."""
+        return place_words(self.file, self.line, self.called_from)
 
     @property
     def words(self) -> str:
@@ -106,7 +114,7 @@ class LineTraffic:
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in COUNTS})
 
 
-COUNTS = tuple(f.name for f in fields(LineTraffic) if f.default == 0 and f.name != "column")
+COUNTS = tuple(f.name for f in fields(LineTraffic) if f.default == 0 and f.name not in ("column", "called_from"))
 """The fields of a line's traffic that add up."""
 SAVED = tuple(name for name in COUNTS if "_saved_" in name)
 """Those that tell what wider accesses would save."""
@@ -125,6 +133,8 @@ class BranchTraffic:
     """How often its lanes parted there."""
     fewest_lanes: int = 0
     """Lanes on the way that fewer of them took, summed over the partings: 1 each where one lane was elected."""
+    called_from: int = field(default=0, kw_only=True)
+    """As of `LineTraffic`."""
 
     @property
     def fewest_lanes_each(self) -> float:
@@ -138,8 +148,9 @@ class BranchTraffic:
 
     def scaled(self, factor: float) -> BranchTraffic:
         """All counts times a factor, for launches of which only some blocks were counted."""
-        counts = (round(count * factor) for count in (self.executions, self.divergent, self.fewest_lanes))
-        return BranchTraffic(self.kernel, self.file, self.line, *counts)
+        executions, divergent, fewest = self.executions, self.divergent, self.fewest_lanes
+        executions, divergent, fewest = (round(count * factor) for count in (executions, divergent, fewest))
+        return replace(self, executions=executions, divergent=divergent, fewest_lanes=fewest)
 
     def __add__(self, other: BranchTraffic) -> BranchTraffic:
         """The counts of both; the place is the first one's."""
@@ -302,21 +313,22 @@ def gather(
     """Traffic of many counts: those of one place, space, kind and width become one, as copies of an access do."""
     merged: dict[tuple[Any, ...], LineTraffic] = {}
     for entry in lines:
-        key = (entry.kernel, entry.file, entry.line, entry.column, entry.space, entry.kind, entry.width)
+        place = (entry.kernel, entry.file, entry.line, entry.column, entry.called_from)
+        key = (*place, entry.space, entry.kind, entry.width)
         merged[key] = merged[key] + entry if key in merged else entry
     launched: dict[str, KernelTraffic] = {}
     for launch in kernels:
         launched[launch.kernel] = launched[launch.kernel] + launch if launch.kernel in launched else launch
     parted: dict[tuple[Any, ...], BranchTraffic] = {}
     for branch in branches:
-        place = (branch.kernel, branch.file, branch.line)
-        parted[place] = parted[place] + branch if place in parted else branch
+        at = (branch.kernel, branch.file, branch.line, branch.called_from)
+        parted[at] = parted[at] + branch if at in parted else branch
     return Traffic(
         tuple(merged[key] for key in sorted(merged)),
         tuple(launched.values()),
         source,
         complete,
-        tuple(parted[place] for place in sorted(parted)),
+        tuple(parted[at] for at in sorted(parted)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any
 
 from opbench.catalog.launch import Dim3
@@ -22,7 +23,19 @@ class Finding:
     buffer: str = ""
     offset: int | None = None
     count: int = 1
+    called_from: int = 0
+    """Of a line of a header: the line of the kernel's own file that calls it; 0 where there is none."""
+
+    @property
+    def place(self) -> str:
+        """Such as "line 12"; empty where no line is known."""
+        return place_words(self.file, self.line, self.called_from) if self.line else ""
 
     def to_json(self) -> dict[str, Any]:
         """The fields that are set."""
         return {k: v for k, v in asdict(self).items() if v not in ("", None, 0)}
+
+
+def place_words(file: str, line: int, called_from: int = 0) -> str:
+    """Such as "line 12", or "line 57 through tile.cuh:20" for a header's line that the kernel's line 57 calls."""
+    return f"line {called_from} through {PurePath(file).name}:{line}" if called_from else f"line {line}"

@@ -299,7 +299,7 @@ def test_partings_stand_beside_their_line() -> None:
     assert line["line"] == 4 and line["accesses"] == []
     assert line["branches"] == [
         {"kernel": "turn", "file": FILE, "line": 4, "executions": 128, "divergent": 96, "fewest_lanes": 1536}
-        | {"source": "counted"}
+        | {"called_from": 0, "source": "counted"}
     ]
     (row,) = (text for text in printed(made).splitlines() if "__syncthreads" in text)
     assert row.split()[:2] == ["4", "branch"] or row.split()[:3] == ["4", "!", "branch"]

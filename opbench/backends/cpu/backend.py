@@ -20,7 +20,7 @@ from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
 from opbench.backends.cpu.toolchain import FAST, TRACED, Toolchain, find_toolchain
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, KernelLaunch
-from opbench.catalog.sources import closure
+from opbench.catalog.sources import closure, without_comments
 from opbench.errors import CompileError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
@@ -88,7 +88,7 @@ class CpuBackend:
         if reason is not None:
             return reason
         try:
-            source = "\n".join(source.text for source in closure(request.source, request.include))
+            source = "\n".join(without_comments(s.text) for s in closure(request.source, request.include))
         except OSError:
             return None
         for pattern, feature in BEYOND.items():
@@ -101,7 +101,9 @@ class CpuBackend:
         try:
             replace_ptx(self._builder.preprocess(request).text)
         except UnsupportedInstruction as problem:
-            return f"line {problem.line}: inline PTX '{problem.instruction}' is not known to the cpu backend"
+            own = Path(problem.file) == request.source.absolute()
+            place = f"line {problem.line}" if own else f"{Path(problem.file).name}:{problem.line}"
+            return f"{place}: inline PTX '{problem.instruction}' is not known to the cpu backend"
         except CompileError:
             pass  # for compile() to report
         return None

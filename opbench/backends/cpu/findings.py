@@ -11,7 +11,7 @@ from opbench.backends.cpu.elf import DYNAMIC, SharedArray, module_variables, sha
 from opbench.backends.cpu.library import Report
 from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
 from opbench.catalog.launch import Dim3
-from opbench.traffic.findings import Finding
+from opbench.traffic.findings import Finding, place_words
 
 OUT_OF_BOUNDS = "out_of_bounds"
 UNINITIALISED_GLOBAL = "uninitialised_global"
@@ -142,16 +142,18 @@ def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
 def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
     kernel, module = log.launched(report.tag)
-    file, line = report.file.decode(errors="replace"), report.line
-    if not line and report.program_counter:
-        file, line, _ = lines.get((module, _call_site(report)), NOWHERE)
-    other_line = lines.get((module, report.other_program_counter - 1), NOWHERE).line
+    place = Place(report.file.decode(errors="replace"), report.line)
+    if not place.line and report.program_counter:
+        place = lines.get((module, _call_site(report)), NOWHERE)
+    other = lines.get((module, report.other_program_counter - 1), NOWHERE)
+    other = Place(place.file, report.other_line) if report.other_line else other
     spot = _spot(report, log, module)
     return Finding(
         kind=KINDS[report.kind],
-        message=_message(report, spot, line, report.other_line or other_line),
-        file=file if line else "",
-        line=line,
+        message=_message(report, spot, _words(place), _words(other)),
+        file=place.file if place.line else "",
+        line=place.line,
+        called_from=place.called_from,
         kernel=kernel,
         block=_dim3(report.block),
         thread=_dim3(report.thread),
@@ -186,7 +188,11 @@ def _shared_spot(report: Report, arrays: Sequence[SharedArray]) -> _Spot:
     return _Spot("shared array", array.name, offset, array.bytes)
 
 
-def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
+def _words(place: Place) -> str:
+    return place_words(place.file, place.line, place.called_from)
+
+
+def _message(report: Report, spot: _Spot, place: str, other: str) -> str:
     text: str = report.text.decode(errors="replace")
     access = f"{VERBS[report.access]} {report.bytes} byte{'s' if report.bytes > 1 else ''} at {spot.phrase()}"
     match report.kind:
@@ -199,13 +205,13 @@ def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
         case k if k == _MISALIGNED:
             return f"{access}, an address that is no multiple of {report.bytes}"
         case k if k == _SHARED_RACE:
-            return _shared_race(report, access, line, other_line)
+            return _shared_race(report, access, place, other)
         case k if k == _UNFINISHED_COPY:
-            copy = f"the cp.async of thread {_dim3(report.other_thread)} at line {other_line} may still be filling"
-            return f"{access} at line {line}, which {copy}; that thread has not waited for it"
+            copy = f"the cp.async of thread {_dim3(report.other_thread)} at {other} may still be filling"
+            return f"{access} at {place}, which {copy}; that thread has not waited for it"
         case k if k == _GLOBAL_RACE:
-            other = f"block {_dim3(report.other_block)} {VERBS[report.other_access]} at line {other_line}"
-            return f"{access} at line {line}, which {other}; nothing orders the two blocks"
+            earlier = f"block {_dim3(report.other_block)} {VERBS[report.other_access]} at {other}"
+            return f"{access} at {place}, which {earlier}; nothing orders the two blocks"
         case k if k == _WARP_MASK and report.other_line:
             return f"{text}, of lines {report.line} and {report.other_line}"
     messages = {
@@ -217,12 +223,12 @@ def _message(report: Report, spot: _Spot, line: int, other_line: int) -> str:
     return messages.get(report.kind, text)
 
 
-def _shared_race(report: Report, access: str, line: int, other_line: int) -> str:
-    other = _dim3(report.other_thread)
+def _shared_race(report: Report, access: str, place: str, other: str) -> str:
+    thread = _dim3(report.other_thread)
     same_warp = report.warp == report.other_warp
     barrier = "__syncwarp() or __syncthreads()" if same_warp else "__syncthreads()"
-    earlier = f"thread {other} {VERBS[report.other_access]} at line {other_line}"
-    return f"{access} at line {line}, which {earlier} with no {barrier} between"
+    earlier = f"thread {thread} {VERBS[report.other_access]} at {other}"
+    return f"{access} at {place}, which {earlier} with no {barrier} between"
 
 
 def _dim3(value: Iterable[int]) -> Dim3:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from elftools.dwarf.dwarfinfo import DWARFInfo
 
 CACHED_MODULES = 64
+KERNEL_SUFFIX = ".cu"
+"""Of the files that hold kernels; those of headers have another."""
 
 
 class Place(NamedTuple):
@@ -25,6 +27,8 @@ class Place(NamedTuple):
     file: str
     line: int
     column: int = 0
+    called_from: int = 0
+    """Of a place in a header: the line of the kernel's own file whose inlined call leads there; 0 where none does."""
 
 
 NOWHERE = Place("", 0)
@@ -60,9 +64,11 @@ def _place(table: _Table, address: int) -> Place:
     row = bisect_right(table.starts, address) - 1
     while row >= 0 and table.places[row] != NOWHERE:
         callers = (call.caller for call in table.calls if call.start <= address < call.end)
-        for place in (table.places[row], *callers):
-            if place.file and place.line and not place.file.startswith(str(INCLUDE)) and not _is_wrapper(place.file):
-                return place
+        chain = [place for place in (table.places[row], *callers) if place.line and _is_users(place.file)]
+        if chain:
+            inner, outer = chain[0], chain[-1]
+            below = outer.file != inner.file and outer.file.endswith(KERNEL_SUFFIX)
+            return inner._replace(called_from=outer.line) if below else inner
         row -= 1  # the instruction before tells as much
         address = table.starts[row]
     return NOWHERE
@@ -134,6 +140,6 @@ def _ranges(dwarf: DWARFInfo, unit: CompileUnit, entry: DIE) -> Iterator[tuple[i
         yield start, end.value + (0 if end.form == "DW_FORM_addr" else start)
 
 
-def _is_wrapper(file: str) -> bool:
-    """Whether that is what opbench puts around the user's file, which the compiler names as it lay in this folder."""
-    return Path(file).name == "wrapper.cpp"
+def _is_users(file: str) -> bool:
+    """Whether a file is neither the shim's nor what opbench puts around the user's own."""
+    return bool(file) and not file.startswith(str(INCLUDE)) and Path(file).name != "wrapper.cpp"

@@ -162,7 +162,8 @@ class Tracing:
             numbers = {name: getattr(count, name) for name in COUNTED_FIELDS}
             kind = KINDS[count.event - FIRST_ACCESS_EVENT]
             where = (launch.kernel, place.file, place.line, SPACES[count.space], kind, count.bytes)
-            self._lines.append(LineTraffic(*where, column=place.column, **numbers))
+            entry = LineTraffic(*where, column=place.column, called_from=place.called_from, **numbers)
+            self._lines.append(entry)
         self._gather_branches(launch.kernel, module)
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
@@ -180,7 +181,7 @@ class Tracing:
         for branch, end in zip(found, ends, strict=True):
             place = places[end]
             counts = (branch.executions, branch.divergent, branch.fewest_lanes)
-            self._branches.append(BranchTraffic(kernel, place.file, place.line, *counts))
+            self._branches.append(BranchTraffic(kernel, place.file, place.line, *counts, called_from=place.called_from))
 
     def traffic(self, completed: bool) -> Traffic:
         """All launches together."""

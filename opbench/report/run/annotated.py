@@ -14,11 +14,11 @@ HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisio
 def to_html(explanation: Explanation) -> str:
     """The fragment; it needs no style of its own and holds no unescaped text of a source."""
     problems = "".join(
-        f"<li><strong>line {p.line}: {escape(p.kind)}</strong>, {units.percent(p.share)} of all passes: "
+        f"<li><strong>{escape(p.place)}: {escape(p.kind)}</strong>, {units.percent(p.share)} of all passes: "
         f"{escape(p.sentence)}</li>"
         for p in explanation.problems
     )
-    findings = "".join(f"<li class='bad'>line {f.line}: {escape(f.message)}</li>" for f in explanation.findings)
+    findings = "".join(f"<li class='bad'>{escape(f.place)}: {escape(f.message)}</li>" for f in explanation.findings)
     files = "".join(_file(explanation, file) for file in explanation.files if any(e.counted for e in file.lines))
     listed = f"<ol class='next'>{findings}{problems}</ol>" if findings or problems else ""
     return f"<section class='explained'><h3><code>{escape(explanation.case)}</code></h3>{listed}{files}</section>"
@@ -35,7 +35,7 @@ def _file(explanation: Explanation, file: AnnotatedFile) -> str:
 def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
     style = ' class="bad"' if entry.findings else ' class="warn"' if entry.problems else ""
     code = f'<td class="left"><code style="white-space:pre">{escape(entry.text)}</code></td>'
-    found = [_cells(explanation, entry.label(access), access) for access in entry.accesses]
+    found = [_cells(explanation, label, access) for label, access in entry.labelled]
     found += [_branch_cells(explanation, branch) for branch in entry.branches]
     first, *rest = found or ["<td></td>" * (len(HEAD) - 2)]
     others = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in rest)

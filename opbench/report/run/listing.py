@@ -13,7 +13,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from opbench import units
-from opbench.advice.explain import AnnotatedFile, Explanation, explain
+from opbench.advice.explain import Explanation, explain
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.variant import Variant
@@ -74,18 +74,16 @@ def _listing(
         if variant is None or variant.source_sha256 != result.source_sha256:
             return None
         case = Case(variant, result.config, catalog.operator(row.operator).from_axes(result.axes))
-        text = variant.path.read_text(encoding="utf-8", errors="replace")
-        name = variant.path.name
-        # The run may come from another checkout, where the file had another path.
-        moved = traffic.renamed(lambda file: name if file.endswith(f"/{name}") else file)
-        explanation = explain(case, moved, (), {name: text}, known[row.operator])
+        # The run may come from another checkout, where the files had other paths.
+        names = {source.path.name: source.text for source in variant.sources}
+        moved = traffic.renamed(lambda file: next((name for name in names if file.endswith(f"/{name}")), file))
+        explanation = explain(case, moved, (), names, known[row.operator])
     except (OpbenchError, OSError):
         return None
     if not explanation.problems:
         return None
     worst = explanation.problems[0]
-    place = f"line {worst.line}" if worst.line else worst.kernel
-    summary = f"`{row.variant}`: {worst.kind} at {place}, {units.percent(worst.share)} of all passes"
+    summary = f"`{row.variant}`: {worst.kind} at {worst.place}, {units.percent(worst.share)} of all passes"
     return Listing(row.name, summary, Markup(to_html(_cut(explanation))))
 
 
@@ -101,11 +99,5 @@ def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
 
 def _cut(explanation: Explanation) -> Explanation:
     """The worst problems, and of each file the lines around accesses."""
-    files = tuple(_around(file) for file in explanation.files)
+    files = tuple(file.around(AROUND) for file in explanation.files)
     return replace(explanation, problems=explanation.problems[:PROBLEMS], files=files)
-
-
-def _around(file: AnnotatedFile) -> AnnotatedFile:
-    busy = [line.number for line in file.lines if line.counted or line.problems]
-    kept = {number + step for number in busy for step in range(-AROUND, AROUND + 1)}
-    return replace(file, lines=tuple(line for line in file.lines if line.number in kept))
