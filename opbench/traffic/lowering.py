@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from opbench.traffic.counts import COUNTS, PREDICTED, LineTraffic, Traffic
@@ -21,6 +22,9 @@ MERGED = (8, 16)
 """Bytes a lane that neighbouring accesses are merged to."""
 TOO_MANY = 6
 """Accesses of one line from which on no assignment of widths is looked for."""
+
+KERNEL_SUFFIX = ".cu"
+"""Of the files that hold kernels: their lines stand without a name in `Code`, those of headers as "tile.cuh:20"."""
 
 Code = Mapping[str, Mapping[str, Any]]
 """Per kernel what `KernelCode.to_json` gives: "lines" with the accesses of each, and "sunk"."""
@@ -54,13 +58,14 @@ def lower(traffic: Traffic, code: Code) -> Lowered:
     lines: list[LineTraffic] = []
     notes: list[Note] = []
     place = lambda entry: (entry.kernel, entry.file, entry.line, entry.space, entry.kind)  # noqa: E731
-    for (kernel, _, line, space, kind), found in itertools.groupby(sorted(traffic.lines, key=place), place):
+    for (kernel, file, line, space, kind), found in itertools.groupby(sorted(traffic.lines, key=place), place):
         group = tuple(found)
         known = code.get(kernel, {})
-        widths = _widths(known.get("lines", {}).get(str(line), {}), space, kind)
+        at = str(line) if file.endswith(KERNEL_SUFFIX) else f"{PurePath(file).name}:{line}"
+        widths = _widths(known.get("lines", {}).get(at, {}), space, kind)
         made, note = _merge(group, widths)
         if note is None:
-            made, note = _sink(traffic, made, known.get("sunk", {}).get(str(line), 0))
+            made, note = _sink(traffic, made, known.get("sunk", {}).get(at, 0))
         lines += made
         notes += [note] if note else []
     changed = any(note.applied for note in notes)
@@ -84,11 +89,11 @@ def _merge(group: tuple[LineTraffic, ...], widths: Mapping[int, int]) -> tuple[t
     """The accesses of one line with the widths that the machine code has for them."""
     if not widths or {entry.width for entry in group} == set(widths) or len(group) > TOO_MANY:
         return group, None
-    space, kind, line = group[0].space, group[0].kind, group[0].line
+    space, kind = group[0].space, group[0].kind
     name = INSTRUCTIONS[space, kind]
     has = ", ".join(f"{count} {name}.{8 * width}" for width, count in sorted(widths.items(), reverse=True))
     asked = " and ".join(f"{width}" for width in sorted({entry.width for entry in group}))
-    words = f"line {line}: {has} in the machine code for {asked}-byte accesses"
+    words = f"{group[0].place}: {has} in the machine code for {asked}-byte accesses"
     for made in _readings(group, widths):
         if _matches(made, widths):
             return made, Note(space, kind, True, words)
@@ -142,7 +147,7 @@ def _sink(traffic: Traffic, group: tuple[LineTraffic, ...], under: int) -> tuple
     ]
     if first.kind != "load" or len(group) != 1 or len(guarded) != 1 or guarded[0].requests >= first.requests:
         return group, None
-    words = f"line {first.line}: loaded under the condition of line {under} in the machine code"
+    words = f"{first.place}: loaded under the condition of line {under} in the machine code"
     if guarded[0].lanes * first.requests != first.lanes * guarded[0].requests:
         return group, Note(first.space, first.kind, False, words)
     factor = guarded[0].requests / first.requests

@@ -61,7 +61,7 @@ $one$helper:
 def test_a_listing_is_read() -> None:
     one = sass.parse(LISTING)["one"]
     assert [i.opcode for i in one.instructions][-1] == "RET.REL.NODEC", "padding is left out"
-    assert one.lines() == {5: {"LDG.128": 1}}, "code of a header counts for the line that uses it"
+    assert one.lines() == {"5": {"LDG.128": 1}}, "code of a compiler's header counts for the line that uses it"
     assert one.instructions[1] == Instruction("@!P1", "LDG.E.128.CONSTANT", "R8, desc[UR6][R4.64]", 5)
     assert one.mix.accesses == {"LDG.128": 1, "STG.16": 1}
     assert one.mix.classes == {"branch": 4, "LDG": 1, "STG": 1, "constant load": 1, "move": 1}
@@ -69,7 +69,18 @@ def test_a_listing_is_read() -> None:
     assert one.to_json()["lines"] == {"5": {"LDG.128": 1}}
 
 
-def sunk(middle: str) -> dict[int, int]:
+def test_a_line_of_a_header_is_not_that_line_of_the_kernel() -> None:
+    """Both have a line 5; the innermost place of the user's own counts."""
+    chain = """\t//## File "/own/tile.cuh", line 5 inlined at "/some/where/a.cu", line 5\n"""
+    text = LISTING.replace(".L_x_7:\n", f'{chain}\t//## File "/some/where/a.cu", line 5\n.L_x_7:\n')
+    text = text.replace("@!PT LDS RZ, [RZ]", "LDS.64 R2, [R0]")
+    assert sass.parse(text)["one"].lines() == {"5": {"LDG.128": 1, "LDS.64": 1}}, "which files are own is not told"
+    one = sass.parse(text, sources=[Path("/some/where/a.cu"), Path("/own/tile.cuh")])["one"]
+    assert one.lines() == {"5": {"LDG.128": 1}, "tile.cuh:5": {"LDS.64": 1}}
+    assert one.instructions[2].place == "tile.cuh:5"
+
+
+def sunk(middle: str) -> dict[str, int]:
     """Of a load of line 3 with something between it and a branch of line 5."""
     text = f"""\
 //--------------------- .text.one                  --------------------------
@@ -87,7 +98,7 @@ def sunk(middle: str) -> dict[int, int]:
 
 
 def test_loads_under_the_condition_of_a_later_line() -> None:
-    assert sunk("") == {3: 5}
+    assert sunk("") == {"3": 5}
     assert sunk("        /*0010*/                   BAR.SYNC 0x0 ;") == {}
     assert sunk("        /*0010*/                   BRA `(.L_x_7) ;") == {}
     assert sunk(".L_x_3:") == {}, "another path leads here"
@@ -163,7 +174,7 @@ def test_widths_are_those_of_the_source(arch: str) -> None:
     assert vector.mix.accesses == {"LDG.128": 1, "LDG.32": 1, "STG.128": 1, "STG.32": 1}
     lines = Catalog().variant("copy", "vec4").path.read_text().splitlines()
     for line, accesses in vector.lines().items():
-        assert ("float4" in lines[line - 1]) == ("LDG.128" in accesses) == ("STG.128" in accesses)
+        assert ("float4" in lines[int(line) - 1]) == ("LDG.128" in accesses) == ("STG.128" in accesses)
 
 
 @needs_tools
@@ -210,7 +221,7 @@ def test_an_array_indexed_at_run_time_is_seen_as_local_memory(tmp_path: Path) ->
 """
     code = compiled(tmp_path / "a.cu", text)
     assert code.mix.spills > 0
-    assert any(access.startswith("STL") for access in code.lines()[3])
+    assert any(access.startswith("STL") for access in code.lines()["3"])
 
 
 @needs_tools

@@ -60,3 +60,13 @@ def test_loads_under_a_later_condition_are_as_many_as_its_stores() -> None:
     partly = replace(store, lanes=1000)
     assert lowered(ROW, partly, sunk={"7": 8}) == ([(4, 64, 64), (4, 48, 0)], False), "lanes of one request part"
     assert lowered(ROW, replace(store, requests=64, lanes=2048), sunk={"7": 8})[0][0] == (4, 64, 64)
+
+
+def test_lines_are_joined_by_file_and_number() -> None:
+    """A header's line 7 and the kernel's line 7: each has its own instructions."""
+    header = replace(ROW, file="/some/where/opbench/tile.cuh", called_from=30)
+    wide = {"7": {"LDS.32": 4}, "tile.cuh:7": {"LDS.128": 1}}
+    found = lower(Traffic((ROW, header)), {"k": {"lines": wide}})
+    assert sorted((e.file[-3:], e.width, e.requests) for e in found.traffic.lines) == [(".cu", 4, 64), ("cuh", 16, 16)]
+    assert [note.words.partition(":")[0] for note in found.notes] == ["line 30 through tile.cuh"]
+    assert lower(Traffic((header,)), {"k": {"lines": {"7": {"LDS.128": 1}}}}).notes == ()

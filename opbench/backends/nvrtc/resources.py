@@ -14,6 +14,7 @@ from opbench.backends.nvrtc import nvrtc, sass
 from opbench.backends.nvrtc.cubin import machine_code_sha256, read_cubin
 from opbench.catalog.case import Case
 from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.catalog.sources import closure
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus.occupancy import KNOWN, DeviceLimits, occupancy
 
@@ -149,7 +150,7 @@ def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
         for name, found in read.items()
     }
     try:
-        code = sass.disassemble(cubin)
+        code = sass.disassemble(cubin, (source.path for source in closure(request.source, request.include)))
     except EnvironmentFault:
         code = {}
     code_bytes = {name: found.code_bytes for name, found in read.items()}

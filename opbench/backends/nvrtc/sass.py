@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from opbench import paths
@@ -72,7 +72,15 @@ class Instruction:
     """With its modifiers, such as "LDG.E.128.CONSTANT"."""
     operands: str
     line: int
-    """Line of the kernel's own file, 0 where none is told: code inlined from a header counts for the line using it."""
+    """Line of the kernel's own file or of a header of its, 0 where none is told: code inlined from the compiler's own
+    headers counts for the line using it."""
+    file: str = ""
+    """Name of the header that the line is of; empty for the kernel's own file."""
+
+    @property
+    def place(self) -> str:
+        """Such as "14" or, in a header, "tile.cuh:20"; empty where no line is told."""
+        return f"{self.file}:{self.line}" if self.file else str(self.line or "")
 
     @property
     def base(self) -> str:
@@ -136,8 +144,8 @@ class KernelCode:
     instructions: tuple[Instruction, ...]
     sha256: str
     """Of the instructions and constants, whatever the file, the kernel and the labels are called."""
-    sunk: Mapping[int, int] = field(default_factory=dict)
-    """Lines all of whose loads come right behind the branch of one later line, which is their condition."""
+    sunk: Mapping[str, int] = field(default_factory=dict)
+    """Places all of whose loads come right behind the branch of one later line of the file: their condition."""
 
     @property
     def mix(self) -> Mix:
@@ -145,19 +153,17 @@ class KernelCode:
         real = [one for one in self.instructions if not one.idle]
         return Mix(len(real), _count(one.kind for one in real), _count(one.access for one in real))
 
-    def lines(self) -> dict[int, dict[str, int]]:
-        """Per source line, the accesses that the compiler made of it: {14: {"LDG.128": 1}}."""
-        found = {one.line for one in self.instructions if one.line and one.access}
+    def lines(self) -> dict[str, dict[str, int]]:
+        """Per place in the sources, the accesses that the compiler made of it: {"14": {"LDG.128": 1}}."""
+        found = {(one.file, one.line): one.place for one in self.instructions if one.line and one.access}
         return {
-            line: _count(one.access for one in self.instructions if one.line == line and not one.idle)
-            for line in sorted(found)
+            place: _count(one.access for one in self.instructions if one.place == place and not one.idle)
+            for _, place in sorted(found.items())
         }
 
     def to_json(self) -> dict[str, Any]:
         """The mix, the lines and the hash as plain data."""
-        lines = {str(line): accesses for line, accesses in self.lines().items()}
-        sunk = {str(line): under for line, under in self.sunk.items()}
-        return {**self.mix.to_json(), "lines": lines, "sunk": sunk, "sha256": self.sha256}
+        return {**self.mix.to_json(), "lines": self.lines(), "sunk": dict(self.sunk), "sha256": self.sha256}
 
 
 def _count(words: Iterable[str]) -> dict[str, int]:
@@ -180,10 +186,13 @@ def nvdisasm() -> Path:
     raise EnvironmentFault(NOT_INSTALLED)
 
 
-def disassemble(cubin: bytes) -> dict[str, KernelCode]:
-    """The machine code of a cubin's kernels by name, cached by its bytes; raises EnvironmentFault, BadCubin."""
+def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelCode]:
+    """The machine code of a cubin's kernels by name, cached by its bytes; raises EnvironmentFault, BadCubin.
+
+    `sources` are the kernel's file and its headers, by whose lines instructions are told.
+    """
     facts = read_cubin(cubin)
-    code = parse(_listing(cubin), {name: kernel.constants for name, kernel in facts.items()})
+    code = parse(_listing(cubin), {name: kernel.constants for name, kernel in facts.items()}, sources)
     return {name: kernel for name, kernel in code.items() if name in facts}
 
 
@@ -224,8 +233,9 @@ _PADDING = ("NOP", "BRA")
 class _Listing:
     """State while the lines of one kernel are read."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, sources: frozenset[str]) -> None:
         self.name = name
+        self._sources = sources
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
         """Label to the number of the instruction behind it."""
@@ -251,8 +261,10 @@ class _Listing:
         self._chain_open = False
         if self._chain and not self._file:
             self._file = self._chain[-1][0]
-        line = next((line for file, line in self._chain if file == self._file), 0)
-        self.instructions.append(Instruction(predicate, opcode, re.sub(r"\s+", " ", operands.strip()), line))
+        own = {self._file, *self._sources}
+        file, line = next(((file, line) for file, line in self._chain if file in own), (self._file, 0))
+        header = "" if file == self._file else PurePath(file).name
+        self.instructions.append(Instruction(predicate, opcode, re.sub(r"\s+", " ", operands.strip()), line, header))
 
     def finish(self, constants: bytes) -> KernelCode:
         """The kernel without the endless loop and the empty instructions that fill its last cache line."""
@@ -264,19 +276,19 @@ class _Listing:
             digest.update(text.encode() + b"\n")
         return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk(code))
 
-    def _sunk(self, code: list[Instruction]) -> dict[int, int]:
-        """Lines of loads to the line whose branch alone leads there: none where paths join before a load."""
+    def _sunk(self, code: list[Instruction]) -> dict[str, int]:
+        """Places of loads to the line whose branch alone leads there: none where paths join before a load."""
         joins = set(self.labels.values())
-        under: dict[int, set[int]] = {}
-        guard = 0
+        under: dict[str, set[int]] = {}
+        guard, file = 0, ""
         for index, one in enumerate(code):
             if index in joins or one.kind == "BAR":
                 guard = 0
             if one.kind == "branch":
-                guard = one.line if one.predicate else 0
+                guard, file = one.line if one.predicate else 0, one.file
             elif one.kind in LOADS and one.line and not one.idle:
-                under.setdefault(one.line, set()).add(guard if guard > one.line else 0)
-        return {line: min(found) for line, found in under.items() if len(found) == 1 and 0 not in found}
+                under.setdefault(one.place, set()).add(guard if guard > one.line and file == one.file else 0)
+        return {place: min(found) for place, found in under.items() if len(found) == 1 and 0 not in found}
 
     def _is_loop(self, index: int) -> bool:
         """Whether an instruction jumps to itself."""
@@ -295,14 +307,17 @@ class _Listing:
         return _TARGET.sub(distance, operands)
 
 
-def parse(listing: str, constants: Mapping[str, bytes] | None = None) -> dict[str, KernelCode]:
+def parse(
+    listing: str, constants: Mapping[str, bytes] | None = None, sources: Iterable[Path] = ()
+) -> dict[str, KernelCode]:
     """Kernels by name from the text of `nvdisasm -c -gi` (or `-g`, or without lines)."""
     found: dict[str, KernelCode] = {}
     current: _Listing | None = None
+    files = frozenset(map(str, sources))
     for text in listing.splitlines():
         if section := _SECTION.match(text):
             _keep(found, current, constants)
-            current = _Listing(section[1])
+            current = _Listing(section[1], files)
         elif _OTHER_SECTION.match(text):
             _keep(found, current, constants)
             current = None
