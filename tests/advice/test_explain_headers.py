@@ -11,7 +11,7 @@ from opbench.advice.explain import explain
 from opbench.backends.cpu.backend import CpuBackend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.session.trace import trace_case
+from opbench.session.checking import trace_case
 
 CATALOG = Catalog()
 HEADER = """\
