@@ -16,8 +16,8 @@ from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
 from opbench.gpus.ceilings import committed
 from opbench.results.files import Result, Run, read_run
-from opbench.runs.options import earlier_run
-from opbench.runs.runner import Progress, RunOptions, Tell, default_out, run_suite
+from opbench.runs.options import RunOptions, default_out, earlier_run
+from opbench.runs.runner import Progress, Tell, run_suite
 from opbench.runs.suite import Suite, read_suite, suite_for_variants
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
@@ -113,7 +113,7 @@ def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
         )
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
-    return catalog.variants_in(path.resolve(), operator)
+    return catalog.own_variants(path.resolve(), operator)
 
 
 def check(
@@ -124,6 +124,7 @@ def check(
     variants: Sequence[str | Path] = (),
     random_shapes: int = 3,
     every: bool = False,
+    exit_first: bool = False,
     seed: int = 20260,
     time_limit_s: float = Suite.time_limit_s,
     tell: Tell = silent,
@@ -133,7 +134,7 @@ def check(
 
     A target is an operator, a variant ("matmul/tiled") or a file; none means everything. Where each pair of config and
     problem compiles a module of its own, configs take turns at the problems unless `every` pair is wanted or cases are
-    named; `note` is told of it.
+    named; `note` is told of it. With `exit_first` results end with the first case that is not right.
     """
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
@@ -149,8 +150,12 @@ def check(
     workers = os.cpu_count() or 1 if backend == "cpu" else 1
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
         options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False, workers=workers)
+        options = replace(options, exit_first=exit_first)
         results = {result.case: result for result in run_suite(suite, options, tell).results}
-        return [results[case.name] for case in suite.cases]
+        found = [results[case.name] for case in suite.cases if case.name in results]
+        if len(found) < len(suite.cases):
+            note(f"stopped at the first failure: {len(suite.cases) - len(found)} of {len(suite.cases)} cases not tried")
+        return found
 
 
 def cases_to_check(
@@ -185,6 +190,15 @@ def cases_to_check(
             for c in variant.configs
             if variant.unmet(problem, c) is None
         ]
+        if not pairs:
+            refused = (
+                variant.unmet(examples[0], variant.configs[0]) if variant.configs else "no config is left by where"
+            )
+            said = f"{variant.id} fits none of its operator's examples and random shapes: it {refused}"
+            if len(found) == 1:
+                raise UsageError(f"{said}; more shapes: --random N, or a suite with problems of your own")
+            note(said)
+            continue
         turns, why = (1, "") if every else _turns(variant, pairs)
         chosen = _take_turns(pairs, shapes, turns) if turns > 1 else pairs
         if len(chosen) < len(pairs):

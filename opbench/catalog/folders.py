@@ -89,9 +89,7 @@ class Catalog:
                 if path.name == "operator.py" or path.name.startswith("_"):
                     continue
                 for variant in self.variants_in(path, operator):
-                    other = found.get(variant.name)
-                    if other and other.path.parent == folder:
-                        raise UsageError(f"{path}: {other.path.name} has variant '{variant.id}' already; rename one")
+                    _require_other_name(variant, found.get(variant.name))
                     found[variant.name] = variant
         return ladder_order(list(found.values()))
 
@@ -128,6 +126,14 @@ class Catalog:
         self._operator_file(variants[0].operator)
         return variants
 
+    def own_variants(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
+        """The variants of a file of a user's own, none of which may bear the name of another file's."""
+        variants = self.variants_in(path, operator)
+        known = {variant.name: variant for variant in self.variants(variants[0].operator)}
+        for variant in variants:
+            _require_other_name(variant, known.get(variant.name))
+        return variants
+
     def variant_file(self, path: Path, operator: str = "", name: str = "") -> Variant:
         """One variant of a file: the rung of that name, or the only one."""
         variants = {v.name: v for v in self.variants_in(path, operator)}
@@ -135,6 +141,14 @@ class Catalog:
         if name not in variants:
             raise UsageError(f"{path}: {unknown('rung', name, variants)}")
         return variants[name]
+
+
+def _require_other_name(variant: Variant, other: Variant | None) -> None:
+    """Refuse a second text under one name: its results would pass for those of the first."""
+    if other is None or other.path.resolve() == variant.path.resolve():
+        return
+    if other.path.parent == variant.path.parent or other.source_sha256 != variant.source_sha256:
+        raise UsageError(f"{variant.path}: {other.path} has variant '{variant.id}' already; rename one of them")
 
 
 def docstring(path: Path) -> str:

@@ -16,7 +16,8 @@ from click.core import ParameterSource
 
 from opbench.cli import completion, discard_stdout
 from opbench.cli.options import BACKENDS, cases_option, gpu_option, json_option, variants_option
-from opbench.runs.runner import Progress, exit_code
+from opbench.results.files import exit_code
+from opbench.runs.runner import Progress
 from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
 
@@ -126,12 +127,14 @@ def run_command(
     is_flag=True,
     help="Every config on every problem, also where each pair compiles a module of its own.",
 )
+@click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
 @shared_options
 def check_command(
     targets: tuple[str, ...],
     backend: str,
     random_shapes: int,
     every: bool,
+    exit_first: bool,
     cases: tuple[str, ...],
     roots: tuple[Path, ...],
     seed: int,
@@ -149,6 +152,7 @@ def check_command(
             variants=roots,
             random_shapes=random_shapes,
             every=every,
+            exit_first=exit_first,
             seed=seed,
             time_limit_s=time_limit_s or 60.0,
             tell=tell,
@@ -190,29 +194,25 @@ def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
     """One line per variant, then each kind of failure once, with the command that repeats it."""
     tally: dict[str, dict[str, int]] = {}
     failures: dict[tuple[str, str], list[Any]] = {}
+    lacking: dict[str, dict[str, str]] = {}
     for r in results:
         variant = f"{r.operator}/{r.variant}"
         counts = tally.setdefault(variant, {})
         counts[r.status] = counts.get(r.status, 0) + 1
         if r.status in ("wrong", "failed", "invalid"):
-            failures.setdefault((variant, _cause(r)), []).append(r)
+            failures.setdefault((variant, r.fault), []).append(r)
+        if r.status == "unsupported":
+            lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
     width = max((len(name) for name in tally), default=0)
     for name, counts in tally.items():
-        click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()))
+        why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
+        click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()) + why)
     for (variant, _), cases in failures.items():
         first = cases[0]
-        more = f" (and {len(cases) - 1} more cases)" if len(cases) > 1 else ""
+        more = f" (and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''})" if len(cases) > 1 else ""
         target = targets[0] if len(targets) == 1 and targets[0].endswith((".cu", ".py")) else variant
         rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case '{first.case}'"
         click.echo(f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: {rerun}")
-
-
-def _cause(result: Any) -> str:
-    """What failures have in common: a finding's line, a compiler's words; a wrong element is its case's own."""
-    findings = (result.verdict or {}).get("findings")
-    if findings:
-        return "{kind} {file}:{line}".format(**{"file": "", "line": 0, **findings[0]})
-    return str(result.reason if result.status == "failed" else result.case)
 
 
 def print_table(table: Any, left_out: dict[str, dict[str, list[str]]]) -> None:

@@ -11,8 +11,9 @@ import fcntl
 import gzip
 import json
 import os
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,11 @@ PACKED = f"{FILE}.gz"
 """A finished run may be kept as `gzip results.jsonl` leaves it; it is read, never written."""
 
 Status = Literal["right", "wrong", "failed", "invalid", "unsupported"]
+GOOD = ("right", "unsupported")
+"""What speaks against no kernel."""
+
+_OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
+"""Numbers that are a case's own; that of a line, behind a colon, is the fault's."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,19 @@ class Result:
             raise ValueError(f"{self.case}: a case that is {self.status} cannot have a measurement")
         if self.status != "right" and not self.reason:
             raise ValueError(f"{self.case}: a case that is {self.status} needs a reason")
+
+    @property
+    def fault(self) -> str:
+        """What cases that fell for one reason have in common: a finding's kind and place, else the reason's words."""
+        for finding in (self.verdict or {}).get("findings") or []:
+            return f"{finding.get('kind')} {finding.get('file')}:{finding.get('line')}"
+        return _OWN.sub("#", self.reason.replace(self.problem, "(…)"))
+
+
+def exit_code(results: Iterable[Result]) -> int:
+    """0 when every case is right or unsupported, 3 when all are unsupported, as this machine then lacks something."""
+    seen = {result.status for result in results}
+    return EnvironmentFault.exit_code if seen == {"unsupported"} else 0 if seen <= set(GOOD) else 1
 
 
 @dataclass

@@ -33,8 +33,16 @@ class RunOptions:
     """Processes that cases run in at the same time, at most; more than one only where nothing is measured."""
     processes: int = 1
     """How many processes each case is measured in, one after another."""
+    exit_first: bool = False
+    """Whether the run ends with the first case that is not right."""
     gpu: str = ""
     """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
+
+
+def default_out(suite: Suite, backend: str) -> Path:
+    """A new folder for a run, named by time so that runs sort."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("reports") / f"{stamp}-{suite.name}-{backend}"
 
 
 def now() -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from opbench.backends.nvrtc import resources
@@ -19,10 +17,10 @@ from opbench.decoding import from_json, to_json
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
-from opbench.results.files import Result, Run, RunWriter, read_run
+from opbench.results.files import GOOD, Result, Run, RunWriter, read_run
 from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device
 from opbench.runs.suite import Suite
-from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerLost, iterate_problems, pack
+from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerHung, WorkerLost, iterate_problems, pack
 from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
 from opbench.timing.sampling import TimingOptions
@@ -50,6 +48,10 @@ class _Stopped(Exception):
     """The run ends: what its workers still answer, their death above all, is no case's result."""
 
 
+class _Enough(_Stopped):
+    """A case is not right, and the first such was to end the run."""
+
+
 @dataclass
 class _State:
     """A run in progress; several threads share it where several workers run cases."""
@@ -65,6 +67,8 @@ class _State:
     """Compiler errors by case."""
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of a GPU that is not here, by case: the fields of `opbench.backends.nvrtc.resources.Resources`."""
+    hung: dict[str, str] = field(default_factory=dict)
+    """By variant, the case of it that did not end: its others are not tried."""
     done: int = 0
     stopped: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -84,6 +88,8 @@ class _State:
             self.writer.result(result)
             self.done += 1
             self.announce("done", result.case)
+            if self.options.exit_first and result.status not in GOOD:
+                raise _Enough
 
     def stop(self) -> None:
         """End all workers, whatever they are doing."""
@@ -138,6 +144,8 @@ def run_suite(
         # What a run that was killed took until then is not known.
         known = earlier is None or earlier.finished
         writer.write("end", {"finished": now(), "wall_s": round(time.perf_counter() - began, 3) if known else None})
+    except _Enough:
+        pass  # without a line at its end, so that --resume completes it
     except KeyboardInterrupt:
         kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(kept if options.keep else "") from None
@@ -255,12 +263,17 @@ def _run_problem(state: _State, worker: Worker, cases: Sequence[Case]) -> None:
         if case.name in state.broken:
             state.record(_result(state, case, "failed", state.broken[case.name]))
             continue
+        if earlier := state.hung.get(case.variant.id):
+            state.record(_result(state, case, "failed", f"not tried, as {earlier} did not end"))
+            continue
         state.announce("check", case.name)
         try:
             answer = worker.ask({"do": "check", "case": pack(case)}, state.suite.time_limit_s)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
+            if isinstance(error, WorkerHung):
+                state.hung[case.variant.id] = case.name
             state.record(_result(state, case, "failed", str(error)))
             continue
         if not answer["right"]:
@@ -383,15 +396,4 @@ def _result(
     )
 
 
-def default_out(suite: Suite, backend: str) -> Path:
-    """A new folder for a run, named by time so that runs sort."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("reports") / f"{stamp}-{suite.name}-{backend}"
-
-
-def exit_code(results: Iterable[Result]) -> int:
-    """0 when every case is right or unsupported, else 1."""
-    return 0 if all(r.status in ("right", "unsupported") for r in results) else 1
-
-
-__all__ = ["Progress", "RunOptions", "TimingOptions", "WorkerLost", "default_out", "exit_code", "run_suite"]
+__all__ = ["Progress", "RunOptions", "TimingOptions", "WorkerLost", "run_suite"]

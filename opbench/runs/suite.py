@@ -109,8 +109,7 @@ def suite_for_variants(variants: Sequence[Variant], catalog: Catalog, backend: s
     """The suite of one file of a user's own: its rungs, in every config, beside the other rungs of its operator.
 
     The problems are those of the quick suite for that operator that the file fits, so that the table says where it
-    stands on the ladder; for want of such, the operator's examples that it fits. A rung of the same name gives way to
-    the user's file. Raises UsageError where it fits none of them.
+    stands on the ladder; for want of such, the operator's examples. Raises UsageError where it fits none of them.
     """
     quick = read_suite(Path("quick"), catalog, backend)
     file, operator, names = variants[0].path, variants[0].operator, {v.name for v in variants}

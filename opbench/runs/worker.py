@@ -67,6 +67,10 @@ class WorkerLost(OpbenchError):
     """The worker died or was stopped at its time limit; says how."""
 
 
+class WorkerHung(WorkerLost):
+    """The worker was stopped at its time limit."""
+
+
 class Worker:
     """A handle to one worker process, started at need and again after a loss."""
 
@@ -116,7 +120,7 @@ class Worker:
             while True:
                 if not self._pipe.poll(limit_s):
                     self.stop()
-                    raise WorkerLost(f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow")
+                    raise WorkerHung(f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow")
                 answer: Message = self._pipe.recv()
                 if answer.get("final"):
                     break

@@ -19,7 +19,7 @@ BARE = RELU.replace('operator = "relu"\n// ', "")
 
 def root(folder: Path, **sources: str) -> Path:
     """A user's folder with variants of relu."""
-    (folder / "relu").mkdir()
+    (folder / "relu").mkdir(parents=True)
     for name, source in sources.items():
         (folder / "relu" / f"{name}.cu").write_text(source)
     return folder
@@ -54,9 +54,12 @@ def test_an_operator_is_loaded_once_and_its_title_without_loading_it(tmp_path: P
     assert Catalog([tmp_path]).operator_title("relu") == "relu: mine."
 
 
-def test_a_variant_of_ones_own_goes_before_the_shipped_one_of_its_name(tmp_path: Path) -> None:
-    catalog = Catalog([root(tmp_path, scalar=BARE, new=BARE)])
-    assert catalog.variant("relu", "scalar").path == tmp_path / "relu" / "scalar.cu"
+def test_a_variant_of_ones_own_needs_a_name_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"scalar\.cu has variant 'relu/scalar' already; rename one of them"):
+        Catalog([root(tmp_path / "one", scalar=BARE)]).variants("relu")
+    same = CATALOG.variant("relu", "scalar").path.read_text()
+    catalog = Catalog([root(tmp_path / "two", scalar=same, new=BARE)])
+    assert catalog.variant("relu", "scalar").path == tmp_path / "two" / "relu" / "scalar.cu", "the same text"
     assert {v.name for v in catalog.variants("relu")} == {*(v.name for v in CATALOG.variants("relu")), "new"}
 
 

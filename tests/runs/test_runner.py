@@ -25,7 +25,7 @@ from opbench.catalog.launch import BuildRequest
 from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.gpus import floor
-from opbench.results.files import FILE, Result, Run, RunWriter, read_run
+from opbench.results.files import FILE, Result, Run, RunWriter, exit_code, read_run
 from opbench.runs import runner
 from opbench.runs.runner import Progress, RunOptions, run_suite
 from opbench.runs.suite import Suite, read_suite
@@ -529,7 +529,7 @@ def test_right_cases_are_measured_and_an_impossible_time_is_invalid(fake: Any, t
         2 * least, rel=1e-3
     )
     assert results["torch"].reason == "no such library here"
-    assert runner.exit_code(results.values()) == 1
+    assert exit_code(results.values()) == 1
     assert read_run(tmp_path / "out").ceilings == ROOF
 
 
@@ -699,10 +699,11 @@ def test_floors_count_only_what_must_happen() -> None:
 
 def test_exit_codes_follow_the_worst_case() -> None:
     results = [Result("a", "relu", "a", {}, "(n=1)", {}, "f32", "cpu", "right")]
-    assert runner.exit_code(results) == 0
-    assert runner.exit_code([*results, replace(results[0], status="unsupported", reason="x")]) == 0
+    assert exit_code(results) == 0
+    assert exit_code([*results, replace(results[0], status="unsupported", reason="x")]) == 0
+    assert exit_code([replace(results[0], status="unsupported", reason="x")]) == 3, "the machine lacks what it takes"
     for status in ("wrong", "failed", "invalid"):
-        assert runner.exit_code([*results, replace(results[0], status=status, reason="x")]) == 1  # type: ignore[arg-type]
+        assert exit_code([*results, replace(results[0], status=status, reason="x")]) == 1  # type: ignore[arg-type]
 
 
 def test_a_log_of_gigabytes_is_quoted_by_its_end(tmp_path: Path) -> None:

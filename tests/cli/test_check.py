@@ -1,0 +1,77 @@
+"""`opbench check`: one line a variant, one message a fault, and when it stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from common import RELU, Cli
+
+from opbench import api
+
+HANGS = RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    const int i")
+
+
+def test_nothing_but_unsupported_says_why_and_is_no_success(cli: Cli) -> None:
+    done = cli("check", "relu/torch")
+    assert done.returncode == 3
+    assert "unsupported (calls a GPU library; needs the cuda backend)" in done.stdout
+
+
+def test_a_variant_that_fits_no_problem_at_all_says_why(cli: Cli, relu_file: Path) -> None:
+    relu_file.write_text(RELU.replace("title =", 'requires = ["n % 1000003 == 0"]\n// title ='))
+    done = cli("check", relu_file)
+    assert done.returncode == 2
+    assert "fits none of its operator's examples and random shapes: it needs n % 1000003 == 0" in done.stderr
+
+
+def test_after_its_first_hang_a_variant_is_not_tried_again(cli: Cli, relu_file: Path) -> None:
+    relu_file.write_text(HANGS)
+    done = cli("check", relu_file, "--time-limit", "1")
+    assert done.returncode == 1
+    said = [line for line in done.stdout.splitlines() if ": failed: " in line]
+    assert len(said) == 2, done.stdout
+    assert "relu/mine(n=1): failed: stopped after 1 s" in said[0]
+    assert "relu/mine(n=2): failed: not tried, as relu/mine(n=1) did not end (and 8 more cases)" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("const float* x,", "float* x,", ""),
+        ("out[i] = x[i] > 0.0f ? x[i] : 0.0f", "out[i] = x[i]", "wrong at out["),
+        ("const float* x, float* out, int n", "const float* x, float* out", "takes 2 arguments; the launch gives 3"),
+    ],
+)
+def test_one_fault_is_one_message_with_the_count_of_its_cases(
+    cli: Cli, relu_file: Path, old: str, new: str, words: str
+) -> None:
+    text = RELU.replace(old, new)
+    if "int n" in old:  # the guard goes with its argument
+        text = text.replace("if (i < n)", "if (i < 1)")
+    if not words:
+        text, words = text.replace("if (i < n)", "if (i < n) x[i] = 7.0f;\n    if (i < n)"), "changed its input"
+    relu_file.write_text(text)
+    done = cli("check", relu_file)
+    said = [line for line in done.stdout.splitlines() if "relu/mine(n=" in line and "rerun" not in line]
+    assert done.returncode == 1 and len(said) == 1, done.stdout
+    assert words in said[0] and "more cases)" in said[0]
+
+
+def test_it_stops_at_the_first_failure_when_told_to(cli: Cli, relu_file: Path) -> None:
+    relu_file.write_text(RELU.replace(": 0.0f", ": 1.0f"))
+    done = cli("check", relu_file, "-x")
+    assert done.returncode == 1 and done.stdout.count(": wrong: ") == 1
+    assert "stopped at the first failure: " in done.stderr and " of 10 cases not tried" in done.stderr
+    results = api.check([relu_file], exit_first=True)
+    assert results[-1].status == "wrong" and all(r.status == "right" for r in results[:-1]) and len(results) < 10
+
+
+def test_a_file_of_a_shipped_name_is_refused(cli: Cli, tmp_path: Path) -> None:
+    own = tmp_path / "mine" / "relu" / "scalar.cu"
+    own.parent.mkdir(parents=True)
+    own.write_text(RELU)
+    for args in (("check", own), ("check", "relu", "--variants", tmp_path / "mine"), ("run", own, "--backend", "cpu")):
+        done = cli(*args)
+        assert done.returncode == 2, done.stdout
+        assert "scalar.cu has variant 'relu/scalar' already; rename one of them" in done.stderr
