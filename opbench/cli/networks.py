@@ -14,7 +14,7 @@ import click
 
 from opbench import paths
 from opbench.cli import completion
-from opbench.cli.options import BACKENDS, gpu_option, json_option
+from opbench.cli.options import BACKENDS, gpu_option, json_option, variants_option
 from opbench.cli.running import leave, progress_on_stderr, stdout_console
 from opbench.errors import UsageError, unknown
 
@@ -120,6 +120,7 @@ def show_command(
     metavar="FILE",
     help="Take every node's variant from this plan, as a run writes one (plan.json); it may be edited.",
 )
+@variants_option
 @click.option(
     "--results",
     multiple=True,
@@ -162,6 +163,15 @@ def show_command(
 )
 @gpu_option
 @click.option("--no-check", is_flag=True, help="Do not check nodes and outputs against the float64 reference.")
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop the check of a node that takes longer.",
+)
 @click.option("--seed", default=20260, show_default=True, type=click.IntRange(min=0), help="Seed of the inputs.")
 @click.option(
     "--out",
@@ -177,6 +187,7 @@ def run_command(
     as_json: bool,
     backend: str,
     plan: Path | None,
+    roots: tuple[Path, ...],
     results: tuple[Path, ...],
     tune: bool,
     leave_out: tuple[str, ...],
@@ -189,6 +200,7 @@ def run_command(
     weights: str,
     gpu: str,
     no_check: bool,
+    time_limit_s: float,
     seed: int,
     out: Path | None,
     **sizes: int | None,
@@ -196,7 +208,7 @@ def run_command(
     """Run a network: every node checked, all and each timed; write network.json, plan.json and the page.
 
     \b
-    Exit codes: 0 all right · 1 a node or an output is wrong · 2 usage · 3 environment.
+    Exit codes: 0 all right · 1 a node or an output is wrong, or a node fails · 2 usage · 3 environment.
     """
     from opbench import backends
     from opbench.nets.options import NetOptions
@@ -212,6 +224,7 @@ def run_command(
         precision=precision,
         layout=layout,
         plan=plan,
+        roots=tuple(root.resolve() for root in roots),
         results=results,
         tune=tune,
         libraries=libraries,
@@ -223,6 +236,7 @@ def run_command(
         compare=compare,
         gpu=gpu,
         check=not no_check,
+        time_limit_s=time_limit_s,
         weights=weights,
         **(_inputs(network, sizes_given(network, sizes), image) if image else {}),
         out=out or default_folder(network, backend),

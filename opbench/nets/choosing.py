@@ -9,6 +9,7 @@ from typing import Any
 
 from opbench import paths, units
 from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
 from opbench.graphs.graph import Graph
@@ -47,7 +48,7 @@ def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[dict[str, 
 
 
 def planned(
-    graph: Graph, options: NetOptions, results: Results, gpu: str, sm_count: int
+    graph: Graph, options: NetOptions, results: Results, gpu: str, sm_count: int, catalog: Catalog | None = None
 ) -> tuple[Graph, Plan, list[dict[str, Any]]]:
     """The graph as it will run, the variant of every node, and what was decided: by a plan's file, else by results."""
     if options.plan is not None:
@@ -65,6 +66,7 @@ def planned(
         sm_count=sm_count,
         memory_bytes=options.memory_bytes,
         parallel=options.parallel,
+        catalog=catalog,
     )
     return graph, plan, [said, apart]
 
@@ -142,13 +144,13 @@ def _cost(results: Results, options: NetOptions) -> Callable[[Operator], float |
 # Results ----------------------------------------------------------------------------------------------------------
 
 
-def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell) -> Results:
+def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
     """What the runs named say, and what is measured on the spot."""
-    results = gather(options.results)
-    return {**results, **_tuned(graph, options, backend, tell)} if options.tune else results
+    results = gather(options.results, catalog)
+    return {**results, **_tuned(graph, options, backend, tell, catalog)} if options.tune else results
 
 
-def gather(folders: tuple[Path, ...]) -> Results:
+def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
     """Timed cases of some runs; of a case in several the one named last counts. Cases that are gone since do not."""
     found: dict[str, tuple[Result, str]] = {}
     for folder in folders:
@@ -157,10 +159,10 @@ def gather(folders: tuple[Path, ...]) -> Results:
     for result, source in found.values():
         for key, entries in timed([result], source).items():
             merged.setdefault(key, []).extend(entries)
-    return current({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()})
+    return current({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}, catalog)
 
 
-def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell) -> Results:
+def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
     """Measure what could serve the network's nodes, in every layout in question, as a run in the folder `tuning`."""
     if backend != "cuda":
         raise UsageError("--tune measures, and this backend has no clock; choose from runs with --results DIR")
@@ -169,9 +171,10 @@ def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell) -> Resul
     for layout in layouts:
         laid, _ = laid_out(graph, replace(options, layout=layout), {})
         for whole in (laid, taken_apart(laid, fused_nodes(laid))):
-            found = candidates(whole, options.precision, options.libraries, options.leave_out)
+            found = candidates(whole, options.precision, options.libraries, options.leave_out, catalog)
             cases |= {case.name: case for case in found}
     folder = options.out / "tuning"
     suite = Suite(f"{graph.name}-tuning", f"What could serve {graph.name}", tuple(cases.values()), TUNING)
-    run_suite(suite, RunOptions("cuda", folder, (folder / FILE).exists(), command=options.command), tell)
-    return gather((folder,))
+    resume = (folder / FILE).exists()
+    run_suite(suite, RunOptions("cuda", folder, resume, roots=options.roots, command=options.command), tell)
+    return gather((folder,), catalog)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,23 +16,10 @@ from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph, Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
 from opbench.session.binding import bind
-from opbench.session.verdict import finding_sentence, judge, summarise
+from opbench.session.verdict import finding_sentence
 
 _ONE_AT_A_TIME = threading.RLock()
 """The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""
-
-
-@dataclass(frozen=True)
-class NodeCheck:
-    """One node's output against the float64 reference on the inputs that the node really had."""
-
-    node: str
-    right: bool
-    reason: str
-    worst_error: float
-    allowed_error: float
-    norm_error: float
-    allowed_norm_error: float
 
 
 @dataclass
@@ -49,17 +36,7 @@ class Network:
     weights: dict[str, Buffer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for node in self.graph.nodes:
-            case = self.cases.get(node.name)
-            if case is None:
-                raise UsageError(f"{node.name}: the plan has no variant for it; make one with --tune")
-            if case.problem != node.problem:
-                raise UsageError(
-                    f"{node.name}: the plan has {case.name}, but the node's problem is {node.operator}{node.problem}; "
-                    "it was made for other sizes or passes: make one with --tune"
-                )
-            if reason := case.unmet():
-                raise UsageError(f"{node.name}: {case.variant.id} does not fit {node.problem}: {reason}")
+        require_fitting(self.graph, self.cases)
         try:
             for name, array in self.graph.weights.items():
                 value = self.graph.values[name]
@@ -89,6 +66,21 @@ class Network:
         self.weights.clear()
 
 
+def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
+    """Raise UsageError for a node without a case, or with one that is another problem's or does not fit."""
+    for node in graph.nodes:
+        case = cases.get(node.name)
+        if case is None:
+            raise UsageError(f"{node.name}: the plan has no variant for it; make one with --tune")
+        if case.problem != node.problem:
+            raise UsageError(
+                f"{node.name}: the plan has {case.name}, but the node's problem is {node.operator}{node.problem}; "
+                "it was made for other sizes or passes: make one with --tune"
+            )
+        if reason := case.unmet():
+            raise UsageError(f"{node.name}: {case.variant.id} does not fit {node.problem}: {reason}")
+
+
 class Context:
     """Activations of one user of a network, and its launches bound to them.
 
@@ -97,16 +89,20 @@ class Context:
     between guard bands, so that whatever is written outside is seen.
     """
 
-    def __init__(self, network: Network, *, graph: bool = True, parallel: bool = False) -> None:
+    def __init__(
+        self, network: Network, *, graph: bool = True, parallel: bool = False, left_out: Collection[str] = ()
+    ) -> None:
+        """`left_out` are nodes that are not bound: what is left can be timed, but not run as a network."""
         self.network = network
+        nodes = [node for node in network.graph.nodes if node.name not in left_out]
         self.memory = network.memory(parallel)
         self._owned: dict[str, Buffer] = {}
         self._graph: Recording | None = None
         with _ONE_AT_A_TIME:
             try:
                 self.values = self._place()
-                self.launches = {node.name: self._bind(node) for node in network.graph.nodes}
-                if graph and isinstance(network.backend, Recorder):
+                self.launches = {node.name: self._bind(node) for node in nodes}
+                if graph and not left_out and isinstance(network.backend, Recorder):
                     self._graph = self._recorded(network.backend, parallel)
             except BaseException:
                 self.close()
@@ -207,52 +203,6 @@ class Context:
         findings = self.network.backend.synchronize()
         if findings:
             raise LaunchError(f"{self.network.graph.name}: {finding_sentence(findings[0])}")
-
-    def check(
-        self, inputs: Mapping[str, np.ndarray], on_start: Callable[[str], None] = lambda node: None
-    ) -> list[NodeCheck]:
-        """Run node by node and judge each by the float64 reference on what it was given; memory is looked at too."""
-        with _ONE_AT_A_TIME:
-            self.write(inputs)
-            found = []
-            for node in self.network.graph.nodes:
-                on_start(node.name)
-                found.append(self._check_node(node))
-            return found
-
-    def _check_node(self, node: Node) -> NodeCheck:
-        given = {name: self._content(node, name) for name in node.inputs}
-        for value in node.outputs.values():
-            self.values[self.network.graph.base(value)].poison()
-        self.launches[node.name]()
-        self._settle()
-        precision = self.network.cases[node.name].variant.precision
-        tolerance = node.problem.tolerance(precision)
-        reference = node.problem.reference_outputs(given)
-        magnitude = None if tolerance.exact else node.problem.magnitude_outputs(given)
-        parts = [
-            judge(
-                tensor.name,
-                tensor.dtype,
-                np.ascontiguousarray(self._content(node, tensor.name)),
-                reference[tensor.name],
-                magnitude[tensor.name] if magnitude else None,
-                tolerance,
-            )
-            for tensor in node.problem.output_tensors()
-        ]
-        worst, norm = summarise(parts)
-        wrong = [part.mismatch.sentence() for part in parts if part.mismatch]
-        damaged = [name for name, buffer in self._owned.items() if buffer.damage() is not None]
-        wrong += [f"out of bounds: wrote outside of '{name}'" for name in damaged]
-        reason = wrong[0] if wrong else ""
-        return NodeCheck(node.name, not wrong, reason, worst, tolerance.elementwise, norm, tolerance.norm)
-
-    def _content(self, node: Node, tensor: str) -> np.ndarray:
-        """What a node's tensor holds, as stored, in the tensor's shape."""
-        shapes = {t.name: t.shape for t, _ in node.tensors()}
-        value = {**node.inputs, **node.outputs}[tensor]
-        return self.values[self.network.graph.base(value)].read().reshape(shapes[tensor])
 
     def close(self) -> None:
         """Give the memory back."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from opbench.runs.suite import Suite
+
 
 @dataclass(frozen=True)
 class NetOptions:
@@ -20,6 +22,8 @@ class NetOptions:
     precision: str = "f32"
     layout: str = "auto"
     """nchw, nhwc, or auto: what costs least in all, conversions included; without results nchw."""
+    roots: tuple[Path, ...] = ()
+    """Further folders laid out as variants/."""
     plan: Path | None = None
     results: tuple[Path, ...] = ()
     tune: bool = False
@@ -37,6 +41,8 @@ class NetOptions:
     gpu: str = "h200"
     """Whose ceilings say what a run without a GPU could reach."""
     check: bool = True
+    time_limit_s: float = Suite.time_limit_s
+    """What the check of one node may take before it counts as one that hangs."""
     weights: str = ""
     """A .safetensors file, or "digits": LeNet's, trained on those; else drawn from a seed."""
     inputs: Mapping[str, np.ndarray] | None = None

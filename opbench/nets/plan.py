@@ -63,9 +63,9 @@ class Plan:
     precision: str
     choices: Mapping[str, Choice] = field(default_factory=dict)
 
-    def cases(self, graph: Graph) -> dict[str, Case]:
+    def cases(self, graph: Graph, catalog: Catalog | None = None) -> dict[str, Case]:
         """The case of every node; raises UsageError, naming the node, for one that the plan does not cover."""
-        catalog = Catalog()
+        catalog = catalog or Catalog()
         found = {}
         for node in graph.nodes:
             if node.name not in self.choices:
@@ -100,9 +100,8 @@ Results = Mapping[tuple[str, str], Sequence[Timed]]
 """Cases by operator and printed problem, fastest first."""
 
 
-def current(results: Results) -> Results:
+def current(results: Results, catalog: Catalog) -> Results:
     """Without the cases of earlier runs that are none today: a rung or a config may have gone since."""
-    catalog = Catalog()
     known = {
         operator: {f"{v.id}{print_config(c)}" for v in catalog.variants(operator) for c in v.configs}
         for operator in {operator for operator, _ in results} & set(catalog.operator_names())
@@ -123,6 +122,7 @@ def choose(
     sm_count: int = 132,
     memory_bytes: int | None = None,
     parallel: bool = False,
+    catalog: Catalog | None = None,
 ) -> Plan:
     """The fastest case of every node's problem; where several are tied, the one that needs the least workspace.
 
@@ -130,7 +130,7 @@ def choose(
     workspaces may take `memory_bytes` at most, the fastest of those counts whose workspace then has room beside what is
     live while the node runs; raises UsageError, naming the node, where no case has.
     """
-    catalog = Catalog()
+    catalog = catalog or Catalog()
     live = live_bytes(graph)
     timed_cases: dict[str, dict[str, Timed]] = {}
     workspaces: dict[str, dict[str, int]] = {}
@@ -193,9 +193,11 @@ def problems(graph: Graph) -> dict[tuple[str, str], Operator]:
     return {(node.operator, str(node.problem)): node.problem for node in graph.nodes}
 
 
-def candidates(graph: Graph, precision: str, libraries: bool = False, leave_out: Sequence[str] = ()) -> list[Case]:
+def candidates(
+    graph: Graph, precision: str, libraries: bool = False, leave_out: Sequence[str] = (), catalog: Catalog | None = None
+) -> list[Case]:
     """Every case that could serve a node, but for variants that a glob leaves out: what there is to measure."""
-    catalog = Catalog()
+    catalog = catalog or Catalog()
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems(graph).items():
         for variant in catalog.variants(operator):

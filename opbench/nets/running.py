@@ -14,22 +14,25 @@ import opbench
 from opbench import backends, paths
 from opbench.backends.base import Backend, DeviceClock, Timed
 from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Arrays
 from opbench.decoding import to_json
-from opbench.errors import UsageError, unknown
+from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.gpus.ceilings import Ceilings, best_time, committed
 from opbench.graphs.graph import Graph, Node
 from opbench.graphs.problems import ALLOWED
 from opbench.graphs.saving import load
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets.choosing import planned, results_for, rewritten
-from opbench.nets.executor import Context, Network, NodeCheck
+from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
+from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
-from opbench.nets.plan import Plan, save_plan
+from opbench.nets.plan import Plan, load_plan, save_plan
 from opbench.results.network import keep_network
 from opbench.runs.options import now
 from opbench.runs.runner import Progress, Tell
+from opbench.runs.worker import Worker
 from opbench.timing.sampling import TimingOptions, measure
 
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
@@ -51,16 +54,25 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
-    name = backends.resolve(options.backend)
+    name, catalog = backends.resolve(options.backend), Catalog(options.roots)
     graph, said = rewritten(original, options)
-    results = results_for(graph, options, name, tell)
-    backend = backends.open_backend(name)
-    environment = backend.environment()
-    graph, plan, decided = planned(graph, options, results, str(environment.get("gpu") or ""), backend.sm_count)
-    tell(Progress("build", "the nodes' variants", 0, len(graph.nodes)))
-    network = Network(graph, plan.cases(graph), backend)
+    if options.plan:
+        load_plan(options.plan, graph.name, "", options.precision)
+    results = results_for(graph, options, name, tell, catalog)
+    _make_folder(options.out)
+    worker = Worker(name, options.roots, options.out / "worker.log", options.seed)
     try:
-        record = _measured(network, options, original, inputs, environment, tell)
+        environment = worker.open()
+        gpu, sm_count = str(environment.get("gpu") or ""), int(environment["sm_count"])
+        graph, plan, decided = planned(graph, options, results, gpu, sm_count, catalog)
+        cases = plan.cases(graph, catalog)
+        require_fitting(graph, cases)
+        checks = _checked(graph, cases, inputs, worker, options, tell) if options.check else {}
+    finally:
+        worker.stop()  # so that the GPU's memory is the network's
+    network = Network(graph, cases, backends.open_backend(name))
+    try:
+        record = _measured(network, options, original, inputs, environment, checks, tell)
     finally:
         network.close()
     record |= {"passes": [*said, *decided], "nodes": _with_choices(record["nodes"], plan)}
@@ -107,38 +119,69 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
     return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR"
+        ) from None
+
+
 # Measuring --------------------------------------------------------------------------------------------------------
 
 
-def _measured(
-    network: Network, options: NetOptions, original: Graph, inputs: Arrays, environment: dict[str, Any], tell: Tell
-) -> dict[str, Any]:
-    """The record: verdicts, times and memory of one context."""
-    graph, backend = network.graph, network.backend
-    context = Context(network, graph=options.graph, parallel=options.parallel)
+def _checked(
+    graph: Graph, cases: Mapping[str, Case], inputs: Arrays, worker: Worker, options: NetOptions, tell: Tell
+) -> dict[str, NodeCheck]:
     number = {node.name: place for place, node in enumerate(graph.nodes)}
+    tell(Progress("build", "the nodes' variants", 0, len(number)))
 
     def on_start(node: str) -> None:
         tell(Progress("check", node, number[node], len(number)))
 
+    return check_nodes(graph, cases, inputs, worker, options.time_limit_s, on_start)
+
+
+def _measured(
+    network: Network,
+    options: NetOptions,
+    original: Graph,
+    inputs: Arrays,
+    environment: dict[str, Any],
+    checks: Mapping[str, NodeCheck],
+    tell: Tell,
+) -> dict[str, Any]:
+    """The record: verdicts, times and memory of one context.
+
+    A network of which a node is not right is not run as a whole: it might do anything. Its other nodes are timed.
+    """
+    graph, backend = network.graph, network.backend
+    left_out = [name for name, check in checks.items() if not check.right]
+    context = Context(network, graph=options.graph, parallel=options.parallel, left_out=left_out)
+    outputs: Arrays = {}
+    ends: dict[str, dict[str, Any]] = {}
+    total, nodes_s, between_s, peers = None, {}, None, {}
     try:
-        checks = {c.node: c for c in context.check(inputs, on_start)} if options.check else {}
-        tell(Progress("run", "the whole network", len(number), len(number)))
-        outputs = context.run(inputs)
-        reference = original.reference_outputs(inputs) if options.check else {}
-        ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
+        number = len(graph.nodes)
+        if not left_out:
+            tell(Progress("run", "the whole network", number, number))
+            outputs = context.run(inputs)
+            reference = original.reference_outputs(inputs) if options.check else {}
+            ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
         ceilings = _ceilings(environment, backend, options.gpu)
-        total, nodes_s, between_s, peers = None, {}, None, {}
         if isinstance(backend, Timed):
             clock = backend.clock("cold")
-            launches: dict[str, Callable[[], None]] = {"opbench": context.launch}
-            with _peers(options, original, inputs, backend) as found:
-                launches |= {name: peer.launch for name, peer in found.items()}
-                tell(Progress("measure", ", ".join(launches), len(number), len(number)))
-                measured = measure(clock, launches, TIMING, unheld=tuple(found))
-                peers = {n: {**to_json(measured[n]), **p.facts(reference)} for n, p in found.items()}
-                peers |= getattr(found, "failed", {})
-            total, between_s = measured["opbench"], clock.between
+            if not left_out:
+                launches: dict[str, Callable[[], None]] = {"opbench": context.launch}
+                with _peers(options, original, inputs, backend) as found:
+                    launches |= {name: peer.launch for name, peer in found.items()}
+                    tell(Progress("measure", ", ".join(launches), number, number))
+                    measured = measure(clock, launches, TIMING, unheld=tuple(found))
+                    peers = {n: {**to_json(measured[n]), **p.facts(reference)} for n, p in found.items()}
+                    peers |= getattr(found, "failed", {})
+                total = measured["opbench"]
+            between_s = clock.between
             nodes_s = _node_times(context, clock)
     finally:
         context.close()
@@ -187,7 +230,7 @@ def _measured(
         "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
         "between_s": between_s,
         "classes": _classes(outputs, options.labels),
-        "check": {"outputs": ends, "right": _right(checks, ends)} if options.check else None,
+        "check": {"outputs": ends, "right": _right(checks, ends), "missing": left_out} if options.check else None,
         "peers": peers,
     }
 
@@ -231,7 +274,7 @@ def _node(
     limits = ceilings.at_level(problem.bandwidth()) if ceilings else None
     bound = best_time(limits, problem.flops(), problem.bytes(), case.unit) if limits else None
     kernel_s, whole = times.get(node.name), sum(times.values())
-    check = asdict(checks[node.name]) if node.name in checks else None
+    check = checks.get(node.name)
     return {
         "name": node.name,
         "operator": node.operator,
@@ -250,7 +293,7 @@ def _node(
         "bound_s": bound[0] if bound else None,
         "bound": bound[1] if bound else None,
         "roof_share": bound[0] / kernel_s if bound and kernel_s else None,
-        "check": {k: _finite(v) for k, v in check.items() if k != "node"} if check else None,
+        "check": {"right": check.right, **asdict(check)} if check else None,
     }
 
 
@@ -278,15 +321,11 @@ def _ends(
 
 def _classes(outputs: Arrays, labels: tuple[int, ...]) -> dict[str, list[int]] | None:
     """What each picture is taken for, the largest of its scores, and what it is; None where that is not known."""
-    scores = next(iter(outputs.values()))
-    if not labels or scores.ndim != 2:
+    scores = next(iter(outputs.values()), None)
+    if not labels or scores is None or scores.ndim != 2:
         return None
     return {"found": [int(best) for best in scores.argmax(axis=1)], "labels": list(labels)}
 
 
 def _right(checks: Mapping[str, NodeCheck], ends: Mapping[str, Mapping[str, Any]]) -> bool:
     return all(c.right for c in checks.values()) and all(e["right"] for e in ends.values())
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value

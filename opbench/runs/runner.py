@@ -126,7 +126,7 @@ def run_suite(
     ]
     state = _State(suite, options, workers, writer, tell, ceilings)
     try:
-        environment = _open(workers[0])
+        environment = workers[0].open()
         if options.backend == "cpu" and options.gpu:
             environment["resources"] = resources.describe(options.gpu)
         if earlier is None:
@@ -153,15 +153,6 @@ def run_suite(
         state.stop()
         writer.close()
     return read_run(options.out)
-
-
-def _open(worker: Worker) -> dict[str, Any]:
-    """Start the worker; here, before any case, its loss is this machine's fault."""
-    try:
-        found: dict[str, Any] = worker.start()["environment"]
-    except WorkerLost as error:
-        raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
-    return found
 
 
 CANARY_LIMIT_S = 30.0

@@ -105,6 +105,14 @@ class Worker:
             self.environment = self._ask(request, OPEN_LIMIT_S)
         return self.environment
 
+    def open(self) -> Message:
+        """The environment, from a process that was started if need be; here its loss is this machine's fault."""
+        try:
+            found: Message = self.start()["environment"]
+        except WorkerLost as error:
+            raise EnvironmentFault(f"the backend cannot be opened: {error} (opbench doctor)") from None
+        return found
+
     def ask(self, request: Message, limit_s: float, on_progress: Callable[[Message], None] | None = None) -> Message:
         """Send a request and wait for its final answer.
 
@@ -271,14 +279,14 @@ class Server:
         return {}
 
     def check(self, request: Message, send: Callable[[Message], None]) -> Message:
-        """Check one case."""
-        case = unpack(self.catalog, request["case"])
+        """Check one case, on inputs that are given where some are: then its outputs are in the answer."""
+        case, given = unpack(self.catalog, request["case"]), request.get("given")
         try:
-            self.session.prepare(case.problem)
+            self.session.prepare(case.problem, given)
         except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
             raise LaunchError(str(error)) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):
-            found = self.session.check(case)
+            found = self.session.check(case, given)
         verdict = found.verdict
         return {
             "verdict": verdict.to_json(),
@@ -287,6 +295,7 @@ class Server:
             "resources": found.resources,
             "traffic": found.traffic,
             "machine_code_sha256": found.machine_code_sha256,
+            "outputs": found.outputs,
         }
 
     def canary(self, request: Message, send: Callable[[Message], None]) -> Message:

@@ -106,12 +106,11 @@ class Session:
 
         `given` are inputs as stored, in place of seeded ones.
         """
-        if given is not None or self._prepared is None or self._prepared.problem != problem:
+        held = self._prepared
+        if held is None or held.problem != problem or held.given is not given:
             self.release()
-            self._prepared = Prepared(problem, self.seed, allocate(self.backend, _tensors(problem)))
-            if given is not None:
-                self._prepared.made["normal"] = given
-        return self._prepared
+            held = self._prepared = Prepared(problem, self.seed, allocate(self.backend, _tensors(problem)), given)
+        return held
 
     def move(self, prepared: Prepared) -> Prepared:
         """The same problem in buffers elsewhere: allocated while the old ones are held, if both fit."""
@@ -121,7 +120,7 @@ class Session:
         except EnvironmentFault:
             self.release()
             buffers = allocate(self.backend, _tensors(prepared.problem))
-        self._prepared = Prepared(prepared.problem, self.seed, buffers)
+        self._prepared = Prepared(prepared.problem, self.seed, buffers, prepared.given)
         prepared.moved_to(self._prepared)
         return self._prepared
 

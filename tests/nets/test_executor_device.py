@@ -32,7 +32,6 @@ def test_every_way_to_run_gives_the_same_right_answer(graph: Graph) -> None:
     answers = []
     for options in ({"graph": False}, {}, {"parallel": True}):
         context = Context(network, **options)  # type: ignore[arg-type]
-        assert [(c.node, c.reason) for c in context.check(given) if not c.right] == []
         for _ in range(3):  # a replay finds its inputs whole
             answers.append(context.run(given))
         context.close()

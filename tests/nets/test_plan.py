@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
@@ -48,8 +49,8 @@ def test_of_those_that_are_tied_the_one_without_a_workspace_is_chosen() -> None:
 def test_cases_that_are_gone_since_a_run_do_not_count() -> None:
     gone = [entry("no_such_rung", 1e-7), entry("implicit_gemm[BM=7,BN=7,BK=7]", 2e-7)]
     results = {KEY: [*gone, entry(GEMM, 2e-6)]}
-    assert choose(GRAPH, current(results), "f32", "").choices["conv2"].case == results[KEY][2].case
-    assert choose(GRAPH, current({KEY: gone}), "f32", "").choices["conv2"].source == "default"
+    assert choose(GRAPH, current(results, Catalog()), "f32", "").choices["conv2"].case == results[KEY][2].case
+    assert choose(GRAPH, current({KEY: gone}, Catalog()), "f32", "").choices["conv2"].source == "default"
 
 
 def one_layer() -> Graph:

@@ -190,7 +190,7 @@ def _row(node: Mapping[str, Any], number: int, record: Record, largest: float) -
         "flops": units.si(node.get("flops") or None, "FLOP"),
         "bytes": words.size(node.get("compulsory_bytes")),
         "source": words.source_words(node),
-        "wrong": check.get("right") is False,
+        "wrong": words.fault(node) if check.get("right") is False else "",
         "reason": check.get("reason") or "",
         "error": error(check.get("worst_error")),
         "allowed": error(check.get("allowed_error")),

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 def print_network(record: Record, console: Console) -> None:
     """The nodes, slowest first, then the run in sentences."""
     console.print(Text(words.headline_name(record), style="bold"), soft_wrap=True)
-    wrong = {n["name"]: n["check"] for n in record["nodes"] if (n.get("check") or {}).get("right") is False}
+    wrong = {n["name"]: n for n in record["nodes"] if (n.get("check") or {}).get("right") is False}
     names = [node["name"] for node in by_time(record)]
     head, *lines = _table(record)
     console.print(Text(f"  {head}", style="dim"), soft_wrap=True)
     for name, line in zip(names, lines, strict=True):
         console.print(Text(f"  {line}", style="red" if name in wrong else ""), soft_wrap=True)
-    for name, check in wrong.items():
-        console.print(Text(f"  {name}: wrong: {check.get('reason') or 'beyond its tolerance'}", style="red"))
+    for name, node in wrong.items():
+        reason = node["check"].get("reason") or "beyond its tolerance"
+        console.print(Text(f"  {name} ({node['case']}): {words.fault(node)}: {reason}", style="red"), soft_wrap=True)
     for sentence in words.headline(record):
         console.print(Text(sentence.replace("`", "")), soft_wrap=True)
 
@@ -71,4 +72,4 @@ def _bytes(node: Record) -> str:
 
 def _verdict(node: Record) -> str:
     right = (node.get("check") or {}).get("right")
-    return "not checked" if right is None else "right" if right else "wrong"
+    return "not checked" if right is None else "right" if right else words.fault(node)

@@ -207,7 +207,8 @@ def _right(record: Record) -> str:
     off = [name for name, told in outputs.items() if not told.get("right")]
     if wrong or off:
         told = [f"node {code(name)}" for name in wrong] + [f"output {code(name)}" for name in off]
-        return f"Wrong: {listed(told)}."
+        missing = (record.get("check") or {}).get("missing")
+        return f"Wrong: {listed(told)}.{' The network was not run as a whole.' if missing else ''}"
     if not checked and not outputs:
         return "No result was checked."
     worst = max((told.get("norm_error") or 0.0 for told in outputs.values()), default=None)
@@ -234,6 +235,11 @@ def is_right(record: Record) -> bool:
     return nodes and (record.get("check") or {}).get("right") is not False
 
 
+def fault(node: Mapping[str, Any]) -> str:
+    """What a node that is not right is: "wrong", or "failed" where it came to no end."""
+    return str(node["check"].get("status") or "wrong")
+
+
 def node_sentence(node: Mapping[str, Any]) -> str:
     """All there is about a node, for who points at it."""
     said = [f"{node['name']}: {node['operator']}/{''.join(variant_of(node))}{node['problem']}"]
@@ -242,7 +248,7 @@ def node_sentence(node: Mapping[str, Any]) -> str:
     if node.get("bound_s") is not None:
         said.append(f"at best {units.time(node['bound_s'])} ({node.get('bound')})")
     if (node.get("check") or {}).get("right") is False:
-        said.append(f"wrong: {node['check'].get('reason') or ''}")
+        said.append(f"{fault(node)}: {node['check'].get('reason') or ''}")
     return "; ".join(said)
 
 

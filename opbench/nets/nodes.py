@@ -1,0 +1,126 @@
+"""A network's nodes checked as every case is, each in a worker process: one that hangs or crashes costs itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opbench.catalog.case import Case
+from opbench.catalog.operator import Arrays, to_storage
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.graphs.graph import Graph, Node
+from opbench.results.files import Status
+from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerLost, pack
+
+
+@dataclass(frozen=True)
+class NodeCheck:
+    """What came of one node on the inputs that it really has."""
+
+    status: Status
+    reason: str = ""
+    """Why it is not right."""
+    worst_error: float | None = None
+    allowed_error: float | None = None
+    norm_error: float | None = None
+    allowed_norm_error: float | None = None
+    integers: str = ""
+    """"exact" on small whole numbers, or why they were left out."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the network may launch it."""
+        return self.status == "right"
+
+
+def check_nodes(
+    graph: Graph,
+    cases: Mapping[str, Case],
+    inputs: Arrays,
+    worker: Worker,
+    limit_s: float,
+    on_start: Callable[[str], None] = lambda node: None,
+) -> dict[str, NodeCheck]:
+    """The checks of all nodes by name, each on what the nodes before it wrote.
+
+    For one that is not right the reference stands in, so that the nodes behind it are judged by what they do
+    themselves. `limit_s` is what a node may take before it counts as one that hangs.
+    """
+    broken = _build(cases, worker)
+    values = {name: _stored(graph, name, array) for name, array in inputs.items()}
+    found = {}
+    for node in graph.nodes:
+        on_start(node.name)
+        given = {
+            t.name: _value(graph, values, value).reshape(t.shape)
+            for t, value in node.tensors()
+            if t.name in node.inputs
+        }
+        case = cases[node.name]
+        outputs: Arrays = {}
+        if case.name in broken:
+            found[node.name] = NodeCheck("failed", broken[case.name])
+        else:
+            found[node.name], outputs = _checked(case, given, worker, limit_s)
+        if not found[node.name].right:
+            outputs = _reference(node, given)
+        values |= {graph.base(value): outputs[name] for name, value in node.outputs.items()}
+    return found
+
+
+def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
+    """Compile all cases at once; why some of them cannot run, by case."""
+    different = list({case.name: case for case in cases.values()}.values())
+    broken: dict[str, str] = {}
+
+    def progress(message: dict[str, Any]) -> None:
+        if "unsupported" in message:
+            broken[different[message["index"]].name] = f"unsupported: {message['unsupported']}"
+        elif message["compile_error"]:
+            broken.update((different[index].name, message["compile_error"]) for index in message["indices"])
+
+    # A compiler that dies costs its own case: each is compiled again, alone, when it is checked.
+    with contextlib.suppress(WorkerLost):
+        worker.ask({"do": "build", "cases": [pack(case) for case in different]}, BUILD_LIMIT_S, progress)
+    return broken
+
+
+def _checked(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeCheck, Arrays]:
+    """The check of one node and, where it is right, what it wrote."""
+    try:
+        answer = worker.ask({"do": "check", "case": pack(case), "given": given}, limit_s)
+    except EnvironmentFault:
+        raise
+    except OpbenchError as error:
+        return NodeCheck("failed", str(error)), {}
+    verdict = answer["verdict"]
+    check = NodeCheck(
+        "right" if verdict["right"] else "wrong",
+        verdict["reason"],
+        verdict["worst_error"],
+        verdict["allowed_error"],
+        verdict["norm_error"],
+        verdict["allowed_norm_error"],
+        verdict["integers"],
+    )
+    return check, answer["outputs"]
+
+
+def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
+    """A value as stored: a weight, an input, or what a node wrote."""
+    base = graph.base(name)
+    return values[base] if base in values else _stored(graph, base, graph.weights[base])
+
+
+def _stored(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(to_storage(array, graph.values[name].dtype))
+
+
+def _reference(node: Node, given: Arrays) -> Arrays:
+    """What the node should have written, as stored."""
+    reference = node.problem.reference_outputs(given)
+    return {t.name: to_storage(reference[t.name], t.dtype) for t in node.problem.output_tensors()}
