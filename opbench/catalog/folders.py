@@ -34,6 +34,7 @@ class Catalog:
         self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE).is_dir())
         """Where kernels' headers are searched, a user's own first."""
         self._read: dict[str, tuple[Variant, ...]] = {}
+        self._files: dict[tuple[Path, str], tuple[Variant, ...]] = {}
         for root in extra_roots:
             self._require_operators(root)
 
@@ -121,10 +122,12 @@ class Catalog:
         raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
 
     def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
-        """The variants of one file, checked against its operator."""
-        variants = read_variants(path, operator, self.include)
-        self._operator_file(variants[0].operator)
-        return variants
+        """The variants of one file, checked against its operator; read once until it or a header of it is edited."""
+        known = self._files.get((path, operator), ())
+        if not known or not all(source.unchanged for source in known[0].sources):
+            known = self._files[path, operator] = read_variants(path, operator, self.include)
+            self._operator_file(known[0].operator)
+        return known
 
     def own_variants(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
         """The variants of a file of a user's own, none of which may bear the name of another file's."""

@@ -44,6 +44,16 @@ class Source:
 
     path: Path
     content: bytes
+    modified_ns: int
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the file still has the time and the size that it had then."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return False
+        return (now.st_mtime_ns, now.st_size) == (self.modified_ns, len(self.content))
 
     @property
     def text(self) -> str:
@@ -62,7 +72,8 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
     found: dict[Path, Source] = {}
 
     def visit(file: Path) -> None:
-        source = found[file.resolve()] = Source(file, file.read_bytes())
+        modified_ns = file.stat().st_mtime_ns  # before it is read: an edit in between is seen later
+        source = found[file.resolve()] = Source(file, file.read_bytes(), modified_ns)
         if file.suffix == ".py":
             return
         for line, name in _includes(source.text):

@@ -231,8 +231,8 @@ class Server:
         wanted: dict[BuildRequest, list[int]] = {}
         traced: set[BuildRequest] = set()
         for index, packed in enumerate(request["cases"]):
-            case = unpack(self.catalog, packed)
             try:
+                case = unpack(self.catalog, packed)
                 reason = self.session.unsupported(case)
                 if reason:
                     send({"index": index, "unsupported": reason})
@@ -273,9 +273,13 @@ class Server:
         """What each case's kernels take of a named GPU, which need not be here."""
         from opbench.backends.nvrtc.resources import resources_of  # NVRTC and cubins: a fifth of a second at each start
 
-        cases = [unpack(self.catalog, packed) for packed in request["cases"]]
-        for index, found in resources_of(cases, request["gpu"]):
-            send({"index": index, **asdict(found)})
+        cases: dict[int, Case] = {}
+        for index, packed in enumerate(request["cases"]):
+            with contextlib.suppress(UsageError):  # which its build tells
+                cases[index] = unpack(self.catalog, packed)
+        numbers = list(cases)
+        for place, found in resources_of(cases.values(), request["gpu"]):
+            send({"index": numbers[place], **asdict(found)})
         return {}
 
     def check(self, request: Message, send: Callable[[Message], None]) -> Message:

@@ -14,6 +14,7 @@ from common import RELU
 from opbench import api
 from opbench.backends.cpu.backend import CpuBackend
 from opbench.backends.nvrtc import nvrtc
+from opbench.catalog import folders
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.header import read_variants
@@ -184,6 +185,19 @@ def test_a_file_edited_since_the_run_began_is_not_run_under_its_old_name(tmp_pat
     lay(tmp_path, limit="#define LIMIT 1.0f\n")
     with pytest.raises(UsageError, match="edited since the run began"):
         unpack(CATALOG, packed)
+
+
+def test_a_header_is_read_once_until_a_file_of_it_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, catalog = lay(tmp_path, kernel=WITH_HEADER, limit="#define LIMIT 0.0f\n"), Catalog()
+    packed, reads = pack(relu(kernel)), []
+    read = folders.read_variants
+    monkeypatch.setattr(folders, "read_variants", lambda *a: (reads.append(a[0]), read(*a))[1])
+    cases = [unpack(catalog, packed) for _ in range(3)]
+    assert reads == [kernel] and cases[0].variant is cases[2].variant
+    lay(tmp_path, limit="#define LIMIT 10.0f\n")
+    with pytest.raises(UsageError, match="edited since the run began"):
+        unpack(catalog, packed)
+    assert reads == [kernel] * 2
 
 
 # What tensor cores multiply ---------------------------------------------------------------------------------------

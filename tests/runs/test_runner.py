@@ -351,6 +351,22 @@ def test_a_header_edited_since_makes_its_kernels_run_again(suite_file: Path) -> 
     assert changed == {NAMES[2], NAMES[5]}
 
 
+def test_a_kernel_edited_during_the_run_costs_its_own_cases(suite_file: Path) -> None:
+    """Its result would stand under a text that did not run."""
+    folder = suite_file.parent
+    kernel = own_variant(folder, RELU)
+
+    def edit(progress: Progress) -> None:
+        (folder / "new.cu").write_text(RELU.replace(": 0.0f", ": 1.0f"))
+        (folder / "new.cu").replace(kernel)
+
+    arguments: dict[str, Any] = {"backend": "cpu", "variants": [folder / "mine"], "out": folder / "out"}
+    run = api.run(suite_file, **arguments, report=False, tell=edit)
+    assert {r.case for r in run.results if r.status == "right"} == set(NAMES) - {NAMES[2], NAMES[5]}
+    reasons = [r.reason for r in run.results if r.status != "right"]
+    assert all("edited since the run began" in reason for reason in reasons), reasons
+
+
 def test_a_problem_too_large_for_the_machine_costs_its_own_cases(suite_file: Path) -> None:
     folder = suite_file.parent
     suite_file.write_text(SUITE.replace("{ n = 7 }", "{ n = 2000000000000 }"))
