@@ -72,7 +72,8 @@ def _charts(
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
     from opbench.report.charts.chart import Scene, look
-    from opbench.report.charts.figures import ladder, performance
+    from opbench.report.charts.figures import performance
+    from opbench.report.charts.problems import over_problems
 
     charts: dict[tuple[str, str], Chart] = {}
     wanted = {(part.operator, part.problem) for part in _to_draw([part for part in parts if part.groups])}
@@ -87,7 +88,7 @@ def _charts(
                 chart = performance(part, chart_name(operator, number), scene)
                 if chart is not None:
                     charts[operator, part.problem] = chart
-        over = ladder(operator, own, f"{file_name(operator)}-problems", looks) if len(charts) < CHARTS else None
+        over = over_problems(operator, own, f"{file_name(operator)}-problems", measured)
         if over is not None:
             charts[operator, ""] = over
     undrawn = {(part.operator, part.problem) for part in parts if part.groups} - charts.keys()

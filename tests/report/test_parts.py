@@ -17,7 +17,6 @@ from rich.console import Console
 from opbench.catalog.variant import Variant
 from opbench.report import ladder_readme, print_table
 from opbench.report.charts.chart import look, shortened
-from opbench.report.charts.figures import short_problems
 from opbench.report.charts.svg import sparkline, spread
 from opbench.report.ladder import in_order
 from opbench.report.run.advice import advice
@@ -208,12 +207,6 @@ def test_a_sparkline_never_fails(samples: list[float]) -> None:
     text = sparkline(samples)
     assert (text == "") == (len(samples) < 2)
     assert text.count(",") <= 48 and "nan" not in text
-
-
-def test_problems_are_told_apart_by_what_differs() -> None:
-    assert short_problems(["(m=8,n=8,k=8,layout=nchw)", "(m=16,n=16,k=16,layout=nchw)"]) == ["m=n=k=8", "m=n=k=16"]
-    assert short_problems(["(n=1)"]) == ["(n=1)"]
-    assert short_problems(["(n=1)", "(n=1,mode=bilinear)"]) == ["mode=default", "mode=bilinear"]
 
 
 def test_looks_are_distinct() -> None:

@@ -21,7 +21,7 @@ LABELLED = 16
 def roofline(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
     """Every row (fastest first) under the measured and the datasheet's roof; each variant's best is named."""
     best = best_configs(rows)
-    counted = {row.case: x for row in best if (x := _counted(row, scene.counters.get(row.case))) is not None}
+    counted = {row.case: x for row in best if (x := counted_intensity(row, scene.counters.get(row.case))) is not None}
     roofs = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
     furthest = max(counted.values(), default=0.0)
     labels = [_label(row, row is section.winner, furthest) for row in best[:LABELLED]]
@@ -75,8 +75,8 @@ def _rate(row: Row) -> float:
     return row.flops_per_s or 1.0
 
 
-def _counted(row: Row, counters: Mapping[str, Any] | None) -> float | None:
-    """Intensity by counted DRAM traffic; None when it was not counted."""
+def counted_intensity(row: Row, counters: Mapping[str, Any] | None) -> float | None:
+    """FLOPs per byte of the DRAM traffic that the hardware counted; None where it was not, or without FLOPs."""
     dram = (counters or {}).get("dram_bytes")
     return row.flops / float(dram) if dram and row.flops else None
 

@@ -235,10 +235,10 @@ def _draw_zones(axes: Axes, strip: Axes, zones: Sequence[Zone], looks: Mapping[s
         names = " = ".join(zone.variants[:3]) + (" = …" if len(zone.variants) > 3 else "")
         words = next((w for w in (names, "undecided", "?") if share > 0.0155 * len(w)), "")
         if words:
-            box = None if zone.decided else {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
+            box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
             strip.text(
                 math.sqrt(zone.begin * zone.end), 0.46, words, ha="center", va="center", fontsize=8.5,
-                color="white" if zone.decided else INK, bbox=box, parse_math=False,
+                color=INK, bbox=box, parse_math=False,
             )  # fmt: skip
     for left, _ in itertools.pairwise(zones):
         axes.axvline(left.end, color=MUTED, linewidth=0.7, linestyle=":", zorder=1)
@@ -269,15 +269,18 @@ def _scale(axes: Axes, label: str, sizes: Sequence[float]) -> None:
 def _label_ends(
     figure: Figure, axes: Axes, lines: Mapping[str, Line], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
 ) -> None:
-    """Variant names at the right edge in their colour, moved apart."""
+    """Variant names at the right edge beside a mark in their colour, moved apart."""
     box = axes.get_window_extent()
     top = axes.get_ylim()[1]
     ends = sorted((min(_behind(lines, *lines[v][-1]), top), v) for v in shown)
     wanted = [float(axes.transData.transform((1, y))[1]) for y, _ in ends]
     placed = spread(wanted, 11.5 / 72 * figure.dpi, box.y0, box.y1)
     for (_, variant), height in zip(ends, placed, strict=True):
+        place = (height - box.y0) / box.height
+        colour, shape = looks[variant]
+        axes.plot([1.025], [place], shape, color=colour, markersize=5, transform=axes.transAxes, clip_on=False)
         axes.annotate(
-            shortened(variant, 25), (1.0, (height - box.y0) / box.height), xycoords="axes fraction", xytext=(8, 0),
-            textcoords="offset points", va="center", ha="left", fontsize=8.5, color=looks[variant][0],
+            shortened(variant, 25), (1.0, place), xycoords="axes fraction", xytext=(16, 0),
+            textcoords="offset points", va="center", ha="left", fontsize=8.5,
             annotation_clip=False, parse_math=False,
         )  # fmt: skip

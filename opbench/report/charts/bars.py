@@ -1,0 +1,188 @@
+"""A problem's variants as ranked bars of their rate, each with the roof that is its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from opbench import units
+from opbench.gpus.ceilings import LEVELS, Ceilings
+from opbench.report.charts.chart import Chart, Scene, row_sentence, shortened, to_the_roof
+from opbench.report.charts.roofs import OFFSET, line_of
+from opbench.report.charts.svg import INK
+from opbench.report.run.sections import Section
+from opbench.results.rows import Row
+
+BARS = 24
+REACH = 2.5
+"""The axis ends at this many times the fastest bar: a roof further away is said in words."""
+NAME = 32
+"""Characters of a variant's name."""
+
+
+def bars(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
+    """Bars of bandwidth where bytes limit the fastest row, else of FLOP/s; the fastest first, at most `BARS`."""
+    shown = rows[:BARS]
+    height = 1.1 + 0.3 * len(shown)
+    figure = Figure(figsize=(8.0, height))
+    names = [_name(row) for row in shown]
+    left = 0.03 + 0.0112 * max(map(len, names))
+    axes = figure.add_axes((left, 0.55 / height, 0.775 - left, 1 - 1.0 / height))
+    by_bytes = section.moves_data_only or rows[0].bound == "memory"
+    roofs = [found for row in shown if (found := _roof(row, by_bytes)) is not None]
+    fastest = max(_rate(row, by_bytes) for row in shown)
+    limits = [*roofs, (_rate_of(scene.sheet, shown[0], by_bytes) or 0.0) if scene.sheet else 0.0]
+    right = 1.03 * max([fastest, *(limit for limit in limits if limit <= REACH * fastest)]) or 1.0
+    points = {}
+    for i, row in enumerate(shown):
+        _draw_bar(axes, i, row, by_bytes, scene.looks[row.variant][0], f"p{i}", bold=row is section.winner)
+        points[f"p{i}"] = row_sentence(row)
+    axes.set_xlim(0, right)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_yticks(range(len(shown)), names, parse_math=False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("compulsory bytes over time (GB/s)" if by_bytes else "FLOPs over time (TFLOP/s)")
+    axes.grid(True, axis="x")
+    same = bool(roofs) and len(roofs) == len(shown) and max(roofs) < 1.001 * min(roofs)
+    if same:
+        _shared_roof(axes, section, shown, by_bytes, scene, right)
+    else:
+        _own_roofs(axes, shown, by_bytes, right)
+    kind = "Bandwidth" if by_bytes else "Rate"
+    return Chart(
+        name,
+        figure,
+        f"{kind} of {section.operator}{section.problem}",
+        f"Bars of {'GB/s' if by_bytes else 'TFLOP/s'} for {len(shown)} variants; fastest {row_sentence(shown[0])}. "
+        "The table above holds the same numbers.",
+        points,
+        _note(rows, roofs, same, right),
+    )
+
+
+def _note(rows: Sequence[Row], roofs: Sequence[float], same: bool, right: float) -> str:
+    """What the marks mean, and why a bar passes its roof."""
+    above = dict.fromkeys(row.above_roof for row in rows[:BARS] if row.above_roof)
+    parts = [
+        f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else "",
+        "" if same or not roofs else "A black mark is the roof of a bar's own unit; the share is of that.",
+        "Roofs beyond the axis have no mark." if any(roof > right for roof in roofs) else "",
+        f"^ above the roof: {'; '.join(map(str, above))}." if above else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _name(row: Row) -> str:
+    return shortened(row.variant, NAME) + ("" if row.precision == "f32" else f" ({row.precision})")
+
+
+def _rate(row: Row, by_bytes: bool) -> float:
+    """GB/s or TFLOP/s."""
+    return (row.bytes_per_s or 0) / 1e9 if by_bytes else (row.flops_per_s or 0) / 1e12
+
+
+def _roof(row: Row, by_bytes: bool) -> float | None:
+    """The rate that the row's own roof allows this problem."""
+    return _rate(row, by_bytes) / row.roof_share if row.roof_share else None
+
+
+def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid: str, *, bold: bool) -> None:
+    """One bar with the interval at its end and its numbers in the column at the right."""
+    rate = _rate(row, by_bytes)
+    axes.barh(place, rate, height=0.62, color=colour)
+    axes.patches[-1].set_gid(gid)
+    if row.time_low_s and row.time_high_s and row.time_s:
+        ends = [rate * row.time_s / end for end in (row.time_high_s, row.time_low_s)]
+        axes.plot(ends, [place, place], "-", color=INK, linewidth=1.4)
+    share = f"  {units.percent(row.roof_share)}" if row.roof_share is not None else ""
+    axes.annotate(
+        (units.byte_rate(row.bytes_per_s) if by_bytes else units.flop_rate(row.flops_per_s))
+        + share
+        + (" ^" if row.above_roof else ""),
+        (1.0, place),
+        xycoords=("axes fraction", "data"),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        ha="left",
+        fontsize=9,
+        annotation_clip=False,
+        parse_math=False,
+        fontweight="bold" if bold else "normal",
+    )
+
+
+def _own_roofs(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -> None:
+    """A mark on each bar's row where its own roof is on the axis."""
+    for place, row in enumerate(shown):
+        if (roof := _roof(row, by_bytes)) is not None and roof <= right:
+            axes.plot([roof, roof], [place - 0.36, place + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
+    named = -math.inf
+    for roof, row in sorted(((_roof(r, by_bytes) or math.inf, r) for r in shown), key=lambda pair: pair[0]):
+        if roof <= right and roof - named > 0.1 * right:
+            level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
+            axes.annotate(
+                level,
+                (roof, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 2),
+                ha="center",
+                va="bottom",
+                **OFFSET,
+            )
+            named = roof
+
+
+def _shared_roof(
+    axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, scene: Scene, right: float
+) -> None:
+    """The one roof of all bars as a line with its name, the datasheet's beside it, and how far the best own bar is."""
+    row = shown[0]
+    level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
+    for number, ceilings in enumerate(c for c in (scene.sheet, scene.measured) if c):
+        rate = _rate_of(ceilings, row, by_bytes)
+        if rate is None:
+            continue
+        where = f"{ceilings.source} {level} {units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12)}"
+        if rate > right:
+            if ceilings.source == "measured":
+                axes.annotate(
+                    f"{where}, {units.ratio(rate / _rate(row, by_bytes))} the fastest bar →", (1.0, 1.0),
+                    xycoords="axes fraction", xytext=(0, 2), ha="right", va="bottom", color=INK, **OFFSET,
+                )  # fmt: skip
+            continue
+        axes.axvline(rate, **line_of(ceilings))
+        axes.annotate(
+            where, (rate, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 if number else 14), ha="right",
+            va="bottom", color=line_of(ceilings)["color"], **OFFSET,
+        )  # fmt: skip
+    own = section.best_own
+    place = next((i for i, row in enumerate(shown) if own is not None and row.case == own.case), None)
+    if own is not None and place is not None:
+        _draw_gap(axes, place, own, by_bytes, right)
+
+
+def _rate_of(ceilings: Ceilings, row: Row, by_bytes: bool) -> float | None:
+    """What these ceilings allow the problem, in GB/s or TFLOP/s."""
+    bandwidth = ceilings.dram_bytes_per_s
+    if row.bound == "memory":
+        per_byte = 1e-9 if by_bytes else (row.flops or 0) / (row.compulsory_bytes or 1) * 1e-12
+        return bandwidth * per_byte if bandwidth else None
+    rate = ceilings.flops_per_s(row.unit)
+    return rate * 1e-12 if rate else None
+
+
+def _draw_gap(axes: Axes, place: int, row: Row, by_bytes: bool, right: float) -> None:
+    """How far the best variant that is no library is from the roof: an arrow, with words when they fit."""
+    words = to_the_roof(row)
+    begin, end = _rate(row, by_bytes), _roof(row, by_bytes)
+    if not words or end is None or end > right:
+        return
+    arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (end, place), xytext=(begin, place), arrowprops=arrow)
+    if end - begin > 0.26 * right:
+        middle = ((begin + end) / 2, place)
+        axes.annotate(words, middle, xytext=(0, 3), ha="center", va="bottom", **OFFSET)

@@ -1,0 +1,141 @@
+"""How an operator's variants do over its problems: a row a problem, as unrelated problems are joined by no line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from opbench import units
+from opbench.gpus.ceilings import Ceilings
+from opbench.report.charts.chart import COLOURS, Chart, row_sentence, shortened
+from opbench.report.charts.svg import INK, MUTED
+from opbench.report.run.above import above_sentences
+from opbench.report.run.sections import Section, best_configs
+from opbench.results.rows import Row
+
+MOST = 30
+"""Problems shown, those of most bytes."""
+LINE = 36
+"""Characters of a label's line."""
+BEYOND = 1.15
+"""Shares above this are drawn at the axis' end, with the number beside them."""
+NAMED = "Shares are of the roof of each variant's own unit; at the right the fastest, bold where it is no library."
+OWN, LIBRARY = (COLOURS[0], "o"), (COLOURS[1], "s")
+
+
+def over_problems(operator: str, parts: Sequence[Section], name: str, measured: Ceilings | None) -> Chart | None:
+    """The share of the roof of each variant's best config, problem by problem; None with fewer than two measured.
+
+    Where no roof is known it is the speed as a share of the fastest's.
+    """
+    parts = sorted((s for s in parts if s.groups), key=lambda s: (s.rows[0].compulsory_bytes or 0, s.problem))
+    precisions = [s.groups[0].precision for s in parts]
+    precision = max(precisions, key=precisions.count, default="")
+    parts = [s for s in parts if any(g.precision == precision for g in s.groups)]
+    total, parts = len(parts), parts[-MOST:]
+    if total < 2:
+        return None
+    rows = [best_configs(r for g in s.groups if g.precision == precision for r, _ in g.rows) for s in parts]
+    of_roof = all(row.roof_share is not None for found in rows for row in found)
+    labels = problem_labels([s.problem for s in parts])
+    tall = 0.13 + 0.14 * max(label.count("\n") + 1 for label in labels)
+    height = 1.0 + tall * len(parts)
+    figure = Figure(figsize=(8.0, height))
+    widest = max(len(line) for label in labels for line in label.split("\n"))
+    left = min(0.4, 0.03 + 0.0088 * widest)
+    axes = figure.add_axes((left, 0.5 / height, 0.715 - left, 1 - 0.95 / height))
+    points: dict[str, str] = {}
+    for place, found in enumerate(rows):
+        _draw_problem(axes, place, found, of_roof, points)
+    _scale(axes, labels, of_roof, max(_share(row, found, of_roof) for found in rows for row in found))
+    left_out = f" The {MOST} largest of {total} problems." if total > MOST else ""
+    above = [f"{said}." for said in above_sentences((row for found in rows for row in found), measured)]
+    return Chart(
+        name,
+        figure,
+        f"{operator} over its problems",
+        f"Best config of each variant on {len(parts)} problems, smallest first. The tables hold the same numbers.",
+        points,
+        " ".join([f"Best config of each {precision} variant, the smallest problem first.{left_out} {NAMED}", *above]),
+    )
+
+
+def _share(row: Row, found: Sequence[Row], of_roof: bool) -> float:
+    if of_roof:
+        return row.roof_share or 0.0
+    return min(other.time_s or 0.0 for other in found) / row.time_s if row.time_s else 0.0
+
+
+def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_roof: bool, points: dict[str, str]) -> None:
+    """One problem: the best own variant and the best library stand out, and who is fastest is named at the right."""
+    ordered = sorted(found, key=lambda row: row.time_s or 0.0)
+    own = next((row for row in ordered if not row.library), None)
+    library = next((row for row in ordered if row.library), None)
+    for row in reversed(ordered):
+        share = _share(row, found, of_roof)
+        colour, shape = LIBRARY if row is library else OWN if row is own else (MUTED, "o")
+        named = row is own or row is library
+        gid = f"p{len(points)}"
+        axes.plot(
+            [min(share, BEYOND)], [place], ">" if share > BEYOND else shape, color=colour, gid=gid, clip_on=False,
+            markersize=7 if named else 4, fillstyle="full" if named else "none", zorder=4 if named else 3,
+        )  # fmt: skip
+        points[gid] = f"{row.problem}: {row_sentence(row)}"
+    first = ordered[0]
+    words = f"{shortened(first.variant, 20)} {units.percent(first.roof_share) if of_roof else units.time(first.time_s)}"
+    axes.annotate(
+        words + (" ^" if first.above_roof else ""), (1.0, place), xycoords=("axes fraction", "data"), xytext=(10, 0),
+        textcoords="offset points", va="center", ha="left", fontsize=8.5, annotation_clip=False, parse_math=False,
+        fontweight="normal" if first.library else "bold",
+    )  # fmt: skip
+
+
+def _scale(axes: Axes, labels: Sequence[str], of_roof: bool, highest: float) -> None:
+    """Axes, the roof and the legend above them."""
+    axes.set_xlim(0, BEYOND if highest > 0.5 else max(0.05, 1.15 * highest))
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_yticks(range(len(labels)), labels, parse_math=False, fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda x, _: f"{100 * x:.0f} %" if highest > 0.1 else f"{100 * x:.1f} %")
+    )
+    axes.set_xlabel("of the measured roof" if of_roof else "speed, of the fastest's")
+    axes.grid(True, axis="both")
+    if of_roof and highest > 0.5:
+        axes.axvline(1.0, color=INK, linewidth=1.4)
+    for words, (colour, shape), face in (
+        ("best own", OWN, "full"), ("best library", LIBRARY, "full"), ("others", (MUTED, "o"), "none"),
+    ):  # fmt: skip
+        axes.plot([], [], shape, color=colour, fillstyle=face, label=words, markersize=6)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False, fontsize=8.5, borderaxespad=0.2,
+        handletextpad=0.2, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def problem_labels(problems: Sequence[str]) -> list[str]:
+    """Each problem by all the axes in which they differ, neighbours of equal value together, such as "n=8 h=w=56".
+
+    Labels differ wherever problems do; what is longer than `LINE` stands on two lines.
+    """
+    split = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
+    keys = list(dict.fromkeys(key for axes in split for key in axes))
+    differing = {key for key in keys if len({axes.get(key) for axes in split}) > 1}
+    return [_label({k: v for k, v in axes.items() if k in differing}) for axes in split]
+
+
+def _label(axes: dict[str, str]) -> str:
+    words: list[tuple[list[str], str]] = []
+    for key, value in axes.items():
+        if words and words[-1][1] == value:
+            words[-1][0].append(key)
+        else:
+            words.append(([key], value))
+    said = ["=".join([*keys, value]) for keys, value in words]
+    if len(" ".join(said)) <= LINE:
+        return " ".join(said) or "default"
+    middle = min(range(1, len(said) + 1), key=lambda i: abs(len(" ".join(said[:i])) - len(" ".join(said[i:]))))
+    return "\n".join(filter(None, (" ".join(said[:middle]), " ".join(said[middle:]))))

@@ -1,0 +1,150 @@
+"""Charts: names that never lie on one another, problems told apart, no mark beyond its roof without a word."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import matplotlib
+import pytest
+from fabricate import CEILINGS, matmul_run, result, run
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from opbench.gpus.ceilings import Ceilings
+from opbench.report import write_report
+from opbench.report.charts.bars import bars
+from opbench.report.charts.chart import Chart, Scene, look
+from opbench.report.charts.problems import BEYOND, over_problems, problem_labels
+from opbench.report.charts.svg import STYLE
+from opbench.report.run.sections import sections
+from opbench.results.files import Run
+from opbench.results.rows import rows
+
+MEASURED = Ceilings.from_json(CEILINGS)
+LAYERS = [
+    f"(n={n},c={c},h={h},w={h},k={k},r={r},s={r},stride={stride},padding={r // 2})"
+    for (n, c, h, k), (r, stride) in itertools.product(
+        [(1, 3, 224, 96), (1, 1, 512, 1), (32, 96, 26, 256), (1, 384, 12, 384), (16, 64, 256, 64)],
+        [(1, 1), (3, 1), (5, 1), (11, 4)],
+    )
+]
+"""20 unrelated problems."""
+
+
+def convolutions(share: float = 0.5, problems: list[str] = LAYERS, **more: object) -> Run:
+    """Three variants on each problem, the library at `share` of the roof on the first one."""
+    found = []
+    for i, problem in enumerate(problems):
+        work = {"operator": "conv2d", "problem": problem, "flops": 10**12 + i, "nbytes": 10**7 + i} | more
+        best = 0.02 / (share if i == 0 else 0.6)
+        found += [
+            result("implicit_gemm_split", 0.05 + 0.001 * i, **work),
+            result("naive", 0.5, **work),
+            result("torch", best, library=True, **work),
+        ]
+    return run(found)
+
+
+def drawn(found: Run) -> Chart:
+    """The overview chart of the run's only operator."""
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        chart = over_problems("conv2d", sections(rows(found)), "x", MEASURED)
+    assert chart
+    return chart
+
+
+def overlaps(figure: Figure) -> list[tuple[str, str]]:
+    """Pairs of texts that lie on one another, and texts beyond the figure's edge."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    texts = [t for t in figure.findobj(matplotlib.text.Text) if t.get_text().strip() and t.get_visible()]
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
+    beyond = [(a, "edge") for a, box in boxes if box.x0 < -1 or box.x1 > figure.bbox.x1 + 1]
+    return beyond + [(a, b) for (a, box), (b, other) in itertools.combinations(boxes, 2) if box.overlaps(other)]
+
+
+def test_twenty_problems_are_told_apart_and_no_names_overlap() -> None:
+    chart = drawn(convolutions())
+    labels = [t.get_text() for t in chart.figure.axes[0].get_yticklabels()]
+    assert len(labels) == len(set(labels)) == 20
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        assert overlaps(chart.figure) == []
+
+
+def test_unrelated_problems_are_joined_by_no_line() -> None:
+    chart = drawn(convolutions())
+    assert all(len(line.get_xdata()) <= 2 for line in chart.figure.axes[0].lines)
+    joined = [
+        line for line in chart.figure.axes[0].lines if len(set(line.get_ydata())) > 1 and line.get_xdata()[0] != 1
+    ]
+    assert joined == []
+
+
+def test_a_mark_beyond_the_roof_stays_on_the_chart_and_says_why() -> None:
+    chart = drawn(convolutions(2.24, flops_are_a_floor=False))
+    texts = [t.get_text() for t in chart.figure.axes[0].texts]
+    assert [t for t in texts if "^" in t] == ["torch 224 % ^"]
+    assert chart.figure.axes[0].get_xlim()[1] == BEYOND
+    assert "`torch` at 224 % of the roof: FLOPs are counted by the textbook algorithm" in chart.note
+
+
+def test_labels_name_every_axis_that_differs() -> None:
+    assert problem_labels(["(m=8,n=8,k=8,layout=nchw)", "(m=16,n=16,k=16,layout=nchw)"]) == ["m=n=k=8", "m=n=k=16"]
+    assert problem_labels(["(n=1)", "(n=1,mode=bilinear)"]) == ["default", "mode=bilinear"]
+    assert problem_labels(["(n=1,c=2,k=1)", "(n=2,c=1,k=1)"]) == ["n=1 c=2", "n=2 c=1"]
+    long = problem_labels(LAYERS)[-1]
+    assert long == "n=16 c=64 h=w=256 k=64\nr=s=11 stride=4 padding=5"
+
+
+# Bars -------------------------------------------------------------------------------------------------------------
+
+
+def ranked(found: Run) -> Chart:
+    """The bars of the run's only problem."""
+    (part,) = sections(rows(found))
+    best = sorted((row for g in part.groups for row, _ in g.rows), key=lambda row: row.time_s or 0.0)
+    scene = Scene(MEASURED, None, {}, look([row.variant for row in best]))
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        return bars(part, "x", best, scene)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.97, 2.24])
+def test_bars_are_ranked_and_their_names_do_not_overlap(share: float) -> None:
+    chart = ranked(convolutions(share, LAYERS[:1], flops_are_a_floor=False))
+    names = [t.get_text() for t in chart.figure.axes[0].get_yticklabels()]
+    assert sorted(names) == ["implicit_gemm_split", "naive", "torch"]
+    widths = [bar.get_width() for bar in chart.figure.axes[0].patches]
+    assert widths[:3] == sorted(widths[:3], reverse=True)
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        assert overlaps(chart.figure) == []
+    assert ("^" in chart.note) == (share > 1)
+
+
+def test_each_bar_has_the_roof_of_its_own_unit() -> None:
+    work = {"operator": "matmul", "flops": 10**13, "nbytes": 10**8}
+    found = run(
+        [result("mma", 0.05, precision="tf32", unit="tf32", **work), result("tiled", 0.3, **work)],
+        ceilings=CEILINGS | {"matrix_flops_per_s": {"tf32": 400e12}},
+    )
+    chart = ranked(found)
+    marks = sorted(line.get_xdata()[0] for line in chart.figure.axes[0].lines if line.get_linewidth() == 2.2)
+    assert marks == [pytest.approx(50), pytest.approx(400)]
+    assert "the roof of a bar's own unit" in chart.note
+
+
+def test_a_section_of_one_intensity_is_no_roofline(tmp_path: Path) -> None:
+    html = write_report(convolutions(0.5, LAYERS[:1]), tmp_path)[0].read_text(encoding="utf-8")
+    assert "Rate of conv2d" in html and "Roofline" not in html
+
+
+def test_no_text_of_a_chart_takes_a_colour_that_cannot_be_read(tmp_path: Path) -> None:
+    """Colours of marks have less than 4.5:1 on white or on black; ink has 15:1 on both."""
+    found = matmul_run()
+    found.counters.clear()
+    html = write_report(found, tmp_path)[0].read_text(encoding="utf-8")
+    assert "Which variant of matmul wins" in html and "matmul over its problems" in html
+    coloured = re.findall(r"<text[^>]*(?:fill: ?|fill=\")#\w+", html)
+    assert coloured == []
