@@ -10,28 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import backends
-from opbench.catalog.case import Case, select
+from opbench.catalog.case import select
 from opbench.catalog.folders import Catalog
-from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
 from opbench.gpus.ceilings import committed
 from opbench.results.files import Result, Run, read_run
 from opbench.runs.options import RunOptions, default_out, earlier_run
 from opbench.runs.runner import Progress, Tell, run_suite
-from opbench.runs.suite import Suite, read_suite, suite_for_variants
+from opbench.runs.suite import Suite, read_suite, suite_for_operator, suite_for_variants
+from opbench.runs.targets import cases_to_check, is_file, own_variants
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
 
 if TYPE_CHECKING:
     import pandas
-
-    from opbench.catalog.operator import Operator
-
-
-MODULES = 48
-"""A variant that compiles more modules than this for its checks has its configs take turns at the problems."""
-INTERPRETED = 12
-"""The same for pairs of config and problem where instructions of newer GPUs are interpreted, lane by lane."""
 
 
 def silent(progress: Progress) -> None:
@@ -55,19 +47,29 @@ def run(
     command: Sequence[str] = (),
     tell: Tell = silent,
 ) -> Run:
-    """Check and measure a suite, or one .cu or .py file of your own; returns the finished run.
+    """Check and measure a suite, an operator, or one .cu or .py file of your own; returns the finished run.
 
-    `target` is a suite's file or name; `cases` are printed names or globs; `variants` are further folders laid out
-    as variants/; `out` is the run's folder; `mode` is one of `timing.MODES` in place of the suite's; with `publish`
-    each case is measured in three processes. Raises UsageError and EnvironmentFault; a case that is wrong or fails is
-    no exception but a result.
+    `target` is a suite's file or name, an operator's name, or a kernel's file; `cases` are printed names or globs;
+    `variants` are further folders laid out as variants/; `out` is the run's folder; `mode` is one of `timing.MODES` in
+    place of the suite's; with `publish` each case is measured in three processes. Raises UsageError and
+    EnvironmentFault; a case that is wrong or fails is no exception but a result.
     """
     suite, roots, backend = expand(target, backend, cases, variants)
     timing = replace(suite.timing, mode=mode or suite.timing.mode)
     suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s, timing=timing)
     folder = Path(out) if out else default_out(suite, backend)
     processes = PROCESSES if publish else 1
-    options = RunOptions(backend, folder, resume, True, seed, roots, tuple(command), processes=processes, gpu=gpu)
+    options = RunOptions(
+        backend,
+        folder,
+        resume,
+        seed=seed,
+        roots=roots,
+        command=tuple(command),
+        processes=processes,
+        gpu=gpu,
+        target=(str(target), *(str(root) for root in variants)),
+    )
     # Whatever is refused is refused before anything runs.
     earlier_run(suite, options)
     if report and backend == "cpu":
@@ -92,9 +94,14 @@ def expand(
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
     backend = backends.resolve(backend)
-    path = Path(target)
-    if path.suffix in (".cu", ".py"):
+    path, (operator, _, variant) = Path(target), str(target).partition("/")
+    if is_file(target):
         suite = suite_for_variants(own_variants(path, catalog), catalog, backend)
+    elif operator in catalog.operator_names() and not path.is_file():
+        if variant:
+            catalog.variant(operator, variant)
+            raise UsageError(f"{target}: is one variant; run it with: opbench run {operator} --case {target}")
+        suite = suite_for_operator(operator, catalog, backend)
     else:
         suite = read_suite(path, catalog, backend)
     patterns = list(cases)
@@ -102,18 +109,6 @@ def expand(
     met = {f"{case.variant.operator}{case.problem}" for case in chosen}
     left_out = {problem: why for problem, why in suite.left_out.items() if problem in met or not patterns}
     return replace(suite, cases=chosen, left_out=left_out), roots, backend
-
-
-def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
-    """A user's own file as its variants; its header names the operator unless its folder is one's."""
-    if not path.exists():
-        raise UsageError(
-            f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
-            "(see 'Write your own kernel' in README.md)"
-        )
-    folder = path.resolve().parent
-    operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
-    return catalog.own_variants(path.resolve(), operator)
 
 
 def check(
@@ -144,6 +139,12 @@ def check(
         for target in (targets or catalog.operator_names())
         for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), note)
     ]
+    files: dict[str, Path] = {}
+    for case in chosen:
+        if (other := files.setdefault(case.variant.id, case.variant.path)) != case.variant.path:
+            raise UsageError(
+                f"{other} and {case.variant.path} are both {case.variant.id}; rename one, or check one after the other"
+            )
     suite = Suite("check", "examples and random shapes", tuple(select(chosen, patterns)), TimingOptions(), time_limit_s)
     backend = backends.resolve(backend)
     # Two processes on one GPU would share its memory and faults; a GPU's work waits for no core either.
@@ -156,94 +157,6 @@ def check(
         if len(found) < len(suite.cases):
             note(f"stopped at the first failure: {len(suite.cases) - len(found)} of {len(suite.cases)} cases not tried")
         return found
-
-
-def cases_to_check(
-    catalog: Catalog,
-    target: str | Path,
-    random_shapes: int,
-    seed: int,
-    every: bool = True,
-    note: Callable[[str], None] = lambda words: None,
-) -> list[Case]:
-    """Every config of a target's variants on examples and random shapes that the variant says it supports.
-
-    Unless `every` pair is wanted, configs of a variant that would compile more than `MODULES` modules, as its macros
-    follow the problem, take turns at the problems: see `_take_turns`.
-    """
-    path = Path(target)
-    if path.suffix in (".cu", ".py"):
-        found = list(own_variants(path, catalog))
-    elif "/" in str(target):
-        found = [catalog.variant(*str(target).split("/", 1))]
-    else:
-        found = catalog.variants(str(target))
-    cases = []
-    for variant in found:
-        operator = catalog.operator(variant.operator)
-        examples = list(dict.fromkeys(operator.examples()))
-        _require_reference(variant.operator, examples, seed)
-        shapes = [p for p in dict.fromkeys(operator.random_problems(seed, random_shapes)) if p not in examples]
-        pairs = [
-            Case(variant, c, problem)
-            for problem in (*examples, *shapes)
-            for c in variant.configs
-            if variant.unmet(problem, c) is None
-        ]
-        if not pairs:
-            refused = (
-                variant.unmet(examples[0], variant.configs[0]) if variant.configs else "no config is left by where"
-            )
-            said = f"{variant.id} fits none of its operator's examples and random shapes: it {refused}"
-            if len(found) == 1:
-                raise UsageError(f"{said}; more shapes: --random N, or a suite with problems of your own")
-            note(said)
-            continue
-        turns, why = (1, "") if every else _turns(variant, pairs)
-        chosen = _take_turns(pairs, shapes, turns) if turns > 1 else pairs
-        if len(chosen) < len(pairs):
-            note(
-                f"{variant.id}: its configs take turns at the problems, {len(chosen)} of {len(pairs)} pairs, "
-                f"as {why}; --all checks every one"
-            )
-        cases += chosen
-    return cases
-
-
-def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:
-    """Raise UsageError where an operator has no example or its reference fails on one, before cases run."""
-    if not examples:
-        raise UsageError(f"{name}: examples() gives none; small odd problems are needed (variants/relu/operator.py)")
-    by_size = sorted(examples, key=lambda problem: problem.flops() + problem.bytes())
-    # The smallest are all ones, of which NumPy makes any shape; the largest take long.
-    middle = by_size[len(by_size) // 2]
-    middle.reference_outputs(middle.make_inputs(seed))
-
-
-def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
-    """In how many turns a variant's configs share the problems, and why."""
-    modules = len({case.request() for case in pairs}) if variant.define else 0
-    if variant.compute_capability and len(pairs) > INTERPRETED:
-        return -(-len(pairs) // INTERPRETED), "its instructions are interpreted on the CPU"
-    return max(1, -(-modules // MODULES)), "each compiles a module of its own"
-
-
-def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
-    """Each config on its share of the examples and on one random shape; no problem and no config is left out."""
-    kept: list[Case] = []
-    for number, config in enumerate(pairs[0].variant.configs):
-        own = [case for case in pairs if case.config == config]
-        examples = [case for case in own if case.problem not in shapes]
-        random = [case for case in own if case.problem in shapes]
-        kept += examples[number % turns :: turns] or examples[:1]
-        kept += random[number % len(random) :][:1] if random else []
-    chosen = {case.name for case in kept}
-    met = {case.problem for case in kept}
-    for case in pairs:  # what no config's turn fell on goes to the first one that fits
-        if case.problem not in met:
-            met.add(case.problem)
-            chosen.add(case.name)
-    return [case for case in pairs if case.name in chosen]
 
 
 def load(folder: str | Path) -> pandas.DataFrame:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import opbench
-from opbench import api
 from opbench.catalog.folders import Catalog, case_named
 from opbench.errors import UsageError
+from opbench.runs import targets
 from opbench.runs.runner import Progress
 
 CATALOG = Catalog()
@@ -51,7 +51,7 @@ def test_a_refused_run_leaves_nothing_behind(tiny_suite: Path) -> None:
 
 def test_the_same_seed_gives_the_same_shapes_and_another_others() -> None:
     def problems(seed: int) -> list[str]:
-        return [str(c.problem) for c in api.cases_to_check(CATALOG, "matmul/coalesced", 4, seed)]
+        return [str(c.problem) for c in targets.cases_to_check(CATALOG, "matmul/coalesced", 4, seed)]
 
     assert problems(1) == problems(1) != problems(2)
     assert set(map(str, CATALOG.operator("matmul").examples())) & set(problems(1))
@@ -114,10 +114,10 @@ def test_configs_take_turns_where_each_problem_is_a_module_of_its_own(
 ) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(PER_PROBLEM)
-    every = api.cases_to_check(CATALOG, path, 3, 1)
-    assert len(every) == len({case.request() for case in every}) > api.MODULES
+    every = targets.cases_to_check(CATALOG, path, 3, 1)
+    assert len(every) == len({case.request() for case in every}) > targets.MODULES
     notes: list[str] = []
-    kept = api.cases_to_check(CATALOG, path, 3, 1, every=False, note=notes.append)
+    kept = targets.cases_to_check(CATALOG, path, 3, 1, every=False, note=notes.append)
     assert len(notes) == 1 and f"{len(kept)} of {len(every)} pairs" in notes[0] and "--all" in notes[0]
     assert len(kept) < 0.7 * len(every) and set(map(str, kept)) <= set(map(str, every))
     shapes = set(CATALOG.operator("relu").random_problems(1, 3)) - set(CATALOG.operator("relu").examples())
@@ -128,9 +128,9 @@ def test_configs_take_turns_where_each_problem_is_a_module_of_its_own(
     # What is the same module for all problems is checked on all of them.
     alike = tmp_path / "alike.cu"
     alike.write_text(PER_PROBLEM.replace('"n" }', '"7" }'))
-    assert len(api.cases_to_check(CATALOG, alike, 3, 1, every=False)) == len(every)
+    assert len(targets.cases_to_check(CATALOG, alike, 3, 1, every=False)) == len(every)
     # A case that is named is checked, whoever's turn it is.
     left_out = next(case.name for case in every if case not in kept)
     assert [r.case for r in opbench.check([path], random_shapes=3, seed=1, cases=[left_out])] == [left_out]
-    monkeypatch.setattr(api, "MODULES", len(every))
-    assert len(api.cases_to_check(CATALOG, path, 3, 1, every=False)) == len(every)
+    monkeypatch.setattr(targets, "MODULES", len(every))
+    assert len(targets.cases_to_check(CATALOG, path, 3, 1, every=False)) == len(every)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from opbench import api
 from opbench.backends import open_backend
 from opbench.backends.nvrtc import nvrtc
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.variant import Variant
+from opbench.runs import targets
 from opbench.session.checking import Session
 from opbench.traffic.counts import Traffic
 
@@ -57,7 +57,7 @@ def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
 def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
     """The seed differs by variant, so that together they see many shapes, yet a failure repeats."""
     seed = zlib.crc32(variant.id.encode()) % 1000
-    cases = spread(variant, api.cases_to_check(CATALOG, variant.id, 2, seed))
+    cases = spread(variant, targets.cases_to_check(CATALOG, variant.id, 2, seed))
     session = Session(open_backend("cpu"), seed)
     assert cases and [reason for case in cases if (reason := session.unsupported(case))] == []
     for case in cases:

@@ -101,8 +101,8 @@ class Catalog:
             raise UsageError(f"{operator}: {unknown('variant', name, variants, f'opbench list variants {operator}')}")
         return variants[name]
 
-    def case(self, name: str) -> Case:
-        """The case that prints as `name`.
+    def case(self, name: str, own: Sequence[Variant] = ()) -> Case:
+        """The case that prints as `name`; a variant of a user's own file stands before one of the same name.
 
         Raises UsageError with the nearest right operator, variant, axis or config.
         """
@@ -113,7 +113,8 @@ class Catalog:
             raise UsageError(
                 f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) (opbench list cases)"
             )
-        variant = self.variant(match["operator"], match["variant"])
+        ours = {v.id: v for v in own}.get(f"{match['operator']}/{match['variant']}")
+        variant = ours or self.variant(match["operator"], match["variant"])
         problem = self.operator(match["operator"]).parse(match["problem"])
         for config in variant.configs:
             if not match["config"] or print_config(config) == f"[{match['config']}]":

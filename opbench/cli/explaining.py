@@ -15,7 +15,7 @@ from opbench.advice.diagnosis import Problem
 from opbench.advice.explain import AnnotatedFile, Explanation, Figure
 from opbench.catalog.case import Case
 from opbench.cli import completion
-from opbench.cli.options import gpu_option, json_option, variants_option
+from opbench.cli.options import case_option, gpu_option, json_option, variants_option
 from opbench.cli.running import stdout_console
 from opbench.errors import EXIT_WRONG
 from opbench.paths import from_here
@@ -36,7 +36,8 @@ LEGEND = (
 
 
 @click.command("explain")
-@click.argument("case", metavar="CASE", shell_complete=completion.variants)
+@click.argument("name", metavar="CASE|FILE.cu", shell_complete=completion.variants)
+@case_option
 @gpu_option
 @json_option
 @variants_option
@@ -47,26 +48,39 @@ LEGEND = (
     metavar="DIR",
     help="A cpu run's folder that keeps the traffic, for opbench agreement.",
 )
-def explain_command(case: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None) -> None:
-    """Annotate the source of one CASE with what each line does to memory, counted on the cpu backend.
+def explain_command(
+    name: str, pattern: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None
+) -> None:
+    """Annotate the source of one case with what each line does to memory, counted on the cpu backend.
 
     CASE is a printed name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'; small sizes show the same per request.
+    FILE.cu is a kernel of your own.
     """
     from opbench.advice.explain import explain
     from opbench.backends.nvrtc.resources import Resources, resources_of, target
-    from opbench.catalog.folders import case_named
+    from opbench.catalog.folders import Catalog
     from opbench.gpus.ceilings import committed
+    from opbench.runs.targets import case_of
     from opbench.session.checking import trace_case
 
     ceilings = committed(gpu)
-    found = case_named(case, roots)
+    catalog = Catalog([root.resolve() for root in roots])
+    found = case_of(name, pattern, catalog)
+    if found.name != name and not pattern:
+        click.echo(f"note: {found.name}; another one: --case '(…)'", err=True)
     stands_for = target(gpu)
     traffic, findings = trace_case(found, stands_for=stands_for.limits if stands_for else None)
     if run_folder is not None:
         _keep(found, traffic, run_folder)
     _, compiled = next(resources_of([found], gpu), (0, Resources()))
     explanation = explain(
-        found, traffic, findings, _sources(found, traffic), _siblings(found, roots), ceilings, compiled.kernels
+        found,
+        traffic,
+        findings,
+        _sources(found, traffic),
+        catalog.variants(found.variant.operator),
+        ceilings,
+        compiled.kernels,
     )
     if as_json:
         click.echo(json.dumps(explanation.to_json(), indent=1))
@@ -86,12 +100,6 @@ def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
         except OSError:
             continue
     return {path: text for path, text in texts.items() if text}
-
-
-def _siblings(case: Case, roots: Sequence[Path]) -> list[Any]:
-    from opbench.catalog.folders import Catalog
-
-    return Catalog([root.resolve() for root in roots]).variants(case.variant.operator)
 
 
 def _keep(case: Case, traffic: Traffic, folder: Path) -> None:

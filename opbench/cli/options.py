@@ -26,6 +26,14 @@ cases_option = click.option(
     help="Only cases of this printed name or glob; repeatable.",
     shell_complete=completion.variants,
 )
+case_option = click.option(
+    "--case",
+    "pattern",
+    default="",
+    metavar="CASE|PROBLEM|GLOB",
+    help="Which case of a FILE.cu, such as '(n=1000)' [default: its operator's largest example].",
+    shell_complete=completion.variants,
+)
 gpu_option = click.option(
     "--gpu",
     default="h200",

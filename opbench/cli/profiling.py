@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from opbench.cli import completion
-from opbench.cli.options import variants_option
+from opbench.cli.options import case_option, variants_option
 from opbench.errors import OpbenchError, UsageError
 
 
 @click.command("profile")
-@click.argument("case", metavar="CASE", shell_complete=completion.variants)
+@click.argument("name", metavar="CASE|FILE.cu", shell_complete=completion.variants)
+@case_option
 @click.option(
     "--tool",
     type=click.Choice(["ncu", "nsys"]),
@@ -39,19 +40,27 @@ from opbench.errors import OpbenchError, UsageError
     help="Stop the tool after this.",
 )
 def profile_command(
-    case: str, tool: str, metric_set: str, run_folder: Path | None, roots: tuple[Path, ...], time_limit_s: float
+    name: str,
+    pattern: str,
+    tool: str,
+    metric_set: str,
+    run_folder: Path | None,
+    roots: tuple[Path, ...],
+    time_limit_s: float,
 ) -> None:
-    """Profile one CASE, a printed name such as 'matmul/shared_tile[TILE=16](m=512,n=512,k=512)'.
+    """Profile one case: a printed name such as 'matmul/shared_tile[TILE=16](m=512,n=512,k=512)', or one of FILE.cu.
 
     The tool's report and its counters are kept in the run's folder; `opbench report` shows the counters.
     """
     from opbench import profile
-    from opbench.catalog.folders import case_named
+    from opbench.catalog.folders import Catalog
     from opbench.results.files import FILE, RunWriter
+    from opbench.runs.targets import case_of, is_file
 
-    found = case_named(case, roots)
+    found = case_of(name, pattern, Catalog([root.resolve() for root in roots]))
     folder = run_folder or Path("reports") / "profile"
     extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
+    extra += ["--file", str(found.variant.path)] if is_file(name) else []
     target = profile.Target(
         found.name,
         profile.target_argv(found.name, extra),
@@ -74,15 +83,18 @@ def profile_command(
 
 @click.command("profile-target", hidden=True)
 @click.option("--case", "case", required=True)
+@click.option("--file", "file", type=click.Path(path_type=Path))
 @variants_option
-def profile_target_command(case: str, roots: tuple[Path, ...]) -> None:
+def profile_target_command(case: str, file: Path | None, roots: tuple[Path, ...]) -> None:
     """Check one case and launch it once more inside its NVTX range; what `opbench profile` runs under the tool."""
     from opbench.backends import open_backend
-    from opbench.catalog.folders import case_named
+    from opbench.catalog.folders import Catalog
     from opbench.nvtx import case_range
+    from opbench.runs.targets import case_of
     from opbench.session.checking import Session
 
-    found = case_named(case, roots)
+    catalog = Catalog([root.resolve() for root in roots])
+    found = case_of(file, case, catalog) if file else catalog.case(case)
     backend = open_backend("cuda")
     session = Session(backend)
     reason = session.unsupported(found)

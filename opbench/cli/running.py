@@ -44,7 +44,7 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("run")
-@click.argument("target", metavar="SUITE|FILE.cu", shell_complete=completion.suites)
+@click.argument("target", metavar="SUITE|OPERATOR|FILE.cu", shell_complete=completion.suites)
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
 @click.option(
     "--out",
@@ -80,7 +80,7 @@ def run_command(
     time_limit_s: float | None,
     as_json: bool,
 ) -> None:
-    """Check and measure SUITE (a file in suites/ or its name) or one FILE.cu of your own; write the report."""
+    """Check and measure SUITE (a file in suites/ or its name), all of OPERATOR, or FILE.cu; write the report."""
     from opbench import api
     from opbench.results.rows import frame
 
@@ -204,15 +204,25 @@ def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
         if r.status == "unsupported":
             lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
     width = max((len(name) for name in tally), default=0)
+    files = _files_of(targets)
     for name, counts in tally.items():
         why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
         click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()) + why)
     for (variant, _), cases in failures.items():
         first = cases[0]
         more = f" (and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''})" if len(cases) > 1 else ""
-        target = targets[0] if len(targets) == 1 and targets[0].endswith((".cu", ".py")) else variant
-        rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case '{first.case}'"
+        target = files.get(variant, variant)
+        rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case {shlex.quote(first.case)}"
         click.echo(f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: {rerun}")
+
+
+def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
+    """The variants of files of a user's own, by name, with the file as it was typed."""
+    from opbench.catalog.folders import Catalog
+    from opbench.runs.targets import is_file, own_variants
+
+    catalog = Catalog(click.get_current_context().params["roots"])
+    return {v.id: target for target in targets if is_file(target) for v in own_variants(Path(target), catalog)}
 
 
 def print_table(table: Any, left_out: dict[str, dict[str, list[str]]]) -> None:

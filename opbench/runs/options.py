@@ -35,6 +35,8 @@ class RunOptions:
     """How many processes each case is measured in, one after another."""
     exit_first: bool = False
     """Whether the run ends with the first case that is not right."""
+    target: tuple[str, ...] = ()
+    """What was asked for, as it was typed, and the further folders of variants: what names the same cases again."""
     gpu: str = ""
     """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
 
@@ -91,6 +93,7 @@ def header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> di
         "backend": options.backend,
         "seed": options.seed,
         "started": now(),
+        "target": list(options.target),
         "command": shlex.join(["opbench", *options.command]) if options.command else "",
         "timing": {**asdict(suite.timing), "processes": options.processes},
         "cases": len(suite.cases),

@@ -102,7 +102,10 @@ def find_suite(path: Path) -> Path:
     if path.suffix in ("", ".toml") and candidate.exists():
         return candidate
     known = [p.stem for p in shipped("suites").glob("*.toml")]
-    raise UsageError(f"{path}: no such file; shipped suites: {', '.join(sorted(known))} (opbench list suites)")
+    raise UsageError(
+        f"{path}: no such file, nor an operator (opbench list operators); shipped suites: {', '.join(sorted(known))} "
+        "(opbench list suites)"
+    )
 
 
 def suite_for_variants(variants: Sequence[Variant], catalog: Catalog, backend: str) -> Suite:
@@ -128,6 +131,29 @@ def suite_for_variants(variants: Sequence[Variant], catalog: Catalog, backend: s
         cases += [*own, *(c for c in rungs if c.problem == problem)]
     title = f"{file.name} on the ladder of {operator}"
     return replace(quick, name=file.stem, title=title, cases=tuple(cases), left_out=found.left_out)
+
+
+def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
+    """The suite of one operator: its part of the quick suite; one that quick has not runs its examples.
+
+    Raises UsageError where it has no variant, or where none fits its examples.
+    """
+    quick = read_suite(Path("quick"), catalog, backend)
+    suite = replace(quick, name=operator, title=f"{operator} alone")
+    cases = tuple(c for c in quick.cases if c.variant.operator == operator)
+    if cases:
+        return replace(
+            suite, cases=cases, left_out={p: w for p, w in quick.left_out.items() if p.startswith(f"{operator}(")}
+        )
+    found = _Expansion()
+    variants = [(variant, variant.configs) for variant in catalog.variants(operator)]
+    if not variants:
+        raise UsageError(f"{operator}: has no variant yet; write one beside its operator.py (see README.md)")
+    for problem in catalog.operator(operator).examples():
+        found.add(problem, variants)
+    if not found.cases:
+        raise UsageError(f"{operator}: {_no_case(found.left_out)}")
+    return replace(suite, cases=tuple(found.cases.values()), left_out=found.left_out)
 
 
 @dataclass

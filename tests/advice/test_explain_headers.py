@@ -11,6 +11,7 @@ from opbench.advice.explain import explain
 from opbench.backends.cpu.backend import CpuBackend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
+from opbench.runs import targets
 from opbench.session.checking import trace_case
 
 CATALOG = Catalog()
@@ -46,7 +47,7 @@ def case(tmp_path: Path) -> Case:
     (tmp_path / "moves.cuh").write_text(HEADER)
     path = tmp_path / "mine.cu"
     path.write_text(KERNEL)
-    (variant,) = api.own_variants(path, CATALOG)
+    (variant,) = targets.own_variants(path, CATALOG)
     return Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 1024}))
 
 
@@ -76,7 +77,7 @@ def test_a_headers_accesses_stand_at_the_call_and_in_the_header(case: Case) -> N
 def test_a_problem_of_a_header_names_both_lines(case: Case, tmp_path: Path) -> None:
     strided = KERNEL.replace("fetch(x, i)", "fetch(x, i % 32 * 32 + i / 32)")
     (tmp_path / "mine.cu").write_text(strided)
-    (variant,) = api.own_variants(tmp_path / "mine.cu", CATALOG)
+    (variant,) = targets.own_variants(tmp_path / "mine.cu", CATALOG)
     traffic, findings = trace_case(Case(variant, {}, case.problem))
     sources = {str(source.path): source.text for source in variant.sources}
     made = explain(Case(variant, {}, case.problem), traffic, findings, sources)
@@ -114,7 +115,7 @@ def test_an_unknown_instruction_of_a_header_is_unsupported_by_its_place(tmp_path
         .replace("fetch(x, i)", "x[i]")
         .replace("put(out, i,", "out[i] = (")
     )
-    (variant,) = api.own_variants(path, CATALOG)
+    (variant,) = targets.own_variants(path, CATALOG)
     case = Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 7}))
     reason = CpuBackend(tmp_path / "cache").unsupported(case.request())
     assert reason is not None and "moves.cuh:2: inline PTX 'nosuch.thing'" in reason

@@ -11,11 +11,11 @@ from common import CHEATS
 from test_cpu_kernels import cache, compilers  # noqa: F401 (a fixture)
 from test_cpu_trace_traffic import CATALOG, CUDA, smallest
 
-from opbench import api
 from opbench.backends.cpu import CpuBackend, Trace
 from opbench.catalog.case import Case
 from opbench.catalog.variant import Variant
 from opbench.errors import CompileError, LaunchError
+from opbench.runs import targets
 from opbench.traffic.counts import Traffic
 
 pytestmark = [pytest.mark.slow, *compilers()[0].marks]  # g++ is what the others are compared with
@@ -107,7 +107,7 @@ def test_compilers_agree_on_the_tree(name: str, both: Callable[[Case], list[Trac
 def test_compilers_find_the_same(path: Path, both: Callable[[Case], list[Trace]], cache: Path) -> None:  # noqa: F811
     if path.stem in ENDLESS:
         pytest.skip("never ends, so there is no trace to compare; test_cheats stops it by its time limit")
-    (variant,) = api.own_variants(path, CATALOG)
+    (variant,) = targets.own_variants(path, CATALOG)
     for case in smallest(variant, CpuBackend(cache), 2):
         try:
             gcc, other = both(case)

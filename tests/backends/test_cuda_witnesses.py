@@ -17,12 +17,12 @@ import pytest
 from common import CHEATS
 from test_cuda_fake import backend, fake  # noqa: F401 (fixtures)
 
-from opbench.api import own_variants
 from opbench.backends.cuda import CudaBackend, why_missing
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.runs.runner import floor_s
+from opbench.runs.targets import own_variants
 from opbench.selftest import witnesses
 from opbench.selftest.cheats import expected
 from opbench.session.checking import Session

@@ -13,6 +13,7 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.header import read_variants
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
+from opbench.runs import targets
 from opbench.runs.suite import suite_for_variants
 from opbench.runs.worker import pack, unpack
 
@@ -91,7 +92,7 @@ def test_defines_are_known_to_launch_where_and_requires_and_may_be_words(file: P
 def test_a_file_is_all_its_rungs_and_each_by_name(file: Path, tmp_path: Path) -> None:
     checked = api.check([file], random_shapes=0)
     assert {r.variant for r in checked} == {"clip_small", "clip_large"} and {r.status for r in checked} == {"right"}
-    suite = suite_for_variants(api.own_variants(file, CATALOG), CATALOG, "cpu")
+    suite = suite_for_variants(targets.own_variants(file, CATALOG), CATALOG, "cpu")
     assert {c.variant.name for c in suite.cases} >= {"clip_small", "clip_large", "scalar"} and suite.name == "clip"
     assert {c.variant.name for c in select(suite.cases, ["relu/clip_large"])} == {"clip_large"}
     folder = tmp_path / "mine" / "relu"

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from common import RELU
 
-from opbench import api
 from opbench.backends.cpu.backend import CpuBackend
 from opbench.backends.nvrtc import nvrtc
 from opbench.catalog import folders
@@ -21,6 +20,7 @@ from opbench.catalog.header import read_variants
 from opbench.catalog.sources import checksum, closure, matrix_classes
 from opbench.catalog.variant import Variant
 from opbench.errors import CompileError, EnvironmentFault, UsageError
+from opbench.runs import targets
 from opbench.runs.worker import pack, unpack
 
 CATALOG = Catalog()
@@ -54,7 +54,7 @@ def names(path: Path, *folders: Path) -> list[str]:
 
 def relu(path: Path) -> Case:
     """The kernel of a test on a small problem."""
-    (variant,) = api.own_variants(path, CATALOG)
+    (variant,) = targets.own_variants(path, CATALOG)
     return Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 1000}))
 
 

@@ -234,8 +234,8 @@ def test_a_cheat_is_caught_only_by_what_it_expects(tmp_path: Path, results: list
 
 @pytest.mark.parametrize("path", TIME_CHEATS, ids=lambda p: p.stem)
 def test_a_time_cheat_says_what_is_expected_and_is_a_variant(path: Path) -> None:
-    from opbench.api import own_variants
     from opbench.catalog.folders import Catalog
+    from opbench.runs.targets import own_variants
 
     assert set(expected(path)) <= {"wrong", "invalid"}
     assert own_variants(path, Catalog())[0].is_library

@@ -14,6 +14,7 @@ from opbench.advice.diagnosis import diagnose
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.results.files import Result
+from opbench.runs import targets
 from opbench.session.checking import trace_case
 
 FILES = sorted(CHEATS.glob("*.cu"))
@@ -70,7 +71,7 @@ def test_what_is_right_and_slow_is_told_where(path: Path) -> None:
     """Counts, not time: what `opbench explain` says of a traced run at the size that the file names."""
     results = api.check([path], backend="cpu", random_shapes=1)
     assert [f"{r.case}: {r.reason}" for r in results if r.status != "right"] == []
-    (variant,) = api.own_variants(path, CATALOG)
+    (variant,) = targets.own_variants(path, CATALOG)
     case = Case(variant, variant.configs[0], CATALOG.operator(variant.operator).parse(said(path, "at")))
     traffic, findings = trace_case(case)
     assert findings == []

@@ -217,16 +217,17 @@ def _next(context: Context, part: Section) -> list[str]:
 
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
     """What to type to repeat the run, one case, and to look inside it."""
-    suite, backend = str(run.header.get("suite") or "SUITE"), str(run.header.get("backend") or "auto")
+    target, *roots = run.header.get("target") or [str(run.header.get("suite") or "SUITE")]
+    backend, further = str(run.header.get("backend") or "auto"), "".join(f" --variants {shlex.quote(r)}" for r in roots)
     seed = f" --seed {run.header['seed']}" if isinstance(run.header.get("seed"), int) else ""
-    base = f"opbench run {shlex.quote(suite)} --backend {shlex.quote(backend)}"
+    base = f"opbench run {shlex.quote(target)} --backend {shlex.quote(backend)}{further}"
     found = [("the run", str(run.header.get("command") or "") or base + seed)]
     row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
     if row is not None:
-        found.append(("one case", f"{base} --case {shlex.quote(row.case)}"))
+        case = shlex.quote(row.case)
+        one = f"{shlex.quote(target)} --case {case}" if target.endswith((".cu", ".py")) else case
+        found.append(("one case", f"{base}{seed} --case {case}"))
         if backend != "cpu":
-            found.append(
-                ("one case under the profiler", f"opbench profile {shlex.quote(suite)} --case {shlex.quote(row.case)}")
-            )
+            found.append(("one case under the profiler", f"opbench profile {one}{further}"))
     found.append(("this page again, from the run's folder", "opbench report ."))
     return found

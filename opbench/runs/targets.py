@@ -1,0 +1,145 @@
+"""What a user may name as cases: an operator, a variant, a file of one's own, or one printed case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from opbench.catalog.case import CASE_NAME, Case, select
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Operator
+from opbench.catalog.variant import Variant
+from opbench.errors import UsageError
+
+MODULES = 48
+"""A variant that compiles more modules than this for its checks has its configs take turns at the problems."""
+INTERPRETED = 12
+"""The same for pairs of config and problem where instructions of newer GPUs are interpreted, lane by lane."""
+
+
+def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
+    """A user's own file as its variants; its header names the operator unless its folder is one's."""
+    if not path.exists():
+        raise UsageError(
+            f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
+            "(see 'Write your own kernel' in README.md)"
+        )
+    folder = path.resolve().parent
+    operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
+    return catalog.own_variants(path.resolve(), operator)
+
+
+def is_file(target: str | Path) -> bool:
+    """Whether a target is a file of a user's own, not a name."""
+    return Path(target).suffix in (".cu", ".py")
+
+
+def case_of(target: str | Path, pattern: str, catalog: Catalog) -> Case:
+    """One case: the printed name that the target is, or of a file the one that a pattern names.
+
+    A pattern is a printed name, a problem such as "(n=1000)", or a glob over the cases of the operator's examples, of
+    which the largest counts; without one it is the largest example in the first config that fits it.
+    """
+    if not is_file(target):
+        if pattern:
+            raise UsageError(f"--case {pattern}: '{target}' names one case already; --case goes with a FILE.cu")
+        return catalog.case(str(target))
+    variants = own_variants(Path(target), catalog)
+    if CASE_NAME.match(pattern):
+        return catalog.case(pattern, variants)
+    examples = dict.fromkeys(catalog.operator(variants[0].operator).examples())
+    problems = [catalog.operator(variants[0].operator).parse(pattern)] if pattern.startswith("(") else list(examples)
+    cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet(p, c) is None]
+    if not cases:
+        why = "; ".join(dict.fromkeys(str(v.unmet(p, v.configs[0])) for v in variants for p in problems))
+        raise UsageError(f"{target}: fits no such problem: {why}")
+    found = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [])
+    return max(found, key=lambda case: (case.problem.bytes(), -found.index(case)))
+
+
+def cases_to_check(
+    catalog: Catalog,
+    target: str | Path,
+    random_shapes: int,
+    seed: int,
+    every: bool = True,
+    note: Callable[[str], None] = lambda words: None,
+) -> list[Case]:
+    """Every config of a target's variants on examples and random shapes that the variant says it supports.
+
+    Unless `every` pair is wanted, configs of a variant that would compile more than `MODULES` modules, as its macros
+    follow the problem, take turns at the problems: see `_take_turns`.
+    """
+    path = Path(target)
+    if is_file(target):
+        found = list(own_variants(path, catalog))
+    elif "/" in str(target):
+        found = [catalog.variant(*str(target).split("/", 1))]
+    else:
+        found = catalog.variants(str(target))
+    cases = []
+    for variant in found:
+        operator = catalog.operator(variant.operator)
+        examples = list(dict.fromkeys(operator.examples()))
+        _require_reference(variant.operator, examples, seed)
+        shapes = [p for p in dict.fromkeys(operator.random_problems(seed, random_shapes)) if p not in examples]
+        pairs = [
+            Case(variant, c, problem)
+            for problem in (*examples, *shapes)
+            for c in variant.configs
+            if variant.unmet(problem, c) is None
+        ]
+        if not pairs:
+            refused = (
+                variant.unmet(examples[0], variant.configs[0]) if variant.configs else "no config is left by where"
+            )
+            said = f"{variant.id} fits none of its operator's examples and random shapes: it {refused}"
+            if len(found) == 1:
+                raise UsageError(f"{said}; more shapes: --random N, or a suite with problems of your own")
+            note(said)
+            continue
+        turns, why = (1, "") if every else _turns(variant, pairs)
+        chosen = _take_turns(pairs, shapes, turns) if turns > 1 else pairs
+        if len(chosen) < len(pairs):
+            note(
+                f"{variant.id}: its configs take turns at the problems, {len(chosen)} of {len(pairs)} pairs, "
+                f"as {why}; --all checks every one"
+            )
+        cases += chosen
+    return cases
+
+
+def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:
+    """Raise UsageError where an operator has no example or its reference fails on one, before cases run."""
+    if not examples:
+        raise UsageError(f"{name}: examples() gives none; small odd problems are needed (variants/relu/operator.py)")
+    by_size = sorted(examples, key=lambda problem: problem.flops() + problem.bytes())
+    # The smallest are all ones, of which NumPy makes any shape; the largest take long.
+    middle = by_size[len(by_size) // 2]
+    middle.reference_outputs(middle.make_inputs(seed))
+
+
+def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
+    """In how many turns a variant's configs share the problems, and why."""
+    modules = len({case.request() for case in pairs}) if variant.define else 0
+    if variant.compute_capability and len(pairs) > INTERPRETED:
+        return -(-len(pairs) // INTERPRETED), "its instructions are interpreted on the CPU"
+    return max(1, -(-modules // MODULES)), "each compiles a module of its own"
+
+
+def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
+    """Each config on its share of the examples and on one random shape; no problem and no config is left out."""
+    kept: list[Case] = []
+    for number, config in enumerate(pairs[0].variant.configs):
+        own = [case for case in pairs if case.config == config]
+        examples = [case for case in own if case.problem not in shapes]
+        random = [case for case in own if case.problem in shapes]
+        kept += examples[number % turns :: turns] or examples[:1]
+        kept += random[number % len(random) :][:1] if random else []
+    chosen = {case.name for case in kept}
+    met = {case.problem for case in kept}
+    for case in pairs:  # what no config's turn fell on goes to the first one that fits
+        if case.problem not in met:
+            met.add(case.problem)
+            chosen.add(case.name)
+    return [case for case in pairs if case.name in chosen]

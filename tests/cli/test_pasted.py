@@ -1,0 +1,123 @@
+"""What opbench prints to be typed again works when it is pasted into a shell, whatever was checked or run."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from common import RELU, Cli
+
+from opbench import api
+from opbench.catalog.folders import Catalog
+from opbench.errors import UsageError
+from opbench.runs.targets import case_of
+
+WRONG = RELU.replace(": 0.0f", ": 1.0f")
+RUNGS = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Kernels of a user's own, all wrong: files with odd names, and a folder laid out as variants/."""
+    for name in ("one.cu", "two.cu", "my kernel.cu", "it's.cu", "mine/relu/fancy.cu", "mine/relu/tuned.cu"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = RUNGS if path.stem == "tuned" else WRONG
+        path.write_text(text.replace('operator = "relu"\n// ', "") if "mine/" in name else text)
+    return tmp_path
+
+
+def paste(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A line as a shell runs it."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(
+        line, shell=True, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["my kernel.cu", "it's.cu"],
+        ["relu/fancy", "--variants", "mine"],
+        ["relu/tuned", "one.cu", "--variants", "mine", "--random", "2", "--seed", "7"],
+        ["mine/relu/fancy.cu", "two.cu", "--variants", "mine"],
+    ],
+    ids=" ".join,
+)
+def test_every_rerun_line_finds_its_case_wrong_again(cli: Cli, folder: Path, words: list[str]) -> None:
+    first = cli("check", "--random", "0", *words, "--case", "*(n=1)", "--case", "*(n=31)")
+    told = re.findall(r"^(.*): wrong: .*\n    rerun: (.*)$", first.stdout, re.MULTILINE)
+    assert first.returncode == 1 and told, first.stdout + first.stderr
+    assert len({re.split(r"[\[(]", case)[0] for case, _ in told}) == sum("/" in w or w.endswith(".cu") for w in words)
+    for case, line in told[:: len(told) - 1 or 1]:
+        again = paste(line, folder)
+        assert again.returncode == 1 and f"{case}: wrong: " in again.stdout, f"{line}\n{again.stdout}{again.stderr}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["my kernel.cu"], ["tiny.toml", "--variants", "mine"], ["relu", "--variants", "mine"]],
+    ids=" ".join,
+)
+def test_the_commands_of_a_page_work(cli: Cli, folder: Path, words: list[str]) -> None:
+    (folder / "tiny.toml").write_text('[[run]]\noperator = "relu"\nproblems = [{ n = 7 }]\nconfigs = "default"\n')
+    few = ["--case", "relu/my*" if words[0] == "my kernel.cu" else "relu/scalar*"]
+    done = cli("run", *words, "--backend", "cpu", "--out", "out", "--seed", "11", *few)
+    assert done.returncode in (0, 1), done.stderr
+    page = (folder / "out" / "report.html").read_text()
+    (line,) = re.findall(r"opbench run [^<]* --case [^<]*", page.partition("one case")[2])[:1]
+    again = paste(f"{html.unescape(line)} --out again --json", folder)
+    case = shlex.split(html.unescape(line))[-1]
+    assert again.returncode in (0, 1), f"{line}\n{again.stderr}"
+    assert f'"case": "{case}"' in again.stdout and again.stdout.count('"case"') == 1
+
+
+def test_an_operator_runs_its_part_of_quick_or_its_examples(cli: Cli, folder: Path) -> None:
+    quick, _, _ = api.expand("quick", "cpu", ["relu/*"])
+    suite, _, _ = api.expand("relu", "cpu")
+    assert [case.name for case in suite.cases] == [case.name for case in quick.cases] and suite.name == "relu"
+    mine, _, _ = api.expand("relu", "cpu", variants=[folder / "mine"])
+    assert {c.variant.name for c in mine.cases} - {c.variant.name for c in suite.cases} == {"fancy", "tuned"}
+    examples, _, _ = api.expand("linear", "cpu")
+    assert {c.problem for c in examples.cases} <= set(Catalog().operator("linear").examples())
+    one = cli("run", "relu/scalar", "--backend", "cpu")
+    assert one.returncode == 2 and "opbench run relu --case relu/scalar" in one.stderr
+    odd = cli("run", "relo", "--backend", "cpu")
+    assert odd.returncode == 2 and "nor an operator (opbench list operators)" in odd.stderr
+
+
+def test_two_files_of_one_name_are_refused(cli: Cli, folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "one.cu").write_text(RELU)
+    done = cli("check", "one.cu", "other/one.cu")
+    assert done.returncode == 2 and "are both relu/one; rename one, or check one after the other" in done.stderr
+
+
+def test_explain_takes_a_file_and_one_of_its_cases(cli: Cli, folder: Path) -> None:
+    (folder / "one.cu").write_text(RELU)
+    done = cli("explain", "one.cu", "--case", "(n=1000)")
+    assert done.returncode == 0 and done.stdout.startswith("relu/one(n=1000)\n"), done.stderr
+    assert "if (i < n) out[i]" in done.stdout and done.stderr == ""
+    again = paste("opbench explain one.cu --case 'relu/one(n=1000)'", folder)
+    assert again.stdout == done.stdout
+    assert "goes with a FILE.cu" in cli("explain", "relu/scalar(n=3)", "--case", "(n=1)").stderr
+
+
+def test_the_case_of_a_file_is_its_largest_example_unless_named(folder: Path) -> None:
+    (folder / "one.cu").write_text(RUNGS)
+    catalog, file = Catalog(), folder / "one.cu"
+    largest = max(catalog.operator("relu").examples(), key=lambda problem: problem.bytes())
+    assert case_of(file, "", catalog).name == f"relu/one[BLOCK=128]{largest}"
+    assert case_of(file, "*[BLOCK=256](n=31)", catalog).name == "relu/one[BLOCK=256](n=31)"
+    assert case_of(file, "(n=5)", catalog).name == "relu/one[BLOCK=128](n=5)"
+    assert case_of(file, "relu/one[BLOCK=256](n=5)", catalog).name == "relu/one[BLOCK=256](n=5)"
+    for pattern, words in (("(m=5)", "unknown axis 'm'"), ("*BLOCK=3*", "no case matches")):
+        with pytest.raises(UsageError, match=words):
+            case_of(file, pattern, catalog)
