@@ -1,0 +1,91 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "r <= 16 and s <= 15", "4 * n * h * w * max(c1, c2) < 2 ** 31", "n * p * q + BM < 2 ** 31",
+//     "(k + BN) * (c * r * s + 64) < 2 ** 31",
+// ]
+// where     = ["STAGES == (3 if BM == 128 else 4)"]
+// define    = { WM = "32 if BM == 64 else 64", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
+// compute_capability = "8.0"
+//
+// [[launch]]
+// kernel = "upsample_concat_conv2d_nhwc_mma"
+// grid   = ["cdiv(n * p * q, BM) * cdiv(k, BN)"]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * (BM + BN) * 128"
+//
+// [rung.nhwc_mma_bf16]
+// title     = "implicit matrix product that reads skip and low where they lie: bf16 mma.sync, cp.async in STAGES"
+// builds_on = "flat_divmod"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN and BM <= 2 * BN"]
+// define.WN      = "32 if BN == 64 else 64"
+// define.ALIGNED = "c1 % 8 == 0 and c2 % 8 == 0"
+// define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 and ALIGNED else 2"
+//
+// [rung.nhwc_mma_tf32]
+// title     = "implicit matrix product that reads skip and low where they lie: tf32 mma.sync, cp.async in STAGES"
+// builds_on = "flat_divmod"
+// product   = "tf32"
+// tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN and BM <= 2 * BN"]
+// define.WN      = "32 if BN == 64 else 64"
+// define.ALIGNED = "c1 % 4 == 0 and c2 % 4 == 0"
+// define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
+//
+// [rung.nhwc_mma_tf32_corrected]
+// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// builds_on = "nhwc_mma_tf32"
+// product   = "tf32_corrected"
+// requires  = ["c * r * s >= 128"]
+// tune      = { BM = [128, 64], BN = [64], STAGES = [3, 4] }
+// define.WN      = "32"
+// define.ALIGNED = "c1 % 4 == 0 and c2 % 4 == 0"
+// define.PER_SM  = "2 if BM == 128 else 3"
+// ///
+//
+// conv2d's kernel of that name, whose copies of 16 bytes to shared memory come from skip for the first c2 channels and
+// from low for the others: neither the enlarged image nor the joined one is ever in memory, which saves writing c and
+// reading c1 + c channels of every pixel, and the arena of a network its largest tensor. A tap's place in low,
+// ((y + i) / 2, (x + j) / 2), is no sum of the pixel's and the tap's; but it is one of the tap's halves and of one of
+// four origins, which the parities of i and j choose: five origins a pixel are computed once a block (the fifth in
+// skip), so that a copy costs about as many instructions as in the plain convolution. Four pixels of the output share
+// one of low, so L2 has most of it. tf32_corrected's error is 1.3e-6 of the output's norm whatever the depth, so that a
+// short one is left to others. Limited by mma.sync, some three fifths of what wgmma does here. Ideas: CUTLASS, "implicit
+// GEMM convolution" and example 28; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
+
+#include <opbench/epilogue.cuh>
+#include <opbench/joined_rows.cuh>
+#include <opbench/products.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT> P;
+typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
+typedef P::T T;
+
+// low [n][h][w][c1], skip [n][2h][2w][c2], weight [k][r][s][c1+c2], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
+    upsample_concat_conv2d_nhwc_mma(const T* __restrict__ low, const T* __restrict__ skip,
+                                    const T* __restrict__ weight,
+#if BIAS
+                                    const T* __restrict__ bias,
+#endif
+                                    T* __restrict__ out, int n, int c1, int c2, int h, int w, int k, int r, int s,
+                                    int padding) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ JoinedWindows<BM> windows;
+    const Joined size(n, c1, c2, h, w, r, s, padding);
+    const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the pixels, the larger operand
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    JoinedAndFilters<Tile, ALIGNED> rows(shared, low, skip, weight, windows, size, m0, n0, k);
+    const Warp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile>(sum, shared, (size.depth() + Tile::bk - 1) / Tile::bk, warp, rows);
+#if !BIAS
+    const T* bias = nullptr;
+#endif
+    store_tile<Tile, BIAS, RELU>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, size.pixels(), k);
+}
