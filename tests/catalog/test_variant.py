@@ -70,6 +70,7 @@ def test_every_variant_says_what_and_why(variant: Variant) -> None:
         "a paragraph: why it is faster than the rung below, what limits it"
     )
     assert variant.builds_on in names or not variant.builds_on
+    assert variant.title != variant.name, "title is missing"
     text = variant.path.read_text()
     for kernel in variant.kernels:
         assert f"{kernel}(" in text.replace("\n", "")
