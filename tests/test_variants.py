@@ -31,18 +31,34 @@ def covering(pairs: list[Case], shows: Callable[[Case], set[object]]) -> list[Ca
     return kept
 
 
+def served(case: Case) -> set[tuple[str, str]]:
+    """The modes of a case's problem, each with its value."""
+    return {(mode, case.problem.scope[mode]) for mode in case.problem.modes()}
+
+
+@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
+def test_each_value_of_a_mode_that_it_serves_is_met_by_an_example(variant: Variant) -> None:
+    """So that no epilogue, layout or dtype of a rung goes unchecked; the problem that lacks stands in the message."""
+    examples = CATALOG.operator(variant.operator).examples()
+    fitting = (Case(variant, config, problem) for problem in examples for config in variant.configs)
+    met = set().union(*(served(case) for case in fitting if case.unmet() is None))
+    modes = examples[0].modes().items()
+    assert {(mode, value) for mode, default in modes for value in variant.supports.get(mode, (default,))} - met == set()
+
+
 MODULES = 4
 """As many as the check of one variant compiles here, unless its tuned parameters take more."""
 
 
 def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
-    """As few pairs as show each value of each tuned parameter and several values of macros, then each problem once.
+    """As few pairs as show each value of each tuned parameter, each mode's values that the variant serves and several
+    values of macros, then each problem once.
 
     The tree has minutes, on two cores: `opbench check --all` takes every pair, and a run checks what it measures. Where
     instructions are interpreted, which takes longer, an example and a random shape stand for all problems.
     """
     examples = set(CATALOG.operator(variant.operator).examples())
-    kept = covering(pairs, lambda case: {*case.config.items(), case.problem in examples})
+    kept = covering(pairs, lambda case: {*case.config.items(), *served(case), case.problem in examples})
     seen = {macro for case in kept for macro in case.request().macros}
     more = covering(pairs, lambda case: set(case.request().macros) - seen)
     kept += more[: max(0, MODULES - len(kept))]
