@@ -156,9 +156,15 @@ def machine_code(base: Result, new: Result) -> str:
     """Whether the GPU executes the same: instructions, resources and launches; "unknown" where a run does not say."""
     if not base.machine_code_sha256 or not new.machine_code_sha256:
         return "unknown"
-    launches = [(result.verdict or {}).get("launches") for result in (base, new)]
+    launches = [_shapes(result) for result in (base, new)]
     same = base.machine_code_sha256 == new.machine_code_sha256 and launches[0] == launches[1]
     return "identical" if same else "changed"
+
+
+def _shapes(result: Result) -> list[dict[str, Any]] | None:
+    """Its launches without their arguments, which older runs do not tell."""
+    found = (result.verdict or {}).get("launches")
+    return found and [{key: value for key, value in step.items() if key != "args"} for step in found]
 
 
 def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) -> CaseComparison:

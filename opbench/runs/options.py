@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from opbench import __version__
+from opbench.catalog.case import Case
 from opbench.errors import UsageError
-from opbench.results.files import FILE, FORMAT, Run, content, read_run, run_file
+from opbench.results.files import FILE, FORMAT, Result, Run, content, read_run, run_file
 from opbench.runs.suite import Suite
 
 
@@ -81,6 +82,18 @@ def require_same_device(earlier: Run, environment: dict[str, Any]) -> None:
     before, here = earlier.header.get("environment", {}).get("gpu"), environment.get("gpu")
     if before != here:
         raise UsageError(f"{earlier.folder / FILE}: was run on gpu = {before}, not {here}; choose another --out DIR")
+
+
+def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
+    """Whether an earlier result stands for the case as it is now.
+
+    It is of the same text, or it was right and the GPU would execute the same instructions in the same launches.
+    """
+    if before is None or before.source_sha256 == case.variant.source_sha256:
+        return before is not None
+    if before.status != "right" or not machine_code_sha256 or before.machine_code_sha256 != machine_code_sha256:
+        return False
+    return (before.verdict or {}).get("launches") == [step.to_json() for step in case.launches(sm_count)]
 
 
 def header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:

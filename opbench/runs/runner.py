@@ -18,7 +18,7 @@ from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
 from opbench.results.files import GOOD, Result, Run, RunWriter, read_run
-from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device
+from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device, stands
 from opbench.runs.suite import Suite
 from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerHung, WorkerLost, iterate_problems, pack
 from opbench.timing.measurement import Measurement
@@ -135,10 +135,12 @@ def run_suite(
             require_same_device(earlier, environment)
         if ceilings and (earlier is None or earlier.ceilings is None):
             writer.write("ceilings", _looked_at(state, ceilings))
-        done = {(r.case, r.source_sha256) for r in earlier.results} if earlier else set()
-        todo = [case for case in suite.cases if (case.name, case.variant.source_sha256) not in done]
+        before = {result.case: result for result in earlier.results} if earlier else {}
+        todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
         state.done = len(suite.cases) - len(todo)
-        _build(state, todo)
+        code, sm_count = _build(state, todo), environment.get("sm_count", 0)
+        todo = [c for c in todo if not stands(before.get(c.name), c, code.get(c.name, ""), sm_count)]
+        state.done = len(suite.cases) - len(todo)
         _compile_for_gpu(state, todo)
         _run_problems(state, todo)
         # What a run that was killed took until then is not known.
@@ -175,11 +177,11 @@ def _looked_at(state: _State, ceilings: dict[str, Any]) -> dict[str, Any]:
     return {**ceilings, "canary": canary.judge(ceilings, seen)}
 
 
-def _build(state: _State, cases: Sequence[Case]) -> None:
-    """Compile all modules; remember what this backend cannot run and what does not compile."""
+def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
+    """Compile all modules, remember what does not compile or run here; checksums of cases' machine code, if any."""
     if not cases:
-        return
-    built = 0
+        return {}
+    built, code = 0, {}
 
     def progress(message: dict[str, Any]) -> None:
         nonlocal built
@@ -189,6 +191,7 @@ def _build(state: _State, cases: Sequence[Case]) -> None:
         for index in message["indices"]:
             if message["compile_error"]:
                 state.broken[cases[index].name] = message["compile_error"]
+            code[cases[index].name] = message.get("machine_code_sha256", "")
         built += len(message["indices"])
         state.announce("build", f"{built} of {len(cases)}")
 
@@ -198,6 +201,7 @@ def _build(state: _State, cases: Sequence[Case]) -> None:
     except WorkerLost:
         # A compiler that dies or hangs costs its own case: each is compiled again, alone, when it is checked.
         state.announce("build", "stopped early; the rest is compiled case by case")
+    return code
 
 
 def _compile_for_gpu(state: _State, cases: Sequence[Case]) -> None:

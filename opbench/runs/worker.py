@@ -23,6 +23,7 @@ from typing import Any
 
 from opbench.backends import open_backend
 from opbench.backends.base import DeviceClock, Timed, Traced
+from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.launch import BuildRequest
@@ -243,8 +244,8 @@ class Server:
             except UsageError as refused:
                 send({"indices": [index], "compile_error": str(refused)})
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            for indices, error in pool.map(self._compile, wanted.items()):
-                send({"indices": indices, "compile_error": error})
+            for indices, error, code in pool.map(self._compile, wanted.items()):
+                send({"indices": indices, "compile_error": error, "machine_code_sha256": code})
             for _ in pool.map(self._compile_traced, traced):
                 send({"indices": [], "compile_error": ""})
         return {}
@@ -255,19 +256,22 @@ class Server:
         with contextlib.suppress(OpbenchError):
             self.backend.compile_traced(request)
 
-    def _compile(self, item: tuple[BuildRequest, list[int]]) -> tuple[list[int], str]:
+    def _compile(self, item: tuple[BuildRequest, list[int]]) -> tuple[list[int], str, str]:
+        """The cases, the compiler's error, and a checksum of the machine code where it is a GPU's."""
         try:
-            self.backend.compile(item[0])
+            compiled = self.backend.compile(item[0])
         except EnvironmentFault:
             raise
         except OpbenchError as error:
-            return item[1], str(error)
+            return item[1], str(error), ""
         except OSError as error:
             raise EnvironmentFault(
                 f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another "
                 "folder with OPBENCH_CACHE"
             ) from None
-        return item[1], ""
+        with contextlib.suppress(BadCubin):
+            return item[1], "", machine_code_sha256(compiled.read_bytes())
+        return item[1], "", ""
 
     def resources(self, request: Message, send: Callable[[Message], None]) -> Message:
         """What each case's kernels take of a named GPU, which need not be here."""

@@ -13,7 +13,6 @@ from opbench.backends import open_backend
 from opbench.backends.base import Backend, Buffer, Launch, Libraries, Trace, Traced, TraceOptions
 from opbench.backends.nvrtc.resources import launch_resources
 from opbench.catalog.case import Case
-from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
@@ -187,7 +186,7 @@ class Session:
                 outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
             if outcome.verdict.right:
                 outcome = self._check_integers(ready, outcome)
-            verdict = replace(outcome.verdict, launches=tuple(_launch_json(step) for step in ready.binding.launches))
+            verdict = replace(outcome.verdict, launches=tuple(step.to_json() for step in ready.binding.launches))
             counted = _portable(trace.traffic) if trace else None
             program = ready.binding.program
             sha256 = program.machine_code_sha256 if program else ""
@@ -328,17 +327,6 @@ def _judged(prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -
 def _portable(traffic: Traffic) -> dict[str, Any]:
     """A trace's counts as JSON, with files named alike on every machine."""
     return traffic.renamed(portable).to_json()
-
-
-def _launch_json(step: KernelLaunch) -> dict[str, Any]:
-    if step.zero:
-        return {"zero": step.zero}
-    return {
-        "kernel": step.kernel,
-        "grid": list(step.grid),
-        "block": list(step.block),
-        "shared_bytes": step.shared_bytes,
-    }
 
 
 def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], findings: tuple[Finding, ...], damage: str) -> Verdict:

@@ -501,6 +501,41 @@ BYTES = 2 * 4 * 67108864
 PROBED = {"dram_bytes_per_s": "copy/vec4[BLOCK=256](n=268435456)", "fp32_flops_per_s": "fma/chains_8(n=2112,rounds=4)"}
 
 
+def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, tmp_path: Path) -> None:
+    """A header that other kernels use was edited: what is right, and is launched as before, is not measured again."""
+    ask, codes, asked = fake.ask, {"scalar": "one", "vec4": "two", "grid_stride": "", "vec4_unrolled": "four"}, []
+
+    def answer(self: Any, request: Any, limit_s: float, on_progress: Any = None) -> Any:
+        cases = [unpack(Catalog(), packed) for packed in request.get("cases", [])]
+        if request["do"] == "build":
+            for index, case in enumerate(cases):
+                code = codes.get(case.variant.name, "")
+                on_progress({"indices": [index], "compile_error": "", "machine_code_sha256": code})
+        found = ask(self, request, limit_s, on_progress)
+        if request["do"] == "check":
+            case = unpack(Catalog(), request["case"])
+            asked.append(case.variant.name)
+            found["machine_code_sha256"] = codes.get(case.variant.name, "")
+            found["verdict"]["launches"] = [step.to_json() for step in case.launches(132)]
+        return found
+
+    fake.start = lambda self: {"environment": {"gpu": "Fake GPU", "sm_count": 132}}
+    fake.ask, fake.times = answer, dict.fromkeys(codes, 1e-3)
+    run_fake(tmp_path)
+    path = tmp_path / "out" / FILE
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["type"] == "result":
+            line["source_sha256"] = "of another text"
+            if line["variant"] == "vec4_unrolled":
+                line["verdict"]["launches"][0]["args"][0] = "out"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    codes["vec4"] = "other"
+    asked.clear()
+    run_fake(tmp_path, resume=True)
+    assert asked == ["grid_stride", "vec4", "vec4_unrolled"], "no machine code, other code, other arguments"
+
+
 @pytest.mark.parametrize(("copied", "said"), [(4.05e12, ""), (3.6e12, "DRAM copy 3.60 TB/s (−10.0 %) at the start")])
 def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: Path, copied: float, said: str) -> None:
     ask = fake.ask
