@@ -44,6 +44,7 @@ def run(
     publish: bool = False,
     report: bool = True,
     gpu: str = "h200",
+    cpu_only: bool = False,
     command: Sequence[str] = (),
     tell: Tell = silent,
 ) -> Run:
@@ -51,8 +52,9 @@ def run(
 
     `target` is a suite's file or name, an operator's name, or a kernel's file; `cases` are printed names or globs;
     `variants` are further folders laid out as variants/; `out` is the run's folder; `mode` is one of `timing.MODES` in
-    place of the suite's; with `publish` each case is measured in three processes. Raises UsageError and
-    EnvironmentFault; a case that is wrong or fails is no exception but a result.
+    place of the suite's; with `publish` each case is measured in three processes. With `cpu_only` NVRTC compiles
+    nothing for a run without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no
+    exception but a result.
     """
     suite, roots, backend = expand(target, backend, cases, variants)
     timing = replace(suite.timing, mode=mode or suite.timing.mode)
@@ -69,6 +71,7 @@ def run(
         processes=processes,
         gpu=gpu,
         target=(str(target), *(str(root) for root in variants)),
+        compile_for="" if cpu_only else gpu,
     )
     # Whatever is refused is refused before anything runs.
     earlier_run(suite, options)
@@ -120,6 +123,8 @@ def check(
     random_shapes: int = 3,
     every: bool = False,
     exit_first: bool = False,
+    gpu: str = "h200",
+    cpu_only: bool = False,
     seed: int = 20260,
     time_limit_s: float = Suite.time_limit_s,
     tell: Tell = silent,
@@ -130,6 +135,8 @@ def check(
     A target is an operator, a variant ("matmul/tiled") or a file; none means everything. Where each pair of config and
     problem compiles a module of its own, configs take turns at the problems unless `every` pair is wanted or cases are
     named; `note` is told of it. With `exit_first` results end with the first case that is not right.
+    On the cpu backend NVRTC, where it is installed, compiles kernels for `gpu` beside the checks: what it refuses has
+    failed; `cpu_only` leaves that out.
     """
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
@@ -151,7 +158,9 @@ def check(
     workers = os.cpu_count() or 1 if backend == "cpu" else 1
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
         options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False, workers=workers)
-        options = replace(options, exit_first=exit_first)
+        options = replace(
+            options, exit_first=exit_first, compile_for="" if cpu_only else gpu, every_module=every or bool(patterns)
+        )
         results = {result.case: result for result in run_suite(suite, options, tell).results}
         found = [results[case.name] for case in suite.cases if case.name in results]
         if len(found) < len(suite.cases):

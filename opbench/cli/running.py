@@ -21,10 +21,15 @@ from opbench.runs.runner import Progress
 from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
 
+cpu_only_option = click.option(
+    "--cpu-only", is_flag=True, help="On the cpu backend, do not let NVRTC compile the kernels for a GPU as well."
+)
+
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Options that `run` and `check` have in common."""
     for option in (
+        cpu_only_option,
         cases_option,
         variants_option,
         click.option(
@@ -74,6 +79,7 @@ def run_command(
     publish: bool,
     resume: bool,
     gpu: str,
+    cpu_only: bool,
     cases: tuple[str, ...],
     roots: tuple[Path, ...],
     seed: int,
@@ -99,6 +105,7 @@ def run_command(
             mode=mode,
             publish=publish,
             gpu=gpu,
+            cpu_only=cpu_only,
             command=sys.argv[1:],
             tell=tell,
         )
@@ -135,6 +142,7 @@ def check_command(
     random_shapes: int,
     every: bool,
     exit_first: bool,
+    cpu_only: bool,
     cases: tuple[str, ...],
     roots: tuple[Path, ...],
     seed: int,
@@ -153,6 +161,7 @@ def check_command(
             random_shapes=random_shapes,
             every=every,
             exit_first=exit_first,
+            cpu_only=cpu_only,
             seed=seed,
             time_limit_s=time_limit_s or 60.0,
             tell=tell,
@@ -195,25 +204,48 @@ def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
     tally: dict[str, dict[str, int]] = {}
     failures: dict[tuple[str, str], list[Any]] = {}
     lacking: dict[str, dict[str, str]] = {}
+    gpu_code: dict[str, list[Any]] = {}
     for r in results:
         variant = f"{r.operator}/{r.variant}"
         counts = tally.setdefault(variant, {})
         counts[r.status] = counts.get(r.status, 0) + 1
         if r.status in ("wrong", "failed", "invalid"):
             failures.setdefault((variant, r.fault), []).append(r)
+        gpu_code.setdefault(variant, []).append(r)
         if r.status == "unsupported":
             lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
     width = max((len(name) for name in tally), default=0)
     files = _files_of(targets)
     for name, counts in tally.items():
+        code = _gpu_words(gpu_code[name])
         why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
-        click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()) + why)
+        click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()) + why + code)
     for (variant, _), cases in failures.items():
         first = cases[0]
         more = f" (and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''})" if len(cases) > 1 else ""
         target = files.get(variant, variant)
         rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case {shlex.quote(first.case)}"
         click.echo(f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: {rerun}")
+    _print_uncompiled(results)
+
+
+REJECTED = "NVRTC rejects it"
+
+
+def _gpu_words(results: list[Any]) -> str:
+    """Whether a variant's kernels compile for a GPU that is not here: the end of its line, "" where nothing tells."""
+    if any(r.resources_missing.startswith(REJECTED) for r in results):
+        return ", refused by NVRTC"
+    compiled = [r for r in results if r.compiled_for]
+    share = f" ({len(compiled)} of {len(results)} cases tried)" if len(compiled) < len(results) else ""
+    return f", compiles for {' and '.join(sorted({r.compiled_for for r in compiled}))}{share}" if compiled else ""
+
+
+def _print_uncompiled(results: list[Any]) -> None:
+    """Why kernels were not compiled for a GPU, each reason once."""
+    missing = {r.resources_missing for r in results if not r.resources_missing.startswith(REJECTED)} - {""}
+    for reason in sorted(missing):
+        click.echo(f"note: not compiled for a GPU: {reason}", err=True)
 
 
 def _files_of(targets: tuple[str, ...]) -> dict[str, str]:

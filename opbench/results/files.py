@@ -58,6 +58,8 @@ class Result:
     run has them from, `sass` is the machine code's mix."""
     resources_missing: str = ""
     """Why a cpu run has no `resources`: no NVRTC, or what it said against the source."""
+    compiled_for: str = ""
+    """The architecture that NVRTC compiled a cpu run's kernels for, such as "sm_90"; empty where it did not."""
     flops: int = 0
     compulsory_bytes: int = 0
     unit: str = ""

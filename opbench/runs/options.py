@@ -39,7 +39,11 @@ class RunOptions:
     target: tuple[str, ...] = ()
     """What was asked for, as it was typed, and the further folders of variants: what names the same cases again."""
     gpu: str = ""
-    """The GPU that a cpu run's kernels are compiled for, to see what they take of it; empty for none."""
+    """The GPU whose grids and caches a cpu run has; empty for those of the backend."""
+    compile_for: str = ""
+    """The GPU that a cpu run's kernels are compiled for, to see whether they do and what they take; empty for none."""
+    every_module: bool = True
+    """Whether all modules are compiled for it, or a few of each variant."""
 
 
 def default_out(suite: Suite, backend: str) -> Path:

@@ -18,6 +18,7 @@ from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
 from opbench.results.files import GOOD, Result, Run, RunWriter, read_run
+from opbench.runs.gpu_code import GpuCode
 from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device, stands
 from opbench.runs.suite import Suite
 from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerHung, WorkerLost, iterate_problems, pack
@@ -61,12 +62,12 @@ class _State:
     workers: list[Worker]
     writer: RunWriter
     tell: Tell
+    gpu_code: GpuCode
+    """Of a GPU that is not here."""
     ceilings: dict[str, Any] | None = None
     unsupported: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     """Compiler errors by case."""
-    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of a GPU that is not here, by case: the fields of `opbench.backends.nvrtc.resources.Resources`."""
     hung: dict[str, str] = field(default_factory=dict)
     """By variant, the case of it that did not end: its others are not tried."""
     done: int = 0
@@ -97,6 +98,7 @@ class _State:
             self.stopped = True
         for worker in self.workers:
             worker.stop()
+        self.gpu_code.stop()
 
 
 def run_suite(
@@ -112,8 +114,8 @@ def run_suite(
     # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
     stands_for = resources.target(options.gpu) if options.backend == "cpu" and options.gpu else None
     limits = stands_for.limits if stands_for else None
-    names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1))]
-    workers = [
+    names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1)), "worker-nvrtc"]
+    *workers, compiler = (
         Worker(
             options.backend,
             options.roots,
@@ -123,12 +125,13 @@ def run_suite(
             traced_work=suite.traced_work,
         )
         for name in names
-    ]
-    state = _State(suite, options, workers, writer, tell, ceilings)
+    )
+    gpu_code = GpuCode(compiler, options.compile_for if options.backend == "cpu" else "")
+    state = _State(suite, options, workers, writer, tell, gpu_code, ceilings)
     try:
         environment = workers[0].open()
-        if options.backend == "cpu" and options.gpu:
-            environment["resources"] = resources.describe(options.gpu)
+        if options.backend == "cpu" and options.compile_for:
+            environment["resources"] = resources.describe(options.compile_for)
         if earlier is None:
             writer.write("run", header(suite, options, environment))
         else:
@@ -138,10 +141,10 @@ def run_suite(
         before = {result.case: result for result in earlier.results} if earlier else {}
         todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
         state.done = len(suite.cases) - len(todo)
+        gpu_code.start(todo, options.every_module)
         code, sm_count = _build(state, todo), environment.get("sm_count", 0)
         todo = [c for c in todo if not stands(before.get(c.name), c, code.get(c.name, ""), sm_count)]
         state.done = len(suite.cases) - len(todo)
-        _compile_for_gpu(state, todo)
         _run_problems(state, todo)
         # What a run that was killed took until then is not known.
         known = earlier is None or earlier.finished
@@ -204,24 +207,6 @@ def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
     return code
 
 
-def _compile_for_gpu(state: _State, cases: Sequence[Case]) -> None:
-    """On `cpu`: what each case's kernels take of the named GPU; whatever goes wrong here is no fault of the run."""
-    if not cases or not state.options.gpu or state.options.backend != "cpu":
-        return
-
-    def progress(message: dict[str, Any]) -> None:
-        state.resources[cases[message["index"]].name] = message
-        state.announce("build", f"{len(state.resources)} of {len(cases)} for {state.options.gpu}")
-
-    request = {"do": "resources", "gpu": state.options.gpu, "cases": [pack(c) for c in cases]}
-    try:
-        state.workers[0].ask(request, BUILD_LIMIT_S, progress)
-    except OpbenchError as error:
-        unknown = asdict(resources.Resources(missing=f"not compiled for a GPU: {error}"))
-        for case in cases:
-            state.resources.setdefault(case.name, unknown)
-
-
 def _run_problems(state: _State, cases: Sequence[Case]) -> None:
     """Run the cases problem by problem, with as many workers as are worth their start."""
     groups = iterate_problems(cases)
@@ -275,6 +260,10 @@ def _run_problem(state: _State, worker: Worker, cases: Sequence[Case]) -> None:
             state.record(_result(state, case, "wrong", answer["reason"], answer), answer.get("traffic"))
         elif state.options.measure and state.options.backend == "cuda":
             right.append((case, answer))
+        elif refused := _gpu_code(state, case)["refused"]:
+            arch = _gpu_code(state, case)["arch"]
+            reason = f"right on the CPU, but NVRTC refuses it for {arch}: {refused}"
+            state.record(_result(state, case, "failed", reason, answer), answer.get("traffic"))
         else:
             state.record(_result(state, case, "right", "", answer), answer.get("traffic"))
     if right:
@@ -353,6 +342,13 @@ def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: di
     return _result(state, case, "right", "", answer, measurement)
 
 
+def _gpu_code(state: _State, case: Case) -> dict[str, Any]:
+    """What its kernels are on a GPU that is not here; waits until they are compiled."""
+    if not state.gpu_code.knows(case):
+        state.announce("compile", f"{case.name} {state.gpu_code.said}")
+    return state.gpu_code.of(case)
+
+
 def _result(
     state: _State,
     case: Case,
@@ -362,7 +358,7 @@ def _result(
     measurement: dict[str, Any] | None = None,
 ) -> Result:
     answer = answer or {}
-    compiled = state.resources.get(case.name, asdict(resources.Resources()))
+    compiled = _gpu_code(state, case)
     return Result(
         case=case.name,
         operator=case.variant.operator,
@@ -379,6 +375,7 @@ def _result(
         measurement=measurement,
         resources=answer.get("resources") or compiled["kernels"],
         resources_missing=compiled["missing"],
+        compiled_for="" if compiled["refused"] or compiled["missing"] else compiled["arch"],
         flops=case.problem.flops(),
         compulsory_bytes=case.problem.bytes(),
         builds_on=case.variant.builds_on,

@@ -281,8 +281,9 @@ class Server:
         for index, packed in enumerate(request["cases"]):
             with contextlib.suppress(UsageError):  # which its build tells
                 cases[index] = unpack(self.catalog, packed)
-        numbers = list(cases)
-        for place, found in resources_of(cases.values(), request["gpu"]):
+        chosen = cases if request["every"] else few_modules(cases)
+        numbers = list(chosen)
+        for place, found in resources_of(chosen.values(), request["gpu"]):
             send({"index": numbers[place], **asdict(found)})
         return {}
 
@@ -340,6 +341,26 @@ class Server:
                 check_again=request["check_again"],
             )
         return {"measurements": {name: to_json(m) for name, m in found.measurements.items()}, "wrong": found.wrong}
+
+
+FEW_MODULES = 4
+"""Modules of a variant that a check compiles for the GPU, where not every one is wanted."""
+
+
+def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
+    """The cases that a few modules of each variant serve, spread over all of its modules; by number."""
+    by_variant: dict[str, dict[object, list[int]]] = {}
+    for index, case in cases.items():
+        try:
+            module: object = case.request()
+        except UsageError:
+            module = case.name  # it is told again where it is compiled
+        by_variant.setdefault(case.variant.id, {}).setdefault(module, []).append(index)
+    chosen: set[int] = set()
+    for modules in by_variant.values():
+        for users in list(modules.values())[:: -(-len(modules) // FEW_MODULES)]:
+            chosen.update(users)
+    return {index: case for index, case in cases.items() if index in chosen}
 
 
 def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:

@@ -193,10 +193,10 @@ def test_a_file_of_ones_own_runs_from_anywhere(cli: Cli, tmp_path: Path) -> None
 
 def test_an_operators_folder_may_be_the_working_folder(cli: Cli, tmp_path: Path) -> None:
     """Its operator.py must not stand in for the standard library's module of that name in the worker."""
-    folder = own_folder(tmp_path / "mine", scalar=RELU.replace('operator = "relu"\n// ', "")) / "relu"
+    folder = own_folder(tmp_path / "mine", mine=RELU.replace('operator = "relu"\n// ', "")) / "relu"
     (folder / "operator.py").write_text((shipped("variants") / "relu" / "operator.py").read_text())
     script = Path(sys.executable).with_name("opbench")
-    args = [str(script), "check", "relu/scalar", "--variants", "..", "--random", "0"]
+    args = [str(script), "check", "relu/mine", "--variants", "..", "--random", "0"]
     done = subprocess.run(args, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("relu/scalar  10 right")

@@ -12,10 +12,11 @@ from typing import Any
 from opbench.backends.base import KernelResources
 from opbench.backends.nvrtc import nvrtc, sass
 from opbench.backends.nvrtc.cubin import machine_code_sha256, read_cubin
+from opbench.backends.nvrtc.source import source_fault
 from opbench.catalog.case import Case
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.sources import closure
-from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.errors import CompileError, EnvironmentFault, OpbenchError
 from opbench.gpus.occupancy import KNOWN, DeviceLimits, occupancy
 
 
@@ -53,6 +54,10 @@ class Resources:
     kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
     missing: str = ""
     machine_code_sha256: str = ""
+    arch: str = ""
+    """The architecture that it was compiled for, or would have been where it is refused."""
+    refused: str = ""
+    """What the compiler said against the source, with file and line."""
 
 
 @dataclass(frozen=True)
@@ -119,19 +124,28 @@ def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resourc
                 yield index, _resources(case, found, outcome)
 
 
-def _attempt(request: BuildRequest, wanted: Target) -> Compiled | str:
+_LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|cooperative_groups|cub/|thrust/|nv/)')
+"""NVRTC's words for a header of CUDA's own that is not installed: the machine's fault."""
+
+
+def _attempt(request: BuildRequest, wanted: Target) -> Compiled | Resources:
     """What the cubin tells, or why there is none."""
     reason = nvrtc.beyond(wanted.capability, request)
     if reason:
-        return f"{reason.rpartition(';')[0]}; {wanted.limits.name} has {{}}.{{}}".format(*wanted.capability)
+        have = "{}.{}".format(*wanted.capability)
+        return Resources(missing=f"{reason.rpartition(';')[0]}; {wanted.limits.name} has {have}")
+    arch = "sm_{}{}".format(*wanted.capability)
     try:
         return compile_for(request, wanted)
     except EnvironmentFault as error:
-        return str(error)
+        return Resources(missing=str(error), arch=arch, refused=source_fault(request))
+    except CompileError as error:
+        lacking = _LACKING.search(str(error))
+        return Resources(missing=f"NVRTC rejects it: {error}", arch=arch, refused="" if lacking else str(error))
     except OpbenchError as error:
-        return f"NVRTC rejects it: {error}"
+        return Resources(missing=f"NVRTC's cubin cannot be read: {error}")
     except OSError as error:
-        return f"the cubin cannot be kept: {error.strerror or error}"
+        return Resources(missing=f"the cubin cannot be kept: {error.strerror or error}")
 
 
 def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
@@ -157,14 +171,14 @@ def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
     return Compiled(arch, kernels, code_bytes, compiled.spill_bytes, code, machine_code_sha256(cubin))
 
 
-def _resources(case: Case, wanted: Target, outcome: Compiled | str) -> Resources:
+def _resources(case: Case, wanted: Target, outcome: Compiled | Resources) -> Resources:
     """The kernels of a case with the occupancy of its launches on the GPU."""
-    if isinstance(outcome, str):
-        return Resources(missing=outcome)
+    if isinstance(outcome, Resources):
+        return outcome
     try:
         launches = case.launches(wanted.limits.sm_count)
     except OpbenchError as error:
-        return Resources(missing=str(error))
+        return Resources(missing=str(error), arch=outcome.arch)
     entries = launch_resources(outcome.kernels, launches, wanted.limits)
     source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library().version)
     for name, entry in entries.items():
@@ -174,7 +188,7 @@ def _resources(case: Case, wanted: Target, outcome: Compiled | str) -> Resources
             entry["spill_bytes"] = outcome.spill_bytes[name]
         if name in outcome.code:
             entry["sass"] = outcome.code[name].to_json()
-    return Resources(entries, machine_code_sha256=outcome.machine_code_sha256)
+    return Resources(entries, machine_code_sha256=outcome.machine_code_sha256, arch=outcome.arch)
 
 
 def launch_resources(
