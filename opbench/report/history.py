@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from opbench import units
 from opbench.report.columns import aligned
+from opbench.report.run.sections import file_name
 from opbench.report.template import render_template
 from opbench.results.comparison import percent_change
 from opbench.results.history import Point, Series
@@ -81,26 +82,67 @@ def to_json(found: Sequence[Series]) -> list[dict[str, Any]]:
 # The page ---------------------------------------------------------------------------------------------------------
 
 
+CHANGES = 16
+"""Cases without a step whose last time is furthest from their first, which are drawn; the tables hold every case."""
+
+
 def to_page(found: Sequence[Series], threshold: float) -> str:
-    """A self-contained page."""
+    """A self-contained page: steps, then what changed without one, then a folded table an operator."""
     runs = {point.run: point for series in found for point in series.points}
     shown = [series for series in found if len(series.timed) > 1]
-    operators: dict[str, list[tuple[Series, list[str], Markup]]] = {}
-    for series in shown:
-        operators.setdefault(series.operator, []).append((series, _cells(series), trend(series)))
     steps = [(series, point, step) for series in found for point, step in series.steps]
     steps.sort(key=lambda entry: (entry[1].started, abs(math.log(entry[2].ratio))), reverse=True)
+    changed = [s for s in shown if not s.steps and _moved(s) > math.log1p(threshold)]
+    changed.sort(key=_moved, reverse=True)
     return render_template(
         "history.html.j2",
         title="History",
         summary=summary(found),
         threshold=units.percent(threshold),
-        runs=[runs[number] for number in sorted(runs)],
-        steps=[(*entry, percent_change(entry[2].ratio), machine_code(entry[0], entry[1])) for entry in steps],
-        operators=operators,
+        gpus=sorted({series.gpu for series in found if series.gpu}),
+        runs=[(runs[number], _environment(found, number)) for number in sorted(runs)],
+        steps=[
+            (*entry, percent_change(entry[2].ratio), machine_code(entry[0], entry[1]), trend(entry[0]))
+            for entry in steps
+        ],
+        repeated=len(shown),
+        changed=len(changed),
+        changes=[(series, _cells(series), trend(series)) for series in changed[:CHANGES]],
+        operators=_operators(shown),
         single=[series for series in found if len(series.timed) == 1],
         untimed=[series for series in found if not series.timed],
     )
+
+
+def _environment(found: Sequence[Series], run: int) -> str:
+    """What changed in the environment with a run, beside the earlier run of the same cases."""
+    told = dict.fromkeys(words for s in found for index, words in s.changes if s.points[index].run == run)
+    return "; ".join(told)
+
+
+def _moved(series: Series) -> float:
+    """How far the last time is from the first, on a logarithmic scale."""
+    return abs(math.log(series.change)) if series.change else 0.0
+
+
+def _operators(shown: Sequence[Series]) -> list[dict[str, Any]]:
+    """Each operator's cases as rows of a compact table, with the largest change said in the heading."""
+    found: dict[str, list[Series]] = {}
+    for series in shown:
+        found.setdefault(series.operator, []).append(series)
+    return [
+        {
+            "name": operator,
+            "anchor": f"operator-{file_name(operator)}",
+            "steps": sum(len(s.steps) for s in group),
+            "worst": percent_change(max(group, key=_moved).change or 1.0),
+            "rows": [
+                {"series": s, "cells": _cells(s), "last_s": s.timed[-1].median_s, "change": s.change or 1.0}
+                for s in group
+            ],
+        }
+        for operator, group in found.items()
+    ]
 
 
 def machine_code(series: Series, point: Point) -> str:

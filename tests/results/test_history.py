@@ -220,12 +220,28 @@ def test_words_and_page(runs: Path) -> None:
     assert "20  1.00 ms  1.08 ms" in stepped and "+8.0 % 2026-02-11" in stepped
     assert text[-1] == "4 cases in 20 runs from 2026-02-01 to 2026-02-20: 1 step"
     page = to_page(found, 0.01)
-    assert page.count('class="trend"') == 3 and "driver: 580.0 → 590.1" in page and ">changed<" in page
-    assert not re.search(r'(src|href)="(?!#)', page) and "<script" not in page
+    assert page.index("relu/steps") < page.index("Changes without a step") < page.index('id="operator-relu"')
+    assert page.count('class="trend"') >= 1 and "driver: 580.0 → 590.1" in page and ">changed<" in page
+    assert not re.search(r'(src|href)="(?!#)', page)
     assert all(0 <= float(x) <= 440 for x in re.findall(r'\bcx="([\d.-]+)"', page))
     assert all(0 <= float(y) <= 72 for y in re.findall(r'\b(?:cy|y1|y2)="([\d.-]+)"', page))
     told = json.loads(json.dumps(to_json(found)))
     assert [len(entry["steps"]) for entry in told] == [0, 0, 1, 0]
+
+
+def test_a_case_without_a_step_takes_a_row_in_a_folded_table(tmp_path: Path) -> None:
+    for day in (1, 2):
+        add_run(tmp_path, day, {f"v{i}": 1e-3 * (1 + 0.0001 * i * day) for i in range(300)})
+    connection = history.open_database(None)
+    history.add_runs(connection, history.find_runs([tmp_path]))
+    found = history.all_series(connection)
+    connection.close()
+    page = to_page(found, 0.01)
+    assert "No step in 300 cases that more than one run measured." in page
+    assert "relu</strong>: 300 cases, no step" in page and page.count("<details") == page.count("</details>")
+    assert page.count("<svg") <= 16, "only the largest changes are drawn"
+    body = page.split("</style>", 1)[1].split("<script>", 1)[0]
+    assert len(re.findall(r"<\w", body)) < 300 * 10 + 16 * 30 + 150, "ten elements a case"
 
 
 def test_bars_show_shape_and_not_noise() -> None:

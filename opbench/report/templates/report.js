@@ -54,12 +54,13 @@ if (filter) {
     for (const article of articles) {
       const rows = [...article.querySelectorAll("tr[data-name]")];
       for (const row of rows) row.hidden = !matches(article.dataset.name + " " + row.dataset.name);
-      const left = rows.filter((row) => !row.hidden && !row.closest("details, .counters")).length;
+      const left = rows.filter((row) => !row.hidden && !row.closest("details:not(.searched), .counters")).length;
       for (const table of article.querySelectorAll(".scroll")) {
         const own = [...table.querySelectorAll("tr[data-name]")];
         table.hidden = own.length > 0 && own.every((row) => row.hidden);
       }
       for (const listing of article.querySelectorAll("details[data-name]")) listing.hidden = !matches(article.dataset.name + " " + listing.dataset.name);
+      for (const table of article.querySelectorAll("details.searched")) table.open = words.length > 0 && left > 0;
       article.hidden = words.length > 0 && !rows.some((row) => !row.hidden);
       cases += left;
       for (const row of document.querySelectorAll(`tr[data-anchor="${article.id}"]`)) row.hidden = article.hidden;
