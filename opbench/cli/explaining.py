@@ -275,11 +275,12 @@ def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: b
     from opbench.results.agreement import compare_runs
     from opbench.results.files import read_run
 
-    found = compare_runs(read_run(cpu_run), read_run(gpu_run))
+    cpu, gpu = read_run(cpu_run), read_run(gpu_run)
+    found = compare_runs(cpu, gpu)
     if out is not None:
-        from opbench.report.agreement import write_agreement
+        from opbench.report.agreement import provenance, write_agreement
 
-        for path in write_agreement(found, out, "Predicted against measured traffic"):
+        for path in write_agreement(found, out, "Predicted against measured traffic", provenance(cpu, gpu)):
             click.echo(f"wrote {path}", err=True)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
@@ -291,6 +292,7 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
     """How many counts agree, which do not, and which cases could not be compared."""
     from rich.text import Text
 
+    from opbench.report.agreement import verdict
     from opbench.report.columns import aligned
     from opbench.results.agreement import corrected, quantity_summaries, reasons, worst
 
@@ -299,6 +301,7 @@ def print_agreement(agreement: Agreement, console: Any) -> None:
             console.print(Text(line, style="" if number else "dim"), soft_wrap=True)
         console.print()
 
+    console.print(Text(verdict(agreement) + "\n", style="bold"), soft_wrap=True)
     head = ("counts", "compared", "as counted", "corrected", "within 5 %", "15 %", "outside", "in bounds", "cases",
             "all equal")  # fmt: skip
     table(head, [_summary_cells(s) for s in (*quantity_summaries(agreement.comparisons), *agreement.summaries())])

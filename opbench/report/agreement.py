@@ -12,7 +12,8 @@ from opbench.paths import write_atomically
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.template import render_template
-from opbench.results.agreement import NEAR, Agreement, Comparison, corrected, worst
+from opbench.results.agreement import CLOSE, NEAR, VERDICTS, Agreement, Comparison, corrected, worst
+from opbench.results.files import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,8 +22,54 @@ NOTHING = 0.5
 """Where a count of 0 is drawn on the logarithmic axes."""
 
 
-def write_agreement(agreement: Agreement, folder: Path, title: str) -> list[Path]:
-    """Write agreement.html and agreement.png into a folder; returns the files written, the page first."""
+SHOWN = 12
+"""Comparisons listed before the rest are folded away."""
+
+
+def provenance(cpu: Run, gpu: Run) -> str:
+    """Which runs are compared, on which GPU and when, such as "counters-cpu against counters · NVIDIA H200 · …"."""
+    environment = gpu.header.get("environment") or {}
+    facts = [
+        f"{cpu.folder.name} against {gpu.folder.name}",
+        environment.get("gpu") or "an unnamed GPU",
+        f"counted {str(cpu.header.get('started') or '?')[:16].replace('T', ' ')}",
+        f"measured {str(gpu.header.get('started') or '?')[:16].replace('T', ' ')}",
+        f"opbench {gpu.header['opbench']}" if gpu.header.get("opbench") else "",
+    ]
+    return " · ".join(str(fact) for fact in facts if fact)
+
+
+def verdict(agreement: Agreement) -> str:
+    """The result in a sentence or two: how many counts within which bound, and the worst."""
+    found = agreement.comparisons
+    if not found:
+        return "Nothing could be compared."
+    total, verdicts = len(found), [c.verdict for c in found]
+    equal, near, close, outside = (verdicts.count(name) for name in VERDICTS)
+    apart = [c for c in found if c.held_out]
+    held = sum(c.verdict in VERDICTS[:2] for c in apart)
+    unseen = f" (of those held out {units.percent(held / len(apart))})" if apart else ""
+    said = (
+        f"{equal:,} of {total:,} counts ({units.percent(equal / total)}) are predicted exactly and "
+        f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR:g} %{unseen}; "
+        f"{close:,} more to within {100 * CLOSE:g} %, {outside:,} {'is' if outside == 1 else 'are'} further off."
+    )
+    off = worst(found)
+    if not off:
+        return said
+    first = off[0]
+    by = f", off by {units.percent(first.error)}" if first.measured else ""
+    return (
+        f"{said} The worst: {first.quantity.replace('_', ' ')} of {first.case}, predicted {first.predicted:,}, "
+        f"measured {first.measured:,.0f}{by}."
+    )
+
+
+def write_agreement(agreement: Agreement, folder: Path, title: str, source: str = "") -> list[Path]:
+    """Write agreement.html and agreement.png into a folder; `source` says where the counts come from.
+
+    Returns the files written, the page first.
+    """
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
@@ -32,7 +79,10 @@ def write_agreement(agreement: Agreement, folder: Path, title: str) -> list[Path
         png = to_png(chart.figure)
     off = worst(agreement.comparisons)
     listed = [*off, *(c for c in corrected(agreement.comparisons) if c not in off)]
-    page = render_template("agreement.html.j2", title=title, svg=svg, agreement=agreement, worst=listed)
+    page = render_template(
+        "agreement.html.j2", title=title, source=source, verdict=verdict(agreement), svg=svg, agreement=agreement,
+        worst=listed[:SHOWN], rest=listed[SHOWN:], note=chart.note,
+    )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}
     for name, content in files.items():
@@ -44,7 +94,7 @@ def scatter(comparisons: Sequence[Comparison]) -> Chart:
     """One point a comparison on logarithmic axes, a colour and shape a quantity; those held out are hollow."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.6, 6.2), layout="constrained")
+    figure = Figure(figsize=(5.2, 5.6), layout="constrained")
     axes = figure.add_subplot()
     points: dict[str, str] = {}
     for number, quantity in enumerate(dict.fromkeys(c.quantity for c in comparisons)):
@@ -56,7 +106,7 @@ def scatter(comparisons: Sequence[Comparison]) -> Chart:
             x, y = max(c.measured, NOTHING), max(c.predicted, NOTHING)
             if c.upper is not None and c.upper > c.predicted:
                 axes.plot([x, x], [y, c.upper], color=colour, linewidth=1, alpha=0.6)
-            axes.plot([x], [y], shape, color=colour, markerfacecolor=face, markersize=5, label=label, gid=gid)
+            axes.plot([x], [y], shape, color=colour, markerfacecolor=face, markersize=4, label=label, gid=gid)
             points[gid] = (
                 f"{c.case}, {c.quantity}: counted {c.counted}, predicted {c.predicted}, measured {c.measured:.0f}, "
                 f"{c.verdict}"
@@ -64,7 +114,11 @@ def scatter(comparisons: Sequence[Comparison]) -> Chart:
             label = None
     _frame(axes, comparisons)
     description = "Predicted counts of every case against those that the GPU's counters measured, both logarithmic."
-    return Chart("agreement", figure, "Predicted against measured", description, points)
+    note = (
+        "Filled: the cases that the model was built on; hollow: held out. The band is 5 % to either side; a line "
+        "reaches up to the upper bound; 0 is drawn at the edge."
+    )
+    return Chart("agreement", figure, "Predicted against measured", description, points, note)
 
 
 def _frame(axes: Axes, comparisons: Sequence[Comparison]) -> None:
@@ -80,8 +134,10 @@ def _frame(axes: Axes, comparisons: Sequence[Comparison]) -> None:
     axes.fill_between(ends, [e * (1 - NEAR) for e in ends], [e * (1 + NEAR) for e in ends], alpha=0.15, zorder=0)
     axes.set_xlim(NOTHING / 2, ends[1])
     axes.set_ylim(NOTHING / 2, ends[1])
-    axes.set_xlabel("measured by the GPU's counters (0 at the left edge)")
-    axes.set_ylabel("predicted by the cpu backend; a line up to the upper bound")
+    axes.set_xlabel("measured by the GPU's counters")
+    axes.set_ylabel("predicted by the cpu backend")
     axes.grid(True)
     if comparisons:
-        axes.legend(loc="upper left", fontsize=8, frameon=False, title="hollow: held out", title_fontsize=8)
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(-0.14, 1.0), ncols=2, fontsize=8, frameon=False, handletextpad=0.3
+        )

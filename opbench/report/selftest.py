@@ -69,7 +69,7 @@ def told_apart(outcome: Selftest) -> Chart | None:
     lines = _detections(outcome)
     if not lines:
         return None
-    figure = Figure(figsize=(7.6, 4.2), layout="constrained")
+    figure = Figure(figsize=(5.4, 4.4), layout="constrained")
     axes = figure.add_subplot()
     points: dict[str, str] = {}
     for number, (label, seen) in enumerate(lines.items()):
@@ -89,13 +89,15 @@ def told_apart(outcome: Selftest) -> Chart | None:
     axes.axhline(95, color=COLOURS[0], linewidth=0.8, linestyle="--", zorder=0)
     axes.axhline(5, color=COLOURS[1], linewidth=0.8, linestyle="--", zorder=0)
     axes.set_ylim(-3, 103)
-    axes.annotate("wanted above, from 2 % on", (3.5, 95), (0, -4), textcoords="offset points", va="top", ha="center")
-    axes.annotate("wanted below, at 0", (3.5, 5), (0, 4), textcoords="offset points", va="bottom", ha="center")
+    axes.annotate("wanted above, from 2 % on", (3.5, 95), (0, -4), textcoords="offset points", va="top", ha="center",
+                  fontsize=8.5)  # fmt: skip
+    axes.annotate("wanted below, at 0", (3.5, 5), (0, 4), textcoords="offset points", va="bottom", ha="center",
+                  fontsize=8.5)  # fmt: skip
     axes.set_xticks([0, 1, 2, 5])
     axes.set_xlabel("slow-down injected (%); 0 is a kernel against itself")
     axes.set_ylabel("pairs called different (%)")
     axes.grid(True)
-    axes.legend(loc="center", fontsize=8, frameon=False)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.1, 1.0), ncols=2, fontsize=8, frameon=False, handletextpad=0.3)
     description = "Share of pairs that are called different, with 95 % intervals, over the slow-down injected."
     return Chart("selftest", figure, "What is told apart", description, points)
 

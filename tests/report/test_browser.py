@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from report.fabricate import result
-from report.fabricate import run as run_of
+from fabricate import result
+from fabricate import run as run_of
 
 from opbench.paths import shipped
 from opbench.report import write_report

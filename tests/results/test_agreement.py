@@ -12,9 +12,10 @@ from common import Cli
 
 from opbench.errors import UsageError
 from opbench.profile.metrics import COUNTS
-from opbench.report.agreement import write_agreement
+from opbench.report.agreement import provenance, verdict, write_agreement
 from opbench.results.agreement import (
     QUANTITIES,
+    Agreement,
     Comparison,
     compare_caches,
     compare_case,
@@ -173,6 +174,20 @@ def test_the_page_holds_all_and_needs_nothing_else(runs: tuple[Path, Path], tmp_
         page.read_bytes(),
         picture.read_bytes(),
     ]
+
+
+def test_the_page_begins_with_the_result_and_where_it_comes_from(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    cpu, gpu = read_run(runs[0]), read_run(runs[1])
+    found = compare_runs(cpu, gpu)
+    text = write_agreement(found, tmp_path, "Agreement", provenance(cpu, gpu))[0].read_text()
+    said = verdict(found)
+    equal = sum(c.verdict == "equal" for c in found.comparisons)
+    assert said.startswith(f"{equal} of 16 counts ({round(100 * equal / 16)} %) are predicted exactly and ")
+    assert " The worst: " in said and ", measured " in said
+    assert text.index(f"{cpu.folder.name} against {gpu.folder.name}") < text.index(said.split(" The worst")[0])
+    assert text.index(said.split(" The worst")[0]) < text.index("<table") < text.index("<svg")
+    assert '<figure class="small">' in text, "it shrinks with the screen"
+    assert verdict(Agreement(())) == "Nothing could be compared."
 
 
 def test_the_command(cli: Cli, runs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -297,6 +297,9 @@ def test_the_page_is_self_contained_and_names_every_claim(tmp_path: Path) -> Non
     for claim in (claim for part in found.parts for claim in part.claims):
         assert claim.sentence.replace("'", "&#39;") in page and claim.word in page
     assert json.loads(files[2].read_text())["exit_code"] == found.exit_code
+    assert '<figure class="small">' in page, "the chart shrinks with the screen"
+    bad = '<p class="summary bad">' if found.exit_code else '<p class="summary">'
+    assert f"{bad}{found.summary()}</p>" in page and page.index(found.summary()) < page.index("<table")
 
 
 def test_without_shares_there_is_no_chart(tmp_path: Path) -> None:
