@@ -1,13 +1,14 @@
-// Rows of two images as one matrix, a row a pixel: the channels of `skip`, then those of `low`, which is enlarged twice by
-// the nearest pixel. Neither the enlarged image nor the joined one is ever in memory. And rows of filters beside them.
+// Rows of two images as one matrix, a row a pixel: the channels of `skip`, then those of `low`, which is enlarged twice
+// by the nearest pixel. Neither the enlarged image nor the joined one is ever in memory. And rows of filters beside
+// them.
 #pragma once
 
 #include <opbench/image_rows.cuh>
 
 namespace opbench {
 
-// Where a pixel's window begins in what is read at a tap (i, j): low is read at ((y + i) / 2, (x + j) / 2), which is i / 2
-// rows and j / 2 columns from an origin that the parities of i and j choose.
+// Where a pixel's window begins in what is read at a tap (i, j): low is read at ((y + i) / 2, (x + j) / 2), which is
+// i / 2 rows and j / 2 columns from an origin that the parities of i and j choose.
 constexpr int in_skip = 4;  // origins 0 to 3: i % 2 * 2 + j % 2, in low
 template <int pixels>
 struct JoinedWindows {

@@ -11,11 +11,11 @@ namespace opbench {
 template <class Block>
 struct Columns {
     static constexpr int in_row = Block::bn / Block::vec, fill_rows = Block::threads / in_row;
-    static constexpr int step_rows = Block::bk, tile_rows = step_rows / Block::wk;
+    static constexpr int step_rows = Block::bk, tile_rows = Block::bk / Block::wk;
     static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes 16-bit numbers only
 
-    // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of four, as a warp reads words, no two share a
-    // bank; rows of four chunks share the banks in pairs.
+    // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of four, as a warp reads words, no two share
+    // a bank; rows of four chunks share the banks in pairs.
     __device__ __forceinline__ static int swizzle(int row) {
         return words ? row % 4 * 2 : in_row >= 8 ? row % 8 : row / 2 % 4;
     }
@@ -45,7 +45,8 @@ struct RowsAndColumns {
         a_to = memory + place(threadIdx.x / chunks, threadIdx.x % chunks), b_to = memory + Own::place(row, chunk);
         b = b_ + (size_t)(start + row) * n + n0 + chunk * Block::vec;
         left = end - start - (int)threadIdx.x % chunks * Block::vec;
-        columns_left = n - n0 - chunk * Block::vec, rows_left = end - start - row;
+        columns_left = n - n0 - chunk * Block::vec;
+        rows_left = columns_left > 0 ? end - start - row : 0;
     }
     // The next step to stage `slot`.
     __device__ __forceinline__ void operator()(int slot) {
@@ -53,9 +54,11 @@ struct RowsAndColumns {
         unsigned char* const to = b_to + slot * Block::stage_bytes;
         constexpr int unrolled = b_aligned ? 16 : 1;
 #pragma unroll unrolled
-        for (int l = 0; l < Own::step_rows / Own::fill_rows; ++l)
-            copy_numbers<Block::vec, b_aligned>(to + l * Block::threads * 16, b + (size_t)(l * Own::fill_rows) * n,
-                                                l * Own::fill_rows < rows_left ? columns_left : 0);
+        for (int l = 0; l < Own::step_rows / Own::fill_rows; ++l) {
+            const int row = l * Own::fill_rows;
+            copy_numbers<Block::vec, b_aligned>(to + l * Block::threads * 16, b + (size_t)row * n,
+                                                row >= rows_left ? 0 : b_aligned ? Block::vec : columns_left);
+        }
         b += (size_t)Own::step_rows * n;
         left -= Block::bk, rows_left -= Own::step_rows;
     }

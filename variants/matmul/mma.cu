@@ -1,0 +1,87 @@
+// /// opbench
+// supports  = { b_order = ["row", "col"] }
+// define    = { WM = "min(BM, 64)", B_ROWS = "b_order == 'row'" }
+// compute_capability = "8.0"
+//
+// [[launch]]
+// kernel = "matmul_mma"
+// grid   = ["cdiv(m, BM) * cdiv(n, BN)"]
+// block  = ["32 * WK * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * WK * (BM + BN) * 128"
+//
+// [rung.mma_bf16]
+// title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for few rows"
+// builds_on = "warp_tile_double_buffer"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { K_ALIGNED = "k % 8 == 0", N_ALIGNED = "n % 8 == 0" }
+// tune      = { BM = [128, 32], BN = [128, 256, 32], WN = [64, 32], WK = [1, 4, 8], STAGES = [3, 2] }
+// where     = [
+//  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 3), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
+// ]
+//
+// [rung.mma_tf32]
+// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for few rows"
+// builds_on = "warp_tile_double_buffer"
+// product   = "tf32"
+// define    = { K_ALIGNED = "k % 4 == 0", N_ALIGNED = "n % 4 == 0" }
+// tune      = { BM = [128, 32], BN = [128, 256, 32], WN = [64, 32], WK = [1, 4, 8], STAGES = [4, 3, 2] }
+// where     = [
+//  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 4), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
+// ]
+//
+// [rung.mma_3xtf32]
+// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// builds_on = "mma_tf32"
+// product   = "tf32x3"
+// define    = { K_ALIGNED = "k % 4 == 0", N_ALIGNED = "n % 4 == 0" }
+// tune      = { BM = [128, 64, 32], BN = [128, 32], WN = [32], WK = [1, 4, 8], STAGES = [4, 3, 2] }
+// where     = [
+//  "(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
+// ]
+// ///
+//
+// The matrix units multiply up to 16 times as fast as the float units, so all else must take few instructions. A warp's
+// 64 x 64 outputs read 4 KB of shared memory for 32 matrix instructions; copies by cp.async run STAGES steps ahead and
+// hold no register; the first fragments of a step are read across the barrier that separates it from the one before. b
+// stored by rows is transposed by ldmatrix on its way to registers, or read by words of 4 bytes, as ldmatrix transposes
+// 16-bit numbers only. Where the output has few tiles, WK groups of warps share each and take slices of k, whose sums
+// meet in shared memory in a fixed order: b of a few rows streams through all multiprocessors. 3xtf32 needs twice the
+// accumulators, so that a warp has 64 x 32 outputs. Limit: mma.sync, which reaches some 62 % of Hopper's matrix units
+// (wgmma reaches the rest); for few rows DRAM. After CUTLASS 2's multistage kernels for Ampere and its example 27; H.
+// Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+
+#include <opbench/epilogue.cuh>
+#include <opbench/matrix_columns.cuh>
+#include <opbench/matrix_rows.cuh>
+#include <opbench/products.cuh>
+#include <opbench/slices.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT> P;
+typedef Block<P, BM, BN, WM, WN, STAGES, WK> Tile;
+typedef P::T T;
+#if B_ROWS
+typedef RowsAndColumns<Tile, K_ALIGNED, N_ALIGNED> Operands;
+typedef ColumnsWarp<Tile> Lanes;
+#else
+typedef MatrixRows<Tile, K_ALIGNED> Operands;
+typedef Warp<Tile> Lanes;
+#endif
+
+// a [m][k], b [k][n] (B_ROWS) or [n][k], out [m][n]
+extern "C" __global__ void __launch_bounds__(Tile::threads)
+    matmul_mma(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int m, int n, int k) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const int tiles_m = (m + BM - 1) / BM;  // neighbouring blocks share the columns of b
+    const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
+    Operands operands(shared, a, b, m0, n0, m, n, k, 0, k);
+    const Lanes warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile, true, true>(sum, shared, (k + Tile::bk - 1) / Tile::bk, warp, operands);
+    if constexpr (WK > 1)
+        store_slices<Tile, false, false>(sum, shared, warp, out, nullptr, m0, n0, m, n);
+    else
+        store_tile<Tile, false, false>(sum, shared, out, nullptr, m0 + warp.m, n0 + warp.n, m, n);
+}
