@@ -71,21 +71,16 @@ def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def print_report(rows: Sequence[Row], console: Console) -> None:
-    """The rows as a table, each remedy below what it mends."""
-    from rich.table import Table
+    """A line a row, each remedy below what it mends; no line is folded, as a remedy is there to be pasted."""
     from rich.text import Text
 
     styles = {"ok": "green", "missing": "red", "warning": "yellow"}
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for justify in ("left", "left"):
-        table.add_column(justify=justify, no_wrap=True)
-    table.add_column(overflow="fold")
+    width = max(len(row.name) for row in rows)
     for row in rows:
-        seen = Text(row.seen)
+        line = Text(f"{row.name:{width}}  ").append(f"{row.state:7}", styles[row.state]).append(f"  {row.seen}")
+        console.print(line, soft_wrap=True)
         if row.remedy:
-            seen.append(f"\n→ {row.remedy}", style="bold")
-        table.add_row(Text(row.name), Text(row.state, style=styles[row.state]), seen)
-    console.print(table)
+            console.print(Text(f"{'':{width + 9}}  → {row.remedy}", "bold"), soft_wrap=True)
 
 
 def _guarded(name: str, probe: Callable[[], Row]) -> Row:
@@ -196,7 +191,7 @@ def _nvrtc() -> Row:
         library = nvrtc.library()
     except EnvironmentFault as fault:
         what = str(fault).partition(";")[0]
-        return Row("NVRTC", "missing", what, f"{sys.executable} -m pip install 'opbench[cuda13]'")
+        return Row("NVRTC", "missing", what, f"{sys.executable} -m {paths.pip_install('cuda13')}")
     newest = library.architectures()[-1]
     version = ".".join(map(str, library.version))
     return Row("NVRTC", "ok", f"{version}, up to sm_{newest}, at {library.path}")
@@ -210,7 +205,7 @@ def _cupy() -> Row:
         except importlib.metadata.PackageNotFoundError:
             continue
     return Row("CuPy", "missing", "not installed; only variants that call a library need it",
-               f"{sys.executable} -m pip install 'opbench[cuda13]'  # or [cuda12] for a driver below 580")  # fmt: skip
+               f"{sys.executable} -m {paths.pip_install('cuda13')}  # or [cuda12] for a driver below 580")  # fmt: skip
 
 
 def _nvml() -> Row:
@@ -241,7 +236,7 @@ def _compiler() -> Row:
         usable = True
     if usable:
         return Row("host compiler", "ok", ", ".join(seen))
-    remedy = f"sudo apt-get install g++, or without root: {sys.executable} -m pip install 'opbench[compiler]'"
+    remedy = f"sudo apt-get install g++, or without root: {sys.executable} -m {paths.pip_install('compiler')}"
     what = f"only {', '.join(seen)}" if seen else "no g++, no clang++, no ziglang"
     return Row("host compiler", "missing", f"{what}; g++ {OLDEST_GCC} or newer is needed", remedy)
 

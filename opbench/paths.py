@@ -25,6 +25,14 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "variants").is_dir() else None
 
 
+def pip_install(extra: str) -> str:
+    """The command that installs an extra of opbench; of a checkout from its folder, as an index need not have it."""
+    root = checkout()
+    if root is None:
+        return f"pip install 'opbench[{extra}]'"
+    return f"pip install -e '{'.' if root == Path.cwd() else root}[{extra}]'"
+
+
 def portable(path: str) -> str:
     """A path as results name it: within what ships with opbench the same on every machine, else as it is."""
     root = shipped("variants")

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def test_a_bare_machine_gets_a_remedy_for_each_lack(monkeypatch: pytest.MonkeyPa
     )}  # fmt: skip
     assert all(row.state == "missing" and row.remedy for row in found.values())
     assert "--backend cpu" in found["GPU"].remedy
-    assert "opbench[compiler]" in found["host compiler"].remedy
+    assert f"{sys.executable} -m {paths.pip_install('compiler')}" in found["host compiler"].remedy
     assert "'numpy>=" in found["packages"].remedy
 
 
@@ -141,3 +142,23 @@ def test_the_list_of_packages_is_the_projects_own() -> None:
     """Read from the metadata or pyproject.toml: no second list to keep in step."""
     names = {requirement.split(">")[0] for requirement in doctor._requirements()}
     assert {"numpy", "click", "rich", "nvtx"} <= names and "cupy-cuda13x" not in names
+
+
+def test_no_line_is_folded_as_remedies_are_pasted(rows: list[Row]) -> None:
+    out = io.StringIO()
+    remedy = "pip install " + " ".join(f"package-{i}" for i in range(40))
+    doctor.print_report([*rows, Row("odd", "missing", "seen", remedy)], Console(file=out, width=80))
+    assert f"→ {remedy}\n" in out.getvalue()
+    assert len(out.getvalue().splitlines()) == len(rows) + 2 + sum(bool(row.remedy) for row in rows) + sum(
+        row.remedy.count("\n") + row.seen.count("\n") for row in rows
+    )
+
+
+def test_a_checkout_installs_extras_from_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No index need have opbench; a wheel came from one."""
+    monkeypatch.setattr(paths, "checkout", lambda: tmp_path)
+    assert paths.pip_install("cuda13") == f"pip install -e '{tmp_path}[cuda13]'"
+    monkeypatch.chdir(tmp_path)
+    assert paths.pip_install("cuda13") == "pip install -e '.[cuda13]'"
+    monkeypatch.setattr(paths, "checkout", lambda: None)
+    assert paths.pip_install("cuda13") == "pip install 'opbench[cuda13]'"

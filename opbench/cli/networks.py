@@ -42,6 +42,7 @@ def network_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The network and what decides its nodes."""
     for option in (
         json_option,
+        variants_option,
         click.option(
             "--without",
             multiple=True,
@@ -94,14 +95,23 @@ def list_command(as_json: bool) -> None:
 @net_command.command("show")
 @network_options
 def show_command(
-    network: str, precision: str, layout: str, without: tuple[str, ...], as_json: bool, **sizes: int | None
+    network: str,
+    precision: str,
+    layout: str,
+    without: tuple[str, ...],
+    roots: tuple[Path, ...],
+    as_json: bool,
+    **sizes: int | None,
 ) -> None:
     """Show a network's nodes after the passes: problem, shape, weights, FLOPs, bytes."""
     from opbench.nets.choosing import laid_out, rewritten
     from opbench.nets.options import NetOptions
     from opbench.nets.running import make_graph
 
-    options = NetOptions(network, sizes_given(network, sizes), precision=precision, layout=layout, without=without)
+    further = tuple(root.resolve() for root in roots)
+    options = NetOptions(
+        network, sizes_given(network, sizes), precision=precision, layout=layout, without=without, roots=further
+    )
     graph, passes = rewritten(make_graph(options), options)
     graph, layouts = laid_out(graph, options, {})
     told = described(graph, [*passes, layouts])
@@ -120,7 +130,6 @@ def show_command(
     metavar="FILE",
     help="Take every node's variant from this plan, as a run writes one (plan.json); it may be edited.",
 )
-@variants_option
 @click.option(
     "--results",
     multiple=True,
@@ -205,18 +214,15 @@ def run_command(
     out: Path | None,
     **sizes: int | None,
 ) -> None:
-    """Run a network: every node checked, all and each timed; write network.json, plan.json and the page.
+    """Run a network: every node checked and timed, and the whole.
+
+    It writes network.json, plan.json and the page network.html.
 
     \b
     Exit codes: 0 all right · 1 a node or an output is wrong, or a node fails · 2 usage · 3 environment.
     """
-    from opbench import backends
     from opbench.nets.options import NetOptions
 
-    if compare and (backend == "cpu" or backends.resolve(backend) == "cpu"):
-        raise UsageError("--compare torch times PyTorch on a GPU, and the cpu backend has no clock; leave it out here")
-    if plan and memory:
-        raise UsageError("--memory decides what is chosen, and --plan has chosen; give one of them")
     options = NetOptions(
         network=network,
         sizes=sizes_given(network, sizes),

@@ -11,7 +11,7 @@ import click
 from opbench import paths
 from opbench.cli.options import gpu_option, json_option
 from opbench.cli.running import print_table, progress_on_stderr, stdout_console
-from opbench.errors import UsageError
+from opbench.errors import EnvironmentFault, UsageError
 
 
 @click.command("report")
@@ -53,7 +53,13 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     import tempfile
 
     from opbench import units
+    from opbench.backends import cuda
+    from opbench.gpus.ceilings import known_gpus
     from opbench.runs.probes import measure_ceilings
+
+    if reason := cuda.why_missing():
+        known = ", ".join(known_gpus())
+        raise EnvironmentFault(f"{reason}; ceilings are measured on a GPU. Those known without one, for --gpu: {known}")
 
     with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as tell:
         _, ceilings = measure_ceilings(out or Path(scratch), tell)

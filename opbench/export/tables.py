@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault
+from opbench.paths import pip_install
 from opbench.results.files import Run
 from opbench.results.rows import frame
 
@@ -22,7 +23,7 @@ def parquet_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise EnvironmentFault("pyarrow is not installed; pip install 'opbench[parquet]'") from None
+        raise EnvironmentFault(f"pyarrow is not installed; {pip_install('parquet')}") from None
     table = frame(run, gpu)
     table["warnings"] = table["warnings"].map(list)
     content = io.BytesIO()

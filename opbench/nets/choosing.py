@@ -12,8 +12,8 @@ from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
-from opbench.graphs.graph import Graph
-from opbench.graphs.layouts import with_layouts
+from opbench.graphs.graph import Graph, Node
+from opbench.graphs.layouts import allowed_layouts, problem_in, with_layouts, works_on_images
 from opbench.graphs.passes import PASSES, to_dtype
 from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
 from opbench.nets.layout_choice import choose_layouts
@@ -80,11 +80,46 @@ def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph
     if options.layout in ("nchw", "nhwc"):
         chosen = dict.fromkeys(able, options.layout)
     elif options.layout == "auto":
-        cost = cheaper_way(_cost(results, options))
-        chosen = choose_layouts(graph, cost) if results else dict.fromkeys(able, "nchw")
+        unknown_nodes = uncovered(graph, options, results) if results else []
+        if results and not unknown_nodes:
+            chosen = choose_layouts(graph, cheaper_way(_cost(results, options)))
+        else:
+            chosen = dict.fromkeys(able, "nchw")
+        if unknown_nodes:
+            laid, said = _in_layouts(graph, chosen)
+            words = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
+            return laid, {**said, "said": [*said["said"], words]}
     else:
         raise UsageError(f"--layout {options.layout} is not allowed; auto, nchw or nhwc")
     return _in_layouts(graph, chosen)
+
+
+def uncovered(graph: Graph, options: NetOptions, results: Results) -> list[str]:
+    """The nodes that no result serves in any layout."""
+    cost = cheaper_way(_cost(results, options))
+
+    def problems_of(node: Node) -> list[Operator]:
+        if not works_on_images(graph, node):
+            return [node.problem]
+        return [problem_in(graph, node, layout) for layout in allowed_layouts(graph, node)]
+
+    return [node.name for node in graph.nodes if all(cost(problem) is None for problem in problems_of(node))]
+
+
+def _require_fitting_results(graph: Graph, options: NetOptions, results: Results) -> None:
+    """Refuse runs of which no case serves any node, with what would."""
+    if options.tune or not options.results or len(uncovered(graph, options, results)) < len(graph.nodes):
+        return
+    node = graph.nodes[0]
+    others = [problem for (operator, problem), entries in results.items() if entries and operator == node.operator]
+    has = f"of {node.operator} they have {others[0]} and {len(others) - 1} more" if others else "they have none of it"
+    suite = paths.shipped("suites") / f"{options.network}.toml"
+    measured = f"opbench run {suite.stem} --out DIR and name that run, or " if suite.exists() else ""
+    raise UsageError(
+        f"--results {' '.join(map(str, options.results))}: no right and timed case there serves a node of {graph.name} "
+        f"as it is (its sizes, {options.precision}); {node.name} is {node.operator} {node.problem}, {has}. Measure on "
+        f"a GPU: {measured}opbench net run {options.network} --tune; without --results each node gets its top rung"
+    )
 
 
 def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, dict[str, Any]]:
@@ -145,8 +180,9 @@ def _cost(results: Results, options: NetOptions) -> Callable[[Operator], float |
 
 
 def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
-    """What the runs named say, and what is measured on the spot."""
+    """What the runs named say, and what is measured on the spot; refuses runs that say nothing of any node."""
     results = gather(options.results, catalog)
+    _require_fitting_results(graph, options, results)
     return {**results, **_tuned(graph, options, backend, tell, catalog)} if options.tune else results
 
 
@@ -164,8 +200,6 @@ def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
 
 def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
     """Measure what could serve the network's nodes, in every layout in question, as a run in the folder `tuning`."""
-    if backend != "cuda":
-        raise UsageError("--tune measures, and this backend has no clock; choose from runs with --results DIR")
     layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
     cases: dict[str, Case] = {}
     for layout in layouts:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.paths import pip_install
 
 PHOTOGRAPHS = ("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel", "moon", "rocket")
 """Those of scikit-image that come with the package; the rest it downloads."""
@@ -25,7 +26,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise EnvironmentFault("digits come with scikit-learn; pip install 'opbench[nets]'") from None
+        raise EnvironmentFault(f"digits come with scikit-learn; {pip_install('nets')}") from None
     data = load_digits()
     enlarged = (data.images / 16).repeat(3, axis=1).repeat(3, axis=2)
     images = np.pad(enlarged, ((0, 0), (2, 2), (2, 2)))[:, None]
@@ -59,7 +60,7 @@ def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
         import skimage.data
         import skimage.transform
     except ImportError:
-        raise EnvironmentFault("photographs come with scikit-image; pip install 'opbench[nets]'") from None
+        raise EnvironmentFault(f"photographs come with scikit-image; {pip_install('nets')}") from None
     if name not in PHOTOGRAPHS:
         raise UsageError(unknown("photograph", name, PHOTOGRAPHS))
     image = getattr(skimage.data, name)() / 255.0

@@ -51,7 +51,7 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
     for node in nodes.values():
         costs = {layout: cost(problem_in(graph, node, layout)) for layout in allowed_layouts(graph, node)}
         if all(seconds is None for seconds in costs.values()):
-            raise UsageError(f"{node.name}: no variant computes {node.operator} {node.problem} in any layout")
+            raise UsageError(f"{node.name}: no layout of {node.operator} {node.problem} has a known cost")
         pay(_vertex(node), "nhwc", costs["nchw"])
         pay("nchw", _vertex(node), costs.get("nhwc"))
     for name, readers in _readers(graph).items():

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from opbench import backends
+from opbench.backends import cuda
+from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.graphs.problems import ALLOWED
 from opbench.runs.suite import Suite
+
+LAYOUTS = ("auto", "nchw", "nhwc")
 
 
 @dataclass(frozen=True)
@@ -52,3 +58,27 @@ class NetOptions:
     out: Path = Path("reports/network")
     seed: int = 20260
     command: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together, whoever asks for it."""
+        if self.precision not in ALLOWED:
+            raise UsageError(f"--precision: {unknown('precision', self.precision, ALLOWED)}")
+        if self.layout not in LAYOUTS:
+            raise UsageError(f"--layout {self.layout} is not allowed; {', '.join(LAYOUTS)}")
+        if self.plan and self.memory_bytes:
+            raise UsageError("--memory decides what is chosen, and --plan has chosen; give one of them")
+        if self.plan and self.tune:
+            raise UsageError("--tune measures to choose, and --plan has chosen; give one of them")
+        if self.leave_out and not self.tune:
+            raise UsageError("--leave-out names what --tune does not measure; add --tune, or leave it out")
+
+    def resolved(self) -> str:
+        """The backend that it runs on; raises where one without a clock is to measure."""
+        name = backends.resolve(self.backend)
+        needs = "--tune measures" if self.tune else "--compare times PyTorch on a GPU" if self.compare else ""
+        if not needs or name == "cuda":
+            return name
+        if self.backend == "cpu":
+            instead = "choose from runs with --results DIR" if self.tune else "leave it out here"
+            raise UsageError(f"{needs}, and the cpu backend has no clock; {instead}")
+        raise EnvironmentFault(f"{needs}: {cuda.why_missing()}; without: opbench net run {self.network} --backend cpu")

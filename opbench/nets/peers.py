@@ -13,6 +13,7 @@ import numpy as np
 from opbench.catalog.operator import Arrays
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.graphs.graph import Graph, Node
+from opbench.paths import pip_install
 
 NAMES = ("torch",)
 """Whom a network can be compared with."""
@@ -227,7 +228,7 @@ def _torch() -> Any:
         import torch
     except ImportError as error:
         raise EnvironmentFault(
-            f"--compare torch: PyTorch cannot be imported ({error}): pip install 'opbench[torch]'"
+            f"--compare torch: PyTorch cannot be imported ({error}): {pip_install('torch')}"
         ) from None
     if not torch.cuda.is_available():
         raise EnvironmentFault(

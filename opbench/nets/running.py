@@ -20,7 +20,6 @@ from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.gpus.ceilings import Ceilings, best_time, committed
 from opbench.graphs.graph import Graph, Node
-from opbench.graphs.problems import ALLOWED
 from opbench.graphs.saving import load
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets.choosing import planned, results_for, rewritten
@@ -48,13 +47,12 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
     Raises UsageError, before anything is launched, for what does not fit together, EnvironmentFault for a device that
     is not there or too small.
     """
-    if options.precision not in ALLOWED:
-        raise UsageError(f"--precision: {unknown('precision', options.precision, ALLOWED)}")
+    name = options.resolved()
     committed(options.gpu)  # an unknown GPU is refused before anything runs
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
-    name, catalog = backends.resolve(options.backend), Catalog(options.roots)
+    catalog = Catalog(options.roots)
     graph, said = rewritten(original, options)
     if options.plan:
         load_plan(options.plan, graph.name, "", options.precision)
@@ -87,7 +85,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
 def make_graph(options: NetOptions) -> Graph:
     """The network before any pass."""
     if options.network.endswith(".json"):
-        return load(Path(options.network))
+        return load(Path(options.network), Catalog(options.roots))
     if options.network not in NETWORKS:
         raise UsageError(unknown("network", options.network, NETWORKS, "opbench net list"))
     try:

@@ -113,7 +113,7 @@ def test_importing_the_backend_compiles_nothing() -> None:
 
 def test_no_compiler_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(toolchain, "_candidates", list)
-    with pytest.raises(EnvironmentFault, match=r"pip install 'opbench\[compiler\]'"):
+    with pytest.raises(EnvironmentFault, match=r"pip install .*\[compiler\]'"):
         CpuBackend(tmp_path).environment()
     monkeypatch.setenv("OPBENCH_CXX", "/bin/false")
     with pytest.raises(EnvironmentFault, match=r"OPBENCH_CXX='/bin/false'"):

@@ -455,6 +455,13 @@ def test_a_folder_that_would_be_left_out_in_silence_is_refused(cli: Cli, tmp_pat
 # Environment: exit 3 ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("args", [("ceiling",), ("selftest",), ("selftest", "--only", "aa")], ids=" ".join)
+def test_what_only_a_gpu_can_do_names_no_run_on_a_cpu(cli: Cli, args: tuple[str, ...]) -> None:
+    done = cli(*args, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    refused(done, 3, "no CUDA device")
+    assert "--backend cpu" not in done.stderr
+
+
 def test_no_gpu_names_the_way_without_one(cli: Cli) -> None:
     done = cli("run", "quick", "--backend", "cuda", env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     refused(done, 3)
@@ -467,7 +474,7 @@ def test_no_compiler_names_how_to_get_one(cli: Cli, tmp_path: Path, args: tuple[
     environment = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
     environment.pop("OPBENCH_CXX", None)
     done = cli(*args, env=environment)
-    refused(done, 3, "no C++ compiler", "pip install 'opbench[compiler]'", "OPBENCH_CXX")
+    refused(done, 3, "no C++ compiler", "pip install ", "[compiler]'", "OPBENCH_CXX")
     broken = cli(*args, env={**environment, "OPBENCH_CXX": "/nowhere/g++"})
     refused(broken, 3, "OPBENCH_CXX='/nowhere/g++' is no working g++")
 

@@ -10,13 +10,20 @@ import fabricate_network
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from fabricate import result, written
+from fabricate import run as fabricated
 
+from opbench.backends import cuda
+from opbench.catalog.case import CASE_NAME
+from opbench.catalog.folders import Catalog
 from opbench.cli import cli
-from opbench.errors import UsageError
+from opbench.errors import EnvironmentFault, UsageError
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets import running
+from opbench.nets.choosing import planned, results_for, rewritten
 from opbench.nets.options import NetOptions
 from opbench.nets.pictures import pictures
+from opbench.nets.plan import defaults
 
 
 def invoke(*words: str) -> Result:
@@ -131,3 +138,70 @@ def test_digits_fit_one_size_only() -> None:
     pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
     with pytest.raises(UsageError, match=r"they are \(1, 28, 28\), the input is \(1, 224, 224\); take --image photo"):
         pictures("digits", (1, 1, 224, 224))
+
+
+def test_further_variants_reach_the_run_and_show(seen: list[NetOptions], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    further = ("--variants", str(tmp_path / "mine"))
+    assert invoke("run", "lenet", "--out", str(tmp_path / "run"), *further).exit_code == 0
+    assert seen[0].roots == (tmp_path / "mine",)
+    assert invoke("show", "lenet", *further).exit_code == 0
+
+
+@pytest.mark.parametrize("words", [("--tune",), ("--compare", "torch")], ids=" ".join)
+def test_measuring_without_a_gpu_is_told_at_once_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(cuda, "why_missing", lambda: "no CUDA device (in a test)")
+    error = invoke("run", "lenet", *words, "--out", str(tmp_path / "out")).exception
+    assert isinstance(error, EnvironmentFault) and error.exit_code == 3
+    assert "no CUDA device (in a test); without: opbench net run lenet --backend cpu" in str(error)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"plan": Path("plan.json"), "memory_bytes": 9}, "--memory decides what is chosen, and --plan has chosen"),
+        ({"plan": Path("plan.json"), "tune": True}, "--tune measures to choose, and --plan has chosen"),
+        ({"leave_out": ("conv2d/naive*",)}, "--leave-out names what --tune does not measure"),
+        ({"layout": "nwhc"}, "--layout nwhc is not allowed; auto, nchw, nhwc"),
+        ({"precision": "f64"}, "unknown precision 'f64'"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused_in_python_too(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message.replace("*", ".")):
+        NetOptions("lenet", **given)
+
+
+def timed_run(folder: Path, *cases: str) -> Path:
+    """A run that has times of these cases."""
+    results = []
+    for name in cases:
+        match = CASE_NAME.match(name)
+        assert match
+        results.append(result(match["variant"], 1e-5, operator=match["operator"], problem=match["problem"], case=name))
+    return written(folder, fabricated(results))
+
+
+def test_results_that_fit_no_node_say_what_would(tmp_path: Path) -> None:
+    folder = timed_run(tmp_path / "base", "conv2d/naive_grid3d(n=1,c=1,h=9,w=9,k=6,r=5,s=5)")
+    words = ("run", "lenet", "--backend", "cpu", "--results", str(folder), "--out", str(tmp_path / "out"))
+    told = str(invoke(*words).exception)
+    assert "no right and timed case there serves a node of lenet as it is" in told and "conv1 is conv2d (n=1," in told
+    assert "opbench run lenet --out DIR" in told and "opbench net run lenet --tune; without --results" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_of_some_nodes_leave_the_others_to_their_top_rung(tmp_path: Path) -> None:
+    options = NetOptions("lenet", {"batch": 1})
+    graph, _ = rewritten(running.make_graph(options), options)
+    node = graph.nodes[0]
+    folder = timed_run(tmp_path / "base", defaults(Catalog(), node, "f32")[0].name)
+    options = NetOptions("lenet", {"batch": 1}, results=(folder,))
+    results = results_for(graph, options, "cpu", lambda progress: None, Catalog())
+    _, plan, said = planned(graph, options, results, "", 132, Catalog())
+    assert {name: choice.source == "default" for name, choice in plan.choices.items()} == {
+        n.name: n is not node for n in graph.nodes
+    }
+    assert "no result covers pool1" in said[0]["said"][1] and node.name not in said[0]["said"][1].split(": ")[0].split()

@@ -82,7 +82,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     monkeypatch.setitem(sys.modules, "skimage.color", None)
     monkeypatch.setitem(sys.modules, "skimage", None)
-    with pytest.raises(EnvironmentFault, match=r"scikit-learn; pip install 'opbench\[nets\]'"):
+    with pytest.raises(EnvironmentFault, match=r"scikit-learn; pip install .*\[nets\]'"):
         digits()
-    with pytest.raises(EnvironmentFault, match=r"scikit-image; pip install 'opbench\[nets\]'"):
+    with pytest.raises(EnvironmentFault, match=r"scikit-image; pip install .*\[nets\]'"):
         photographs((1, 1, 8, 8))

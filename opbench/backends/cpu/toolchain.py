@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault
-from opbench.paths import cache_folder
+from opbench.paths import cache_folder, pip_install
 
 INCLUDE = Path(__file__).parent / "include"
 SHIM = INCLUDE / "cuda_cpu.hpp"
@@ -22,9 +22,7 @@ RUNTIME = Path(__file__).parent / "runtime" / "runtime.cpp"
 OLDEST_GCC = 10
 """The first with `__constinit`, without which every use of a `__shared__` array calls a wrapper."""
 
-REMEDY = (
-    "install one with: pip install 'opbench[compiler]', or your distribution's g++ package; OPBENCH_CXX names another"
-)
+REMEDY = f"install one with: {pip_install('compiler')}, or your distribution's g++ package; OPBENCH_CXX names another"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from opbench.catalog.launch import BuildRequest
 from opbench.catalog.operator import DTYPES, Tensor
 from opbench.errors import EnvironmentFault
 from opbench.gpus.occupancy import DeviceLimits
+from opbench.paths import pip_install
 from opbench.traffic.findings import Finding
 
 __all__ = ["CudaBackend", "device_key", "why_missing"]
@@ -175,7 +176,7 @@ def _cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise EnvironmentFault("CuPy is not installed; pip install 'opbench[cuda13]'") from error
+        raise EnvironmentFault(f"CuPy is not installed; {pip_install('cuda13')}") from error
     return cupy
 
 

@@ -52,8 +52,7 @@ class Device:
     """The primary context of one device, which CuPy and PyTorch share, with one stream of its own."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        if reason := why_missing():
-            raise EnvironmentFault(reason)
+        _require_gpu()
         self.driver = Driver()
         self.ordinal = ordinal
         self.last = ""
@@ -183,10 +182,14 @@ def device_uuid(driver: Driver, device: int) -> str:
     return f"GPU-{uuid.UUID(bytes=raw.raw)}"
 
 
+def _require_gpu() -> None:
+    if reason := why_missing():
+        raise EnvironmentFault(f"{reason}; --backend cpu checks without one, and has no times (opbench doctor)")
+
+
 def device_key(ordinal: int = 0) -> str:
     """A name for this GPU with this driver, for files that hold what was measured on it; opens no context."""
-    if reason := why_missing():
-        raise EnvironmentFault(reason)
+    _require_gpu()
     driver = Driver()
     identity = device_uuid(driver, int(driver.get("cuDeviceGet", c_int, ordinal)))
     version = Nvml(identity).settings()["driver"] or driver.get("cuDriverGetVersion", c_int)

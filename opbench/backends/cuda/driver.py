@@ -13,8 +13,6 @@ from typing import Any
 
 from opbench.errors import EnvironmentFault, LaunchError
 
-CHECK_ON_CPU = "check correctness on the CPU with: opbench run SUITE --backend cpu"
-
 OUT_OF_MEMORY = 2
 INVALID_VALUE = 1
 NOT_FOUND = 500
@@ -165,12 +163,12 @@ def why_missing() -> str | None:
     try:
         driver = Driver()
     except OSError:
-        return f"no CUDA device (libcuda.so.1 not found: no NVIDIA driver); {CHECK_ON_CPU}"
+        return "no CUDA device (libcuda.so.1 not found: no NVIDIA driver)"
     except EnvironmentFault as fault:
         return str(fault)
     try:
         driver.call("cuInit", 0)
         count = driver.get("cuDeviceGetCount", c_int)
     except DriverError as error:
-        return f"no CUDA device ({error}); {CHECK_ON_CPU}"
-    return None if count else f"no CUDA device; {CHECK_ON_CPU}"
+        return f"no CUDA device ({error})"
+    return None if count else "no CUDA device"

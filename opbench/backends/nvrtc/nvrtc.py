@@ -20,8 +20,9 @@ from opbench.backends.base import KernelResources
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.sources import Source, closure
 from opbench.errors import CompileError, EnvironmentFault, unknown
+from opbench.paths import pip_install
 
-NOT_INSTALLED = "NVRTC is not installed; pip install 'opbench[cuda13]'"
+NOT_INSTALLED = f"NVRTC is not installed; {pip_install('cuda13')}"
 
 OPTIONS = ("--std=c++17", "-default-device", "--generate-line-info", "--ptxas-options=-v")
 """No fast-math: NVRTC's defaults (IEEE division and square root, denormals kept, multiply-add fused) are nvcc's."""

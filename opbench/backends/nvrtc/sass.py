@@ -19,8 +19,9 @@ from opbench import paths
 from opbench.backends.nvrtc import nvrtc
 from opbench.backends.nvrtc.cubin import read_cubin
 from opbench.errors import EnvironmentFault
+from opbench.paths import pip_install
 
-NOT_INSTALLED = "nvdisasm is not installed; pip install 'opbench[nvrtc]'"
+NOT_INSTALLED = f"nvdisasm is not installed; {pip_install('nvrtc')}"
 LIMIT_S = 120.0
 
 MEMORY = {

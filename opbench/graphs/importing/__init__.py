@@ -7,6 +7,7 @@ from typing import Any
 
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.graphs.graph import Graph
+from opbench.paths import pip_install
 
 
 def from_torch(program: Any, *arguments: Any, name: str = "") -> Graph:
@@ -35,7 +36,7 @@ def from_onnx(model: Any, name: str = "") -> Graph:
     try:
         import onnx
     except ImportError:
-        raise EnvironmentFault("reading ONNX needs the package onnx; pip install 'opbench[onnx]'") from None
+        raise EnvironmentFault(f"reading ONNX needs the package onnx; {pip_install('onnx')}") from None
     from opbench.graphs.importing import onnx_model
 
     if isinstance(model, str | Path):
@@ -63,5 +64,5 @@ def _torch() -> Any:
         import torch
         import torch.export
     except ImportError:
-        raise EnvironmentFault("importing from PyTorch needs it; pip install 'opbench[torch]'") from None
+        raise EnvironmentFault(f"importing from PyTorch needs it; {pip_install('torch')}") from None
     return torch
