@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,8 @@ from opbench.catalog.operator import Arrays, to_storage
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.graphs.graph import Graph, Node
 from opbench.results.files import Status
-from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerLost, pack
+from opbench.runs.protocol import BUILD_LIMIT_S, Build, Built, Check, Told, Unsupported, pack
+from opbench.runs.worker import Worker, WorkerLost
 
 
 @dataclass(frozen=True)
@@ -77,37 +77,37 @@ def _build(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     different = list({case.name: case for case in cases.values()}.values())
     broken: dict[str, str] = {}
 
-    def progress(message: dict[str, Any]) -> None:
-        if "unsupported" in message:
-            broken[different[message["index"]].name] = f"unsupported: {message['unsupported']}"
-        elif message["compile_error"]:
-            broken.update((different[index].name, message["compile_error"]) for index in message["indices"])
+    def listen(told: Told) -> None:
+        if isinstance(told, Unsupported):
+            broken[different[told.index].name] = f"unsupported: {told.reason}"
+        elif isinstance(told, Built) and told.error:
+            broken.update((different[index].name, told.error) for index in told.indices)
 
     # A compiler that dies costs its own case: each is compiled again, alone, when it is checked.
     with contextlib.suppress(WorkerLost):
-        worker.ask({"do": "build", "cases": [pack(case) for case in different]}, BUILD_LIMIT_S, progress)
+        worker.ask(Build([pack(case) for case in different]), BUILD_LIMIT_S, listen)
     return broken
 
 
 def _checked(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeCheck, Arrays]:
     """The check of one node and, where it is right, what it wrote."""
     try:
-        answer = worker.ask({"do": "check", "case": pack(case), "given": given}, limit_s)
+        checked = worker.ask(Check(pack(case), given), limit_s)
     except EnvironmentFault:
         raise
     except OpbenchError as error:
         return NodeCheck("failed", str(error)), {}
-    verdict = answer["verdict"]
+    verdict = checked.verdict
     check = NodeCheck(
-        "right" if verdict["right"] else "wrong",
-        verdict["reason"],
-        verdict["worst_error"],
-        verdict["allowed_error"],
-        verdict["norm_error"],
-        verdict["allowed_norm_error"],
-        verdict["integers"],
+        "right" if verdict.right else "wrong",
+        verdict.reason,
+        verdict.worst_error,
+        verdict.allowed_error,
+        verdict.norm_error,
+        verdict.allowed_norm_error,
+        verdict.integers,
     )
-    return check, answer["outputs"]
+    return check, checked.outputs
 
 
 def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:

@@ -30,6 +30,7 @@ from opbench.nets.options import NetOptions
 from opbench.nets.plan import Plan, load_plan, save_plan
 from opbench.results.network import keep_network
 from opbench.runs.options import now
+from opbench.runs.protocol import Open
 from opbench.runs.runner import Progress, Tell
 from opbench.runs.worker import Worker
 from opbench.timing.sampling import TimingOptions, measure
@@ -58,7 +59,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
         load_plan(options.plan, graph.name, "", options.precision)
     results = results_for(graph, options, name, tell, catalog)
     _make_folder(options.out)
-    worker = Worker(name, options.roots, options.out / "worker.log", options.seed)
+    worker = Worker(Open(name, options.roots, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
         gpu, sm_count = str(environment.get("gpu") or ""), int(environment["sm_count"])

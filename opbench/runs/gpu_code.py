@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from opbench.backends.nvrtc.resources import Resources
 from opbench.catalog.case import Case
 from opbench.errors import OpbenchError
-from opbench.runs.worker import BUILD_LIMIT_S, Worker, pack
+from opbench.runs.protocol import BUILD_LIMIT_S, CompileFor, Taken, Told, pack
+from opbench.runs.worker import Worker
 
 
 class GpuCode:
@@ -21,7 +20,7 @@ class GpuCode:
 
     def __init__(self, worker: Worker, gpu: str) -> None:
         self._worker, self._gpu = worker, gpu
-        self._found: dict[str, dict[str, Any]] = {}
+        self._found: dict[str, Resources] = {}
         self._changed = threading.Condition()
         self._ended = True
 
@@ -41,11 +40,11 @@ class GpuCode:
         """Whether nothing has to be waited for."""
         return self._ended or case.name in self._found
 
-    def of(self, case: Case) -> dict[str, Any]:
-        """The fields of `Resources` for a case; empty ones where it was not compiled."""
+    def of(self, case: Case) -> Resources:
+        """What a case takes; an empty answer where it was not compiled."""
         with self._changed:
             self._changed.wait_for(lambda: self.knows(case))
-            return self._found.get(case.name) or asdict(Resources())
+            return self._found.get(case.name) or Resources()
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""
@@ -53,18 +52,22 @@ class GpuCode:
 
     def _compile(self, cases: Sequence[Case], every: bool) -> None:
         said = ""
-        request = {"do": "resources", "gpu": self._gpu, "cases": [pack(c) for c in cases], "every": every}
+
+        def listen(told: Told) -> None:
+            if isinstance(told, Taken):
+                self._keep(cases[told.index], told.resources)
+
         try:
-            self._worker.ask(request, BUILD_LIMIT_S, lambda message: self._keep(cases[message["index"]], message))
+            self._worker.ask(CompileFor(self._gpu, [pack(c) for c in cases], every), BUILD_LIMIT_S, listen)
         except OpbenchError as error:
             said = f"not compiled for a GPU: {error}"
         with self._changed:
             for case in cases:
-                self._found.setdefault(case.name, asdict(Resources(missing=said)))
+                self._found.setdefault(case.name, Resources(missing=said))
             self._ended = True
             self._changed.notify_all()
 
-    def _keep(self, case: Case, message: dict[str, Any]) -> None:
+    def _keep(self, case: Case, found: Resources) -> None:
         with self._changed:
-            self._found[case.name] = message
+            self._found[case.name] = found
             self._changed.notify_all()

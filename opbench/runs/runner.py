@@ -7,21 +7,37 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from opbench.backends.nvrtc import resources
+from opbench.backends.nvrtc.resources import Resources, describe, target
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.decoding import from_json, to_json
+from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
-from opbench.results.files import GOOD, Result, Run, RunWriter, read_run
+from opbench.results.files import GOOD, Result, Run, RunWriter, Status, read_run
 from opbench.runs.gpu_code import GpuCode
 from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device, stands
+from opbench.runs.protocol import (
+    BUILD_LIMIT_S,
+    Build,
+    Built,
+    Check,
+    Measure,
+    Open,
+    PackedCase,
+    Probe,
+    Started,
+    Told,
+    Unsupported,
+    iterate_problems,
+    pack,
+)
 from opbench.runs.suite import Suite
-from opbench.runs.worker import BUILD_LIMIT_S, Worker, WorkerHung, WorkerLost, iterate_problems, pack
+from opbench.runs.worker import Worker, WorkerHung, WorkerLost
+from opbench.session.checking import Checked
 from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
 from opbench.timing.sampling import TimingOptions
@@ -70,6 +86,7 @@ class _State:
     """Compiler errors by case."""
     hung: dict[str, str] = field(default_factory=dict)
     """By variant, the case of it that did not end: its others are not tried."""
+    packed: dict[str, PackedCase] = field(default_factory=dict)
     done: int = 0
     stopped: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -92,6 +109,12 @@ class _State:
             if self.options.exit_first and result.status not in GOOD:
                 raise _Enough
 
+    def pack(self, case: Case) -> PackedCase:
+        """The case for a request, made once."""
+        if case.name not in self.packed:
+            self.packed[case.name] = pack(case)
+        return self.packed[case.name]
+
     def stop(self) -> None:
         """End all workers, whatever they are doing."""
         with self.lock:
@@ -112,26 +135,17 @@ def run_suite(
     earlier, began = earlier_run(suite, options), time.perf_counter()
     writer = RunWriter(options.out)
     # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
-    stands_for = resources.target(options.gpu) if options.backend == "cpu" and options.gpu else None
+    stands_for = target(options.gpu) if options.backend == "cpu" and options.gpu else None
     limits = stands_for.limits if stands_for else None
     names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1)), "worker-nvrtc"]
-    *workers, compiler = (
-        Worker(
-            options.backend,
-            options.roots,
-            options.out / f"{name}.log",
-            options.seed,
-            stands_for=limits,
-            traced_work=suite.traced_work,
-        )
-        for name in names
-    )
+    opening = Open(options.backend, options.roots, options.seed, limits, suite.traced_work)
+    *workers, compiler = (Worker(opening, options.out / f"{name}.log") for name in names)
     gpu_code = GpuCode(compiler, options.compile_for if options.backend == "cpu" else "")
     state = _State(suite, options, workers, writer, tell, gpu_code, ceilings)
     try:
         environment = workers[0].open()
         if options.backend == "cpu" and options.compile_for:
-            environment["resources"] = resources.describe(options.compile_for)
+            environment["resources"] = describe(options.compile_for)
         if earlier is None:
             writer.write("run", header(suite, options, environment))
         else:
@@ -171,8 +185,8 @@ def _looked_at(state: _State, ceilings: dict[str, Any]) -> dict[str, Any]:
     state.announce("measure", "whether the ceilings still hold")
     try:
         cases = {limit: Catalog().case(name) for limit, name in names.items()}
-        request = {"do": "canary", "cases": [pack(c) for c in cases.values()], "timing": asdict(canary.TIMING)}
-        medians = state.workers[0].ask(request, CANARY_LIMIT_S)["medians_s"]
+        request = Probe([pack(c) for c in cases.values()], canary.TIMING)
+        medians = state.workers[0].ask(request, CANARY_LIMIT_S)
     except OpbenchError as error:
         return {**ceilings, "canary": {"said": f"whether the remembered ceilings hold was not found out: {error}"}}
     work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
@@ -186,21 +200,20 @@ def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
         return {}
     built, code = 0, {}
 
-    def progress(message: dict[str, Any]) -> None:
+    def listen(told: Told) -> None:
         nonlocal built
-        if "unsupported" in message:
-            state.unsupported[cases[message["index"]].name] = message["unsupported"]
-            return
-        for index in message["indices"]:
-            if message["compile_error"]:
-                state.broken[cases[index].name] = message["compile_error"]
-            code[cases[index].name] = message.get("machine_code_sha256", "")
-        built += len(message["indices"])
-        state.announce("build", f"{built} of {len(cases)}")
+        if isinstance(told, Unsupported):
+            state.unsupported[cases[told.index].name] = told.reason
+        elif isinstance(told, Built):
+            names = [cases[index].name for index in told.indices]
+            state.broken |= dict.fromkeys(names, told.error) if told.error else {}
+            code.update(dict.fromkeys(names, told.machine_code_sha256))
+            built += len(names)
+            state.announce("build", f"{built} of {len(cases)}")
 
     state.announce("build", f"{len(cases)} cases")
     try:
-        state.workers[0].ask({"do": "build", "cases": [pack(c) for c in cases]}, BUILD_LIMIT_S, progress)
+        state.workers[0].ask(Build([state.pack(case) for case in cases]), BUILD_LIMIT_S, listen)
     except WorkerLost:
         # A compiler that dies or hangs costs its own case: each is compiled again, alone, when it is checked.
         state.announce("build", "stopped early; the rest is compiled case by case")
@@ -235,7 +248,7 @@ def _run_problems(state: _State, cases: Sequence[Case]) -> None:
 
 def _run_problem(state: _State, worker: Worker, cases: Sequence[Case]) -> None:
     """Check every case of one problem, then measure the right ones together."""
-    right: list[tuple[Case, dict[str, Any]]] = []
+    right: list[tuple[Case, Checked]] = []
     for case in cases:
         if case.name in state.unsupported:
             state.record(_result(state, case, "unsupported", state.unsupported[case.name]))
@@ -248,7 +261,7 @@ def _run_problem(state: _State, worker: Worker, cases: Sequence[Case]) -> None:
             continue
         state.announce("check", case.name)
         try:
-            answer = worker.ask({"do": "check", "case": pack(case)}, state.suite.time_limit_s)
+            checked = worker.ask(Check(state.pack(case)), state.suite.time_limit_s)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
@@ -256,93 +269,82 @@ def _run_problem(state: _State, worker: Worker, cases: Sequence[Case]) -> None:
                 state.hung[case.variant.id] = case.name
             state.record(_result(state, case, "failed", str(error)))
             continue
-        if not answer["right"]:
-            state.record(_result(state, case, "wrong", answer["reason"], answer), answer.get("traffic"))
+        if not checked.verdict.right:
+            state.record(_result(state, case, "wrong", checked.verdict.reason, checked), checked.traffic)
         elif state.options.measure and state.options.backend == "cuda":
-            right.append((case, answer))
-        elif refused := _gpu_code(state, case)["refused"]:
-            arch = _gpu_code(state, case)["arch"]
-            reason = f"right on the CPU, but NVRTC refuses it for {arch}: {refused}"
-            state.record(_result(state, case, "failed", reason, answer), answer.get("traffic"))
+            right.append((case, checked))
+        elif (compiled := _gpu_code(state, case)).refused:
+            reason = f"right on the CPU, but NVRTC refuses it for {compiled.arch}: {compiled.refused}"
+            state.record(_result(state, case, "failed", reason, checked), checked.traffic)
         else:
-            state.record(_result(state, case, "right", "", answer), answer.get("traffic"))
+            state.record(_result(state, case, "right", "", checked), checked.traffic)
     if right:
         _measure(state, worker, right)
 
 
-def _measure(state: _State, worker: Worker, right: list[tuple[Case, dict[str, Any]]]) -> None:
+def _measure(state: _State, worker: Worker, right: list[tuple[Case, Checked]]) -> None:
     """Measure the contenders of one problem; one that kills the worker is recorded as failed and the rest go on."""
-    contenders = {case.name: (case, answer) for case, answer in right}
+    contenders = {case.name: (case, checked) for case, checked in right}
     while contenders:
         running = ""
 
-        def progress(message: dict[str, Any]) -> None:
+        def listen(told: Told) -> None:
             nonlocal running
-            running = message.get("start", running)
+            if isinstance(told, Started):
+                running = told.case
 
         state.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
         try:
             found = [case for case, _ in contenders.values()]
-            measurements, fallen = _measure_in_processes(state, worker, found, progress)
+            measurements, fallen = _measure_in_processes(state, worker, found, listen)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
             culprit = running or next(iter(contenders))
-            case, answer = contenders.pop(culprit)
-            state.record(_result(state, case, "failed", f"while measured: {error}", answer))
+            case, checked = contenders.pop(culprit)
+            state.record(_result(state, case, "failed", f"while measured: {error}", checked))
             continue
-        for name, (case, answer) in contenders.items():
+        for name, (case, checked) in contenders.items():
             if wrong := fallen.get(name, ""):
-                verdict = {**(answer.get("verdict") or {}), "right": False, "reason": wrong}
-                state.record(_result(state, case, "wrong", wrong, {**answer, "verdict": verdict}))
+                verdict = replace(checked.verdict, right=False, reason=wrong)
+                state.record(_result(state, case, "wrong", wrong, replace(checked, verdict=verdict)))
             else:
-                state.record(_measured(state, case, answer, measurements[name]))
+                state.record(_measured(state, case, checked, measurements[name]))
         return
 
 
 def _measure_in_processes(
-    state: _State, worker: Worker, cases: Sequence[Case], progress: Callable[[dict[str, Any]], None]
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    state: _State, worker: Worker, cases: Sequence[Case], listen: Callable[[Told], None]
+) -> tuple[dict[str, Measurement], dict[str, str]]:
     """Measurements by case and what went wrong after them; rounds of their own in as many processes as wanted.
 
     Each process has a context, buffers and an order of its own, so that what depends on these is in the interval.
     """
-    parts: list[dict[str, Any]] = []
+    parts: list[dict[str, Measurement]] = []
     fallen: dict[str, str] = {}
     for number in range(state.options.processes):
         if number:
             worker.stop()
         timing = replace(state.suite.timing, seed=state.suite.timing.seed + number)
-        request = {
-            "do": "measure",
-            "cases": [pack(case) for case in cases],
-            "timing": asdict(timing),
-            "check_again": number + 1 == state.options.processes,
-        }
-        found = worker.ask(request, state.suite.time_limit_s, progress)
-        parts.append(found["measurements"])
-        fallen |= found["wrong"]
-    if len(parts) == 1:
-        return parts[0], fallen
-    merged = {
-        case.name: to_json(merge_processes([from_json(Measurement, part[case.name]) for part in parts]))
-        for case in cases
-    }
-    return merged, fallen
+        request = Measure([state.pack(case) for case in cases], timing, number + 1 == state.options.processes)
+        found = worker.ask(request, state.suite.time_limit_s, listen)
+        parts.append(found.measurements)
+        fallen |= found.wrong
+    return {case.name: merge_processes([part[case.name] for part in parts]) for case in cases}, fallen
 
 
-def _measured(state: _State, case: Case, answer: dict[str, Any], measurement: dict[str, Any]) -> Result:
+def _measured(state: _State, case: Case, checked: Checked, measurement: Measurement) -> Result:
     floor, bound = floor_s(case, state.ceilings)
-    if measurement["median_s"] < floor:
+    if measurement.median_s < floor:
         reason = (
-            f"impossible: {measurement['median_s']:.3g} s is below the floor of {floor:.3g} s that the "
+            f"impossible: {measurement.median_s:.3g} s is below the floor of {floor:.3g} s that the "
             f"{bound} allows; the kernel did not do the work, or the ceilings are stale (opbench ceiling)"
         )
-        return _result(state, case, "invalid", reason, answer, measurement)
-    return _result(state, case, "right", "", answer, measurement)
+        return _result(state, case, "invalid", reason, checked, measurement)
+    return _result(state, case, "right", "", checked, measurement)
 
 
-def _gpu_code(state: _State, case: Case) -> dict[str, Any]:
+def _gpu_code(state: _State, case: Case) -> Resources:
     """What its kernels are on a GPU that is not here; waits until they are compiled."""
     if not state.gpu_code.knows(case):
         state.announce("compile", f"{case.name} {state.gpu_code.said}")
@@ -352,12 +354,11 @@ def _gpu_code(state: _State, case: Case) -> dict[str, Any]:
 def _result(
     state: _State,
     case: Case,
-    status: Any,
+    status: Status,
     reason: str,
-    answer: dict[str, Any] | None = None,
-    measurement: dict[str, Any] | None = None,
+    checked: Checked | None = None,
+    measurement: Measurement | None = None,
 ) -> Result:
-    answer = answer or {}
     compiled = _gpu_code(state, case)
     return Result(
         case=case.name,
@@ -371,11 +372,11 @@ def _result(
         backend=state.options.backend,
         status=status,
         reason=reason,
-        verdict=answer.get("verdict"),
-        measurement=measurement,
-        resources=answer.get("resources") or compiled["kernels"],
-        resources_missing=compiled["missing"],
-        compiled_for="" if compiled["refused"] or compiled["missing"] else compiled["arch"],
+        verdict=checked.verdict.to_json() if checked else None,
+        measurement=to_json(measurement) if measurement else None,
+        resources=(checked.resources if checked else {}) or compiled.kernels,
+        resources_missing=compiled.missing,
+        compiled_for="" if compiled.refused or compiled.missing else compiled.arch,
         flops=case.problem.flops(),
         compulsory_bytes=case.problem.bytes(),
         builds_on=case.variant.builds_on,
@@ -384,7 +385,7 @@ def _result(
         flops_are_a_floor=case.problem.flops_are_a_floor,
         title=case.variant.title,
         source_sha256=case.variant.source_sha256,
-        machine_code_sha256=answer.get("machine_code_sha256") or compiled["machine_code_sha256"],
+        machine_code_sha256=(checked.machine_code_sha256 if checked else "") or compiled.machine_code_sha256,
     )
 
 

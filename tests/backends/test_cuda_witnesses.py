@@ -411,9 +411,10 @@ def test_a_cell_alone_is_measured_at_every_default(
 
 def test_the_worker_measures_a_canary_without_a_check(backend: CudaBackend, bench: FakeBench) -> None:  # noqa: F811
     from opbench.catalog.folders import case_named
-    from opbench.runs.worker import Server, pack
+    from opbench.runs.protocol import Probe, pack
+    from opbench.runs.server import Server
 
     server = Server.__new__(Server)
     server.catalog, server.backend = Catalog(), backend  # type: ignore[assignment]
-    request = {"cases": [pack(case_named(CELLS[0]))], "timing": asdict(TimingOptions(warmup_s=0, max_samples=10))}
-    assert server.canary(request, lambda message: None)["medians_s"] == {case_named(CELLS[0]).name: pytest.approx(2e-3)}
+    request = Probe([pack(case_named(CELLS[0]))], TimingOptions(warmup_s=0, max_samples=10))
+    assert server.serve(request, lambda told: None) == {case_named(CELLS[0]).name: pytest.approx(2e-3)}

@@ -14,8 +14,8 @@ from opbench.catalog.header import read_variants
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
 from opbench.runs import targets
+from opbench.runs.protocol import pack, unpack
 from opbench.runs.suite import suite_for_variants
-from opbench.runs.worker import pack, unpack
 
 CATALOG = Catalog()
 RUNGS = """\

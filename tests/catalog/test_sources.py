@@ -21,7 +21,7 @@ from opbench.catalog.sources import checksum, closure, matrix_classes
 from opbench.catalog.variant import Variant
 from opbench.errors import CompileError, EnvironmentFault, UsageError
 from opbench.runs import targets
-from opbench.runs.worker import pack, unpack
+from opbench.runs.protocol import pack, unpack
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]

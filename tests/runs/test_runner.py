@@ -22,14 +22,30 @@ from opbench import api
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog, case_named
 from opbench.catalog.launch import BuildRequest
-from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.gpus import floor
 from opbench.results.files import FILE, Result, Run, RunWriter, exit_code, read_run
 from opbench.runs import runner
+from opbench.runs.protocol import (
+    Build,
+    Built,
+    Check,
+    Measure,
+    Open,
+    Probe,
+    Sampled,
+    Started,
+    Unsupported,
+    iterate_problems,
+    pack,
+    unpack,
+)
 from opbench.runs.runner import Progress, RunOptions, run_suite
 from opbench.runs.suite import Suite, read_suite
-from opbench.runs.worker import Worker, WorkerLost, iterate_problems, pack, unpack
+from opbench.runs.worker import Worker, WorkerLost
+from opbench.session.checking import Checked
+from opbench.session.measuring import Measured
+from opbench.session.verdict import Verdict
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -415,38 +431,33 @@ class FakeWorker(Worker):
     wrong: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
     gpu = "Fake GPU"
-    asked: list[str] = []
+    asked: list[type] = []
 
     def start(self) -> dict[str, Any]:
         """Nothing to start."""
-        return {"environment": {"gpu": self.gpu}}
+        return {"gpu": self.gpu}
 
-    def ask(self, request: Any, limit_s: float, on_progress: Any = None) -> Any:
+    def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
         """One of the three requests."""
-        catalog = Catalog(self.roots)
-        cases = [unpack(catalog, packed) for packed in request.get("cases", [])]
-        FakeWorker.asked.append(request["do"])
-        if request["do"] == "build":
+        FakeWorker.asked.append(type(request))
+        catalog = Catalog(self.opening.roots)
+        if isinstance(request, Check):
+            right = unpack(catalog, request.case).variant.name not in self.wrong
+            return Checked(Verdict(right, "" if right else "wrong at out[0]"), {}, None, "")
+        cases = [unpack(catalog, packed) for packed in request.cases]
+        if isinstance(request, Build):
             for index, case in enumerate(cases):
                 if case.variant.name in self.broken:
-                    on_progress({"indices": [index], "compile_error": "broken.cu:1: no"})
+                    listen(Built([index], "broken.cu:1: no"))
                 if case.variant.is_library:
-                    on_progress({"index": index, "unsupported": "no such library here"})
-            return {}
-        if request["do"] == "check":
-            name = unpack(catalog, request["case"]).variant.name
-            right = name not in self.wrong
-            return {
-                "verdict": {"right": right},
-                "right": right,
-                "reason": "" if right else "wrong at out[0]",
-                "resources": {},
-            }
+                    listen(Unsupported(index, "no such library here"))
+            return None
+        assert isinstance(request, Measure)
         clock = FakeClock({c.name: self.times[c.variant.name] for c in cases})
 
         def on_start(key: str) -> None:
             clock.key = key
-            on_progress({"start": key})
+            listen(Started(key))
             if re.split(r"[/\[(]", key)[1] in self.deadly:
                 raise LaunchError("an illegal address")
 
@@ -455,16 +466,13 @@ class FakeWorker(Worker):
         found = measure(
             clock,
             launches,
-            TimingOptions(**request["timing"]),
+            request.timing,
             on_start=on_start,
-            on_sample=lambda key, s: on_progress({"sample": key, "s": s}),
+            on_sample=lambda key, s: listen(Sampled(key, s)),
             now=lambda: next(ticks) * 1e-3,
         )
         late = {c.name: "right before it was timed, wrong after" for c in cases if c.variant.name in self.wrong_after}
-        return {
-            "measurements": {name: to_json(m) for name, m in found.items()},
-            "wrong": late if request["check_again"] else {},
-        }
+        return Measured(found, late if request.check_again else {})
 
     def stop(self) -> None:
         """Nothing to stop."""
@@ -505,21 +513,20 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
     """A header that other kernels use was edited: what is right, and is launched as before, is not measured again."""
     ask, codes, asked = fake.ask, {"scalar": "one", "vec4": "two", "grid_stride": "", "vec4_unrolled": "four"}, []
 
-    def answer(self: Any, request: Any, limit_s: float, on_progress: Any = None) -> Any:
-        cases = [unpack(Catalog(), packed) for packed in request.get("cases", [])]
-        if request["do"] == "build":
-            for index, case in enumerate(cases):
-                code = codes.get(case.variant.name, "")
-                on_progress({"indices": [index], "compile_error": "", "machine_code_sha256": code})
-        found = ask(self, request, limit_s, on_progress)
-        if request["do"] == "check":
-            case = unpack(Catalog(), request["case"])
+    def answer(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
+        if isinstance(request, Build):
+            for index, packed in enumerate(request.cases):
+                listen(Built([index], machine_code_sha256=codes.get(packed.variant, "")))
+        found = ask(self, request, limit_s, listen)
+        if isinstance(request, Check):
+            case = unpack(Catalog(), request.case)
             asked.append(case.variant.name)
-            found["machine_code_sha256"] = codes.get(case.variant.name, "")
-            found["verdict"]["launches"] = [step.to_json() for step in case.launches(132)]
+            launches = tuple(step.to_json() for step in case.launches(132))
+            verdict = replace(found.verdict, launches=launches)
+            found = replace(found, verdict=verdict, machine_code_sha256=codes.get(case.variant.name, ""))
         return found
 
-    fake.start = lambda self: {"environment": {"gpu": "Fake GPU", "sm_count": 132}}
+    fake.start = lambda self: {"gpu": "Fake GPU", "sm_count": 132}
     fake.ask, fake.times = answer, dict.fromkeys(codes, 1e-3)
     run_fake(tmp_path)
     path = tmp_path / "out" / FILE
@@ -540,11 +547,11 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
 def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: Path, copied: float, said: str) -> None:
     ask = fake.ask
 
-    def answer(self: Any, request: Any, limit_s: float, on_progress: Any = None) -> Any:
-        if request["do"] != "canary":
-            return ask(self, request, limit_s, on_progress)
-        copy, fma = (unpack(Catalog(), packed) for packed in request["cases"])
-        return {"medians_s": {copy.name: copy.problem.bytes() / copied, fma.name: fma.problem.flops() / 5e13}}
+    def answer(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
+        if not isinstance(request, Probe):
+            return ask(self, request, limit_s, listen)
+        copy, fma = (unpack(Catalog(), packed) for packed in request.cases)
+        return {copy.name: copy.problem.bytes() / copied, fma.name: fma.problem.flops() / 5e13}
 
     fake.ask, fake.times = answer, dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
     run_fake(tmp_path, ROOF | {"cases": PROBED})
@@ -608,7 +615,7 @@ def test_a_case_that_dies_while_measured_is_failed_and_the_rest_measured_again(f
     assert status == {"scalar": "right", "vec4": "failed", "grid_stride": "failed", "vec4_unrolled": "right"}
     assert results["vec4"].reason == "while measured: an illegal address"
     assert results["vec4"].measurement is None
-    assert FakeWorker.asked.count("measure") == 3
+    assert FakeWorker.asked.count(Measure) == 3
 
 
 def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> None:
@@ -617,7 +624,7 @@ def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> Non
     results = run_fake(tmp_path)
     assert (results["vec4"].status, results["vec4"].measurement) == ("wrong", None)
     assert results["vec4"].reason == "right before it was timed, wrong after"
-    assert results["vec4"].verdict == {"right": False, "reason": results["vec4"].reason}
+    assert results["vec4"].verdict == Verdict(False, results["vec4"].reason).to_json()
     assert {r.status for name, r in results.items() if name not in ("vec4", "torch")} == {"right"}
 
 
@@ -625,9 +632,9 @@ def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: A
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
     fake.wrong_after = frozenset({"vec4"})
     stops: list[int] = []
-    fake.stop = lambda self: stops.append(FakeWorker.asked.count("measure"))
+    fake.stop = lambda self: stops.append(FakeWorker.asked.count(Measure))
     results = run_fake(tmp_path, processes=3)
-    assert stops[:2] == [1, 2] and FakeWorker.asked.count("measure") == 3, "a new process before each further round"
+    assert stops[:2] == [1, 2] and FakeWorker.asked.count(Measure) == 3, "a new process before each further round"
     found = results["scalar"].measurement
     assert found and set(found["processes"]) == {0, 1, 2} and len(found["processes"]) == len(found["samples_s"])
     assert results["vec4"].status == "wrong", "checked after the last"
@@ -639,7 +646,7 @@ def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: A
 def test_nothing_right_asks_for_no_measurement(fake: Any, tmp_path: Path) -> None:
     fake.wrong = frozenset({"scalar", "vec4", "grid_stride", "vec4_unrolled"})
     assert {r.status for r in run_fake(tmp_path).values()} == {"wrong", "unsupported"}
-    assert "measure" not in FakeWorker.asked
+    assert Measure not in FakeWorker.asked
 
 
 def test_a_run_is_not_completed_on_another_gpu(fake: Any, tmp_path: Path) -> None:
@@ -688,10 +695,10 @@ def test_a_compiler_that_dies_does_not_stop_the_run(fake: Any, tmp_path: Path, m
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1.0)
     answer = fake.ask
 
-    def ask(self: Any, request: Any, limit_s: float, on_progress: Any = None) -> Any:
-        if request["do"] == "build":
+    def ask(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
+        if isinstance(request, Build):
             raise WorkerLost("the process running it died (signal SIGKILL)")
-        return answer(self, request, limit_s, on_progress)
+        return answer(self, request, limit_s, listen)
 
     monkeypatch.setattr(fake, "ask", ask)
     fake.wrong = frozenset({"torch"})  # nobody said that it is unsupported
@@ -758,7 +765,7 @@ def test_exit_codes_follow_the_worst_case() -> None:
 
 
 def test_a_log_of_gigabytes_is_quoted_by_its_end(tmp_path: Path) -> None:
-    worker = Worker("cpu", [], tmp_path / "worker.log", 1)
+    worker = Worker(Open("cpu"), tmp_path / "worker.log")
     try:
         worker.start()
         with worker.log.open("r+b") as log:
@@ -767,25 +774,25 @@ def test_a_log_of_gigabytes_is_quoted_by_its_end(tmp_path: Path) -> None:
         assert worker._process
         worker._process.kill()
         with pytest.raises(WorkerLost, match=r"died \(signal SIGKILL\): the last words"):
-            worker.ask({"do": "check", "case": {}}, 10)
+            worker.ask(Check(pack(case_named("relu/scalar(n=7)"))), 10)
     finally:
         worker.stop()
 
 
 def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
-    worker = Worker("cpu", [], tmp_path / "worker.log", 1)
+    worker = Worker(Open("cpu"), tmp_path / "worker.log")
     catalog = Catalog()
     right = pack(case_named("relu/scalar(n=7)"))
     hanging = Case(catalog.variant_file(CHEATS / "loops_forever.cu"), {}, catalog.operator("relu").from_axes({"n": 7}))
     try:
-        assert worker.ask({"do": "check", "case": right}, 60)["right"]
+        assert worker.ask(Check(right), 60).verdict.right
         with pytest.raises(WorkerLost, match="stopped after 1 s"):
-            worker.ask({"do": "check", "case": pack(hanging)}, 1.0)
+            worker.ask(Check(pack(hanging)), 1.0)
         assert worker._process is None
-        assert worker.ask({"do": "check", "case": right}, 60)["right"]
+        assert worker.ask(Check(right), 60).verdict.right
     finally:
         worker.stop()
-    nowhere = Worker("nothing", [], tmp_path / "worker.log", 1)
+    nowhere = Worker(Open("nothing"), tmp_path / "worker.log")
     with pytest.raises(OpbenchError, match="unknown backend 'nothing'"):
         nowhere.start()
     nowhere.stop()

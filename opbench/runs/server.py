@@ -1,0 +1,223 @@
+"""The worker process: serves one request after another from the pipe whose descriptor is its argument."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from opbench.backends import open_backend
+from opbench.backends.base import DeviceClock, Timed, Traced
+from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
+from opbench.backends.nvrtc.resources import resources_of
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.launch import BuildRequest
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
+from opbench.nvtx import case_range, phase_range
+from opbench.runs.protocol import (
+    Answer,
+    Build,
+    Built,
+    Check,
+    CompileFor,
+    Fault,
+    Measure,
+    Open,
+    Probe,
+    Request,
+    Sampled,
+    Started,
+    Taken,
+    Told,
+    Unsupported,
+    unpack,
+)
+from opbench.session.binding import bind_bare
+from opbench.session.checking import Checked, Session
+from opbench.session.measuring import Measured, measure_cases
+from opbench.timing.sampling import measure
+
+Tell = Callable[[Told], None]
+
+
+def main() -> None:
+    """Serve until the pipe closes."""
+    pipe = Connection(int(sys.argv[1]))
+    threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
+    server: Server | None = None
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        ended: Answer | Fault
+        try:
+            if isinstance(request, Open):
+                server = Server(request)
+                ended = Answer({**server.backend.environment(), "sm_count": server.session.sm_count})
+            else:
+                assert server is not None
+                ended = Answer(server.serve(request, pipe.send))
+        except OpbenchError as error:
+            kinds = tuple(c.__name__ for c in type(error).__mro__)
+            ended = Fault(kinds, str(error), isinstance(error, LaunchError))
+        except Exception as error:
+            traceback.print_exc()
+            ended = Fault((), f"{type(error).__name__}: {error}", fatal=True)
+        pipe.send(ended)
+
+
+def _die_with_parent(parent: int) -> None:
+    """End this process soon after its parent, even within a kernel that hangs and so never reads the pipe again."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+class Server:
+    """Answers requests about cases on one backend."""
+
+    def __init__(self, request: Open) -> None:
+        self.catalog = Catalog(request.roots)
+        self.backend = open_backend(request.backend)
+        self.session = Session(self.backend, request.seed, request.stands_for, request.traced_work)
+
+    def serve(self, request: Request[Any], tell: Tell) -> object:
+        """The answer to a request."""
+        return HANDLERS[type(request)](self, request, tell)
+
+    def build(self, request: Build, tell: Tell) -> None:
+        """Each error belongs to its own cases."""
+        wanted: dict[BuildRequest, list[int]] = {}
+        traced: set[BuildRequest] = set()
+        for index, packed in enumerate(request.cases):
+            try:
+                case = unpack(self.catalog, packed)
+                reason = self.session.unsupported(case)
+                if reason:
+                    tell(Unsupported(index, reason))
+                elif not case.variant.is_library:
+                    wanted.setdefault(case.request(), []).append(index)
+                    if self.session.is_traced(case):
+                        traced.add(case.request())
+            except UsageError as refused:
+                tell(Built([index], str(refused)))
+        with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            for built in pool.map(self._compile, wanted.items()):
+                tell(built)
+            for _ in pool.map(self._compile_traced, traced):
+                tell(Built([]))
+
+    def _compile_traced(self, request: BuildRequest) -> None:
+        """Fill the cache; what does not compile has been told of already, or is told by the check."""
+        assert isinstance(self.backend, Traced)
+        with contextlib.suppress(OpbenchError):
+            self.backend.compile_traced(request)
+
+    def _compile(self, item: tuple[BuildRequest, list[int]]) -> Built:
+        try:
+            compiled = self.backend.compile(item[0])
+        except EnvironmentFault:
+            raise
+        except OpbenchError as error:
+            return Built(item[1], str(error))
+        except OSError as error:
+            raise EnvironmentFault(
+                f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another "
+                "folder with OPBENCH_CACHE"
+            ) from None
+        with contextlib.suppress(BadCubin):
+            return Built(item[1], machine_code_sha256=machine_code_sha256(compiled.read_bytes()))
+        return Built(item[1])
+
+    def compile_for(self, request: CompileFor, tell: Tell) -> None:
+        """What each case's kernels take of a GPU that need not be here."""
+        cases: dict[int, Case] = {}
+        for index, packed in enumerate(request.cases):
+            with contextlib.suppress(UsageError):  # which its build tells
+                cases[index] = unpack(self.catalog, packed)
+        chosen = cases if request.every else few_modules(cases)
+        numbers = list(chosen)
+        for place, found in resources_of(chosen.values(), request.gpu):
+            tell(Taken(numbers[place], found))
+
+    def check(self, request: Check, tell: Tell) -> Checked:
+        """The checks of one case."""
+        case = unpack(self.catalog, request.case)
+        try:
+            self.session.prepare(case.problem, request.given)
+        except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
+            raise LaunchError(str(error)) from None
+        with phase_range("check"), case_range(case.name, case.variant.operator):
+            return self.session.check(case, request.given)
+
+    def measure(self, request: Measure, tell: Tell) -> Measured:
+        """Times of the right cases of one problem."""
+        with phase_range("measure"):
+            return measure_cases(
+                self.session,
+                [unpack(self.catalog, packed) for packed in request.cases],
+                request.timing,
+                self._clock(request.timing.mode),
+                on_start=lambda name: tell(Started(name)),
+                on_sample=lambda name, seconds: tell(Sampled(name, seconds)),
+                check_again=request.check_again,
+            )
+
+    def probe(self, request: Probe, tell: Tell) -> dict[str, float]:
+        """Medians, each case bound on buffers of its own and alone."""
+        clock, medians = self._clock(), dict[str, float]()
+        for packed in request.cases:
+            case = unpack(self.catalog, packed)
+            launch, buffers = bind_bare(self.backend, case)
+            try:
+                medians[case.name] = measure(clock, {case.name: launch}, request.timing)[case.name].median_s
+            finally:
+                self.backend.free(buffers)
+        return medians
+
+    def _clock(self, mode: str = "cold") -> DeviceClock:
+        if not isinstance(self.backend, Timed):
+            raise UsageError(f"the {self.backend.name} backend has no clock; measure on cuda")
+        return self.backend.clock(mode)
+
+
+FEW_MODULES = 4
+"""Modules of a variant that a check compiles for the GPU, where not every one is wanted."""
+
+
+def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
+    """The cases that a few modules of each variant serve, spread over all of its modules; by number."""
+    by_variant: dict[str, dict[object, list[int]]] = {}
+    for index, case in cases.items():
+        try:
+            module: object = case.request()
+        except UsageError:
+            module = case.name  # it is told again where it is compiled
+        by_variant.setdefault(case.variant.id, {}).setdefault(module, []).append(index)
+    chosen: set[int] = set()
+    for modules in by_variant.values():
+        for users in list(modules.values())[:: -(-len(modules) // FEW_MODULES)]:
+            chosen.update(users)
+    return {index: case for index, case in cases.items() if index in chosen}
+
+
+HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Tell], object]] = {
+    Build: Server.build,
+    CompileFor: Server.compile_for,
+    Check: Server.check,
+    Measure: Server.measure,
+    Probe: Server.probe,
+}
+
+
+if __name__ == "__main__":
+    main()
