@@ -1,0 +1,90 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "r <= 16 and s <= 15", "n * h * w * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
+//     "(k + BN) * (c * r * s + 64) < 2 ** 31",
+// ]
+// define    = { WM = "32 if BM == 64 else 64", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
+// compute_capability = "8.0"
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_mma"
+// grid   = ["cdiv(n * p * q, BM) * cdiv(k, BN)"]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * (BM + BN) * 128"
+//
+// [rung.nhwc_mma_bf16]
+// title     = "implicit matrix product on tensor cores: bf16 mma.sync, cp.async in STAGES, swizzled shared memory"
+// builds_on = "nhwc_implicit_gemm"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
+// define    = { WN = "32 if BN == 64 else 64", PER_SM = "1 if BM == 256 else 3 if BN == 64 else 2", ALIGNED = "c % 8 == 0" }
+//
+// [rung.nhwc_mma_tf32]
+// title     = "implicit matrix product on tensor cores: floats, rounded to tf32 by one integer addition a word"
+// builds_on = "nhwc_implicit_gemm"
+// product   = "tf32"
+// tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
+// define    = { WN = "32 if BN == 64 else 64", PER_SM = "1 if BM == 256 else 3 if BN == 64 else 2", ALIGNED = "c % 4 == 0" }
+//
+// [rung.nhwc_mma_3xtf32]
+// title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
+// builds_on = "nhwc_mma_tf32"
+// product   = "tf32x3"
+// tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
+// define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "c % 4 == 0" }
+//
+// [rung.nhwc_mma_tf32_corrected]
+// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// builds_on = "nhwc_mma_3xtf32"
+// product   = "tf32_corrected"
+// requires  = ["c * r * s >= 128"]
+// tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
+// define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "c % 4 == 0" }
+// ///
+//
+// The tensor cores multiply eight times as fast as the float units, so all else must take few instructions: a warp's
+// 64 x 64 tile reads 8 KB of shared memory per 64 x 64 x 32 products, ldmatrix brings four 8 x 8 matrices at once, and
+// cp.async moves 16 bytes of neighbouring channels from L2 to shared memory without a register, STAGES - 1 steps ahead.
+// The depth runs over filter positions and channels as one, so that no step is partly zeros inside; a bit mask a pixel
+// says which filter positions lie inside the image. Limited by mma.sync, which reaches some three fifths of what wgmma
+// does here, and by shared memory bandwidth, most with BN = 64; 3xtf32 also by its splitting, eight instructions a four
+// words. Ideas: CUTLASS, "implicit GEMM convolution" and example 28; Ootomo and Yokota, "Recovering single precision
+// accuracy from Tensor Cores" (2022).
+
+#include <opbench/epilogue.cuh>
+#include <opbench/products.cuh>
+#include <opbench/image_rows.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT> P;
+typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
+typedef P::T T;
+
+// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
+    conv2d_nhwc_mma(const T* __restrict__ image, const T* __restrict__ weight,
+#if BIAS
+                    const T* __restrict__ bias,
+#endif
+                    T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride, int padding) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ Window windows[BM];
+    const Image size(n, c, h, w, r, s, stride, padding);
+    const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the rows of the image, the larger operand
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    ImageAndFilters<Tile, ALIGNED> rows(shared, image, weight, windows, size, m0, n0, k);
+    const Warp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile>(sum, shared, (size.depth() + Tile::bk - 1) / Tile::bk, warp, rows);
+#if !BIAS
+    const T* bias = nullptr;
+#endif
+    store_tile<Tile, BIAS, RELU>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, size.pixels(), k);
+}
