@@ -1,0 +1,85 @@
+// /// opbench
+// tune      = { BM = [32, 16, 48], BN = [32, 64], SLICES_K = [8, 4, 12], STAGES = [3, 2] }
+// where     = [
+//     """(BM, BN, SLICES_K, STAGES) in ((32, 32, 8, 3), (32, 32, 4, 3), (32, 64, 4, 3), (16, 32, 12, 3), \
+//        (48, 32, 8, 2), (48, 32, 4, 3))""",
+// ]
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "r <= 16 and s <= 15", "n * h * w * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
+//     "(k + BN) * (c * r * s + 64) < 2 ** 31",
+// ]
+// define    = { BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
+// compute_capability = "8.0"
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_mma_sliced"
+// grid   = ["cdiv(n * p * q, BM) * cdiv(k, BN)"]
+// block  = ["32 * SLICES_K"]
+// shared = "SLICES_K * STAGES * (BM + BN) * 128"
+//
+// [rung.nhwc_mma_bf16_sliced]
+// title     = "nhwc_mma_bf16, the depth shared by a block's warps, each with its own copies and stages"
+// builds_on = "nhwc_mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { ALIGNED = "c % 8 == 0" }
+//
+// [rung.nhwc_mma_tf32_sliced]
+// title     = "nhwc_mma_tf32, the depth shared by a block's warps, each with its own copies and stages"
+// builds_on = "nhwc_mma_tf32"
+// product   = "tf32"
+// define    = { ALIGNED = "c % 4 == 0" }
+//
+// [rung.nhwc_mma_tf32_corrected_sliced]
+// title     = "nhwc_mma_tf32_corrected, the depth shared by a block's warps, each with its own copies and stages"
+// builds_on = "nhwc_mma_tf32_corrected"
+// product   = "tf32_corrected"
+// requires  = ["c * r * s >= 128"]
+// define    = { ALIGNED = "c % 4 == 0" }
+// ///
+//
+// One image of a deep layer makes few tiles but a long sum: 12 x 12 pixels x 384 channels are 60 tiles of 32 x 32, each
+// a sum of thousands; 108 of 16 x 32 keep more of the multiprocessors busy. As the rung below, with the depth of a tile
+// shared by the warps of its block. A warp copies itself what it multiplies, so that no barrier stands in the loop and
+// warps wait for their own copies only; the sums meet in shared memory and are added in the order of the stretches. It
+// needs no workspace and no second kernel, as split depths do, but more bytes for a tile so small: limited by what a
+// multiprocessor gets from L2. Idea: CUTLASS, "sliced-K".
+
+#include <opbench/image_rows.cuh>
+#include <opbench/partials.cuh>
+#include <opbench/products.cuh>
+#include <opbench/slices.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Block<Product<PRODUCT>, BM, BN, BM, BN, STAGES> Tile;  // of one warp
+typedef Block<Product<PRODUCT>, BM, BN, BM, BN, STAGES, SLICES_K> All;
+typedef Tile::T T;
+
+// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(All::threads, 1)
+    conv2d_nhwc_mma_sliced(const T* __restrict__ image, const T* __restrict__ weight,
+#if BIAS
+                           const T* __restrict__ bias,
+#endif
+                           T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride,
+                           int padding) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ Window windows[BM];
+    const Image size(n, c, h, w, r, s, stride, padding);
+    const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the rows of the image, the larger operand
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    const int slice = threadIdx.x / 32;
+    const Stretch part((size.depth() + Tile::bk - 1) / Tile::bk, slice, SLICES_K);
+    unsigned char* const own = shared + slice * STAGES * Tile::stage_bytes;
+    ImageAndFilters<Tile, ALIGNED> rows(own, image, weight, windows, size, m0, n0, k, part.first * Tile::bk);
+    const Warp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile>(sum, own, part.steps, warp, rows);
+    __syncthreads();  // the sums meet where all warps' stages were
+#if !BIAS
+    const T* bias = nullptr;
+#endif
+    store_slices<All, BIAS, RELU>(sum, shared, Warp<All>(), out, bias, m0, n0, size.pixels(), k);
+}
