@@ -21,22 +21,25 @@ Measured = tuple[Run, str, list[Row]]
 """A run, a problem of it and the rows that have times."""
 
 
-def ladder_readme(operator: str, title: str, variants: Sequence[Variant], runs: Sequence[Run]) -> str:
+def ladder_readme(
+    operator: str, title: str, variants: Sequence[Variant], runs: Sequence[Run], layouts: Sequence[str] = ()
+) -> str:
     """The README of an operator's folder: its title, its rungs, what each bought, and what the runs measured.
 
-    A function of its arguments and of which charts lie beside a committed run, so that a test can tell a stale file.
+    `layouts` are those that the operator knows, its default first. A function of its arguments and of which charts lie
+    beside a committed run, so that a test can tell a stale file.
     """
     rungs = in_order(variants)
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, rungs), ""]
     measured = _problems(operator, runs)
-    lines += _rungs(rungs, measured)
+    lines += _rungs(rungs, measured, layouts)
     for run, problem, found in measured:
         lines += _table(rungs, run, problem, found)
     if not measured:
         lines += ["No committed run has measured it yet.", ""]
     lines += [
-        "Every rung is one file of this folder; its header says how it is tuned and launched, the comment below "
-        "the header why it is faster and what limits it.",
+        "A rung is a file of this folder, or a table in the header of one. The header says how it is tuned and "
+        "launched, the comment below it why it is faster and what limits it.",
         "",
         f"*Written by `opbench ladder`.{_repeat([run for run, _, _ in measured])}*",
     ]
@@ -132,34 +135,71 @@ def _names(measured: Measured) -> set[str]:
     return {row.variant for row in measured[2]}
 
 
-def _rungs(rungs: Sequence[Variant], measured: Sequence[Measured]) -> list[str]:
-    """One line per rung: what it does, and what that bought on the first problem that has it and its base."""
+def _rungs(rungs: Sequence[Variant], measured: Sequence[Measured], layouts: Sequence[str]) -> list[str]:
+    """A tree of what builds on what, then a table a layout: what each rung does, and what that bought."""
     if not rungs:
         return []
     where = f" Speed-ups are those of `{measured[0][1]}` unless another problem is named." if measured else ""
-    lines = [f"## Rungs\n\nFrom the bottom up; best config against best config.{where}", ""]
-    for variant in rungs:
-        label = f" ({variant.precision})" if variant.precision != "f32" else ""
-        bought = _bought(variant, measured)
-        lines.append(f"- [`{variant.name}`]({variant.path.name}){label}: {_cell(variant.title)}{bought}")
-    return [*lines, ""]
+    lines = ["## Rungs", "", "```", *_tree(rungs), "```", "", f"Best config against best config.{where}", ""]
+    for layout in layouts or [""]:
+        served = [v for v in rungs if not layout or layout in v.supports.get("layout", layouts[:1])]
+        if served and len(layouts) > 1:
+            lines += [f"### `layout={layout}`", ""]
+        if served:
+            lines += ["| rung | what it does | what that buys |", "|---|---|---|"]
+            lines += [_rung(variant, measured) for variant in served] + [""]
+    return lines
+
+
+def _rung(variant: Variant, measured: Sequence[Measured]) -> str:
+    label = f" ({variant.precision})" if variant.precision != "f32" else ""
+    link = f"[`{variant.name}`]({variant.path.name}){label}"
+    return f"| {link} | {_cell(variant.title)} | {_bought(variant, measured)} |"
+
+
+def _tree(rungs: Sequence[Variant]) -> list[str]:
+    """Own rungs by name under the one that they build on: an only one on its line, those that end there on one line."""
+    own = [v for v in rungs if not v.is_library]
+    names = {v.name for v in own}
+    placed: set[str] = set()
+
+    def above(base: str) -> list[str]:
+        return [v.name for v in own if (v.builds_on if v.builds_on in names else "") == base]
+
+    def draw(name: str, first: str, rest: str) -> list[str]:
+        chain = [name]
+        placed.add(name)
+        while len(more := above(chain[-1])) == 1 and more[0] not in placed:
+            chain += more
+            placed.add(more[0])
+        lines = [first + " → ".join(chain)]
+        branches = [branch for branch in above(chain[-1]) if branch not in placed and above(branch)]
+        leaves = [branch for branch in above(chain[-1]) if branch not in placed and not above(branch)]
+        placed.update(leaves)
+        for i, branch in enumerate(branches):
+            ends = i == len(branches) - 1 and not leaves
+            lines += draw(branch, rest + ("└─ " if ends else "├─ "), rest + ("   " if ends else "│  "))
+        return [*lines, *([f"{rest}└─ {', '.join(leaves)}"] if leaves else [])]
+
+    lines = [line for root in above("") for line in draw(root, "", "")]
+    return [*lines, *(name for name in dict.fromkeys(v.name for v in own) if name not in placed)]
 
 
 def _bought(variant: Variant, measured: Sequence[Measured]) -> str:
-    """Such as ". **1.43×** `register_tile_2d`"."""
+    """Such as "**1.43×** `register_tile_2d`"; empty where nothing was measured."""
     for number, (_, problem, found) in enumerate(measured):
         row = _best(found, variant.name)
         if row is None:
             continue
         there = f" at `{problem}`" if number else ""
         if variant.is_library:
-            return f". {units.time(row.time_s)}{there}"
+            return f"{units.time(row.time_s)}{there}"
         if row.speedup_over_rung is None:
-            return f". {'Where it starts' if not variant.builds_on else 'Its base was not measured'}: " + (
+            return f"{'Where it starts' if not variant.builds_on else 'Its base was not measured'}: " + (
                 f"{units.time(row.time_s)}{there}"
             )
         slower = ", slower here" if row.speedup_over_rung < 0.995 else ""
-        return f". **{units.ratio(row.speedup_over_rung)}** `{variant.builds_on}`{there}{slower}"
+        return f"**{units.ratio(row.speedup_over_rung)}** `{variant.builds_on}`{there}{slower}"
     return ""
 
 

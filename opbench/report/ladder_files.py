@@ -55,7 +55,8 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Se
         if name not in {operator for operator, _, _ in have} and cells_of(old):
             continue
         variants = catalog.variants(name)
-        text = ladder_readme(name, catalog.operator_title(name), variants, runs)
+        layouts = catalog.operator(name).choices.get("layout", ())
+        text = ladder_readme(name, catalog.operator_title(name), variants, runs, layouts)
         own = {(problem, rung) for operator, problem, rung in have if operator == name}
         lost = {cell for cell in _lost(old, text, own) if cell[1] in {v.name for v in variants}}
         if lost:
@@ -72,7 +73,7 @@ def cells_of(text: str) -> set[Cell]:
     cells, problem = set(), ""
     for heading, rung in re.findall(r"^(?:## `([^`]+)`|\| \[`([^`]+)`\])", text, re.MULTILINE):
         problem = heading or problem
-        if rung:
+        if rung and problem:
             cells.add((problem, rung))
     return cells
 

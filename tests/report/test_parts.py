@@ -114,7 +114,7 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
     assert text == ladder_readme("relu", "relu: out = max(x, 0).", LADDER[::-1], [relu_run()])
     assert "/somewhere" not in text and text.startswith("# relu\n\nrelu: out = max(x, 0).\n")
     assert "run `quick` of 2026-01-02T03:04:05+00:00" in text and "NVIDIA H200" in text
-    lines = [line for line in text.splitlines() if line.startswith("| [`vec4`]")]
+    lines = [line for line in text.splitlines() if line.startswith("| [`vec4`]")][1:]
     assert lines == ["| [`vec4`](vec4.cu) | 2.20 ms | 3.64 TB/s | 91 % | 1.50× | 1.10× | `[BLOCK=256]` |"]
     assert "Not measured here: `never_run`." in text
     assert "racy" not in text and "![" not in text, "an uncommitted run has no chart to show"
@@ -122,12 +122,29 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
 
 def test_every_rung_says_what_it_bought() -> None:
     text = ladder_readme("relu", "", LADDER, [relu_run()])
-    rungs = [line for line in text.splitlines() if line.startswith("- [")]
+    rungs = [line for line in text.partition("## `")[0].splitlines() if line.startswith("| [")]
     assert [line.split("`")[1] for line in rungs] == [v.name for v in in_order(LADDER)]
-    assert rungs[0].endswith(". Where it starts: 4.02 ms")
-    assert rungs[2].endswith(". **1.00×** `grid_stride`") or rungs[2].endswith(", slower here")
-    assert rungs[3] == r"- [`vec4`](vec4.cu): the vec4 way | with a bar. **1.50×** `grid_stride`".replace("|", r"\|")
-    assert rungs[5].endswith(". 2.42 ms"), "a library stands on no rung"
+    assert rungs[0].endswith("| Where it starts: 4.02 ms |")
+    assert "| **1.00×** `grid_stride`" in rungs[2]
+    assert rungs[3] == r"| [`vec4`](vec4.cu) | the vec4 way \| with a bar | **1.50×** `grid_stride` |"
+    assert rungs[5].endswith("| 2.42 ms |"), "a library stands on no rung"
+
+
+def test_the_ladder_draws_what_builds_on_what() -> None:
+    drawn = ladder_readme("relu", "", LADDER, []).split("```")[1].split("\n")[1:-1]
+    assert drawn == ["naive → grid_stride", "├─ vec4 → never_run", "└─ unrolled"]
+    circle = ladder_readme("relu", "", [variant("a", "b"), variant("b", "a"), variant("c")], [])
+    assert circle.split("```")[1].split("\n")[1:-1] == ["c", "a", "b"]
+
+
+def test_rungs_have_a_table_for_each_layout_that_they_serve() -> None:
+    both = replace(variant("both"), supports={"layout": ("nchw", "nhwc")})
+    last = replace(variant("last", "both"), supports={"layout": ("nhwc",)})
+    text = ladder_readme("conv", "", [both, last, variant("plain", "both")], [], ("nchw", "nhwc"))
+    first, second = text.split("### `layout=")[1:]
+    assert first.startswith("nchw`") and "[`both`]" in first and "[`plain`]" in first and "[`last`]" not in first
+    assert second.startswith("nhwc`") and "[`both`]" in second and "[`last`]" in second and "[`plain`]" not in second
+    assert "### " not in ladder_readme("relu", "", LADDER, [])
 
 
 def test_a_committed_run_shows_its_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
