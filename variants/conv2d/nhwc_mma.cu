@@ -20,7 +20,9 @@
 // supports  = { dtype = ["bf16"] }
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
 // where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
-// define    = { WN = "32 if BN == 64 else 64", PER_SM = "1 if BM == 256 else 3 if BN == 64 else 2", ALIGNED = "c % 8 == 0" }
+// define.WN      = "32 if BN == 64 else 64"
+// define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
+// define.ALIGNED = "c % 8 == 0"
 //
 // [rung.nhwc_mma_tf32]
 // title     = "implicit matrix product on tensor cores: floats, rounded to tf32 by one integer addition a word"
@@ -28,7 +30,9 @@
 // product   = "tf32"
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
 // where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
-// define    = { WN = "32 if BN == 64 else 64", PER_SM = "1 if BM == 256 else 3 if BN == 64 else 2", ALIGNED = "c % 4 == 0" }
+// define.WN      = "32 if BN == 64 else 64"
+// define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
+// define.ALIGNED = "c % 4 == 0"
 //
 // [rung.nhwc_mma_3xtf32]
 // title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"

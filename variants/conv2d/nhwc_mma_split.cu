@@ -56,8 +56,8 @@
 //
 // One image of a deep layer makes few tiles (12 x 12 pixels x 384 channels: 18 of 64 x 64, for 132 multiprocessors) but
 // a long sum. SPLIT blocks a tile, each adding up a stretch of the depth into a workspace; a second kernel adds the
-// SPLIT partial sums in index order, so that the result does not depend on timing, and applies bias and ReLU. Limited by
-// latency: the few steps of a block, and the second launch. Idea: split-K of CUTLASS.
+// SPLIT partial sums in index order, so that the result does not depend on timing, and applies bias and ReLU. Limited
+// by latency: the few steps of a block, and the second launch. Idea: split-K of CUTLASS.
 
 #include <opbench/epilogue.cuh>
 #include <opbench/image_rows.cuh>
