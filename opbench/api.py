@@ -14,7 +14,8 @@ from opbench.catalog.case import select
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.gpus.ceilings import committed
-from opbench.results.files import Result, Run, read_run
+from opbench.results.files import Run, read_run
+from opbench.results.result import Result
 from opbench.runs.options import RunOptions, default_out, earlier_run
 from opbench.runs.runner import Progress, Tell, run_suite
 from opbench.runs.suite import Suite, read_suite, suite_for_operator, suite_for_variants

@@ -23,17 +23,26 @@ def from_json(kind: type[T], value: object) -> T:
     return found
 
 
-def to_json(value: object) -> Any:
-    """The inverse of `from_json`: dataclasses as objects, tuples as lists."""
+def to_json(value: object, *, sparse: bool = False) -> Any:
+    """The inverse of `from_json`: dataclasses as objects, tuples as lists.
+
+    With `sparse`, fields of dataclasses that have their default are left out.
+    """
     if isinstance(value, enum.Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+        members = [(f, getattr(value, f.name)) for f in fields(value)]
+        return {f.name: to_json(of, sparse=sparse) for f, of in members if not (sparse and of == _default(f))}
     if isinstance(value, Mapping):
-        return {str(key): to_json(of) for key, of in value.items()}
+        return {str(key): to_json(of, sparse=sparse) for key, of in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json(of) for of in value]
+        return [to_json(of, sparse=sparse) for of in value]
     return value
+
+
+def _default(member: Field[Any]) -> object:
+    """A field's default; MISSING where it has none."""
+    return member.default if member.default_factory is MISSING else member.default_factory()
 
 
 @cache

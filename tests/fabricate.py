@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opbench.decoding import to_json
-from opbench.results.files import Result, Run, RunWriter
+from opbench.decoding import from_json, to_json
+from opbench.results.files import Run, RunWriter
+from opbench.results.result import Result
 from opbench.timing import stats
 from opbench.timing.clock import DeviceState
 from opbench.timing.measurement import Measurement, Warn
@@ -28,7 +29,7 @@ CEILINGS: dict[str, Any] = {
 
 def measurement(
     median_s: float, half_width: float = 0.01, count: int = 40, seed: int = 0, warnings: tuple[str, ...] = ()
-) -> dict[str, Any]:
+) -> Measurement:
     """A measurement with an interval of `half_width` times the median on either side."""
     draw = random.Random(seed)
     samples = [median_s * (1 + half_width * draw.gauss(0, 1)) for _ in range(count)]
@@ -49,8 +50,10 @@ def measurement(
         2.1e-6,
         tuple(Warn(w) for w in warnings),
     )
-    found: dict[str, Any] = to_json(made)
-    return found
+    return made
+
+
+TAKEN = {"registers": 32, "shared_bytes": 0, "local_bytes": 0}
 
 
 def result(
@@ -110,7 +113,7 @@ def result(
             }
         },
     }
-    return Result(**(values | more))
+    return from_json(Result, to_json(values | more))
 
 
 def run(results: list[Result], *, backend: str = "cuda", ceilings: dict[str, Any] | None = None, **header: Any) -> Run:
@@ -143,11 +146,22 @@ LAUNCHES = {"right": True, "launches": [{"kernel": "k", "grid": [1, 1, 1], "bloc
 def measured(name: str, seconds: list[float], clock_hz: tuple[float, float] = (1.98e9, 1.98e9), **more: Any) -> Result:
     """A right result with these very samples."""
     made = result(name, 1e-3, verdict=LAUNCHES, **more)
-    assert made.measurement
-    sides = {side: {"sm_clock_hz": hz} for side, hz in zip(("before", "after"), clock_hz, strict=True)}
     interval = stats.median_interval(seconds)
-    summary = {"median_s": stats.median(seconds), "low_s": interval.low, "high_s": interval.high}
-    return replace(made, measurement={**made.measurement, "samples_s": tuple(seconds), **summary, **sides})
+    return remeasured(
+        made,
+        samples_s=tuple(seconds),
+        median_s=stats.median(seconds),
+        low_s=interval.low,
+        high_s=interval.high,
+        before=DeviceState(sm_clock_hz=clock_hz[0]),
+        after=DeviceState(sm_clock_hz=clock_hz[1]),
+    )
+
+
+def remeasured(made: Result, **changes: Any) -> Result:
+    """The result with some of its measurement changed."""
+    assert made.measurement
+    return replace(made, measurement=replace(made.measurement, **changes))
 
 
 def noisy(seed: int, median_s: float = 1e-3, spread: float = 0.002, count: int = 20) -> list[float]:
@@ -161,7 +175,7 @@ def written(folder: Path, found: Run) -> Path:
     writer = RunWriter(folder)
     writer.write("run", found.header)
     for entry in found.results:
-        writer.write("result", asdict(entry))
+        writer.result(entry)
     writer.close()
     return folder
 
@@ -215,7 +229,7 @@ def matmul_run(problems: tuple[int, ...] = (1024, 2048, 4096)) -> Run:
         if r.config.get("TILE") == 16 and r.measurement:
             found.counters[r.case] = {
                 "case": r.case,
-                "time_s": r.measurement["median_s"] * 1.02,
+                "time_s": r.measurement.median_s * 1.02,
                 "dram_bytes": r.compulsory_bytes * 3.1,
                 "l2_bytes": 9e9,
                 "flops": r.flops,
@@ -292,7 +306,7 @@ def traffic(*lines: LineTraffic, barriers: int = 0, counted_blocks: int = 4, com
 def compiled(registers: int = 12, spill_bytes: int = 0, local_bytes: int = 0) -> dict[str, Any]:
     """Resources as a cpu run has them."""
     found = {"registers": registers, "spill_bytes": spill_bytes, "local_bytes": local_bytes, "source": COMPILER_NAME}
-    return {"k": found | {"occupancy": 0.5, "limiter": "registers and warps"}}
+    return {"k": TAKEN | found | {"occupancy": 0.5, "limiter": "registers and warps"}}
 
 
 def counted_run() -> Run:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fabricate import CEILINGS, measurement
 
+from opbench.decoding import to_json
 from opbench.gpus.ceilings import Ceilings, best_time
 from opbench.graphs.graph import Graph, Node
 
@@ -49,12 +50,16 @@ def record(graph: Graph, *, timed: bool = True, seed: int = 0, **changed: Any) -
         "outputs": list(graph.outputs),
         "nodes": nodes,
         "conversions": [node.name for node in graph.nodes if node.operator == "layout2d"],
-        "total": {**measurement(total + gap + 1e-6), "kernel_s": total + gap} if timed else None,
+        "total": {**to_json(measurement(total + gap + 1e-6)), "kernel_s": total + gap} if timed else None,
         "gap_s": gap if timed else None,
         "between_s": 1.1e-6 if timed else None,
         "check": {"outputs": outputs, "right": True},
         "peers": {
-            name: {**measurement(factor * total, seed=seed), "peak_bytes": 2 * memory["peak_bytes"], "norm_error": 2e-7}
+            name: {
+                **to_json(measurement(factor * total, seed=seed)),
+                "peak_bytes": 2 * memory["peak_bytes"],
+                "norm_error": 2e-7,
+            }
             for name, factor in PEERS.items()
         }
         if timed

@@ -12,6 +12,7 @@ from opbench.advice.diagnosis import Problem, diagnose
 from opbench.catalog.case import Case
 from opbench.catalog.variant import Variant
 from opbench.gpus.ceilings import Ceilings, best_time
+from opbench.gpus.resources import LaunchResources
 from opbench.traffic.counts import COUNTED, PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.traffic.findings import Finding
 from opbench.traffic.levels import Bound, bounds, levels
@@ -181,7 +182,7 @@ def explain(
     sources: Mapping[str, str],
     variants: Sequence[Variant] = (),
     ceilings: Ceilings | None = None,
-    resources: Mapping[str, Mapping[str, Any]] | None = None,
+    resources: Mapping[str, LaunchResources] | None = None,
 ) -> Explanation:
     """Explain a case from its traffic.
 
@@ -276,7 +277,7 @@ def _totals(case: Case, traffic: Traffic) -> list[Figure]:
 
 
 def _bounds(
-    case: Case, traffic: Traffic, ceilings: Ceilings | None, resources: Mapping[str, Mapping[str, Any]]
+    case: Case, traffic: Traffic, ceilings: Ceilings | None, resources: Mapping[str, LaunchResources]
 ) -> tuple[Bound, ...]:
     found = levels(traffic, resources)
     if found is None or ceilings is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 Dim3 = tuple[int, int, int]
 
@@ -21,13 +20,6 @@ class KernelLaunch:
     """Buffer names (str), C `int`s (int) and C `float`s (float), in the kernel's order."""
     zero: str = ""
     """Name of a buffer to fill with zero bytes; then every other field is empty."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        if self.zero:
-            return {"zero": self.zero}
-        sides = {"grid": list(self.grid), "block": list(self.block), "shared_bytes": self.shared_bytes}
-        return {"kernel": self.kernel, **sides, "args": list(self.args)}
 
 
 @dataclass(frozen=True)

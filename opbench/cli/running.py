@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from opbench.cli import completion, discard_stdout
 from opbench.cli.options import BACKENDS, cases_option, gpu_option, json_option, variants_option
-from opbench.results.files import exit_code
+from opbench.results.result import exit_code
 from opbench.runs.runner import Progress
 from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES

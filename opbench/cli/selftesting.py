@@ -18,7 +18,8 @@ from opbench.errors import EnvironmentFault
 if TYPE_CHECKING:
     from opbench.backends.base import Launch
     from opbench.backends.cuda import CudaBackend
-    from opbench.results.files import Result, Run
+    from opbench.results.files import Run
+    from opbench.results.result import Result
     from opbench.selftest import Cell, Part, Selftest, SelftestDevice
 
 OUT = Path("reports") / "selftest"

@@ -18,8 +18,8 @@ import numpy as np
 
 from opbench import __version__
 from opbench.catalog.variant import print_config
-from opbench.results.files import Result, Run
-from opbench.results.samples import clocks_of, seconds_of
+from opbench.results.files import Run
+from opbench.results.result import Result
 from opbench.timing import stats
 
 VERSION = {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"}
@@ -99,7 +99,7 @@ def _state(result: Result, point: dict[str, int | str], path: Path, binaries: di
         {"name": name, "type": _type(value), "value": str(value) if isinstance(value, int) else value}
         for name, value in point.items()
     ]
-    measured = result.status == "right" and seconds_of(result)
+    measured = result.status == "right" and result.samples_s
     why = result.reason or "no time: it ran without a GPU"
     return {
         "name": "Device=0 " + " ".join(f"{name}={value}" for name, value in point.items()),
@@ -114,7 +114,7 @@ def _state(result: Result, point: dict[str, int | str], path: Path, binaries: di
 
 
 def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[dict[str, Any]]:
-    samples, clocks = seconds_of(result), clocks_of(result)
+    samples, clocks = result.samples_s, result.clocks_hz
     first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
     mean = statistics.fmean(samples)
     spread = statistics.stdev(samples) if len(samples) > 1 else float("inf")

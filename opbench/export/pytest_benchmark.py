@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from opbench.results.files import Result, Run
-from opbench.results.samples import seconds_of
+from opbench.results.files import Run
+from opbench.results.result import Result
 from opbench.timing import stats
+from opbench.timing.measurement import Measurement
 
 VERSION = "5.1.0"
 """Of the pytest-benchmark whose fields these are."""
@@ -30,7 +31,7 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
             "cpu": {"brand_raw": str(environment.get("gpu", ""))},
         },
         "commit_info": {"id": "unversioned", "time": None, "dirty": False, "project": "opbench", "branch": "(unknown)"},
-        "benchmarks": [benchmark(result) for result in run.results if result.status == "right" and seconds_of(result)],
+        "benchmarks": [benchmark(result) for result in run.results if result.status == "right" and result.samples_s],
         "datetime": run.header.get("started", ""),
         "version": VERSION,
     }
@@ -39,7 +40,8 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
 
 def benchmark(result: Result) -> dict[str, Any]:
     """One case."""
-    measurement = result.measurement or {}
+    measurement = result.measurement
+    assert measurement, "only measured cases are exported"
     return {
         "group": f"{result.operator}{result.problem}",
         "name": result.case,
@@ -47,19 +49,19 @@ def benchmark(result: Result) -> dict[str, Any]:
         "params": {**result.config, **result.axes},
         "param": None,
         "extra_info": extra_info(result.case, measurement, result.machine_code_sha256),
-        "options": {"timer": measurement.get("timer", ""), "disable_gc": False, "warmup": True},
-        "stats": {**statistics_of(seconds_of(result)), "iterations": 1},
+        "options": {"timer": measurement.timer, "disable_gc": False, "warmup": True},
+        "stats": {**statistics_of(result.samples_s), "iterations": 1},
     }
 
 
-def extra_info(case: str, measurement: dict[str, Any], machine_code_sha256: str) -> dict[str, Any]:
+def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) -> dict[str, Any]:
     """What opbench knows beyond the table's columns."""
     return {
         "case": case,
-        "median_low_s": measurement.get("low_s"),
-        "median_high_s": measurement.get("high_s"),
-        "stop_reason": measurement.get("stop_reason"),
-        "warnings": [str(warning) for warning in measurement.get("warnings") or ()],
+        "median_low_s": measurement.low_s,
+        "median_high_s": measurement.high_s,
+        "stop_reason": measurement.stop_reason,
+        "warnings": [str(warning) for warning in measurement.warnings],
         "machine_code_sha256": machine_code_sha256,
     }
 

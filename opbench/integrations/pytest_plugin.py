@@ -117,7 +117,6 @@ def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Meas
 
 def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measurement, machine_code_sha256: str) -> None:
     """Hand the samples to pytest-benchmark, one a round, through its own interface."""
-    from opbench.decoding import to_json
     from opbench.export.pytest_benchmark import extra_info
 
     samples = iter(measurement.samples_s)
@@ -128,5 +127,5 @@ def _feed(benchmark: Any, timer: SampleTimer, case: Case, measurement: Measureme
     def next_sample() -> None:
         timer.now_s = next(samples)
 
-    benchmark.extra_info |= extra_info(case.name, to_json(measurement), machine_code_sha256)
+    benchmark.extra_info |= extra_info(case.name, measurement, machine_code_sha256)
     benchmark.pedantic(next_sample, setup=reset, rounds=len(measurement.samples_s), iterations=1)

@@ -20,7 +20,8 @@ from opbench.nets.layout_choice import choose_layouts
 from opbench.nets.memory import live_bytes
 from opbench.nets.options import NetOptions
 from opbench.nets.plan import Plan, Results, Timed, best, candidates, choose, current, load_plan, timed
-from opbench.results.files import FILE, Result, read_run
+from opbench.results.files import FILE, read_run
+from opbench.results.result import Result
 from opbench.runs.options import RunOptions
 from opbench.runs.runner import Tell, run_suite
 from opbench.runs.suite import Suite

@@ -12,7 +12,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays, to_storage
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.graphs.graph import Graph, Node
-from opbench.results.files import Status
+from opbench.results.result import Status
 from opbench.runs.protocol import BUILD_LIMIT_S, Build, Built, Check, Told, Unsupported, pack
 from opbench.runs.worker import Worker, WorkerLost
 

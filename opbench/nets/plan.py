@@ -19,7 +19,7 @@ from opbench.errors import UsageError, unknown
 from opbench.graphs.graph import Graph, Node
 from opbench.graphs.problems import ALLOWED
 from opbench.nets.memory import aligned, live_bytes, plan_memory
-from opbench.results.files import Result
+from opbench.results.result import Result
 
 FORMAT = 1
 TRIES = 8
@@ -83,8 +83,8 @@ def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[
         measured = result.measurement
         if result.status != "right" or not measured:
             continue
-        off = float(measured.get("offset_s") or 0.0)
-        kernel, low, high = (max(1e-9, float(measured[key]) - off) for key in ("median_s", "low_s", "high_s"))
+        off = measured.offset_s or 0.0
+        kernel, low, high = (max(1e-9, t - off) for t in (measured.median_s, measured.low_s, measured.high_s))
         entry = Timed(result.case, result.precision, kernel, low, high, result.library, source)
         found.setdefault((result.operator, result.problem), []).append(entry)
     return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in found.items()}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opbench.errors import UsageError
+from opbench.gpus.resources import LaunchResources
 from opbench.results.files import Run
 from opbench.traffic.counts import Traffic
 from opbench.traffic.levels import Levels, levels
@@ -227,9 +228,9 @@ def _blocks(counters: Mapping[str, Any]) -> int | None:
     return total or None
 
 
-def _code(resources: Mapping[str, Mapping[str, Any]]) -> Code:
+def _code(resources: Mapping[str, LaunchResources]) -> Code:
     """The machine code of a case's kernels, as far as the run has it."""
-    return {kernel: entry["sass"] for kernel, entry in resources.items() if entry.get("sass")}
+    return {kernel: taken.sass for kernel, taken in resources.items() if taken.sass}
 
 
 def compare_case(

@@ -12,14 +12,14 @@ import enum
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from opbench import units
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
 from opbench.results.environments import Difference, differences
-from opbench.results.files import Result, Run
-from opbench.results.samples import cycles_of, seconds_of
+from opbench.results.files import Run
+from opbench.results.result import Launched, Result
 from opbench.timing import stats
 from opbench.timing.measurement import Warn
 
@@ -161,10 +161,9 @@ def machine_code(base: Result, new: Result) -> str:
     return "identical" if same else "changed"
 
 
-def _shapes(result: Result) -> list[dict[str, Any]] | None:
+def _shapes(result: Result) -> list[Launched]:
     """Its launches without their arguments, which older runs do not tell."""
-    found = (result.verdict or {}).get("launches")
-    return found and [{key: value for key, value in step.items() if key != "args"} for step in found]
+    return [replace(step, args=None) for step in result.verdict.launches] if result.verdict else []
 
 
 def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) -> CaseComparison:
@@ -173,17 +172,17 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) ->
         return CaseComparison(new.case, Change.BROKEN, _status(new), machine_code=code)
     if base.status != "right":
         return CaseComparison(new.case, Change.FIXED, f"was {_status(base)}", machine_code=code)
-    before, after = seconds_of(base), seconds_of(new)
+    before, after = base.samples_s, new.samples_s
     if not before or not after:
         return CaseComparison(new.case, Change.RIGHT, "no times", machine_code=code)
     if min(*before, *after) <= 0:
         return CaseComparison(new.case, Change.UNDECIDED, "a sample is no time: it is not above 0", machine_code=code)
     time = stats.median_ratio(after, before, CONFIDENCE)
-    cycles_before, cycles_after = cycles_of(base), cycles_of(new)
+    cycles_before, cycles_after = base.cycles, new.cycles
     known = bool(cycles_before and cycles_after)
     cycles = stats.median_ratio(cycles_after, cycles_before, CONFIDENCE) if known else None
     threshold = thresholds.of(stats.median(before))
-    timers = [(result.measurement or {}).get("timer") for result in (base, new)]
+    timers = [result.measurement.timer if result.measurement else "" for result in (base, new)]
     if timers[0] != timers[1]:
         change, reason = Change.UNDECIDED, f"timed in two ways: {timers[0]} against {timers[1]}"
     elif alike and code == "identical":
@@ -207,8 +206,8 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) ->
 
 
 def _warnings(base: Result, new: Result) -> tuple[str, ...]:
-    names = [str(name) for result in (base, new) for name in (result.measurement or {}).get("warnings") or ()]
-    return tuple(name for name in dict.fromkeys(names) if name != Warn.TOO_SHORT)
+    warnings = [warning for result in (base, new) if result.measurement for warning in result.measurement.warnings]
+    return tuple(str(warning) for warning in dict.fromkeys(warnings) if warning is not Warn.TOO_SHORT)
 
 
 # Verdicts ---------------------------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None
 
 def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:
     """What most of the pairs of identical machine code differ by: the same build measured twice."""
-    controls = [(seconds_of(one), seconds_of(other)) for one, other in pairs if machine_code(one, other) == "identical"]
+    controls = [(one.samples_s, other.samples_s) for one, other in pairs if machine_code(one, other) == "identical"]
     off = [abs(math.log(stats.median(a) / stats.median(b))) for a, b in controls if a and b]
     return math.expm1(stats.quantile(off, CONTROL_SHARE)) if len(off) >= CONTROLS else None
 
@@ -282,7 +281,7 @@ def tick(run: Run) -> float:
     """The least step between two samples of any case, in seconds; 0 where none is seen."""
     steps = []
     for result in run.results:
-        ordered = sorted(set(seconds_of(result)))
+        ordered = sorted(set(result.samples_s))
         # Events are read as float32 milliseconds: what differs by less than 1 ns is one reading.
         steps += [b - a for a, b in itertools.pairwise(ordered) if b - a > 1e-9]
     return min(steps, default=0.0)

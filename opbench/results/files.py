@@ -11,91 +11,21 @@ import fcntl
 import gzip
 import json
 import os
-import re
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
+from opbench.decoding import from_json
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+from opbench.results.result import Result
 
 FORMAT = 1
 FILE = "results.jsonl"
 PACKED = f"{FILE}.gz"
 """A finished run may be kept as `gzip results.jsonl` leaves it; it is read, never written."""
-
-Status = Literal["right", "wrong", "failed", "invalid", "unsupported"]
-GOOD = ("right", "unsupported")
-"""What speaks against no kernel."""
-
-_OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
-"""Numbers that are a case's own; that of a line, behind a colon, is the fault's."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """One case's outcome; constructed only in states that make sense (a wrong kernel has no speed)."""
-
-    case: str
-    operator: str
-    variant: str
-    config: dict[str, int]
-    problem: str
-    axes: dict[str, int | str]
-    precision: str
-    backend: str
-    status: Status
-    reason: str = ""
-    """Why it is not right: one line for the table."""
-    verdict: dict[str, Any] | None = None
-    """worst error, what was allowed, where, the findings; see `opbench.session.verdict.Verdict`."""
-    measurement: dict[str, Any] | None = None
-    """Samples and their summary; see `opbench.timing.measurement.Measurement`."""
-    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Per kernel: registers, shared_bytes, local_bytes, occupancy, limiter, grid, block …; `source` says where a cpu
-    run has them from, `sass` is the machine code's mix."""
-    resources_missing: str = ""
-    """Why a cpu run has no `resources`: no NVRTC, or what it said against the source."""
-    compiled_for: str = ""
-    """The architecture that NVRTC compiled a cpu run's kernels for, such as "sm_90"; empty where it did not."""
-    flops: int = 0
-    compulsory_bytes: int = 0
-    unit: str = ""
-    """What its multiplications run on, such as "tf32/3"; empty in runs older than this field: the precision class."""
-    builds_on: str = ""
-    library: bool = False
-    """Whether the variant calls a vendor's library."""
-    memory_level: str = "dram"
-    """The bandwidth that the compulsory bytes are judged by: "dram" (a copy's, also in runs older than the next two),
-    "dram_read" or "dram_write" where they go one way, "l2" or "l1"."""
-    flops_are_a_floor: bool = True
-    """Whether no algorithm needs fewer operations than `flops`."""
-    title: str = ""
-    source_sha256: str = ""
-    machine_code_sha256: str = ""
-    """Of the instructions and resources that ran on the GPU, or on `cpu` would; empty for a library, without NVRTC and
-    in runs older than this field. Line information and timestamps are not in it."""
-
-    def __post_init__(self) -> None:
-        if self.measurement is not None and self.status not in ("right", "invalid"):
-            raise ValueError(f"{self.case}: a case that is {self.status} cannot have a measurement")
-        if self.status != "right" and not self.reason:
-            raise ValueError(f"{self.case}: a case that is {self.status} needs a reason")
-
-    @property
-    def fault(self) -> str:
-        """What cases that fell for one reason have in common: a finding's kind and place, else the reason's words."""
-        for finding in (self.verdict or {}).get("findings") or []:
-            return f"{finding.get('kind')} {finding.get('file')}:{finding.get('line')}"
-        return _OWN.sub("#", self.reason.replace(self.problem, "(…)"))
-
-
-def exit_code(results: Iterable[Result]) -> int:
-    """0 when every case is right or unsupported, 3 when all are unsupported, as this machine then lacks something."""
-    seen = {result.status for result in results}
-    return EnvironmentFault.exit_code if seen == {"unsupported"} else 0 if seen <= set(GOOD) else 1
 
 
 @dataclass
@@ -168,7 +98,7 @@ class RunWriter:
 
     def result(self, result: Result) -> None:
         """Append one result."""
-        self.write("result", asdict(result))
+        self.write("result", result.to_json())
 
     def close(self) -> None:
         """Close the file."""
@@ -226,23 +156,6 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, value
 
 
-JSON_TYPES = {"str": str, "bool": bool, "int": int, "Status": str}
-"""Of a field's declared type; every other is a JSON object."""
-
-
-def _result(value: dict[str, Any]) -> Result:
-    """A result from its line; keys of a later opbench are left out, values of a wrong type are refused."""
-    known = {f.name: str(f.type) for f in fields(Result)}
-    values = {k: v for k, v in value.items() if k in known}
-    for name, v in values.items():
-        allowed = JSON_TYPES.get(known[name], dict)
-        if not isinstance(v, allowed) and not (v is None and "None" in known[name]):
-            raise ValueError(f"{name} = {v!r} is not allowed; a {allowed.__name__}")
-    if values.get("status", "right") not in get_args(Status):
-        raise ValueError(f"status = {values['status']!r} is not allowed; one of {', '.join(get_args(Status))}")
-    return Result(**values)
-
-
 def _spent_s(end: dict[str, Any], header: dict[str, Any]) -> float | None:
     """Seconds that an end line stands for; None where it does not say, as that of a run that was killed before."""
     if "wall_s" in end:
@@ -271,7 +184,7 @@ def read_run(folder: Path) -> Run:
             header = value
         elif kind == "result":
             try:
-                result = _result(value)
+                result = from_json(Result, value)
             except (TypeError, ValueError) as error:
                 raise UsageError(
                     f"{path}:{number}: corrupt result ({error}); delete that line, then --resume"

@@ -11,7 +11,10 @@ from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.catalog.variant import print_config
 from opbench.gpus.ceilings import Ceilings, best_time, committed
 from opbench.gpus.floor import why_above
-from opbench.results.files import Result, Run
+from opbench.gpus.resources import LaunchResources
+from opbench.results.files import Run
+from opbench.results.result import Result
+from opbench.timing.measurement import Measurement
 from opbench.traffic.counts import Traffic
 from opbench.traffic.levels import Levels, bounds, levels
 
@@ -170,11 +173,6 @@ def rows_of_frame(table: pandas.DataFrame) -> list[Row]:
     return found
 
 
-def _number(value: Any) -> float | None:
-    """A finite number, else None."""
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
 def _row(result: Result, ceilings: Ceilings | None) -> Row:
     row = Row(
         result.operator,
@@ -195,9 +193,9 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
     row.memory_level = result.memory_level
     ceilings = ceilings.at_level(result.memory_level) if ceilings else None
     row.compulsory_bytes = result.compulsory_bytes or None
-    _set_resources(row, result.resources)
-    verdict = result.verdict or {}
-    row.worst_error, row.allowed_error = _number(verdict.get("worst_error")), _number(verdict.get("allowed_error"))
+    _set_resources(row, list(result.resources.values()))
+    if result.verdict:
+        row.worst_error, row.allowed_error = result.verdict.worst_error, result.verdict.allowed_error
     if result.measurement is not None and result.backend != "cpu":
         _set_times(row, result.measurement)
     best = (
@@ -219,38 +217,29 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
     return row
 
 
-def _set_times(row: Row, measurement: Mapping[str, Any]) -> None:
-    row.time_s = _number(measurement.get("median_s")) or None
-    row.time_low_s, row.time_high_s = _number(measurement.get("low_s")), _number(measurement.get("high_s"))
-    row.samples = len(measurement.get("samples_s") or ()) or None
-    row.mode, row.kernel_s = measurement.get("mode"), _number(measurement.get("kernel_s"))
-    row.throttled = len(measurement.get("throttled") or ())
-    row.warnings = tuple(str(w) for w in measurement.get("warnings") or ())
+def _set_times(row: Row, measurement: Measurement) -> None:
+    row.time_s = measurement.median_s or None
+    row.time_low_s, row.time_high_s = measurement.low_s, measurement.high_s
+    row.samples = len(measurement.samples_s) or None
+    row.mode, row.kernel_s = measurement.mode, measurement.kernel_s
+    row.throttled = len(measurement.throttled)
+    row.warnings = tuple(str(warning) for warning in measurement.warnings)
     if row.time_s is None:
         return
-    quartiles = [_number(q) for q in measurement.get("quartiles_s") or ()]
-    if len(quartiles) == 2 and quartiles[0] is not None and quartiles[1] is not None:
-        row.spread = (quartiles[1] - quartiles[0]) / row.time_s
+    first, third = measurement.quartiles_s
+    row.spread = (third - first) / row.time_s
     row.bytes_per_s = row.compulsory_bytes / row.time_s if row.compulsory_bytes else None
     row.flops_per_s = row.flops / row.time_s if row.flops else None
 
 
-def _set_resources(row: Row, resources: Mapping[str, Mapping[str, Any]]) -> None:
+def _set_resources(row: Row, kernels: Sequence[LaunchResources]) -> None:
     """The most of each over a case's kernels, and the least occupancy with its limiter."""
-    kernels = list(resources.values())
-
-    def most(*keys: str) -> int | None:
-        sums = [
-            sum(int(k.get(key) or 0) for key in keys) for k in kernels if any(k.get(key) is not None for key in keys)
-        ]
-        return max(sums, default=None)
-
-    row.registers, row.local_bytes, row.spill_bytes = most("registers"), most("local_bytes"), most("spill_bytes")
-    row.resources_source = next((str(k["source"]) for k in kernels if k.get("source")), None)
-    row.shared_bytes = most("shared_bytes", "dynamic_shared_bytes")
-    known = [
-        (share, str(k.get("limiter") or "")) for k in kernels if (share := _number(k.get("occupancy"))) is not None
-    ]
+    row.registers = max((k.registers for k in kernels), default=None)
+    row.local_bytes = max((k.local_bytes for k in kernels), default=None)
+    row.spill_bytes = max((k.spill_bytes for k in kernels if k.spill_bytes is not None), default=None)
+    row.shared_bytes = max((k.shared_bytes + (k.dynamic_shared_bytes or 0) for k in kernels), default=None)
+    row.resources_source = next((k.source for k in kernels if k.source), None)
+    known = [(k.occupancy, k.limiter) for k in kernels if k.occupancy is not None]
     if known:
         least = min(known)
         row.occupancy, row.limiter = least[0], least[1] or None

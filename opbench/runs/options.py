@@ -13,7 +13,8 @@ from typing import Any
 from opbench import __version__
 from opbench.catalog.case import Case
 from opbench.errors import UsageError
-from opbench.results.files import FILE, FORMAT, Result, Run, content, read_run, run_file
+from opbench.results.files import FILE, FORMAT, Run, content, read_run, run_file
+from opbench.results.result import Launched, Result
 from opbench.runs.suite import Suite
 
 
@@ -97,7 +98,7 @@ def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_
         return before is not None
     if before.status != "right" or not machine_code_sha256 or before.machine_code_sha256 != machine_code_sha256:
         return False
-    return (before.verdict or {}).get("launches") == [step.to_json() for step in case.launches(sm_count)]
+    return before.verdict is not None and before.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
 
 
 def header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from opbench import paths
 from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault
 from opbench.gpus.ceilings import Ceilings
-from opbench.results.files import Result, Run
+from opbench.results.files import Run
+from opbench.results.result import Result
 from opbench.runs.runner import RunOptions, Tell, run_suite
 from opbench.runs.suite import read_suite
 
@@ -108,14 +109,14 @@ def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
 
 def from_probes(results: Iterable[Result]) -> Ceilings:
     """Limits from right results of the operators in `PROBES`."""
-    measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.get("median_s")]
+    measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
     best = {}
     for name, (operator, work, precision) in PROBES.items():
         chosen = [r for r in measured if r.operator == operator and r.precision == precision]
         if name.startswith("dram"):
             chosen = [r for r in chosen if r.compulsory_bytes >= DRAM_TRAFFIC]
         best[name] = _fastest(chosen, work)
-    floors = [float(r.measurement["floor_s"]) for r in measured if r.measurement and r.measurement.get("floor_s")]
+    floors = [r.measurement.floor_s for r in measured if r.measurement and r.measurement.floor_s]
     rates = {name: found[0] for name, found in best.items() if found}
     matrix = {name: rates.pop(name) for name in MATRIX if name in rates}
     return Ceilings.from_json(
@@ -131,5 +132,5 @@ def from_probes(results: Iterable[Result]) -> Ceilings:
 
 def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:
     """The highest rate of `work` per second and the case that reached it."""
-    rates = [(getattr(r, work) / r.measurement["median_s"], r.case) for r in results if r.measurement]
+    rates = [(getattr(r, work) / r.measurement.median_s, r.case) for r in results if r.measurement]
     return max(rates, default=None)

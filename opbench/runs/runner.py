@@ -13,11 +13,11 @@ from typing import Any
 from opbench.backends.nvrtc.resources import Resources, describe, target
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
-from opbench.results.files import GOOD, Result, Run, RunWriter, Status, read_run
+from opbench.results.files import Run, RunWriter, read_run
+from opbench.results.result import GOOD, Result, Status
 from opbench.runs.gpu_code import GpuCode
 from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device, stands
 from opbench.runs.protocol import (
@@ -372,8 +372,8 @@ def _result(
         backend=state.options.backend,
         status=status,
         reason=reason,
-        verdict=checked.verdict.to_json() if checked else None,
-        measurement=to_json(measurement) if measurement else None,
+        verdict=checked.verdict if checked else None,
+        measurement=measurement,
         resources=(checked.resources if checked else {}) or compiled.kernels,
         resources_missing=compiled.missing,
         compiled_for="" if compiled.refused or compiled.missing else compiled.arch,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.results.files import Result
+from opbench.results.result import Result
 from opbench.results.selftest import Part
 from opbench.selftest.pairs import Now
 

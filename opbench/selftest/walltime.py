@@ -140,7 +140,7 @@ def _judge_alone(part: Part, found: Sequence[Alone], run: Run | None, laps: Sequ
     if not run.wall_s or not cases:
         part.claim(sentence, "the run does not say how long it took, or measured nothing", f"≥ {WANTED_RUN:g}×", None)
         return
-    widths = [interval_half_width(r.measurement["samples_s"]) for r in run.results if r.measurement]
+    widths = [interval_half_width(r.samples_s) for r in run.results if r.measurement]
     known = [width for width in widths if width is not None]
     theirs = [lap.bench_half_width for lap in laps if lap.bench_half_width is not None]
     text = (

@@ -16,12 +16,13 @@ from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
+from opbench.gpus.resources import LaunchResources
 from opbench.paths import portable
+from opbench.results.result import Launched, Verdict
 from opbench.session.binding import Binding, allocate, bind
 from opbench.session.expected import Expected, Prepared
 from opbench.session.verdict import (
     Judgement,
-    Verdict,
     changed_input,
     exact_integers_fit,
     finding_sentence,
@@ -55,7 +56,7 @@ class Checked:
     """What the check of one case found."""
 
     verdict: Verdict
-    resources: dict[str, dict[str, Any]]
+    resources: dict[str, LaunchResources]
     traffic: dict[str, Any] | None
     """What was counted, as JSON; None where nothing was."""
     machine_code_sha256: str
@@ -186,7 +187,7 @@ class Session:
                 outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
             if outcome.verdict.right:
                 outcome = self._check_integers(ready, outcome)
-            verdict = replace(outcome.verdict, launches=tuple(step.to_json() for step in ready.binding.launches))
+            verdict = replace(outcome.verdict, launches=tuple(map(Launched.of, ready.binding.launches)))
             counted = _portable(trace.traffic) if trace else None
             program = ready.binding.program
             sha256 = program.machine_code_sha256 if program else ""
@@ -224,7 +225,7 @@ class Session:
         found = self.run(ready, "integers")
         return replace(outcome, verdict=replace(verdict, integers="exact")) if found.verdict.right else found
 
-    def _resources(self, binding: Binding) -> dict[str, dict[str, Any]]:
+    def _resources(self, binding: Binding) -> dict[str, LaunchResources]:
         if binding.program is None:
             return {}
         return launch_resources(binding.program.resources, binding.launches, self.backend.limits)

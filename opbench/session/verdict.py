@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -82,41 +81,6 @@ class Judgement:
     """Worst |out - reference| / magnitude."""
     norm_error: float
     mismatch: Mismatch | None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Everything that the checks of one case saw."""
-
-    right: bool
-    reason: str = ""
-    worst_error: float | None = None
-    """Largest |out - reference| over the magnitude of the terms."""
-    allowed_error: float | None = None
-    norm_error: float | None = None
-    allowed_norm_error: float | None = None
-    integers: str = ""
-    """"exact", or why that run was left out."""
-    findings: tuple[Finding, ...] = field(default=())
-    launches: tuple[dict[str, Any], ...] = field(default=())
-
-    def to_json(self) -> dict[str, Any]:
-        """The verdict for the results file; non-finite numbers become null."""
-        numbers = {
-            k: _finite(getattr(self, k)) for k in ("worst_error", "allowed_error", "norm_error", "allowed_norm_error")
-        }
-        return {
-            "right": self.right,
-            "reason": self.reason,
-            **numbers,
-            "integers": self.integers,
-            "findings": [f.to_json() for f in self.findings],
-            "launches": list(self.launches),
-        }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and np.isfinite(value) else None
 
 
 def judge(
@@ -292,6 +256,7 @@ def is_dyadic(reference: Arrays) -> bool:
     return all(bool(np.all(np.mod(array * 2.0**12, 1.0) == 0)) for array in reference.values())
 
 
-def summarise(parts: Sequence[Judgement]) -> tuple[float, float]:
-    """Worst elementwise and norm error over several outputs."""
-    return max((p.error for p in parts), default=0.0), max((p.norm_error for p in parts), default=0.0)
+def summarise(parts: Sequence[Judgement]) -> tuple[float | None, float | None]:
+    """Worst elementwise and norm error over several outputs; None where one of them is no number."""
+    worst = max((p.error for p in parts), default=0.0), max((p.norm_error for p in parts), default=0.0)
+    return worst[0] if np.isfinite(worst[0]) else None, worst[1] if np.isfinite(worst[1]) else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from opbench.gpus.ceilings import Ceilings, datasheet
+from opbench.gpus.resources import LaunchResources
 from opbench.traffic.counts import SECTOR_BYTES, Traffic
 
 LAUNCH_BYTES = 2400
@@ -49,7 +49,7 @@ class Bound:
     """FLOP per byte at that level."""
 
 
-def levels(traffic: Traffic, resources: Mapping[str, Mapping[str, Any]]) -> Levels | None:
+def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels | None:
     """Bytes at each level; None when a launch was abandoned, not counted whole, or counted for no GPU's caches.
 
     `resources` tell how much code each kernel has, as in `Result.resources`.
@@ -61,7 +61,8 @@ def levels(traffic: Traffic, resources: Mapping[str, Mapping[str, Any]]) -> Leve
     for kernel in traffic.kernels:
         caches = kernel.caches
         assert caches is not None
-        code = resources.get(kernel.kernel, {}).get("code_bytes")
+        taken = resources.get(kernel.kernel)
+        code = taken.code_bytes if taken else None
         missing |= code is None
         l2 += (caches.l2_loads + caches.l2_stores + caches.l2_atomics) * SECTOR_BYTES
         data = (caches.dram_loads + caches.dram_stores) * SECTOR_BYTES

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any
 
+from opbench.gpus.resources import MachineCode
 from opbench.traffic.counts import COUNTS, PREDICTED, LineTraffic, Traffic
 
 NEAR = 0.05
@@ -26,8 +26,9 @@ TOO_MANY = 6
 KERNEL_SUFFIX = ".cu"
 """Of the files that hold kernels: their lines stand without a name in `Code`, those of headers as "tile.cuh:20"."""
 
-Code = Mapping[str, Mapping[str, Any]]
-"""Per kernel what `KernelCode.to_json` gives: "lines" with the accesses of each, and "sunk"."""
+Code = Mapping[str, MachineCode]
+"""By kernel."""
+NO_CODE = MachineCode(0)
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,12 @@ def lower(traffic: Traffic, code: Code) -> Lowered:
     place = lambda entry: (entry.kernel, entry.file, entry.line, entry.space, entry.kind)  # noqa: E731
     for (kernel, file, line, space, kind), found in itertools.groupby(sorted(traffic.lines, key=place), place):
         group = tuple(found)
-        known = code.get(kernel, {})
+        known = code.get(kernel, NO_CODE)
         at = str(line) if file.endswith(KERNEL_SUFFIX) else f"{PurePath(file).name}:{line}"
-        widths = _widths(known.get("lines", {}).get(at, {}), space, kind)
+        widths = _widths(known.lines.get(at, {}), space, kind)
         made, note = _merge(group, widths)
         if note is None:
-            made, note = _sink(traffic, made, known.get("sunk", {}).get(at, 0))
+            made, note = _sink(traffic, made, known.sunk.get(at, 0))
         lines += made
         notes += [note] if note else []
     changed = any(note.applied for note in notes)

@@ -115,7 +115,7 @@ def test_a_case_has_the_form_of_a_cuda_run() -> None:
 def test_the_grid_is_that_of_the_named_gpu() -> None:
     variant = CATALOG.variant("copy", "grid_stride_vec4")
     case = Case(variant, variant.configs[0], CATALOG.operator("copy").from_axes({"n": 1 << 24}))
-    grids = {gpu: only(case, gpu).kernels["copy_grid_stride_vec4"]["grid"][0] for gpu in ("h200", "l4")}
+    grids = {gpu: only(case, gpu).kernels["copy_grid_stride_vec4"].grid[0] for gpu in ("h200", "l4")}
     per_sm = variant.configs[0]["BLOCKS_PER_SM"]
     assert grids == {"h200": 132 * per_sm, "l4": 58 * per_sm}
 
@@ -128,7 +128,7 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
     except EnvironmentFault:
         pass
     else:
-        assert only(case).kernels["copy_vec4"]["sass"]["accesses"]["LDG.128"] == 1
+        assert only(case).kernels["copy_vec4"].sass.accesses["LDG.128"] == 1
         assert "machine code missing" not in describe("h200")
 
     def none() -> Path:
@@ -136,7 +136,7 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(sass, "nvdisasm", none)
     monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
-    assert "sass" not in only(case).kernels["copy_vec4"]
+    assert only(case).kernels["copy_vec4"].sass is None
     assert "machine code missing: nvdisasm is not installed" in describe("h200")
 
 
@@ -166,7 +166,7 @@ def test_a_gpu_that_lacks_what_a_variant_asks_for_is_told() -> None:
     case = first_case("relu", "scalar")
     case = replace(case, variant=replace(case.variant, compute_capability="9.0a"))
     assert only(case, "a100").missing == ("needs compute capability 9.0a, whose features only 9.0 has; A100 has 8.0")
-    assert next(iter(only(case).kernels.values()))["source"].startswith("compiled for sm_90a by")
+    assert next(iter(only(case).kernels.values())).source.startswith("compiled for sm_90a by")
 
 
 def test_library_variants_and_cases_that_do_not_fit_are_left_out() -> None:
@@ -192,5 +192,5 @@ def test_a_cpu_run_keeps_them(tiny_suite: Path, tmp_path: Path) -> None:
     assert run.header["environment"]["resources"].startswith("compiled for A100, compute capability 8.0, by NVRTC")
     for result in run.results:
         (entry,) = result.resources.values()
-        assert entry["source"].startswith("compiled for sm_80 by NVRTC") and entry["registers"] > 0
+        assert entry.source.startswith("compiled for sm_80 by NVRTC") and entry["registers"] > 0
         assert result.resources_missing == ""

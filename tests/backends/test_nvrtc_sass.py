@@ -66,7 +66,7 @@ def test_a_listing_is_read() -> None:
     assert one.mix.accesses == {"LDG.128": 1, "STG.16": 1}
     assert one.mix.classes == {"branch": 4, "LDG": 1, "STG": 1, "constant load": 1, "move": 1}
     assert one.mix.total == 8 and one.mix.spills == 0
-    assert one.to_json()["lines"] == {"5": {"LDG.128": 1}}
+    assert one.summary().lines == {"5": {"LDG.128": 1}}
 
 
 def test_a_line_of_a_header_is_not_that_line_of_the_kernel() -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from common import ROOT, Cli
-from fabricate import measured, noisy, relu_run, result, run, written
+from fabricate import measured, noisy, relu_run, remeasured, result, run, written
 
 from opbench.errors import EnvironmentFault
 from opbench.export import FORMATS, export
-from opbench.results.files import Result, Run, read_run
+from opbench.results.files import Run, read_run
+from opbench.results.result import Result
 from opbench.results.rows import frame
 
 QUICK = ROOT / "reports" / "h200" / "quick"
@@ -30,8 +31,8 @@ def changed(found: Run, factor: float) -> Run:
     def slower(one: Result) -> Result:
         if not one.measurement:
             return one
-        samples = tuple(s * factor for s in one.measurement["samples_s"])
-        return replace(one, measurement={**one.measurement, "samples_s": samples})
+        samples = tuple(s * factor for s in one.samples_s)
+        return remeasured(one, samples_s=samples)
 
     return replace(found, results=[slower(one) for one in found.results])
 
@@ -57,10 +58,10 @@ def test_nvbench_json_and_its_sample_files(tmp_path: Path) -> None:
     assert values["Variant"] == case.variant and values["m"] == str(case.axes["m"])
     summaries = {summary["tag"]: {d["name"]: d["value"] for d in summary["data"]} for summary in state["summaries"]}
     assert case.measurement
-    assert float(summaries["nv/cold/time/gpu/median"]["value"]) == case.measurement["median_s"]
+    assert float(summaries["nv/cold/time/gpu/median"]["value"]) == case.measurement.median_s
     times, clocks = (summaries[f"nv/json/{k}"] for k in ("bin:nv/cold/sample_times", "freqs-bin:nv/cold/sample_freqs"))
     samples = np.fromfile(tmp_path / times["filename"], "<f4")
-    assert samples == pytest.approx(case.measurement["samples_s"]) and int(times["size"]) == len(samples)
+    assert samples == pytest.approx(case.samples_s) and int(times["size"]) == len(samples)
     assert len(np.fromfile(tmp_path / clocks["filename"], "<f4")) == len(samples)
     assert len({summary["filename"] for summary in (times, clocks)}) == 2
     skipped = next(r for r in read_run(QUICK).results if r.status == "unsupported")

@@ -17,7 +17,7 @@ from opbench.gpus import ceilings
 from opbench.gpus.ceilings import DATASHEET, Ceilings, attainable, best_time, committed, datasheet, known_gpus
 from opbench.gpus.floor import floor_s
 from opbench.report.run.evidence import ceilings_table
-from opbench.results.files import Result
+from opbench.results.result import Result
 from opbench.results.rows import rows
 from opbench.runs.probes import MATRIX, PROBES, from_probes, with_sustained
 from opbench.runs.suite import read_suite

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fabricate import measurement
 
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
@@ -15,7 +17,8 @@ from opbench.graphs.passes import apply_passes
 from opbench.graphs.zoo import lenet
 from opbench.nets.memory import plan_memory
 from opbench.nets.plan import Plan, Timed, candidates, choose, current, load_plan, save_plan, timed
-from opbench.results.files import Result
+from opbench.results.result import Result
+from opbench.timing.measurement import Measurement
 
 GRAPH = apply_passes(lenet(1))[0]
 CONV2 = GRAPH.node("conv2")
@@ -79,13 +82,13 @@ def test_a_limit_that_nothing_keeps_is_refused_with_the_node() -> None:
 
 
 def test_results_that_are_wrong_or_not_measured_do_not_count() -> None:
-    def result(status: str, measurement: dict[str, float] | None) -> Result:
+    def result(status: str, made: Measurement | None) -> Result:
         return Result(
             f"conv2d/x{CONV2.problem}", "conv2d", "x", {}, str(CONV2.problem), {}, "f32", "cuda",
-            status, "" if status == "right" else "no", measurement=measurement,
+            status, "" if status == "right" else "no", measurement=made,
         )  # type: ignore[arg-type]  # fmt: skip
 
-    measured = {"median_s": 5e-6, "low_s": 4.9e-6, "high_s": 5.2e-6, "offset_s": 2e-6}
+    measured = replace(measurement(5e-6), low_s=4.9e-6, high_s=5.2e-6, offset_s=2e-6)
     found = timed([result("right", measured), result("wrong", None), result("right", None)], "r")
     assert [e.kernel_s for e in found[KEY]] == [pytest.approx(3e-6)]
 

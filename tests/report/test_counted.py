@@ -16,7 +16,8 @@ from rich.console import Console
 
 from opbench.report import print_table
 from opbench.report.run import counted
-from opbench.results.files import Result, Run
+from opbench.results.files import Run
+from opbench.results.result import Result
 from opbench.results.rows import frame, rows
 
 

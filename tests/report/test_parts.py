@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fabricate import cpu_run, matmul_run, relu_run, result, run
+from fabricate import TAKEN, cpu_run, matmul_run, relu_run, remeasured, result, run
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from opbench.catalog.variant import Variant
+from opbench.gpus.resources import LaunchResources
 from opbench.report import ladder_readme, print_table
 from opbench.report.charts.chart import look, shortened
 from opbench.report.charts.svg import sparkline, spread
@@ -67,8 +68,9 @@ def test_a_narrow_terminal_has_the_config_below() -> None:
 
 def with_kernels(found: Run) -> Run:
     """The run on a clock that knows its offset."""
-    own = [r.measurement and {**r.measurement, "kernel_s": r.measurement["median_s"] - 1e-3} for r in found.results]
-    found.results = [replace(r, measurement=m) for r, m in zip(found.results, own, strict=True)]
+    found.results = [
+        remeasured(r, kernel_s=r.measurement.median_s - 1e-3) if r.measurement else r for r in found.results
+    ]
     return found
 
 
@@ -177,10 +179,9 @@ def test_advice_needs_evidence() -> None:
         "At 95 % of the measured roof there is little left to win in this kernel alone: "
         "fuse it with its neighbours or store fewer bits."
     ]
-    slow = rows(
-        run([result("naive", 1.0, resources={"k": {"occupancy": 0.25, "limiter": "registers", "local_bytes": 64}})])
-    )[0]
-    launch = {"k": {"grid": [7, 1, 1], "block": [100, 1, 1]}}
+    taken = TAKEN | {"occupancy": 0.25, "limiter": "registers", "local_bytes": 64}
+    slow = rows(run([result("naive", 1.0, resources={"k": taken})]))[0]
+    launch = {"k": LaunchResources(32, 0, 0, grid=(7, 1, 1), block=(100, 1, 1))}
     said = " ".join(
         advice(
             slow,
@@ -204,7 +205,10 @@ def test_advice_needs_evidence() -> None:
 
 def test_advice_leaves_small_helper_kernels_alone() -> None:
     row = rows(run([result("gemm", 1.0, resources={})]))[0]
-    launch = {"gemm": {"grid": [500, 1, 1], "block": [256, 1, 1]}, "pack": {"grid": [36, 1, 1], "block": [128, 1, 1]}}
+    launch = {
+        "gemm": LaunchResources(32, 0, 0, grid=(500, 1, 1), block=(256, 1, 1)),
+        "pack": LaunchResources(32, 0, 0, grid=(36, 1, 1), block=(128, 1, 1)),
+    }
     assert advice(row, launch, {}, 132) == []
 
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fabricate import cpu_run, matmul_run, relu_run, result, run
+from fabricate import TAKEN, cpu_run, matmul_run, relu_run, result, run
 
 from opbench import report
 from opbench.errors import EnvironmentFault
@@ -139,7 +139,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
                 reason=HOSTILE,
                 problem=f"(n={HOSTILE})",
                 operator=HOSTILE,
-                resources={HOSTILE: {"limiter": HOSTILE}},
+                resources={HOSTILE: TAKEN | {"limiter": HOSTILE}},
             ),
             result(HOSTILE, 1e-3, operator="../../relu", problem=HOSTILE),
         ],

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from common import ROOT, Cli
-from fabricate import LAUNCHES, measured, noisy, result, run, written
+from fabricate import measured, noisy, remeasured, result, run, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +19,8 @@ from opbench.errors import UsageError
 from opbench.report.comparison import LONGEST, interval_mark, lines, to_markdown, to_page
 from opbench.results import comparison
 from opbench.results.comparison import Change, compare_runs, decide, judge
-from opbench.results.files import Result, Run, read_run
-from opbench.results.samples import clocks_of, cycles_of
+from opbench.results.files import Run, read_run
+from opbench.results.result import Result
 from opbench.timing import stats
 
 CODE = {"machine_code_sha256": "a" * 64}
@@ -110,7 +110,7 @@ def test_too_few_samples_decide_nothing() -> None:
 
 def test_a_sample_that_is_no_time_decides_nothing() -> None:
     zero = measured("v", noisy(1))
-    zero = replace(zero, measurement={**(zero.measurement or {}), "samples_s": (0.0, *noisy(1))})
+    zero = remeasured(zero, samples_s=(0.0, *noisy(1)))
     assert one(measured("v", noisy(0)), zero).change == "UNDECIDED"
 
 
@@ -124,13 +124,13 @@ def test_a_clock_that_fell_is_no_regression() -> None:
 
 
 def test_cycles_follow_a_clock_that_moves() -> None:
-    found = cycles_of(measured("v", [1.0, 1.0, 1.0], (1e9, 2e9)))
+    found = measured("v", [1.0, 1.0, 1.0], (1e9, 2e9)).cycles
     assert found == [1e9, 1.5e9, 2e9]
 
 
 def test_samples_of_two_timers_are_not_compared() -> None:
     other = measured("v", noisy(1, 2e-3))
-    other = replace(other, measurement={**(other.measurement or {}), "timer": "events, stream not held"})
+    other = remeasured(other, timer="events, stream not held")
     found = one(measured("v", noisy(0)), other)
     assert found.change == "UNDECIDED" and "timed in two ways" in found.reason
 
@@ -149,8 +149,9 @@ def test_identical_machine_code_is_never_a_regression() -> None:
 
 def test_the_same_instructions_launched_otherwise_are_another_program() -> None:
     new = measured("v", noisy(1, 1.2e-3), **CODE)
-    launches = [{**LAUNCHES["launches"][0], "block": [128, 1, 1]}]  # type: ignore[index]
-    found = one(measured("v", noisy(0), **CODE), replace(new, verdict={**LAUNCHES, "launches": launches}))
+    assert new.verdict
+    launches = tuple(replace(launch, block=(128, 1, 1)) for launch in new.verdict.launches)
+    found = one(measured("v", noisy(0), **CODE), replace(new, verdict=replace(new.verdict, launches=launches)))
     assert (found.change, found.machine_code) == ("SLOWER", "changed")
 
 
@@ -382,10 +383,10 @@ def test_real_runs_on_the_cpu(cli: Cli, relu_file: Path, tmp_path: Path) -> None
 
 def test_clocks_stamped_beside_each_sample_are_taken_before_readings_at_the_ends() -> None:
     made = measured("a", noisy(1, count=4), clock_hz=(1e9, 2e9))
-    assert clocks_of(made) == pytest.approx([1e9, 4e9 / 3, 5e9 / 3, 2e9])
-    stamped = replace(made, measurement={**(made.measurement or {}), "clocks_hz": [1.9e9, None, 1.7e9, 1.8e9]})
-    assert clocks_of(stamped) == [1.9e9, 1.8e9, 1.7e9, 1.8e9], "one without a stamp gets the others' median"
-    assert clocks_of(replace(made, measurement={**(made.measurement or {}), "clocks_hz": []})) == clocks_of(made)
+    assert made.clocks_hz == pytest.approx([1e9, 4e9 / 3, 5e9 / 3, 2e9])
+    stamped = remeasured(made, clocks_hz=(1.9e9, None, 1.7e9, 1.8e9))
+    assert stamped.clocks_hz == [1.9e9, 1.8e9, 1.7e9, 1.8e9], "one without a stamp gets the others' median"
+    assert remeasured(stamped, clocks_hz=()).clocks_hz == made.clocks_hz
 
 
 def test_what_was_not_compared_takes_a_line_a_reason_and_is_folded_on_the_page() -> None:

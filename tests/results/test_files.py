@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from common import ROOT
+from fabricate import measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opbench.decoding import from_json
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.results.files import FILE, FORMAT, PACKED, Result, RunWriter, read_run, run_files
+from opbench.results.files import FILE, FORMAT, PACKED, RunWriter, read_lines, read_run, run_files
+from opbench.results.result import Result
 
 
 def result(name: str = "a", **changes: object) -> Result:
@@ -111,7 +115,7 @@ def test_an_empty_file_and_a_missing_one_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_wrong_kernel_has_no_speed() -> None:
     with pytest.raises(ValueError, match="cannot have a measurement"):
-        result(status="wrong", reason="off", measurement={"median_s": 1.0})
+        result(status="wrong", reason="off", measurement=measurement(1.0))
     with pytest.raises(ValueError, match="needs a reason"):
         result(status="failed")
 
@@ -179,3 +183,26 @@ def test_a_damaged_packed_run_is_refused_with_its_name(tmp_path: Path) -> None:
         (tmp_path / PACKED).write_bytes(broken)
         with pytest.raises(UsageError, match=r"results.jsonl.gz: cannot be read: "):
             read_run(tmp_path)
+
+
+COMMITTED = run_files(ROOT / "reports")
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: str(path.parent.relative_to(ROOT / "reports")))
+def test_committed_runs_are_read_whole_and_written_as_they_were(path: Path) -> None:
+    run = read_run(path)
+    assert len(run.results) > 0
+    for found in run.results:
+        again = from_json(Result, json.loads(json.dumps(found.to_json(), allow_nan=False)))
+        assert again == found
+
+
+def test_no_number_of_a_committed_run_is_lost() -> None:
+    path = run_files(ROOT / "reports" / "h200" / "quick")[0]
+    lines = {line["case"]: line for _, line in read_lines(path) if line["type"] == "result"}
+    for found in read_run(path).results:
+        written, line = json.loads(json.dumps(found.to_json())), lines[found.case]
+        assert written["resources"] == line["resources"]
+        assert written["verdict"] == line["verdict"]
+        for key, value in (line["measurement"] or {}).items():
+            assert written["measurement"][key] == value, key

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
-from fabricate import access, counted_run, cpu_run, matmul_run, measured, noisy, relu_run, result, run, traffic
+from fabricate import (
+    access,
+    counted_run,
+    cpu_run,
+    matmul_run,
+    measured,
+    noisy,
+    relu_run,
+    remeasured,
+    result,
+    run,
+    traffic,
+)
 
 from opbench.results.files import Run
 from opbench.results.rows import COLUMNS, Row, first_rung, frame, rows, rows_of_frame
@@ -194,9 +205,7 @@ def test_the_rows_of_a_cpu_run_survive_the_frame() -> None:
 
 def test_a_row_says_how_its_time_was_taken_and_the_kernels_own() -> None:
     made = measured("a", noisy(1))
-    row = rows(
-        run([replace(made, measurement={**(made.measurement or {}), "kernel_s": 5e-4, "throttled": [[1, 2, 3]]})])
-    )[0]
+    row = rows(run([remeasured(made, kernel_s=5e-4, throttled=((1, 2.0, 3.0),))]))[0]
     assert (row.mode, row.kernel_s, row.throttled) == ("cold", 5e-4, 1)
     older = rows(run([made]))[0]
     assert (older.kernel_s, older.throttled) == (None, 0)

@@ -24,7 +24,8 @@ from opbench.catalog.folders import Catalog, case_named
 from opbench.catalog.launch import BuildRequest
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.gpus import floor
-from opbench.results.files import FILE, Result, Run, RunWriter, exit_code, read_run
+from opbench.results.files import FILE, Run, RunWriter, read_run
+from opbench.results.result import Launched, Result, Verdict, exit_code
 from opbench.runs import runner
 from opbench.runs.protocol import (
     Build,
@@ -45,7 +46,6 @@ from opbench.runs.suite import Suite, read_suite
 from opbench.runs.worker import Worker, WorkerLost
 from opbench.session.checking import Checked
 from opbench.session.measuring import Measured
-from opbench.session.verdict import Verdict
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -521,7 +521,7 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
         if isinstance(request, Check):
             case = unpack(Catalog(), request.case)
             asked.append(case.variant.name)
-            launches = tuple(step.to_json() for step in case.launches(132))
+            launches = tuple(map(Launched.of, case.launches(132)))
             verdict = replace(found.verdict, launches=launches)
             found = replace(found, verdict=verdict, machine_code_sha256=codes.get(case.variant.name, ""))
         return found
@@ -583,7 +583,7 @@ def test_right_cases_are_measured_and_an_impossible_time_is_invalid(fake: Any, t
     }
     assert "impossible" in results["grid_stride"].reason and "DRAM bandwidth" in results["grid_stride"].reason
     assert results["grid_stride"].measurement is not None, "the evidence is kept"
-    assert results["scalar"].measurement and results["scalar"].measurement["median_s"] == pytest.approx(
+    assert results["scalar"].measurement and results["scalar"].measurement.median_s == pytest.approx(
         2 * least, rel=1e-3
     )
     assert results["torch"].reason == "no such library here"
@@ -624,7 +624,7 @@ def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> Non
     results = run_fake(tmp_path)
     assert (results["vec4"].status, results["vec4"].measurement) == ("wrong", None)
     assert results["vec4"].reason == "right before it was timed, wrong after"
-    assert results["vec4"].verdict == Verdict(False, results["vec4"].reason).to_json()
+    assert results["vec4"].verdict == Verdict(False, results["vec4"].reason)
     assert {r.status for name, r in results.items() if name not in ("vec4", "torch")} == {"right"}
 
 
@@ -636,7 +636,7 @@ def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: A
     results = run_fake(tmp_path, processes=3)
     assert stops[:2] == [1, 2] and FakeWorker.asked.count(Measure) == 3, "a new process before each further round"
     found = results["scalar"].measurement
-    assert found and set(found["processes"]) == {0, 1, 2} and len(found["processes"]) == len(found["samples_s"])
+    assert found and set(found.processes) == {0, 1, 2} and len(found.processes) == len(found.samples_s)
     assert results["vec4"].status == "wrong", "checked after the last"
     assert read_run(tmp_path / "out").header["timing"]["processes"] == 3
     with pytest.raises(UsageError, match="was run with processes = 3, not 1"):
@@ -660,13 +660,13 @@ def test_a_run_is_not_completed_on_another_gpu(fake: Any, tmp_path: Path) -> Non
 def test_times_of_two_modes_do_not_share_a_run(fake: Any, tmp_path: Path) -> None:
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
     found = run_fake(tmp_path)["vec4"].measurement
-    assert found and found["mode"] == "cold" and found["kernel_s"] == pytest.approx(found["median_s"] - 0.8e-6)
+    assert found and found.mode == "cold" and found.kernel_s == pytest.approx(found.median_s - 0.8e-6)
     suite = read_suite(tmp_path / "s.toml", Catalog(), "cuda")
     hot = replace(suite, timing=replace(suite.timing, mode="hot"))
     with pytest.raises(UsageError, match="was run with mode = cold, not hot; choose another --out DIR"):
         run_suite(hot, RunOptions("cuda", tmp_path / "out", resume=True))
     run = run_suite(hot, RunOptions("cuda", tmp_path / "hot"))
-    assert {r.measurement["mode"] for r in run.results if r.measurement} == {"hot"}
+    assert {r.measurement.mode for r in run.results if r.measurement} == {"hot"}
     assert run.header["timing"]["mode"] == "hot"
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from common import CHEATS, Cli
+from fabricate import measurement
 from simulated import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
 from opbench import selftest
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.report.selftest import FILE, keep_selftest, part_lines, write_selftest
-from opbench.results.files import Result, Run
+from opbench.results.files import Run
+from opbench.results.result import Result
 from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs, race, walltime
 from opbench.selftest.cheats import expected
 from opbench.selftest.walltime import Alone, Lap
@@ -399,7 +401,7 @@ def test_the_wall_time_claim_is_over_the_sum_and_counts_the_cells() -> None:
 
 @pytest.mark.parametrize(("wall_s", "holds"), [(9.0, True), (11.0, False), (None, None)])
 def test_a_run_is_compared_with_a_process_a_case(wall_s: float | None, holds: bool | None) -> None:
-    measured = replace(result("right"), measurement={"samples_s": [1e-3] * 10})
+    measured = replace(result("right"), measurement=replace(measurement(1e-3), samples_s=(1e-3,) * 10))
     run = Run(Path("reports/full"), {}, [measured] * 10 + [result("unsupported", "no cupy")], wall_s=wall_s)
     part = selftest.wall_time(lambda: ([lap("a", 1.0, 1.0)], []), lambda names: [Alone("a", 5.0, 2.0)], run)
     assert [claim.holds for claim in part.claims[1:]] == [holds]

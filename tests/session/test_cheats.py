@@ -13,7 +13,7 @@ from opbench import api
 from opbench.advice.diagnosis import diagnose
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.results.files import Result
+from opbench.results.result import Result
 from opbench.runs import targets
 from opbench.session.checking import trace_case
 

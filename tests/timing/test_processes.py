@@ -17,7 +17,7 @@ from opbench.timing.processes import STUDENT_T, merge_processes, process_interva
 
 def part(median_s: float, seed: int = 0, **changes: object) -> Measurement:
     """One process's measurement."""
-    made = from_json(Measurement, measurement(median_s, 0.001, count=20, seed=seed))
+    made = measurement(median_s, 0.001, count=20, seed=seed)
     return replace(made, **{"settled": True, "offset_s": 1e-6, **changes})  # type: ignore[arg-type]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from opbench.backends.base import KernelResources
 from opbench.backends.nvrtc import nvrtc, sass
@@ -18,6 +18,7 @@ from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError
 from opbench.gpus.occupancy import KNOWN, DeviceLimits, occupancy
+from opbench.gpus.resources import LaunchResources
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ TARGETS = {
 class Resources:
     """What one case takes, in the form of `Result.resources`, or why that is not known."""
 
-    kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    kernels: dict[str, LaunchResources] = field(default_factory=dict)
     missing: str = ""
     machine_code_sha256: str = ""
     arch: str = ""
@@ -181,40 +182,34 @@ def _resources(case: Case, wanted: Target, outcome: Compiled | Resources) -> Res
         return Resources(missing=str(error), arch=outcome.arch)
     entries = launch_resources(outcome.kernels, launches, wanted.limits)
     source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library().version)
-    for name, entry in entries.items():
-        entry["source"] = source
-        entry["code_bytes"] = outcome.code_bytes[name]
-        if name in outcome.spill_bytes:
-            entry["spill_bytes"] = outcome.spill_bytes[name]
-        if name in outcome.code:
-            entry["sass"] = outcome.code[name].to_json()
-    return Resources(entries, machine_code_sha256=outcome.machine_code_sha256, arch=outcome.arch)
+    taken = {
+        name: replace(
+            entry,
+            source=source,
+            code_bytes=outcome.code_bytes[name],
+            spill_bytes=outcome.spill_bytes.get(name),
+            sass=outcome.code[name].summary() if name in outcome.code else None,
+        )
+        for name, entry in entries.items()
+    }
+    return Resources(taken, machine_code_sha256=outcome.machine_code_sha256, arch=outcome.arch)
 
 
 def launch_resources(
     kernels: Mapping[str, KernelResources], launches: Sequence[KernelLaunch], limits: DeviceLimits | None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, LaunchResources]:
     """Registers, shared and local bytes of each kernel, with the occupancy of its launch."""
-    resources: dict[str, dict[str, Any]] = {}
+    resources: dict[str, LaunchResources] = {}
     for step in launches:
         if step.zero or step.kernel not in kernels:
             continue
         static = kernels[step.kernel]
-        entry = {
-            **asdict(static),
-            "grid": list(step.grid),
-            "block": list(step.block),
-            "dynamic_shared_bytes": step.shared_bytes,
-        }
-        threads = step.block[0] * step.block[1] * step.block[2]
+        taken = LaunchResources(
+            **asdict(static), grid=step.grid, block=step.block, dynamic_shared_bytes=step.shared_bytes
+        )
         if limits is not None:
-            found = occupancy(
-                limits,
-                static.registers,
-                static.shared_bytes + step.shared_bytes,
-                threads,
-                step.grid[0] * step.grid[1] * step.grid[2],
-            )
-            entry |= asdict(found)
-        resources[step.kernel] = entry
+            shared_bytes = static.shared_bytes + step.shared_bytes
+            found = occupancy(limits, static.registers, shared_bytes, math.prod(step.block), math.prod(step.grid))
+            taken = replace(taken, **asdict(found))
+        resources[step.kernel] = taken
     return resources

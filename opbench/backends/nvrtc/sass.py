@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
 
 from opbench import paths
 from opbench.backends.nvrtc import nvrtc
 from opbench.backends.nvrtc.cubin import read_cubin
 from opbench.errors import EnvironmentFault
+from opbench.gpus.resources import MachineCode
 from opbench.paths import pip_install
 
 NOT_INSTALLED = f"nvdisasm is not installed; {pip_install('nvrtc')}"
@@ -132,10 +132,6 @@ class Mix:
         """Loads and stores of local memory: spilled registers, or an array indexed at run time."""
         return self.classes.get("LDL", 0) + self.classes.get("STL", 0)
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return {"total": self.total, "classes": dict(self.classes), "accesses": dict(self.accesses)}
-
 
 @dataclass(frozen=True)
 class KernelCode:
@@ -162,9 +158,10 @@ class KernelCode:
             for _, place in sorted(found.items())
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """The mix, the lines and the hash as plain data."""
-        return {**self.mix.to_json(), "lines": self.lines(), "sunk": dict(self.sunk), "sha256": self.sha256}
+    def summary(self) -> MachineCode:
+        """The mix, the lines and the hash, as a result keeps them."""
+        mix = self.mix
+        return MachineCode(mix.total, dict(mix.classes), dict(mix.accesses), self.lines(), dict(self.sunk), self.sha256)
 
 
 def _count(words: Iterable[str]) -> dict[str, int]:

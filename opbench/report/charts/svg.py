@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -88,7 +88,7 @@ def spread(wanted: list[float], gap: float, low: float, high: float) -> list[flo
 LEAST_RANGE = 0.02
 
 
-def sparkline(samples: list[float], width: int = 96, height: int = 22, most: int = 48) -> str:
+def sparkline(samples: Sequence[float], width: int = 96, height: int = 22, most: int = 48) -> str:
     """All samples in time order as a tiny inline SVG; each mark is the median of what falls on it.
 
     Its height is at least `LEAST_RANGE` of the median, so that noise of 0.1 % does not look as one of 10 %.

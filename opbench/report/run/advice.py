@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opbench import units
+from opbench.gpus.resources import LaunchResources
 from opbench.results.rows import Row
 
 WARP = 32
 
 
 def advice(
-    row: Row, resources: Mapping[str, Mapping[str, Any]], counters: Mapping[str, Any], sm_count: int | None
+    row: Row, resources: Mapping[str, LaunchResources], counters: Mapping[str, Any], sm_count: int | None
 ) -> list[str]:
     """Findings for one measured row, by the rules that NVIDIA's profilers and the roofline papers use."""
     return [
@@ -26,25 +28,18 @@ def advice(
     ]
 
 
-def _product(dims: Any) -> int:
-    value = 1
-    for dim in dims if isinstance(dims, (list, tuple)) else ():
-        value *= int(dim)
-    return value
-
-
-def _launch(resources: Mapping[str, Mapping[str, Any]], sm_count: int | None) -> Iterator[str]:
-    sizes = {kernel: _product(r.get("grid")) * _product(r.get("block")) for kernel, r in resources.items()}
+def _launch(resources: Mapping[str, LaunchResources], sm_count: int | None) -> Iterator[str]:
+    sizes = {kernel: math.prod(r.grid or ()) * math.prod(r.block or ()) for kernel, r in resources.items()}
     for kernel, found in resources.items():
-        blocks, threads = _product(found.get("grid")), _product(found.get("block"))
+        blocks, threads = math.prod(found.grid or ()), math.prod(found.block or ())
         if sizes[kernel] < max(sizes.values()) / 2:
             continue  # a helper, such as one that packs weights, is small for good reason
-        if sm_count and found.get("grid") and blocks < sm_count:
+        if sm_count and found.grid and blocks < sm_count:
             yield (
                 f"`{kernel}` launches {blocks} blocks for {sm_count} multiprocessors, so some stay idle: "
                 "smaller tiles, or split the reduction over more blocks."
             )
-        if threads % WARP and found.get("block"):
+        if threads % WARP and found.block:
             yield (
                 f"`{kernel}` has {threads} threads a block, no multiple of {WARP}: "
                 "the last warp of every block runs with dead lanes."

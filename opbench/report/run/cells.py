@@ -16,7 +16,7 @@ from opbench.report.run import sentences
 from opbench.report.run.overview import bar_width
 from opbench.report.run.sections import Group
 from opbench.report.terminal import error, rate, span_words
-from opbench.results.files import Result
+from opbench.results.result import Result
 from opbench.results.rows import Row
 
 
@@ -70,7 +70,7 @@ def rate_unit(rows: Iterable[Row]) -> str:
 
 def cells(row: Row, result: Result, rank: str) -> dict[str, Any]:
     """A row of a table as text, with the numbers to sort it by."""
-    samples = [float(s) for s in (result.measurement or {}).get("samples_s") or ()]
+    samples = result.samples_s
     return {
         "rank": rank,
         "variant": row.variant,
@@ -121,11 +121,12 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, Any]:
 
 def _samples(row: Row, result: Result) -> str:
     """How many samples there are, why there are no more, and how many were set aside."""
-    if not row.samples:
+    measurement = result.measurement
+    if not row.samples or not measurement:
         return ""
-    reason = str((result.measurement or {}).get("stop_reason") or "").replace("_", " ")
+    reason = measurement.stop_reason.replace("_", " ")
     aside = f"; {row.throttled} more at a throttled clock set aside" if row.throttled else ""
-    count = len(set((result.measurement or {}).get("processes") or ()))
+    count = len(set(measurement.processes))
     processes = f" in {count} processes" if count else ""
     return f"{row.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
 
@@ -140,15 +141,15 @@ def _range(samples: Sequence[float], row: Row) -> str:
 
 def _counts(result: Result) -> dict[str, str]:
     """Launches, blocks and threads that the verdict recorded."""
-    verdict = result.verdict or {}
-    launches = [step for step in verdict.get("launches") or () if "zero" not in step]
-    blocks = sum(math.prod(step.get("grid") or [0]) for step in launches)
-    threads = sum(math.prod(step.get("grid") or [0]) * math.prod(step.get("block") or [0]) for step in launches)
+    verdict = result.verdict
+    launches = [step for step in verdict.launches if not step.zero] if verdict else []
+    blocks = sum(math.prod(step.grid or (0,)) for step in launches)
+    threads = sum(math.prod(step.grid or (0,)) * math.prod(step.block or (0,)) for step in launches)
     known = bool(launches)
     return {
         "launches": f"{len(launches)}" if known else "–",
         "blocks": f"{blocks:,}" if known else "–",
         "threads": f"{threads:,}" if known else "–",
-        "findings": str(len(verdict["findings"])) if "findings" in verdict else "–",
-        "integers": str(verdict.get("integers") or "–"),
+        "findings": str(len(verdict.findings)) if verdict else "–",
+        "integers": verdict.integers if verdict and verdict.integers else "–",
     }

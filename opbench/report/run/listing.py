@@ -20,7 +20,8 @@ from opbench.catalog.variant import Variant
 from opbench.errors import OpbenchError
 from opbench.report.run.annotated import to_html
 from opbench.report.run.sections import Section
-from opbench.results.files import Result, Run
+from opbench.results.files import Run
+from opbench.results.result import Result
 from opbench.results.rows import Row
 from opbench.traffic.counts import Traffic
 

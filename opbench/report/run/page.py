@@ -19,7 +19,8 @@ from opbench.report.run.listing import Listing
 from opbench.report.run.overview import overview, problem_facts
 from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
 from opbench.report.template import render_template
-from opbench.results.files import Result, Run
+from opbench.results.files import Run
+from opbench.results.result import Result
 from opbench.results.rows import Row
 
 NAMES_SHOWN = 40
@@ -192,9 +193,10 @@ def _findings(context: Context, part: Section) -> list[str]:
     """What the checks saw beyond the reasons that the table prints; the same words of several variants once."""
     found: dict[str, list[str]] = {}
     for row in part.rows:
-        for finding in (context.results[row.case].verdict or {}).get("findings") or ():
-            message = str(finding.get("message") or finding.get("kind") or "")
-            place = f" ({Path(str(finding['file'])).name}:{finding.get('line', '?')})" if finding.get("file") else ""
+        verdict = context.results[row.case].verdict
+        for finding in verdict.findings if verdict else ():
+            message = finding.message or finding.kind
+            place = f" ({Path(finding.file).name}:{finding.line or '?'})" if finding.file else ""
             if message not in row.reason:
                 found.setdefault(message + place, []).append(sentences.code(row.variant))
     return [f"{sentences.listed(list(dict.fromkeys(names)))}: {text}" for text, names in found.items()]

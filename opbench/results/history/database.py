@@ -18,8 +18,8 @@ from typing import Any
 from opbench.catalog.variant import print_config
 from opbench.errors import UsageError
 from opbench.results.environments import alike
-from opbench.results.files import FILE, Result, Run, content, read_run, run_files
-from opbench.results.samples import clocks_of, seconds_of
+from opbench.results.files import FILE, Run, content, read_run, run_files
+from opbench.results.result import Result
 
 VERSION = 1
 """Of the tables; kept in the file's user_version."""
@@ -162,7 +162,7 @@ def _insert(connection: sqlite3.Connection, run: Run, header: str, stamp: tuple[
     number = _write(connection, "runs", row)
     for result in run.results:
         key = _write(connection, "results", {"run": number, **_result(result)})
-        samples = ((key, place, seconds) for place, seconds in enumerate(seconds_of(result)))
+        samples = ((key, place, seconds) for place, seconds in enumerate(result.samples_s))
         connection.executemany("INSERT INTO samples (result, number, seconds) VALUES (?, ?, ?)", samples)
 
 
@@ -173,7 +173,7 @@ def _write(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> i
 
 
 def _result(result: Result) -> dict[str, Any]:
-    measurement, clocks = result.measurement or {}, clocks_of(result)
+    measurement, clocks = result.measurement, result.clocks_hz
     return {
         "case_name": result.case,
         "operator": result.operator,
@@ -183,12 +183,12 @@ def _result(result: Result) -> dict[str, Any]:
         "precision": result.precision,
         "status": result.status,
         "reason": result.reason,
-        "median_s": measurement.get("median_s"),
-        "low_s": measurement.get("low_s"),
-        "high_s": measurement.get("high_s"),
-        "sample_count": len(seconds_of(result)) or None,
+        "median_s": measurement.median_s if measurement else None,
+        "low_s": measurement.low_s if measurement else None,
+        "high_s": measurement.high_s if measurement else None,
+        "sample_count": len(result.samples_s) or None,
         "sm_clock_hz": sum(clocks) / len(clocks) if clocks else None,
-        "warnings": " ".join(str(warning) for warning in measurement.get("warnings") or ()),
+        "warnings": " ".join(measurement.warnings) if measurement else "",
         "flops": result.flops,
         "compulsory_bytes": result.compulsory_bytes,
         "source_sha256": result.source_sha256 or None,

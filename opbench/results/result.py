@@ -1,0 +1,152 @@
+"""One case's outcome: its verdict, its measurement and what it takes of the GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from opbench.catalog.launch import Dim3, KernelLaunch
+from opbench.decoding import to_json
+from opbench.errors import EnvironmentFault
+from opbench.gpus.resources import LaunchResources
+from opbench.timing.measurement import Measurement
+from opbench.traffic.findings import Finding
+
+Status = Literal["right", "wrong", "failed", "invalid", "unsupported"]
+GOOD = ("right", "unsupported")
+"""What speaks against no kernel."""
+
+_OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
+"""Numbers that are a case's own; that of a line, behind a colon, is the fault's."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One step of a case as it was launched: a kernel, or a buffer that was cleared."""
+
+    kernel: str = ""
+    grid: Dim3 | None = None
+    block: Dim3 | None = None
+    shared_bytes: int | None = None
+    args: tuple[str | int | float, ...] | None = None
+    """None in runs older than this field."""
+    zero: str = ""
+
+    @classmethod
+    def of(cls, step: KernelLaunch) -> Launched:
+        """What of a launch its result keeps."""
+        return (
+            cls(zero=step.zero) if step.zero else cls(step.kernel, step.grid, step.block, step.shared_bytes, step.args)
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Everything that the checks of one case saw."""
+
+    right: bool
+    reason: str = ""
+    worst_error: float | None = None
+    """Largest |out - reference| over the magnitude of the terms; None where an output has no number at all."""
+    allowed_error: float | None = None
+    norm_error: float | None = None
+    allowed_norm_error: float | None = None
+    integers: str = ""
+    """"exact", or why that run was left out."""
+    findings: tuple[Finding, ...] = ()
+    launches: tuple[Launched, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For the results file."""
+        return {
+            **to_json(self),
+            "findings": [to_json(finding, sparse=True) for finding in self.findings],
+            "launches": [to_json(launch, sparse=True) for launch in self.launches],
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case's outcome; constructed only in states that make sense (a wrong kernel has no speed)."""
+
+    case: str
+    operator: str
+    variant: str
+    config: dict[str, int]
+    problem: str
+    axes: dict[str, int | str]
+    precision: str
+    backend: str
+    status: Status
+    reason: str = ""
+    """Why it is not right: one line for the table."""
+    verdict: Verdict | None = None
+    measurement: Measurement | None = None
+    resources: dict[str, LaunchResources] = field(default_factory=dict)
+    """Per kernel; empty for a library."""
+    resources_missing: str = ""
+    """Why a cpu run has no `resources`: no NVRTC, or what it said against the source."""
+    compiled_for: str = ""
+    """The architecture that NVRTC compiled a cpu run's kernels for, such as "sm_90"; empty where it did not."""
+    flops: int = 0
+    compulsory_bytes: int = 0
+    unit: str = ""
+    """What its multiplications run on, such as "tf32/3"; empty in runs older than this field: the precision class."""
+    builds_on: str = ""
+    library: bool = False
+    """Whether the variant calls a vendor's library."""
+    memory_level: str = "dram"
+    """The bandwidth that the compulsory bytes are judged by: "dram" (a copy's, also in runs older than the next two),
+    "dram_read" or "dram_write" where they go one way, "l2" or "l1"."""
+    flops_are_a_floor: bool = True
+    """Whether no algorithm needs fewer operations than `flops`."""
+    title: str = ""
+    source_sha256: str = ""
+    machine_code_sha256: str = ""
+    """Of the instructions and resources that ran on the GPU, or on `cpu` would; empty for a library, without NVRTC and
+    in runs older than this field. Line information and timestamps are not in it."""
+
+    def __post_init__(self) -> None:
+        if self.measurement is not None and self.status not in ("right", "invalid"):
+            raise ValueError(f"{self.case}: a case that is {self.status} cannot have a measurement")
+        if self.status != "right" and not self.reason:
+            raise ValueError(f"{self.case}: a case that is {self.status} needs a reason")
+
+    @property
+    def fault(self) -> str:
+        """What cases that fell for one reason have in common: a finding's kind and place, else the reason's words."""
+        if self.verdict and self.verdict.findings:
+            first = self.verdict.findings[0]
+            return f"{first.kind} {first.file}:{first.line}"
+        return _OWN.sub("#", self.reason.replace(self.problem, "(…)"))
+
+    @property
+    def samples_s(self) -> tuple[float, ...]:
+        """All samples that count, in the order taken; empty for a case without a measurement."""
+        return self.measurement.samples_s if self.measurement else ()
+
+    @property
+    def clocks_hz(self) -> list[float]:
+        """The multiprocessors' clock at each sample; empty where it is not known."""
+        return self.measurement.sample_clocks_hz if self.measurement else []
+
+    @property
+    def cycles(self) -> list[float]:
+        """All samples in cycles of the multiprocessors' clock; empty where it is not known."""
+        return self.measurement.cycles if self.measurement else []
+
+    def to_json(self) -> dict[str, Any]:
+        """For the results file."""
+        return {
+            **to_json(replace(self, verdict=None, resources={})),
+            "verdict": self.verdict.to_json() if self.verdict else None,
+            "resources": {kernel: to_json(taken, sparse=True) for kernel, taken in self.resources.items()},
+        }
+
+
+def exit_code(results: Iterable[Result]) -> int:
+    """0 when every case is right or unsupported, 3 when all are unsupported, as this machine then lacks something."""
+    seen = {result.status for result in results}
+    return EnvironmentFault.exit_code if seen == {"unsupported"} else 0 if seen <= set(GOOD) else 1
