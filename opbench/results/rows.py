@@ -102,9 +102,9 @@ class Row:
     dram_bytes: int | None = None
     """Predicted from cold caches."""
     least_s: float | None = None
-    """No time: what the case's own traffic and the named GPU's ceilings demand at least."""
+    """No time: what the case's own traffic and the named GPU's ceilings demand at least, the launch not counted."""
     least_limit: str | None = None
-    """Which limit that is: "dram", "l2", "l1", "compute" or "launch"."""
+    """Which limit that is: "dram", "l2", "l1" or "compute"."""
     worst_error: float | None = None
     allowed_error: float | None = None
     predicted_best_s: float | None = None
@@ -271,7 +271,8 @@ def _set_levels(row: Row, found: Levels | None, ceilings: Ceilings | None) -> No
     if found is None or ceilings is None:
         return
     row.l2_bytes, row.dram_bytes = found.l2_bytes, found.dram_bytes
-    tightest = bounds(found, row.flops or 0, row.unit, ceilings)
+    # The launch is the same for every small case, and would hide what tells them apart.
+    tightest = [b for b in bounds(found, row.flops or 0, row.unit, ceilings) if b.limit != "launch"]
     if tightest:
         row.least_s, row.least_limit = tightest[0].time_s, tightest[0].limit
 

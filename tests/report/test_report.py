@@ -255,6 +255,23 @@ def test_a_cpu_run_shows_no_time(tmp_path: Path) -> None:
     assert "1,048,576" in text, "threads are counted"
 
 
+def test_the_first_table_without_a_gpu_tells_small_problems_apart(tmp_path: Path) -> None:
+    work = {"backend": "cpu", "operator": "matmul", "resources": {}}
+    found = run(
+        [
+            result("tiled", problem=f"(m={n},n={n},k={n})", flops=2 * n**3, nbytes=12 * n * n, **work)
+            for n in (16, 32, 64, 512)
+        ],
+        backend="cpu",
+    )
+    table = page(found, tmp_path).split("<tbody>", 1)[1].split("</tbody>", 1)[0]
+    bounding = re.findall(r"<strong>(.*?)</strong>", table)
+    assert len(set(bounding)) == 4, "by bytes or by FLOPs, not four times the launch of an empty kernel"
+    text = words((tmp_path / "report.html").read_text())
+    assert "bytes take at least, on H200" in text and "FLOPs take at least, on H200" in text
+    assert "The launch of an empty kernel takes 2.94 µs there and is in neither" in text
+
+
 def test_warnings_come_with_advice(tmp_path: Path) -> None:
     text = words(page(relu_run(), tmp_path))
     assert "noisy: the median is uncertain by more than 2 %; close other users of the GPU" in text
@@ -263,8 +280,8 @@ def test_warnings_come_with_advice(tmp_path: Path) -> None:
 def test_the_commands_repeat_it(tmp_path: Path) -> None:
     html = page(relu_run(), tmp_path)
     assert "opbench run quick --backend cuda --seed 20260" in html
-    assert "opbench run quick --backend cuda --case &#39;relu/vec4[BLOCK=256](n=1000000000)&#39;" in html
-    assert "opbench profile quick --case" in html
+    assert "opbench run quick --backend cuda --seed 20260 --case &#39;relu/vec4[BLOCK=256](n=1000000000)&#39;" in html
+    assert "opbench profile &#39;relu/vec4[BLOCK=256](n=1000000000)&#39;" in html
 
 
 def test_the_page_is_a_function_of_the_run(tmp_path: Path) -> None:

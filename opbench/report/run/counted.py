@@ -178,7 +178,9 @@ def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
     if counted := listed_once(row.traffic_source for row in rows):
         parts.append(f"traffic: {counted} on the cpu backend, per request of a warp")
     if any(row.l2_bytes is not None for row in rows):
-        parts.append("bytes at L2 and DRAM: predicted, from cold caches; at least: what they or the arithmetic cost")
+        parts.append(
+            "bytes at L2 and DRAM: predicted, from cold caches; at least: what they or the arithmetic cost, no launch"
+        )
     if any(figure.bad for row in rows for figure in figures(row).values()):
         parts.append(f"{FLAG} marks what is bad")
     return "; ".join(parts)

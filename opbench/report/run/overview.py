@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from opbench import units
-from opbench.gpus.ceilings import Ceilings, best_time
+from opbench.gpus.ceilings import Ceilings
 from opbench.report.charts.chart import per_byte
 from opbench.report.run.sections import Section
-from opbench.report.terminal import rate
+from opbench.report.terminal import predicted_words, rate
 from opbench.results.rows import Row
-
-LIMITS = {"memory": "bytes", "compute": "arithmetic", "launch": "launch"}
 
 
 def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, Any]:
@@ -19,6 +17,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
     winner, own, first = part.winner, part.best_own, part.rows[0]
     group = part.groups[0].rows if part.groups else []
     predicted = next((row for row in part.rows if row.predicted_best_s is not None), None)
+    moving, computing = roof_times(predicted, predicting)
     return {
         "anchor": anchor,
         "operator": part.operator,
@@ -40,25 +39,27 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "flops": work(first.flops, "FLOP"),
         "bytes": units.si(first.compulsory_bytes, "B"),
         "intensity": intensity(first).removesuffix(" FLOP/B"),
-        "best": units.time(predicted.predicted_best_s) if predicted else "–",
-        "limit": LIMITS.get(predicted.bound or "", "–") if predicted else "–",
-        "roof": _under_the_launch(predicted, predicting),
+        "moving": units.time(moving),
+        "computing": units.time(computing),
+        "limit": predicted.predicted_limit if predicted else "",
         "sort": {
             "time": number(winner.time_s if winner else None),
             "share": number(winner.roof_share if winner else None),
             "flops": number(first.flops),
             "bytes": number(first.compulsory_bytes),
-            "best": number(predicted.predicted_best_s if predicted else None),
+            "moving": number(moving),
+            "computing": number(computing),
         },
     }
 
 
-def _under_the_launch(row: Row | None, ceilings: Ceilings | None) -> str:
-    """What the roofs alone would allow a problem that an empty kernel's launch outlasts."""
-    if row is None or ceilings is None or row.bound != "launch" or not row.compulsory_bytes:
-        return ""
-    best = best_time(ceilings.at_level(row.memory_level), row.flops or 0, row.compulsory_bytes, row.unit)
-    return f"{LIMITS[best[1]]} {units.time(best[0])}" if best else ""
+def roof_times(row: Row | None, ceilings: Ceilings | None) -> tuple[float | None, float | None]:
+    """What a named GPU needs at least for a problem's compulsory bytes and for its FLOPs, each alone; no launch."""
+    if row is None or ceilings is None:
+        return None, None
+    bandwidth, rate = ceilings.at_level(row.memory_level).dram_bytes_per_s, ceilings.flops_per_s(row.unit)
+    moving = row.compulsory_bytes / bandwidth if row.compulsory_bytes and bandwidth else None
+    return moving, row.flops / rate if row.flops and rate else None
 
 
 def number(value: float | None) -> str:
@@ -98,6 +99,5 @@ def problem_facts(part: Section, predicting: Ceilings | None) -> list[str]:
     ]
     predicted = next((r for r in part.rows if r.predicted_best_s is not None), None)
     if predicting is not None and predicted is not None:
-        name = predicting.gpu.removeprefix("NVIDIA ")
-        facts.append(f"predicted on {name}: {units.time(predicted.predicted_best_s)} at best")
+        facts.append(predicted_words([predicted]))
     return [fact for fact in facts if fact]

@@ -78,8 +78,16 @@ def render(context: Context, parts: Sequence[Section]) -> str:
         warnings=[(text, _some(cases)) for text, cases in sentences.warnings(rows)],
         run_warnings=run.warnings,
         predicting=context.predicting,
+        gpu=sentences.gpu_name(context.predicting) if context.predicting else "",
+        launch=_launch(context.predicting),
     )
     return page
+
+
+def _launch(predicting: Ceilings | None) -> str:
+    """What a launch adds to the predictions of the first table."""
+    floor = predicting.launch_floor_s if predicting else None
+    return f". The launch of an empty kernel takes {units.time(floor)} there and is in neither" if floor else ""
 
 
 def _facts(run: Run) -> list[str]:

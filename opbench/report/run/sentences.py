@@ -59,7 +59,8 @@ def failing(run: Run) -> str:
 def outlook(predicting: Ceilings) -> str:
     """What a page without times says instead of them."""
     kind = "measured" if predicting.source == "measured" else "datasheet"
-    launch = ", or the launch of an empty kernel where that takes longer" if predicting.launch_floor_s else ""
+    floor = predicting.launch_floor_s
+    launch = f". The launch of an empty kernel, {units.time(floor)} there, stands apart" if floor else ""
     return (
         "The kernels ran on a CPU, thread by thread, so nothing was timed: times need a GPU. "
         f"What is called predicted is the least time that {gpu_phrase(predicting)} needs for a problem: its FLOPs and "
@@ -139,13 +140,12 @@ def _untimed(section: Section, predicting: Ceilings) -> str:
     first = next((r for r in section.rows if r.predicted_best_s is not None), None)
     if first is None:
         return text + "."
-    gpu, least = gpu_phrase(predicting), units.time(first.predicted_best_s)
-    why = {
-        "compute": "its FLOPs alone take that",
-        "launch": "even an empty kernel takes that",
-        "memory": "moving its compulsory bytes takes that",
-    }
-    return f"{text}; predicted on {gpu}: {least} at best, as {why.get(first.bound or '', 'the ceilings say so')}."
+    why = "its FLOPs take that" if first.predicted_limit == "compute" else "moving its compulsory bytes takes that"
+    launch = ""
+    if first.bound == "launch":
+        launch = f"; the launch of an empty kernel takes longer, {units.time(first.predicted_best_s)}"
+    least = units.time(first.predicted_roof_s)
+    return f"{text}; predicted on {gpu_phrase(predicting)}: {least} at best, as {why}{launch}."
 
 
 def gpu_name(ceilings: Ceilings) -> str:
