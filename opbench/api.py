@@ -7,16 +7,16 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from opbench import backends
+from opbench import backends, paths
 from opbench.catalog.case import select
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.gpus.ceilings import committed
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
-from opbench.runs.options import RunOptions, default_out, earlier_run
+from opbench.runs.options import RunOptions
 from opbench.runs.runner import Progress, Tell, run_suite
 from opbench.runs.suite import Suite, read_suite, suite_for_operator, suite_for_variants
 from opbench.runs.targets import cases_to_check, is_file, own_variants
@@ -60,7 +60,7 @@ def run(
     suite, roots, backend = expand(target, backend, cases, variants)
     timing = replace(suite.timing, mode=mode or suite.timing.mode)
     suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s, timing=timing)
-    folder = Path(out) if out else default_out(suite, backend)
+    folder = Path(out) if out else paths.new_run(f"{suite.name}-{backend}")
     processes = PROCESSES if publish else 1
     options = RunOptions(
         backend,
@@ -74,16 +74,15 @@ def run(
         target=(str(target), *(str(root) for root in variants)),
         compile_for="" if cpu_only else gpu,
     )
-    # Whatever is refused is refused before anything runs.
-    earlier_run(suite, options)
     if report and backend == "cpu":
-        committed(gpu)
-    ceilings = None
-    if backend == "cuda" and suite.name != "ceilings":
+        committed(gpu)  # an unknown GPU is refused before anything runs
+
+    def ceilings() -> dict[str, Any]:
         from opbench.runs.probes import ceilings_for_run
 
-        ceilings = ceilings_for_run(folder, tell)
-    finished = run_suite(suite, options, tell, ceilings)
+        return ceilings_for_run(folder, tell)
+
+    finished = run_suite(suite, options, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
     if report:
         from opbench.report import write_report
 

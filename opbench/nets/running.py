@@ -29,7 +29,7 @@ from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
 from opbench.nets.plan import Plan, load_plan, save_plan
 from opbench.results.network import keep_network
-from opbench.runs.options import now
+from opbench.runs.header import now
 from opbench.runs.protocol import Open
 from opbench.runs.runner import Progress, Tell
 from opbench.runs.worker import Worker

@@ -13,7 +13,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,8 @@ class RunWriter:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab", buffering=0)
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.was_empty = not os.fstat(self._file.fileno()).st_size
+            """Whether nobody had begun a run here."""
             self._drop_torn_line()
         except BlockingIOError:
             self._file.close()
@@ -83,8 +85,8 @@ class RunWriter:
             content = file.read()
             file.truncate(content.rfind(b"\n") + 1)
 
-    def write(self, kind: str, payload: dict[str, Any]) -> None:
-        """Append one line and force it to disk; on failure the half-written line is cut off again."""
+    def write(self, kind: str, payload: dict[str, Any]) -> bytes:
+        """Append one line, which is returned, and force it to disk; on failure the torn line is cut off again."""
         line = json.dumps({"type": kind, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         position = os.fstat(self._file.fileno()).st_size
         try:
@@ -95,6 +97,7 @@ class RunWriter:
         except OSError as error:
             os.ftruncate(self._file.fileno(), position)
             raise _cannot_write(self.path, error, begun=True) from None
+        return line
 
     def result(self, result: Result) -> None:
         """Append one result."""
@@ -167,29 +170,40 @@ def _spent_s(end: dict[str, Any], header: dict[str, Any]) -> float | None:
     return (ended - began).total_seconds()
 
 
-def read_run(folder: Path) -> Run:
-    """Read a run from its folder (or its results file); later lines of a case replace earlier ones."""
-    path = folder if folder.is_file() else run_file(folder)
-    header: dict[str, Any] | None = None
-    run = Run(path.parent, {}, [])
-    results: dict[str, Result] = {}
-    spent: list[float | None] = []
-    for number, value in read_lines(path):
-        kind = value.pop("type")
+class RunReader:
+    """A run as its lines come; later lines of a case replace earlier ones."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._run = Run(path.parent, {}, [])
+        self._results: dict[str, Result] = {}
+        self._spent: list[float | None] = []
+
+    def read(self) -> None:
+        """Take every line of the file; raises UsageError for a corrupt one, naming it."""
+        for number, value in read_lines(self.path):
+            self.take(value, number)
+        if not content(self.path).endswith(b"\n"):
+            said = f"{self.path}: the last line is incomplete and was left out; --resume repeats that case"
+            self._run.warnings.append(said)
+
+    def take(self, value: dict[str, Any], number: int = 0) -> None:
+        """Take one line; its number is for who has to mend it."""
+        run, kind = self._run, value.pop("type")
         if kind == "run":
             if value.get("format") != FORMAT:
                 raise UsageError(
-                    f"{path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}"
+                    f"{self.path}:{number}: format {value.get('format')} is not known; this opbench reads {FORMAT}"
                 )
-            header = value
+            run.header = value
         elif kind == "result":
             try:
                 result = from_json(Result, value)
             except (TypeError, ValueError) as error:
                 raise UsageError(
-                    f"{path}:{number}: corrupt result ({error}); delete that line, then --resume"
+                    f"{self.path}:{number}: corrupt result ({error}); delete that line, then --resume"
                 ) from None
-            results[result.case] = result
+            self._results[result.case] = result
         elif kind == "ceilings":
             run.ceilings = value
             if said := (value.get("canary") or {}).get("said"):
@@ -200,14 +214,21 @@ def read_run(folder: Path) -> Run:
             run.traffic[str(value.get("case"))] = value
         elif kind == "end":
             run.finished = True
-            spent.append(_spent_s(value, {} if spent else header or {}))
-    if header is None:
-        raise UsageError(
-            f"{path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
-        )
-    if not content(path).endswith(b"\n"):
-        run.warnings.append(f"{path}: the last line is incomplete and was left out; --resume repeats that case")
-    run.header, run.results = header, list(results.values())
-    known = [seconds for seconds in spent if seconds is not None]
-    run.wall_s = sum(known) if known and len(known) == len(spent) else None
-    return run
+            self._spent.append(_spent_s(value, {} if self._spent else run.header))
+
+    def run(self) -> Run:
+        """What was taken so far; raises UsageError where no header was."""
+        if not self._run.header:
+            raise UsageError(
+                f"{self.path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)"
+            )
+        known = [seconds for seconds in self._spent if seconds is not None]
+        wall_s = sum(known) if known and len(known) == len(self._spent) else None
+        return replace(self._run, results=list(self._results.values()), wall_s=wall_s)
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run from its folder (or its results file)."""
+    reader = RunReader(folder if folder.is_file() else run_file(folder))
+    reader.read()
+    return reader.run()

@@ -16,10 +16,11 @@ from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
-from opbench.results.files import Run, RunWriter, read_run
+from opbench.results.files import Run
 from opbench.results.result import GOOD, Result, Status
 from opbench.runs.gpu_code import GpuCode
-from opbench.runs.options import RunOptions, earlier_run, header, now, require_same_device, stands
+from opbench.runs.header import RunFile, stands
+from opbench.runs.options import RunOptions
 from opbench.runs.protocol import (
     BUILD_LIMIT_S,
     Build,
@@ -76,7 +77,7 @@ class _State:
     suite: Suite
     options: RunOptions
     workers: list[Worker]
-    writer: RunWriter
+    file: RunFile
     tell: Tell
     gpu_code: GpuCode
     """Of a GPU that is not here."""
@@ -102,8 +103,8 @@ class _State:
             if self.stopped:
                 raise _Stopped
             if traffic:
-                self.writer.write("traffic", {"case": result.case, **traffic})
-            self.writer.result(result)
+                self.file.write("traffic", {"case": result.case, **traffic})
+            self.file.result(result)
             self.done += 1
             self.announce("done", result.case)
             if self.options.exit_first and result.status not in GOOD:
@@ -125,53 +126,57 @@ class _State:
 
 
 def run_suite(
-    suite: Suite, options: RunOptions, tell: Tell = lambda progress: None, ceilings: dict[str, Any] | None = None
+    suite: Suite,
+    options: RunOptions,
+    tell: Tell = lambda progress: None,
+    find_ceilings: Callable[[], dict[str, Any]] | None = None,
 ) -> Run:
     """Run a suite's cases and return what is on disk afterwards.
 
-    `ceilings` are the device's measured limits, kept with the run. Raises EnvironmentFault when the backend cannot
-    be opened or the disk is full, UsageError when --resume does not fit the run in the folder.
+    `find_ceilings` gives the device's measured limits, which are kept with the run; it is asked when the run's file is
+    locked and fits. Raises EnvironmentFault when the backend cannot be opened or the disk is full, UsageError when
+    --resume does not fit the run in the folder.
     """
-    earlier, began = earlier_run(suite, options), time.perf_counter()
-    writer = RunWriter(options.out)
-    # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
-    stands_for = target(options.gpu) if options.backend == "cpu" and options.gpu else None
-    limits = stands_for.limits if stands_for else None
-    names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1)), "worker-nvrtc"]
-    opening = Open(options.backend, options.roots, options.seed, limits, suite.traced_work)
-    *workers, compiler = (Worker(opening, options.out / f"{name}.log") for name in names)
-    gpu_code = GpuCode(compiler, options.compile_for if options.backend == "cpu" else "")
-    state = _State(suite, options, workers, writer, tell, gpu_code, ceilings)
-    try:
-        environment = workers[0].open()
-        if options.backend == "cpu" and options.compile_for:
-            environment["resources"] = describe(options.compile_for)
-        if earlier is None:
-            writer.write("run", header(suite, options, environment))
-        else:
-            require_same_device(earlier, environment)
-        if ceilings and (earlier is None or earlier.ceilings is None):
-            writer.write("ceilings", _looked_at(state, ceilings))
-        before = {result.case: result for result in earlier.results} if earlier else {}
-        todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
-        state.done = len(suite.cases) - len(todo)
-        gpu_code.start(todo, options.every_module)
-        code, sm_count = _build(state, todo), environment.get("sm_count", 0)
-        todo = [c for c in todo if not stands(before.get(c.name), c, code.get(c.name, ""), sm_count)]
-        state.done = len(suite.cases) - len(todo)
-        _run_problems(state, todo)
-        # What a run that was killed took until then is not known.
-        known = earlier is None or earlier.finished
-        writer.write("end", {"finished": now(), "wall_s": round(time.perf_counter() - began, 3) if known else None})
-    except _Enough:
-        pass  # without a line at its end, so that --resume completes it
-    except KeyboardInterrupt:
-        kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
-        raise KeyboardInterrupt(kept if options.keep else "") from None
-    finally:
-        state.stop()
-        writer.close()
-    return read_run(options.out)
+    with RunFile(suite, options) as file:
+        ceilings = find_ceilings() if find_ceilings else None
+        # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
+        stands_for = target(options.gpu) if options.backend == "cpu" and options.gpu else None
+        limits = stands_for.limits if stands_for else None
+        names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1)), "worker-nvrtc"]
+        opening = Open(options.backend, options.roots, options.seed, limits, suite.traced_work)
+        *workers, compiler = (Worker(opening, options.out / f"{name}.log") for name in names)
+        gpu_code = GpuCode(compiler, options.compile_for if options.backend == "cpu" else "")
+        state = _State(suite, options, workers, file, tell, gpu_code, ceilings)
+        try:
+            _run(state)
+        except _Enough:
+            pass  # without a line at its end, so that --resume completes it
+        except KeyboardInterrupt:
+            kept = f"what was measured is kept; complete it with --resume --out {shlex.quote(str(options.out))}"
+            raise KeyboardInterrupt(kept if options.keep else "") from None
+        finally:
+            state.stop()
+        return file.run()
+
+
+def _run(state: _State) -> None:
+    """All of a run's cases that no earlier result stands for."""
+    began, suite, options, earlier = time.perf_counter(), state.suite, state.options, state.file.earlier
+    environment = state.workers[0].open()
+    if options.backend == "cpu" and options.compile_for:
+        environment["resources"] = describe(options.compile_for)
+    state.file.begin(environment)
+    if state.ceilings and (earlier is None or earlier.ceilings is None):
+        state.file.write("ceilings", _looked_at(state, state.ceilings))
+    before = {result.case: result for result in earlier.results} if earlier else {}
+    todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
+    state.done = len(suite.cases) - len(todo)
+    state.gpu_code.start(todo, options.every_module)
+    code, sm_count = _build(state, todo), environment.get("sm_count", 0)
+    todo = [c for c in todo if not stands(before.get(c.name), c, code.get(c.name, ""), sm_count)]
+    state.done = len(suite.cases) - len(todo)
+    _run_problems(state, todo)
+    state.file.end(time.perf_counter() - began)
 
 
 CANARY_LIMIT_S = 30.0
