@@ -57,9 +57,10 @@ def explain_command(
     FILE.cu is a kernel of your own.
     """
     from opbench.advice.explain import explain
-    from opbench.backends.nvrtc.resources import Resources, resources_of, target
+    from opbench.backends.nvrtc.resources import Resources, resources_of
     from opbench.catalog.folders import Catalog
     from opbench.gpus.ceilings import committed
+    from opbench.gpus.products import product
     from opbench.runs.targets import case_of
     from opbench.session.checking import trace_case
 
@@ -68,7 +69,7 @@ def explain_command(
     found = case_of(name, pattern, catalog)
     if found.name != name and not pattern:
         click.echo(f"note: {found.name}; another one: --case '(…)'", err=True)
-    stands_for = target(gpu)
+    stands_for = product(gpu)
     traffic, findings = trace_case(found, stands_for=stands_for.limits if stands_for else None)
     if run_folder is not None:
         _keep(found, traffic, run_folder)

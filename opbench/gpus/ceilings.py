@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from opbench.errors import UsageError
+from opbench.gpus.products import PRODUCTS, product
 from opbench.paths import shipped
 
 Bound = Literal["memory", "compute"]
@@ -75,12 +75,6 @@ class Ceilings:
         return rate / int(products or 1) if rate else None
 
 
-def attainable(ceilings: Ceilings, flops: int, nbytes: int, precision: str = "f32") -> float | None:
-    """FLOP/s under the roofline at flops/nbytes; None without FLOPs or without one of the two roofs."""
-    best = best_time(ceilings, flops, nbytes, precision)
-    return flops / best[0] if best and flops else None
-
-
 def best_time(
     ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32"
 ) -> tuple[float, Bound] | None:
@@ -93,51 +87,22 @@ def best_time(
     return (compute, "compute") if compute > memory else (memory, "memory")
 
 
-L1_BYTES_PER_CYCLE = 128
-"""Of one multiprocessor, L1 cache and shared memory together: NVIDIA's tuning guides, from Volta on."""
-
-
-def _sheet(
-    gpu: str, origin: str, tflops: tuple[float, float, float], dram_gb: float, l2_mib: int, sms: int, boost_mhz: int
-) -> Ceilings:
-    """A datasheet's figures; `tflops` are fp32, tf32, and bf16 or f16."""
-    fp32, tf32, half = (rate * 1e12 for rate in tflops)
-    return Ceilings(
-        gpu=gpu,
-        source="datasheet",
-        origin=origin,
-        fp32_flops_per_s=fp32,
-        dram_bytes_per_s=dram_gb * 1e9,
-        l1_bytes_per_s=L1_BYTES_PER_CYCLE * sms * boost_mhz * 1e6,
-        matrix_flops_per_s={"tf32": tf32, "bf16": half, "f16": half},
-        l2_bytes=l2_mib << 20,
-    )
-
-
-GA102, ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
-
-DATASHEET = {
-    "a100": _sheet("A100 80GB SXM", "NVIDIA A100 Tensor Core GPU datasheet", (19.5, 156, 312), 2039, 40, 108, 1410),
-    "h100": _sheet("H100 SXM", "NVIDIA H100 Tensor Core GPU datasheet", (67, 494.5, 989.5), 3350, 50, 132, 1980),
-    "h200": _sheet("H200", "NVIDIA H200 Tensor Core GPU datasheet", (67, 494.5, 989.5), 4800, 50, 132, 1980),
-    "l4": _sheet("L4", "NVIDIA L4 Tensor Core GPU datasheet", (30.3, 60, 121), 300, 48, 58, 2040),
-    "rtx3080": _sheet("GeForce RTX 3080", GA102, (29.8, 29.8, 59.5), 760, 5, 68, 1710),
-    "rtx3090": _sheet("GeForce RTX 3090", GA102, (35.6, 35.6, 71.2), 936, 6, 82, 1695),
-    "rtx4090": _sheet("GeForce RTX 4090", ADA, (82.6, 82.6, 165.2), 1008, 72, 128, 2520),
-}
-"""Dense vendor figures at boost clock; nothing reaches them, which is why ceilings are measured."""
-
-_OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile", "d", "gh200"}
-"""Words in a device's name that make it another board than the one in the table."""
-
-
 def datasheet(gpu: str) -> Ceilings | None:
-    """The datasheet of a device by the driver's name for it ("NVIDIA H200") or by key ("h200"), else None."""
-    words = re.findall(r"[a-z0-9]+", gpu.lower())
-    if _OTHER_BOARDS & set(words):
+    """The datasheet's figures of a device by any name that `product` knows, else None."""
+    found = product(gpu)
+    if found is None:
         return None
-    candidates = {*words, *(a + b for a, b in itertools.pairwise(words))}
-    return next((sheet for key, sheet in DATASHEET.items() if key in candidates), None)
+    half = found.half_flops_per_s
+    return Ceilings(
+        gpu=found.name,
+        source="datasheet",
+        origin=found.origin,
+        fp32_flops_per_s=found.fp32_flops_per_s,
+        dram_bytes_per_s=found.dram_bytes_per_s,
+        l1_bytes_per_s=found.l1_bytes_per_s,
+        matrix_flops_per_s={"tf32": found.tf32_flops_per_s, "bf16": half, "f16": half},
+        l2_bytes=found.l2_bytes,
+    )
 
 
 def committed(name: str) -> Ceilings:
@@ -163,4 +128,4 @@ def committed(name: str) -> Ceilings:
 def known_gpus() -> list[str]:
     """Names that `committed` accepts."""
     measured = {path.parent.parent.name for path in shipped("reports").glob("*/ceilings/ceilings.json")}
-    return sorted(measured | set(DATASHEET))
+    return sorted(measured | set(PRODUCTS))

@@ -33,17 +33,6 @@ class DeviceLimits:
 
 
 KIB = 1024
-MIB = 1024 * KIB
-
-KNOWN = {
-    "sm_80": DeviceLimits("A100", 108, 2048, 32, 65536, 164 * KIB, 163 * KIB, l1_bytes=192 * KIB, l2_bytes=40 * MIB),
-    "sm_86": DeviceLimits("RTX 3090", 82, 1536, 16, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB, l2_bytes=6 * MIB),
-    "sm_89": DeviceLimits("RTX 4090", 128, 1536, 24, 65536, 100 * KIB, 99 * KIB, l1_bytes=128 * KIB, l2_bytes=72 * MIB),
-    "sm_90": DeviceLimits("H200", 132, 2048, 32, 65536, 228 * KIB, 227 * KIB, l1_bytes=256 * KIB, l2_bytes=50 * MIB),
-}
-"""For machines without a GPU: CUDA C++ Programming Guide, technical specifications per compute capability; the number
-of multiprocessors and the L2 cache are those of the product named, by its datasheet. (An H200's driver says 60 MiB of
-L2; a copy leaves 24 MiB of dirty lines there, as 50 MiB of which half is written would.)"""
 
 SHARED_SIZES = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 """KiB that the driver can give to shared memory, as far as a multiprocessor has them; the rest is L1 cache."""

@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from opbench.backends.nvrtc.resources import Resources, describe, target
+from opbench.backends.nvrtc.resources import Resources, describe
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpus import canary
 from opbench.gpus.floor import floor_s
+from opbench.gpus.products import product
 from opbench.results.files import Run
 from opbench.results.result import GOOD, Result, Status
 from opbench.runs.gpu_code import GpuCode
@@ -140,7 +141,7 @@ def run_suite(
     with RunFile(suite, options) as file:
         ceilings = find_ceilings() if find_ceilings else None
         # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
-        stands_for = target(options.gpu) if options.backend == "cpu" and options.gpu else None
+        stands_for = product(options.gpu) if options.backend == "cpu" and options.gpu else None
         limits = stands_for.limits if stands_for else None
         names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1)), "worker-nvrtc"]
         opening = Open(options.backend, options.roots, options.seed, limits, suite.traced_work)

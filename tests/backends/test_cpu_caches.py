@@ -11,7 +11,8 @@ import pytest
 from opbench.backends.base import TraceOptions
 from opbench.backends.cpu import CpuBackend
 from opbench.catalog.launch import BuildRequest, KernelLaunch
-from opbench.gpus.occupancy import KNOWN, l1_size
+from opbench.gpus.occupancy import l1_size
+from opbench.gpus.products import PRODUCTS
 from opbench.traffic.counts import CacheTraffic
 
 KERNELS = """
@@ -40,7 +41,7 @@ extern "C" __global__ void total(const float* x, float* y, int n) {
 }
 """
 NAMES = ("copy", "reread", "around", "column", "total")
-LIMITS = replace(KNOWN["sm_90"], sm_count=4, l2_bytes=1 << 20)
+LIMITS = replace(PRODUCTS["h200"].limits, sm_count=4, l2_bytes=1 << 20)
 SECTOR = 32
 
 Trace = Callable[..., list[CacheTraffic]]
@@ -142,4 +143,4 @@ def test_without_a_gpu_nothing_is_modelled(trace: Trace) -> None:
     [(0, 8, 256), (4096, 2, 256 - 16), (48 * 1024, 4, 256 - 196), (100 * 1024, 2, 256 - 228)],
 )
 def test_shared_memory_takes_from_l1(shared: int, resident: int, left: int) -> None:
-    assert l1_size(KNOWN["sm_90"], shared, resident) == left * 1024
+    assert l1_size(PRODUCTS["h200"].limits, shared, resident) == left * 1024

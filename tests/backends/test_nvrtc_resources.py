@@ -10,11 +10,12 @@ import pytest
 from opbench import api
 from opbench.backends.nvrtc import nvrtc, resources, sass
 from opbench.backends.nvrtc.cubin import read_cubin
-from opbench.backends.nvrtc.resources import TARGETS, Resources, describe, resources_of, target
+from opbench.backends.nvrtc.resources import Resources, describe, resources_of
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.launch import BuildRequest
 from opbench.errors import EnvironmentFault
+from opbench.gpus.products import PRODUCTS, product
 
 
 def missing() -> str:
@@ -84,15 +85,15 @@ extern "C" __global__ void second(float* a) {
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_bounds_and_shared_memory_are_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / "bounded.cu"
     path.write_text(BOUNDED)
-    compiled = resources.compile_for(BuildRequest(path, ("first", "second")), TARGETS[name])
+    compiled = resources.compile_for(BuildRequest(path, ("first", "second")), PRODUCTS[name])
     first, second = compiled.kernels["first"], compiled.kernels["second"]
     assert (first.shared_bytes, first.max_threads) == (400, 192)
     assert (second.shared_bytes, second.max_threads) == (0, 1024), "what the driver keeps for itself is not counted"
-    assert compiled.arch == "sm_{}{}".format(*TARGETS[name].capability)
+    assert compiled.arch == PRODUCTS[name].arch
 
 
 # Of cases ---------------------------------------------------------------------------------------------------------
@@ -178,8 +179,8 @@ def test_library_variants_and_cases_that_do_not_fit_are_left_out() -> None:
 
 
 def test_gpus_are_found_by_name_and_others_are_told() -> None:
-    assert target("NVIDIA H200") is TARGETS["h200"] and target("GeForce RTX 4090") is TARGETS["rtx4090"]
-    assert target("b300") is None
+    assert product("NVIDIA H200") is PRODUCTS["h200"] and product("GeForce RTX 4090") is PRODUCTS["rtx4090"]
+    assert product("b300") is None
     assert only(first_case("relu", "scalar"), "b300").missing.startswith(
         "no architecture is known for GPU 'b300'; known:"
     )

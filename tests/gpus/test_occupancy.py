@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.gpus.occupancy import KNOWN, occupancy
+from opbench.gpus.occupancy import occupancy
+from opbench.gpus.products import PRODUCTS
 
-H200, A100, RTX_3090, RTX_4090 = (KNOWN[name] for name in ("sm_90", "sm_80", "sm_86", "sm_89"))
+H200, A100, RTX_3090, RTX_4090 = (PRODUCTS[name].limits for name in ("h200", "a100", "rtx3090", "rtx4090"))
 
 
 @pytest.mark.parametrize(("threads", "blocks", "fraction"), [(128, 12, 0.75), (320, 4, 0.625)])
@@ -69,7 +70,7 @@ def test_zero_registers_of_an_empty_kernel() -> None:
 
 
 @given(
-    limits=st.sampled_from(list(KNOWN.values())),
+    limits=st.sampled_from([known.limits for known in PRODUCTS.values()]),
     registers=st.integers(1, 255),
     shared=st.integers(0, 240_000),
     threads=st.integers(1, 1024),

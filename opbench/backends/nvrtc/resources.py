@@ -17,35 +17,9 @@ from opbench.catalog.case import Case
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError
-from opbench.gpus.occupancy import KNOWN, DeviceLimits, occupancy
+from opbench.gpus.occupancy import DeviceLimits, occupancy
+from opbench.gpus.products import PRODUCTS, Product, product
 from opbench.gpus.resources import LaunchResources
-
-
-@dataclass(frozen=True)
-class Target:
-    """The GPU to compile for."""
-
-    capability: tuple[int, int]
-    limits: DeviceLimits
-
-
-def _target(arch: str, name: str, sm_count: int, l2_mib: int) -> Target:
-    """A product of an architecture whose limits are known."""
-    digits = arch.removeprefix("sm_")
-    limits = replace(KNOWN[arch], name=name, sm_count=sm_count, l2_bytes=l2_mib << 20)
-    return Target((int(digits[:-1]), int(digits[-1])), limits)
-
-
-TARGETS = {
-    "h200": _target("sm_90", "H200", 132, 50),
-    "h100": _target("sm_90", "H100 SXM", 132, 50),
-    "a100": _target("sm_80", "A100", 108, 40),
-    "rtx3080": _target("sm_86", "RTX 3080", 68, 5),
-    "rtx3090": _target("sm_86", "RTX 3090", 82, 6),
-    "l4": _target("sm_89", "L4", 58, 48),
-    "rtx4090": _target("sm_89", "RTX 4090", 128, 72),
-}
-"""By the name that --gpu takes; multiprocessors and MiB of L2 from NVIDIA's datasheets and architecture whitepapers."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +49,9 @@ class Compiled:
     machine_code_sha256: str
 
 
-def target(gpu: str) -> Target | None:
-    """The GPU of a name such as "h200" or "NVIDIA H200", None for one that is not known."""
-    plain = re.sub(r"[^a-z0-9]", "", gpu.lower().replace("nvidia", "").replace("geforce", ""))
-    return TARGETS.get(plain)
-
-
 def describe(gpu: str) -> str:
     """Where a run's resources come from, or why it has none: one line for its environment."""
-    found = target(gpu)
+    found = product(gpu)
     if found is None:
         return f"missing: {_unknown(gpu)}"
     try:
@@ -91,9 +59,7 @@ def describe(gpu: str) -> str:
         nvrtc.architecture(found.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
     except EnvironmentFault as error:
         return f"missing: {error}"
-    text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(
-        found.limits.name, *found.capability, version
-    )
+    text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(found.name, *found.capability, version)
     try:
         sass.nvdisasm()
     except EnvironmentFault as error:
@@ -102,12 +68,12 @@ def describe(gpu: str) -> str:
 
 
 def _unknown(gpu: str) -> str:
-    return f"no architecture is known for GPU '{gpu}'; known: {', '.join(TARGETS)}"
+    return f"no architecture is known for GPU '{gpu}'; known: {', '.join(PRODUCTS)}"
 
 
 def resources_of(cases: Iterable[Case], gpu: str) -> Iterator[tuple[int, Resources]]:
     """Each case's number with its resources; compiles in parallel, raises nothing that a run could stumble over."""
-    found = target(gpu)
+    found = product(gpu)
     wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
     if found is None:
         yield from ((index, Resources(missing=_unknown(gpu))) for index, _ in wanted)
@@ -129,13 +95,13 @@ _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|coop
 """NVRTC's words for a header of CUDA's own that is not installed: the machine's fault."""
 
 
-def _attempt(request: BuildRequest, wanted: Target) -> Compiled | Resources:
+def _attempt(request: BuildRequest, wanted: Product) -> Compiled | Resources:
     """What the cubin tells, or why there is none."""
     reason = nvrtc.beyond(wanted.capability, request)
     if reason:
         have = "{}.{}".format(*wanted.capability)
-        return Resources(missing=f"{reason.rpartition(';')[0]}; {wanted.limits.name} has {have}")
-    arch = "sm_{}{}".format(*wanted.capability)
+        return Resources(missing=f"{reason.rpartition(';')[0]}; {wanted.name} has {have}")
+    arch = wanted.arch
     try:
         return compile_for(request, wanted)
     except EnvironmentFault as error:
@@ -149,7 +115,7 @@ def _attempt(request: BuildRequest, wanted: Target) -> Compiled | Resources:
         return Resources(missing=f"the cubin cannot be kept: {error.strerror or error}")
 
 
-def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
+def compile_for(request: BuildRequest, wanted: Product) -> Compiled:
     """Compile a module and read its cubin; raises CompileError, EnvironmentFault and BadCubin."""
     arch = nvrtc.architecture(wanted.capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
@@ -172,7 +138,7 @@ def compile_for(request: BuildRequest, wanted: Target) -> Compiled:
     return Compiled(arch, kernels, code_bytes, compiled.spill_bytes, code, machine_code_sha256(cubin))
 
 
-def _resources(case: Case, wanted: Target, outcome: Compiled | Resources) -> Resources:
+def _resources(case: Case, wanted: Product, outcome: Compiled | Resources) -> Resources:
     """The kernels of a case with the occupancy of its launches on the GPU."""
     if isinstance(outcome, Resources):
         return outcome
