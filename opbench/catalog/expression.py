@@ -83,10 +83,11 @@ def _require_allowed(node: ast.AST, text: str) -> None:
     )
 
 
-def names(text: str) -> set[str]:
+@functools.lru_cache(maxsize=4096)
+def names(text: str) -> frozenset[str]:
     """The free names of an expression."""
     tree = parse(text)
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(FUNCTIONS)
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - set(FUNCTIONS)
 
 
 def evaluate(text: str | int, scope: Mapping[str, Value]) -> Any:

@@ -170,7 +170,7 @@ class Operator:
     name: ClassVar[str] = ""
     """The operator's name: that of its folder, set by the catalog."""
 
-    @property
+    @functools.cached_property
     def axes(self) -> dict[str, int | str]:
         """Every field with its value, in declared order."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -189,7 +189,7 @@ class Operator:
         """Each mode (a str field) with its default."""
         return {f.name: str(f.default) for f in dataclasses.fields(cls) if f.name in cls.choices}
 
-    @property
+    @functools.cached_property
     def scope(self) -> dict[str, int | str]:
         """Names a header's expressions may use: fields and integer properties."""
         derived = {}
