@@ -42,6 +42,9 @@ quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the
 test: $(VENV)/.test  ## Install what is needed and run every test
 	$(BIN)/python -m pytest -n auto
 
+# Kernels and their headers; not the cheats of the tests, where expectations name lines.
+KERNELS = find variants opbench/backends/cuda -name '*.cu' -o -name '*.cuh'
+
 LADDERS = reports/h200/full reports/h200/layers reports/h200/networks
 
 check: lint  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
@@ -51,12 +54,14 @@ check: lint  ## Everything that must hold before a change lands: format, lint, t
 lint: $(VENV)/.dev  ## Format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(KERNELS) | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/mypy
 
 format: $(VENV)/.dev  ## Write the sources in the project's format, and the page of commands
 	$(BIN)/python tests/commands_page.py
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(KERNELS) | xargs $(BIN)/clang-format -i
 
 bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
 	$(BIN)/python -m pytest tests/bench --benchmark-enable --benchmark-only -p no:xdist

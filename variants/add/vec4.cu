@@ -8,16 +8,16 @@
 // Two 16-byte loads per thread put 64 KB in flight per SM and quarter the instructions (Luitjens, "CUDA Pro Tip:
 // Increase Performance with Vectorized Memory Access", 2013). The n % 4 elements that are left over go to the first
 // threads of the grid. What remains is each block's start and end, when its threads have nothing in flight.
-extern "C" __global__ void add_vec4(const float* __restrict__ a, const float* __restrict__ b,
-                                    float* __restrict__ out, int n) {
-  // a, b, out: n, all aligned to 16 bytes
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  const unsigned whole = (unsigned)n / 4;
-  if (i < whole) {
-    const float4 p = reinterpret_cast<const float4*>(a)[i];
-    const float4 q = reinterpret_cast<const float4*>(b)[i];
-    reinterpret_cast<float4*>(out)[i] = make_float4(p.x + q.x, p.y + q.y, p.z + q.z, p.w + q.w);
-  }
-  const unsigned rest = 4 * whole + i;
-  if (i < 4 && rest < (unsigned)n) out[rest] = a[rest] + b[rest];
+extern "C" __global__ void add_vec4(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out,
+                                    int n) {
+    // a, b, out: n, all aligned to 16 bytes
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    const unsigned whole = (unsigned)n / 4;
+    if (i < whole) {
+        const float4 p = reinterpret_cast<const float4*>(a)[i];
+        const float4 q = reinterpret_cast<const float4*>(b)[i];
+        reinterpret_cast<float4*>(out)[i] = make_float4(p.x + q.x, p.y + q.y, p.z + q.z, p.w + q.w);
+    }
+    const unsigned rest = 4 * whole + i;
+    if (i < 4 && rest < (unsigned)n) out[rest] = a[rest] + b[rest];
 }

@@ -11,28 +11,28 @@
 // (__ldcs, __stcs). Limit: HBM.
 extern "C" __global__ void add_vec4_unrolled(const float* __restrict__ a, const float* __restrict__ b,
                                              float* __restrict__ out, int n) {
-  // a, b, out: n, all aligned to 16 bytes
-  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
-  const unsigned whole = (unsigned)n / 4;
-  const float4* a4 = reinterpret_cast<const float4*>(a);
-  const float4* b4 = reinterpret_cast<const float4*>(b);
-  float4* out4 = reinterpret_cast<float4*>(out);
-  float4 p[UNROLL];
-  float4 q[UNROLL];
+    // a, b, out: n, all aligned to 16 bytes
+    const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+    const unsigned whole = (unsigned)n / 4;
+    const float4* a4 = reinterpret_cast<const float4*>(a);
+    const float4* b4 = reinterpret_cast<const float4*>(b);
+    float4* out4 = reinterpret_cast<float4*>(out);
+    float4 p[UNROLL];
+    float4 q[UNROLL];
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    if (first + u * BLOCK < whole) {
-      p[u] = __ldcs(a4 + first + u * BLOCK);
-      q[u] = __ldcs(b4 + first + u * BLOCK);
+    for (int u = 0; u < UNROLL; ++u) {
+        if (first + u * BLOCK < whole) {
+            p[u] = __ldcs(a4 + first + u * BLOCK);
+            q[u] = __ldcs(b4 + first + u * BLOCK);
+        }
     }
-  }
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    if (first + u * BLOCK < whole) {
-      const float4 sum = make_float4(p[u].x + q[u].x, p[u].y + q[u].y, p[u].z + q[u].z, p[u].w + q[u].w);
-      __stcs(out4 + first + u * BLOCK, sum);
+    for (int u = 0; u < UNROLL; ++u) {
+        if (first + u * BLOCK < whole) {
+            const float4 sum = make_float4(p[u].x + q[u].x, p[u].y + q[u].y, p[u].z + q[u].z, p[u].w + q[u].w);
+            __stcs(out4 + first + u * BLOCK, sum);
+        }
     }
-  }
-  const unsigned rest = 4 * whole + threadIdx.x;
-  if (blockIdx.x == 0 && threadIdx.x < 4 && rest < (unsigned)n) out[rest] = a[rest] + b[rest];
+    const unsigned rest = 4 * whole + threadIdx.x;
+    if (blockIdx.x == 0 && threadIdx.x < 4 && rest < (unsigned)n) out[rest] = a[rest] + b[rest];
 }

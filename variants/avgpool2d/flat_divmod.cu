@@ -22,27 +22,27 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-extern "C" __global__ void avgpool2d_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int planes,
-                                                 int h, int w, int p, int q, int window, int stride, int padding) {
-  // x: planes h w; out: planes p q, fewer than 2^32 elements
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
-  const unsigned column = i % (unsigned)q;
-  const unsigned row = i / (unsigned)q % (unsigned)p;
-  const unsigned plane = i / (unsigned)q / (unsigned)p;
-  const int top = max((int)row * stride - padding, 0), bottom = min((int)row * stride - padding + window, h);
-  const int left = max((int)column * stride - padding, 0), right = min((int)column * stride - padding + window, w);
-  const T* image = x + (size_t)plane * h * w;
-  float sum = 0.0f;
-  for (int y = top; y < bottom; ++y) {
-    for (int z = left; z < right; ++z) {
-      sum += (float)image[(size_t)y * w + z];
+extern "C" __global__ void avgpool2d_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int planes, int h, int w,
+                                                 int p, int q, int window, int stride, int padding) {
+    // x: planes h w; out: planes p q, fewer than 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
+    const unsigned column = i % (unsigned)q;
+    const unsigned row = i / (unsigned)q % (unsigned)p;
+    const unsigned plane = i / (unsigned)q / (unsigned)p;
+    const int top = max((int)row * stride - padding, 0), bottom = min((int)row * stride - padding + window, h);
+    const int left = max((int)column * stride - padding, 0), right = min((int)column * stride - padding + window, w);
+    const T* image = x + (size_t)plane * h * w;
+    float sum = 0.0f;
+    for (int y = top; y < bottom; ++y) {
+        for (int z = left; z < right; ++z) {
+            sum += (float)image[(size_t)y * w + z];
+        }
     }
-  }
 #if INSIDE
-  const int count = (bottom - top) * (right - left);
+    const int count = (bottom - top) * (right - left);
 #else
-  const int count = window * window;
+    const int count = window * window;
 #endif
-  out[i] = (T)(sum / count);
+    out[i] = (T)(sum / count);
 }

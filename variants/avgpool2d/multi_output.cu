@@ -58,82 +58,90 @@ constexpr bool ROWS_INSIDE = PADDING == 0 && (ROW_GROUPS - 1) * ROWS * STRIDE + 
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 template <int N>
 struct Vector {
-  typename Raw<sizeof(T) * N>::type raw;
-  __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
+    typename Raw<sizeof(T) * N>::type raw;
+    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
 };
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-avgpool2d_multi_output(const T* __restrict__ x, T* __restrict__ out, int planes) {
-  // x: planes H W, out: planes P Q, both aligned to 16 bytes
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (ROW_GROUPS * COLUMN_GROUPS)) return;
-  const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;
-  const int row = (int)(i / COLUMN_GROUPS % ROW_GROUPS) * ROWS;
-  const unsigned plane = i / COLUMN_GROUPS / ROW_GROUPS;
-  const int top = row * STRIDE - PADDING;
-  const int left = column * STRIDE - PADDING - SHIFT;  // a multiple of WIDTH
-  const T* image = x + (size_t)plane * ((size_t)H * W);
+    avgpool2d_multi_output(const T* __restrict__ x, T* __restrict__ out, int planes) {
+    // x: planes H W, out: planes P Q, both aligned to 16 bytes
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (ROW_GROUPS * COLUMN_GROUPS)) return;
+    const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;
+    const int row = (int)(i / COLUMN_GROUPS % ROW_GROUPS) * ROWS;
+    const unsigned plane = i / COLUMN_GROUPS / ROW_GROUPS;
+    const int top = row * STRIDE - PADDING;
+    const int left = column * STRIDE - PADDING - SHIFT;  // a multiple of WIDTH
+    const T* image = x + (size_t)plane * ((size_t)H * W);
 
-  float sum[ROWS][NEEDED];  // over the rows of each output's window, for each input column
+    float sum[ROWS][NEEDED];  // over the rows of each output's window, for each input column
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
+    for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-    for (int s = 0; s < NEEDED; ++s) sum[r][s] = 0.0f;
-  }
+        for (int s = 0; s < NEEDED; ++s) sum[r][s] = 0.0f;
+    }
 #pragma unroll
-  for (int y = 0; y < INPUT_ROWS; ++y) {
-    Vector<WIDTH> v[VECTORS];
+    for (int y = 0; y < INPUT_ROWS; ++y) {
+        Vector<WIDTH> v[VECTORS];
 #pragma unroll
-    for (int k = 0; k < VECTORS; ++k) {
-      const int z = left + k * WIDTH;  // a vector lies inside the row or outside it, never across its end
-      const bool inside = (ROWS_INSIDE || (unsigned)(top + y) < H) && (COLUMNS_INSIDE || (unsigned)z < W);
+        for (int k = 0; k < VECTORS; ++k) {
+            const int z = left + k * WIDTH;  // a vector lies inside the row or outside it, never across its end
+            const bool inside = (ROWS_INSIDE || (unsigned)(top + y) < H) && (COLUMNS_INSIDE || (unsigned)z < W);
 #pragma unroll
-      for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)0.0f;
-      if (inside) v[k] = *reinterpret_cast<const Vector<WIDTH>*>(image + (ptrdiff_t)(top + y) * W + z);
+            for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)0.0f;
+            if (inside) v[k] = *reinterpret_cast<const Vector<WIDTH>*>(image + (ptrdiff_t)(top + y) * W + z);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            if (y < r * STRIDE || y >= r * STRIDE + WINDOW) continue;
+#pragma unroll
+            for (int s = 0; s < NEEDED; ++s) {
+                sum[r][s] += (float)v[(SHIFT + s) / WIDTH].lane((SHIFT + s) % WIDTH);
+            }
+        }
     }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      if (y < r * STRIDE || y >= r * STRIDE + WINDOW) continue;
+        if (row + r >= P) break;
+        Vector<COLUMNS> result;
 #pragma unroll
-      for (int s = 0; s < NEEDED; ++s) {
-        sum[r][s] += (float)v[(SHIFT + s) / WIDTH].lane((SHIFT + s) % WIDTH);
-      }
-    }
-  }
+        for (int g = 0; g < COLUMNS; ++g) {
+            float value = sum[r][g * STRIDE];
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    if (row + r >= P) break;
-    Vector<COLUMNS> result;
-#pragma unroll
-    for (int g = 0; g < COLUMNS; ++g) {
-      float value = sum[r][g * STRIDE];
-#pragma unroll
-      for (int s = 1; s < WINDOW; ++s) value += sum[r][g * STRIDE + s];
+            for (int s = 1; s < WINDOW; ++s) value += sum[r][g * STRIDE + s];
 #if INSIDE
-      const int y = (row + r) * STRIDE - PADDING, z = (column + g) * STRIDE - PADDING;
-      const int height = min(y + WINDOW, H) - max(y, 0), width = min(z + WINDOW, W) - max(z, 0);
-      result.lane(g) = (T)(value / (height * width));
+            const int y = (row + r) * STRIDE - PADDING, z = (column + g) * STRIDE - PADDING;
+            const int height = min(y + WINDOW, H) - max(y, 0), width = min(z + WINDOW, W) - max(z, 0);
+            result.lane(g) = (T)(value / (height * width));
 #else
-      result.lane(g) = (T)(value * (1.0f / (WINDOW * WINDOW)));
+            result.lane(g) = (T)(value * (1.0f / (WINDOW * WINDOW)));
 #endif
-    }
-    T* target = out + ((size_t)plane * P + row + r) * Q + column;
-    if (Q % COLUMNS == 0) {
-      *reinterpret_cast<Vector<COLUMNS>*>(target) = result;
-    } else {
+        }
+        T* target = out + ((size_t)plane * P + row + r) * Q + column;
+        if (Q % COLUMNS == 0) {
+            *reinterpret_cast<Vector<COLUMNS>*>(target) = result;
+        } else {
 #pragma unroll
-      for (int g = 0; g < COLUMNS; ++g) {
-        if (column + g < Q) target[g] = result.lane(g);
-      }
+            for (int g = 0; g < COLUMNS; ++g) {
+                if (column + g < Q) target[g] = result.lane(g);
+            }
+        }
     }
-  }
 }

@@ -24,26 +24,26 @@ typedef float T;
 
 extern "C" __global__ void avgpool2d_nhwc_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int n, int c, int h,
                                                       int w, int p, int q, int window, int stride, int padding) {
-  // x: n h w c; out: n p q c, fewer than 2^32 elements
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n * (unsigned)p * (unsigned)q * (unsigned)c) return;
-  const unsigned channel = i % (unsigned)c;
-  const unsigned pixel = i / (unsigned)c;
-  const unsigned column = pixel % (unsigned)q;
-  const unsigned row = pixel / (unsigned)q % (unsigned)p;
-  const unsigned image = pixel / (unsigned)q / (unsigned)p;
-  const int top = max((int)row * stride - padding, 0), bottom = min((int)row * stride - padding + window, h);
-  const int left = max((int)column * stride - padding, 0), right = min((int)column * stride - padding + window, w);
-  float sum = 0.0f;
-  for (int y = top; y < bottom; ++y) {
-    for (int z = left; z < right; ++z) {
-      sum += (float)x[(((size_t)image * h + y) * w + z) * c + channel];
+    // x: n h w c; out: n p q c, fewer than 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (unsigned)p * (unsigned)q * (unsigned)c) return;
+    const unsigned channel = i % (unsigned)c;
+    const unsigned pixel = i / (unsigned)c;
+    const unsigned column = pixel % (unsigned)q;
+    const unsigned row = pixel / (unsigned)q % (unsigned)p;
+    const unsigned image = pixel / (unsigned)q / (unsigned)p;
+    const int top = max((int)row * stride - padding, 0), bottom = min((int)row * stride - padding + window, h);
+    const int left = max((int)column * stride - padding, 0), right = min((int)column * stride - padding + window, w);
+    float sum = 0.0f;
+    for (int y = top; y < bottom; ++y) {
+        for (int z = left; z < right; ++z) {
+            sum += (float)x[(((size_t)image * h + y) * w + z) * c + channel];
+        }
     }
-  }
 #if INSIDE
-  const int count = (bottom - top) * (right - left);
+    const int count = (bottom - top) * (right - left);
 #else
-  const int count = window * window;
+    const int count = window * window;
 #endif
-  out[i] = (T)(sum / count);
+    out[i] = (T)(sum / count);
 }

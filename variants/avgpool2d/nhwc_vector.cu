@@ -53,71 +53,80 @@ constexpr bool INSIDE = PADDING == 0 && P % ROWS == 0 && Q % COLUMNS == 0;
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * WIDTH>::type Pack;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-avgpool2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
-  // x: n H W PACKS; out: n P Q PACKS
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n * (ROW_GROUPS * COLUMN_GROUPS * PACKS)) return;
-  const unsigned pack = i % PACKS;
-  const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS;
-  const int row = (int)(i / PACKS / COLUMN_GROUPS % ROW_GROUPS) * ROWS;
-  const unsigned image = i / PACKS / COLUMN_GROUPS / ROW_GROUPS;
-  const int top = row * STRIDE - PADDING, left = column * STRIDE - PADDING;
-  const Pack* source = x + (size_t)image * ((size_t)H * W * PACKS) + pack;
+    avgpool2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
+    // x: n H W PACKS; out: n P Q PACKS
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (ROW_GROUPS * COLUMN_GROUPS * PACKS)) return;
+    const unsigned pack = i % PACKS;
+    const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS;
+    const int row = (int)(i / PACKS / COLUMN_GROUPS % ROW_GROUPS) * ROWS;
+    const unsigned image = i / PACKS / COLUMN_GROUPS / ROW_GROUPS;
+    const int top = row * STRIDE - PADDING, left = column * STRIDE - PADDING;
+    const Pack* source = x + (size_t)image * ((size_t)H * W * PACKS) + pack;
 
-  float sum[ROWS][COLUMNS][WIDTH];
+    float sum[ROWS][COLUMNS][WIDTH];
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
+    for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-    for (int k = 0; k < COLUMNS * WIDTH; ++k) sum[r][k / WIDTH][k % WIDTH] = 0.0f;
-  }
+        for (int k = 0; k < COLUMNS * WIDTH; ++k) sum[r][k / WIDTH][k % WIDTH] = 0.0f;
+    }
 #pragma unroll
-  for (int y = 0; y < INPUT_ROWS; ++y) {
+    for (int y = 0; y < INPUT_ROWS; ++y) {
 #pragma unroll
-    for (int z = 0; z < INPUT_COLUMNS; ++z) {
-      Pack v;
+        for (int z = 0; z < INPUT_COLUMNS; ++z) {
+            Pack v;
 #pragma unroll
-      for (int k = 0; k < WIDTH; ++k) reinterpret_cast<T*>(&v)[k] = (T)0.0f;
-      if (INSIDE || ((unsigned)(top + y) < H && (unsigned)(left + z) < W)) {
-        v = source[((ptrdiff_t)(top + y) * W + (left + z)) * PACKS];
-      }
+            for (int k = 0; k < WIDTH; ++k) reinterpret_cast<T*>(&v)[k] = (T)0.0f;
+            if (INSIDE || ((unsigned)(top + y) < H && (unsigned)(left + z) < W)) {
+                v = source[((ptrdiff_t)(top + y) * W + (left + z)) * PACKS];
+            }
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
+            for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+                for (int g = 0; g < COLUMNS; ++g) {
+                    const bool covered =
+                        y >= r * STRIDE && y < r * STRIDE + WINDOW && z >= g * STRIDE && z < g * STRIDE + WINDOW;
+                    if (!covered) continue;
+#pragma unroll
+                    for (int k = 0; k < WIDTH; ++k) sum[r][g][k] += (float)reinterpret_cast<const T*>(&v)[k];
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
         for (int g = 0; g < COLUMNS; ++g) {
-          const bool covered = y >= r * STRIDE && y < r * STRIDE + WINDOW && z >= g * STRIDE && z < g * STRIDE + WINDOW;
-          if (!covered) continue;
-#pragma unroll
-          for (int k = 0; k < WIDTH; ++k) sum[r][g][k] += (float)reinterpret_cast<const T*>(&v)[k];
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-    for (int g = 0; g < COLUMNS; ++g) {
-      if (row + r >= P || column + g >= Q) continue;
+            if (row + r >= P || column + g >= Q) continue;
 #if COUNTED
-      const int y = top + r * STRIDE, z = left + g * STRIDE;
-      const int height = min(y + WINDOW, H) - max(y, 0), width = min(z + WINDOW, W) - max(z, 0);
-      const float factor = 1.0f / (height * width);
+            const int y = top + r * STRIDE, z = left + g * STRIDE;
+            const int height = min(y + WINDOW, H) - max(y, 0), width = min(z + WINDOW, W) - max(z, 0);
+            const float factor = 1.0f / (height * width);
 #else
-      const float factor = 1.0f / (WINDOW * WINDOW);
+            const float factor = 1.0f / (WINDOW * WINDOW);
 #endif
-      Pack result;
+            Pack result;
 #pragma unroll
-      for (int k = 0; k < WIDTH; ++k) reinterpret_cast<T*>(&result)[k] = (T)(sum[r][g][k] * factor);
-      out[(((size_t)image * P + row + r) * Q + column + g) * PACKS + pack] = result;
+            for (int k = 0; k < WIDTH; ++k) reinterpret_cast<T*>(&result)[k] = (T)(sum[r][g][k] * factor);
+            out[(((size_t)image * P + row + r) * Q + column + g) * PACKS + pack] = result;
+        }
     }
-  }
 }

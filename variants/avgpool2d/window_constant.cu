@@ -30,31 +30,31 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-extern "C" __global__ void avgpool2d_window_constant(const T* __restrict__ x, T* __restrict__ out, int planes,
-                                                     int h, int w, int p, int q) {
-  // x: planes h w; out: planes p q, fewer than 2^32 elements
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
-  const unsigned column = i % (unsigned)q;
-  const unsigned row = i / (unsigned)q % (unsigned)p;
-  const unsigned plane = i / (unsigned)q / (unsigned)p;
-  const int top = (int)row * STRIDE - PADDING;
-  const int left = (int)column * STRIDE - PADDING;
-  const T* image = x + (size_t)plane * h * w;
-  float sum = 0.0f;
+extern "C" __global__ void avgpool2d_window_constant(const T* __restrict__ x, T* __restrict__ out, int planes, int h,
+                                                     int w, int p, int q) {
+    // x: planes h w; out: planes p q, fewer than 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
+    const unsigned column = i % (unsigned)q;
+    const unsigned row = i / (unsigned)q % (unsigned)p;
+    const unsigned plane = i / (unsigned)q / (unsigned)p;
+    const int top = (int)row * STRIDE - PADDING;
+    const int left = (int)column * STRIDE - PADDING;
+    const T* image = x + (size_t)plane * h * w;
+    float sum = 0.0f;
 #pragma unroll
-  for (int r = 0; r < WINDOW; ++r) {
+    for (int r = 0; r < WINDOW; ++r) {
 #pragma unroll
-    for (int s = 0; s < WINDOW; ++s) {
-      const int y = top + r, z = left + s;
-      const bool inside = PADDING == 0 || ((unsigned)y < (unsigned)h && (unsigned)z < (unsigned)w);
-      if (inside) sum += (float)image[(ptrdiff_t)y * w + z];
+        for (int s = 0; s < WINDOW; ++s) {
+            const int y = top + r, z = left + s;
+            const bool inside = PADDING == 0 || ((unsigned)y < (unsigned)h && (unsigned)z < (unsigned)w);
+            if (inside) sum += (float)image[(ptrdiff_t)y * w + z];
+        }
     }
-  }
 #if INSIDE
-  const int height = min(top + WINDOW, h) - max(top, 0), width = min(left + WINDOW, w) - max(left, 0);
-  out[i] = (T)(sum / (height * width));
+    const int height = min(top + WINDOW, h) - max(top, 0), width = min(left + WINDOW, w) - max(left, 0);
+    out[i] = (T)(sum / (height * width));
 #else
-  out[i] = (T)(sum * (1.0f / (WINDOW * WINDOW)));
+    out[i] = (T)(sum * (1.0f / (WINDOW * WINDOW)));
 #endif
 }

@@ -26,18 +26,18 @@ extern "C" __global__ void batchnorm2d_flat_divmod(const T* __restrict__ x, cons
                                                    const T* __restrict__ shift, const T* __restrict__ mean,
                                                    const T* __restrict__ variance, T* __restrict__ out,
                                                    unsigned elements, int c, int plane) {
-  // x, out: n c h w or n h w c, fewer than 2^32 elements; plane = h * w; the others: c
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= elements) return;
+    // x, out: n c h w or n h w c, fewer than 2^32 elements; plane = h * w; the others: c
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= elements) return;
 #if NHWC
-  const unsigned channel = i % (unsigned)c;
+    const unsigned channel = i % (unsigned)c;
 #else
-  const unsigned channel = i / (unsigned)plane % (unsigned)c;
+    const unsigned channel = i / (unsigned)plane % (unsigned)c;
 #endif
-  const float deviation = sqrtf((float)variance[channel] + 1e-5f);
-  float value = ((float)x[i] - (float)mean[channel]) / deviation * (float)scale[channel] + (float)shift[channel];
+    const float deviation = sqrtf((float)variance[channel] + 1e-5f);
+    float value = ((float)x[i] - (float)mean[channel]) / deviation * (float)scale[channel] + (float)shift[channel];
 #if RELU
-  value = fmaxf(value, 0.0f);
+    value = fmaxf(value, 0.0f);
 #endif
-  out[i] = (T)value;
+    out[i] = (T)value;
 }

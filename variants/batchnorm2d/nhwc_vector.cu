@@ -33,67 +33,75 @@ constexpr int PACKS = C / LANES;  // of a pixel
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * LANES>::type Pack;
 
 __device__ __forceinline__ Pack load(const Pack* source) {
 #if STREAM
-  return __ldcs(source);
+    return __ldcs(source);
 #else
-  return *source;
+    return *source;
 #endif
 }
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
 #if STREAM
-  __stcs(target, pack);
+    __stcs(target, pack);
 #else
-  *target = pack;
+    *target = pack;
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-batchnorm2d_nhwc_vector(const Pack* __restrict__ x, const Pack* __restrict__ scale, const Pack* __restrict__ shift,
-                        const Pack* __restrict__ mean, const Pack* __restrict__ variance, Pack* __restrict__ out,
-                        unsigned pixels) {
-  // x, out: pixels PACKS; the others: PACKS
-  const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= groups * PACKS) return;
-  const unsigned pack = i % PACKS, first = i / PACKS;  // and every groups-th pixel after it
-  Pack v[UNROLL];
+    batchnorm2d_nhwc_vector(const Pack* __restrict__ x, const Pack* __restrict__ scale, const Pack* __restrict__ shift,
+                            const Pack* __restrict__ mean, const Pack* __restrict__ variance, Pack* __restrict__ out,
+                            unsigned pixels) {
+    // x, out: pixels PACKS; the others: PACKS
+    const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= groups * PACKS) return;
+    const unsigned pack = i % PACKS, first = i / PACKS;  // and every groups-th pixel after it
+    Pack v[UNROLL];
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    if (first + u * groups < pixels) v[u] = load(x + i + (size_t)u * groups * PACKS);
-  }
-  float factor[LANES], offset[LANES];
-  const Pack four[4] = {scale[pack], shift[pack], mean[pack], variance[pack]};
-#pragma unroll
-  for (int lane = 0; lane < LANES; ++lane) {
-    float number[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) number[k] = (float)reinterpret_cast<const T*>(&four[k])[lane];
-    factor[lane] = number[0] * rsqrtf(number[3] + 1e-5f);
-    offset[lane] = number[1] - number[2] * factor[lane];
-  }
-#pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    if (first + u * groups >= pixels) break;
+    for (int u = 0; u < UNROLL; ++u) {
+        if (first + u * groups < pixels) v[u] = load(x + i + (size_t)u * groups * PACKS);
+    }
+    float factor[LANES], offset[LANES];
+    const Pack four[4] = {scale[pack], shift[pack], mean[pack], variance[pack]};
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) {
-      T& element = reinterpret_cast<T*>(&v[u])[lane];
-      float value = (float)element * factor[lane] + offset[lane];
-#if RELU
-      value = fmaxf(value, 0.0f);
-#endif
-      element = (T)value;
+        float number[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) number[k] = (float)reinterpret_cast<const T*>(&four[k])[lane];
+        factor[lane] = number[0] * rsqrtf(number[3] + 1e-5f);
+        offset[lane] = number[1] - number[2] * factor[lane];
     }
-    store(out + i + (size_t)u * groups * PACKS, v[u]);
-  }
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        if (first + u * groups >= pixels) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            T& element = reinterpret_cast<T*>(&v[u])[lane];
+            float value = (float)element * factor[lane] + offset[lane];
+#if RELU
+            value = fmaxf(value, 0.0f);
+#endif
+            element = (T)value;
+        }
+        store(out + i + (size_t)u * groups * PACKS, v[u]);
+    }
 }

@@ -24,27 +24,27 @@ typedef float T;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-batchnorm2d_plane_blocks(const T* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
-                         const T* __restrict__ mean, const T* __restrict__ variance, T* __restrict__ out, int c,
-                         int plane) {
-  // x, out: n*c planes of `plane` elements; the others: c
-  __shared__ float factor, offset;
-  if (threadIdx.x == 0) {
-    const int channel = (int)(blockIdx.x % (unsigned)c);
-    factor = (float)scale[channel] * rsqrtf((float)variance[channel] + 1e-5f);
-    offset = (float)shift[channel] - (float)mean[channel] * factor;
-  }
-  __syncthreads();
-  const size_t base = (size_t)blockIdx.x * plane;
-  const int first = blockIdx.y * (BLOCK * PER_THREAD) + threadIdx.x;
+    batchnorm2d_plane_blocks(const T* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
+                             const T* __restrict__ mean, const T* __restrict__ variance, T* __restrict__ out, int c,
+                             int plane) {
+    // x, out: n*c planes of `plane` elements; the others: c
+    __shared__ float factor, offset;
+    if (threadIdx.x == 0) {
+        const int channel = (int)(blockIdx.x % (unsigned)c);
+        factor = (float)scale[channel] * rsqrtf((float)variance[channel] + 1e-5f);
+        offset = (float)shift[channel] - (float)mean[channel] * factor;
+    }
+    __syncthreads();
+    const size_t base = (size_t)blockIdx.x * plane;
+    const int first = blockIdx.y * (BLOCK * PER_THREAD) + threadIdx.x;
 #pragma unroll
-  for (int k = 0; k < PER_THREAD; ++k) {
-    const int i = first + k * BLOCK;
-    if (i >= plane) break;
-    float value = (float)x[base + i] * factor + offset;
+    for (int k = 0; k < PER_THREAD; ++k) {
+        const int i = first + k * BLOCK;
+        if (i >= plane) break;
+        float value = (float)x[base + i] * factor + offset;
 #if RELU
-    value = fmaxf(value, 0.0f);
+        value = fmaxf(value, 0.0f);
 #endif
-    out[base + i] = (T)value;
-  }
+        out[base + i] = (T)value;
+    }
 }

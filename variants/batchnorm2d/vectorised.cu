@@ -34,61 +34,69 @@ constexpr int VECTORS = PLANE / LANES, GROUPS = (VECTORS + UNROLL - 1) / UNROLL;
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * LANES>::type Pack;
 
 __device__ __forceinline__ Pack load(const Pack* source) {
 #if STREAM
-  return __ldcs(source);
+    return __ldcs(source);
 #else
-  return *source;
+    return *source;
 #endif
 }
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
 #if STREAM
-  __stcs(target, pack);
+    __stcs(target, pack);
 #else
-  *target = pack;
+    *target = pack;
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-batchnorm2d_vectorised(const Pack* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
-                       const T* __restrict__ mean, const T* __restrict__ variance, Pack* __restrict__ out,
-                       unsigned planes) {
-  // x, out: planes VECTORS; the others: C
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= planes * GROUPS) return;
-  const unsigned plane = i / GROUPS;
-  const int first = (int)(i % GROUPS);  // and every GROUPS-th after it
-  const size_t base = (size_t)plane * VECTORS + first;
-  Pack v[UNROLL];
+    batchnorm2d_vectorised(const Pack* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
+                           const T* __restrict__ mean, const T* __restrict__ variance, Pack* __restrict__ out,
+                           unsigned planes) {
+    // x, out: planes VECTORS; the others: C
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= planes * GROUPS) return;
+    const unsigned plane = i / GROUPS;
+    const int first = (int)(i % GROUPS);  // and every GROUPS-th after it
+    const size_t base = (size_t)plane * VECTORS + first;
+    Pack v[UNROLL];
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    if (VECTORS % UNROLL == 0 || first + u * GROUPS < VECTORS) v[u] = load(x + base + u * GROUPS);
-  }
-  const int channel = (int)(plane % C);
-  const float factor = (float)scale[channel] * rsqrtf((float)variance[channel] + 1e-5f);
-  const float offset = (float)shift[channel] - (float)mean[channel] * factor;
-#pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    if (VECTORS % UNROLL != 0 && first + u * GROUPS >= VECTORS) break;
-#pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) {
-      T& element = reinterpret_cast<T*>(&v[u])[lane];
-      float value = (float)element * factor + offset;
-#if RELU
-      value = fmaxf(value, 0.0f);
-#endif
-      element = (T)value;
+    for (int u = 0; u < UNROLL; ++u) {
+        if (VECTORS % UNROLL == 0 || first + u * GROUPS < VECTORS) v[u] = load(x + base + u * GROUPS);
     }
-    store(out + base + u * GROUPS, v[u]);
-  }
+    const int channel = (int)(plane % C);
+    const float factor = (float)scale[channel] * rsqrtf((float)variance[channel] + 1e-5f);
+    const float offset = (float)shift[channel] - (float)mean[channel] * factor;
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        if (VECTORS % UNROLL != 0 && first + u * GROUPS >= VECTORS) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            T& element = reinterpret_cast<T*>(&v[u])[lane];
+            float value = (float)element * factor + offset;
+#if RELU
+            value = fmaxf(value, 0.0f);
+#endif
+            element = (T)value;
+        }
+        store(out + base + u * GROUPS, v[u]);
+    }
 }

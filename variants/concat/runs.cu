@@ -22,18 +22,18 @@ typedef float T;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-concat_runs(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int outer, int run1, int run2) {
-  // a: outer run1; b: outer run2; out: outer run1+run2
-  const int place = blockIdx.x * BLOCK + threadIdx.x;
-  if (place >= run1 + run2) return;
-  for (int k = blockIdx.y; k < outer; k += gridDim.y) {
-    const size_t i = (size_t)k * (run1 + run2) + place;
-    if (place < run1) {
-      const size_t in_a = (size_t)k * run1 + place;
-      out[i] = a[in_a];
-    } else {
-      const size_t in_b = (size_t)k * run2 + (place - run1);
-      out[i] = b[in_b];
+    concat_runs(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int outer, int run1, int run2) {
+    // a: outer run1; b: outer run2; out: outer run1+run2
+    const int place = blockIdx.x * BLOCK + threadIdx.x;
+    if (place >= run1 + run2) return;
+    for (int k = blockIdx.y; k < outer; k += gridDim.y) {
+        const size_t i = (size_t)k * (run1 + run2) + place;
+        if (place < run1) {
+            const size_t in_a = (size_t)k * run1 + place;
+            out[i] = a[in_a];
+        } else {
+            const size_t in_b = (size_t)k * run2 + (place - run1);
+            out[i] = b[in_b];
+        }
     }
-  }
 }

@@ -32,46 +32,55 @@ constexpr unsigned FIRST = RUN1 / LANES, SECOND = RUN2 / LANES, BOTH = FIRST + S
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * LANES>::type Pack;
 
 __device__ __forceinline__ Pack load(const Pack* source) {
 #if STREAM
-  return __ldcs(source);
+    return __ldcs(source);
 #else
-  return *source;
+    return *source;
 #endif
 }
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
 #if STREAM
-  __stcs(target, pack);
+    __stcs(target, pack);
 #else
-  *target = pack;
+    *target = pack;
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-concat_vectorised(const Pack* __restrict__ a, const Pack* __restrict__ b, Pack* __restrict__ out, unsigned vectors) {
-  // a: outer FIRST; b: outer SECOND; out: vectors = outer * BOTH
-  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
-  Pack v[UNROLL];
+    concat_vectorised(const Pack* __restrict__ a, const Pack* __restrict__ b, Pack* __restrict__ out,
+                      unsigned vectors) {
+    // a: outer FIRST; b: outer SECOND; out: vectors = outer * BOTH
+    const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+    Pack v[UNROLL];
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const unsigned i = first + u * BLOCK, k = i / BOTH, place = i % BOTH;
-    if (i >= vectors) break;
-    v[u] = load(place < FIRST ? a + ((size_t)k * FIRST + place) : b + ((size_t)k * SECOND + (place - FIRST)));
-  }
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK, k = i / BOTH, place = i % BOTH;
+        if (i >= vectors) break;
+        v[u] = load(place < FIRST ? a + ((size_t)k * FIRST + place) : b + ((size_t)k * SECOND + (place - FIRST)));
+    }
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const unsigned i = first + u * BLOCK;
-    if (i >= vectors) break;
-    store(out + i, v[u]);
-  }
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= vectors) break;
+        store(out + i, v[u]);
+    }
 }

@@ -11,8 +11,8 @@
 
 // image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]
 extern "C" __global__ void conv2d_flat_divmod(const float* __restrict__ image, const float* __restrict__ weight,
-                                              float* __restrict__ out, int n, int c, int h, int w, int k, int r,
-                                              int s, int stride, int padding) {
+                                              float* __restrict__ out, int n, int c, int h, int w, int k, int r, int s,
+                                              int stride, int padding) {
     const int p = (h + 2 * padding - r) / stride + 1;
     const int q = (w + 2 * padding - s) / stride + 1;
     const size_t index = (size_t)blockIdx.x * BLOCK + threadIdx.x;

@@ -70,8 +70,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 384 /
 #if BIAS
                          const float* __restrict__ bias,
 #endif
-                         float* __restrict__ out, int n, int c, int h, int w, int k, int s, int stride, int padding, int q, unsigned plane,
-                         int positions, int steps) {
+                         float* __restrict__ out, int n, int c, int h, int w, int k, int s, int stride, int padding,
+                         int q, unsigned plane, int positions, int steps) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
     __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
     const long long columns = (long long)n * plane;

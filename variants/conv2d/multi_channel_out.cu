@@ -11,9 +11,7 @@
 // weights of the OUT channels lie side by side in shared memory, so that one 16-byte broadcast brings four of them. At
 // OUT=8 three loads feed eight multiply-adds; the implicit matrix product gets to 64 for four.
 
-struct alignas(OUT >= 4 ? 16 : 8) Channels {
-    float value[OUT];
-};
+struct alignas(OUT >= 4 ? 16 : 8) Channels { float value[OUT]; };
 
 // image [n][c][h][w], weight [k][c][R][S], out [n][k][p][q]; filters [CHANNELS][R][S][OUT]
 extern "C" __global__ void conv2d_multi_channel_out(const float* __restrict__ image, const float* __restrict__ weight,

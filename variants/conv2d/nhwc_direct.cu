@@ -30,8 +30,8 @@ extern "C" __global__ void conv2d_nhwc_direct(const float* __restrict__ image, c
 #if BIAS
                                               const float* __restrict__ bias,
 #endif
-                                              float* __restrict__ out, int n, int c, int h, int w, int k, int r,
-                                              int s, int stride, int padding) {
+                                              float* __restrict__ out, int n, int c, int h, int w, int k, int r, int s,
+                                              int stride, int padding) {
     const int q = (w + 2 * padding - s) / stride + 1;
     const unsigned plane = (unsigned)((h + 2 * padding - r) / stride + 1) * q;
     const long long pixels = (long long)n * plane;

@@ -19,10 +19,10 @@ constexpr int THREADS = (BM / 8) * (BN / 8);
 constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
 constexpr int WARPS_N = BN / 64;
 constexpr int A_PITCH = BM + 4, B_PITCH = BN;
-constexpr int QUADS = BK / 4;                       // float4 per pixel and step
-constexpr int A_LOADS = BM * QUADS / THREADS;       // float4 each
-constexpr int B_ROWS = THREADS / (BN / 4);          // rows of a step that the block fetches at once
-constexpr int B_LOADS = BK / B_ROWS;                // float4 each
+constexpr int QUADS = BK / 4;                  // float4 per pixel and step
+constexpr int A_LOADS = BM * QUADS / THREADS;  // float4 each
+constexpr int B_ROWS = THREADS / (BN / 4);     // rows of a step that the block fetches at once
+constexpr int B_LOADS = BK / B_ROWS;           // float4 each
 
 // weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
 extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight, float* __restrict__ packed, int k,

@@ -88,12 +88,11 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
 }
 
 // partial [SPLIT][n][p][q][k], bias [k], out [n][p][q][k]
-extern "C" __global__ void __launch_bounds__(128)
-    conv2d_nhwc_add_partials(
+extern "C" __global__ void __launch_bounds__(128) conv2d_nhwc_add_partials(
 #if BIAS
-        const T* __restrict__ bias,
+    const T* __restrict__ bias,
 #endif
-        T* __restrict__ out, const float* __restrict__ partial, int total, int k) {
+    T* __restrict__ out, const float* __restrict__ partial, int total, int k) {
 #if !BIAS
     const T* bias = nullptr;
 #endif

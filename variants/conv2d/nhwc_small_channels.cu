@@ -41,9 +41,9 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-constexpr int OUT = 8, GROUP = 4 * OUT;            // output channels of a thread, of a block
-constexpr int CHUNK = PIXELS * STRIDE;             // image columns from one thread to its neighbour
-constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2; // odd, so that neighbours never meet in a bank
+constexpr int OUT = 8, GROUP = 4 * OUT;             // output channels of a thread, of a block
+constexpr int CHUNK = PIXELS * STRIDE;              // image columns from one thread to its neighbour
+constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2;  // odd, so that neighbours never meet in a bank
 constexpr int SPAN = (PIXELS * 8 - 1) * STRIDE + S;
 constexpr int LINE_PITCH = (SPAN + CHUNK - 1) / CHUNK * CHUNK_PITCH;
 constexpr int LINES = (ROWS - 1) * STRIDE + R;
@@ -62,7 +62,10 @@ __device__ __forceinline__ void store(T* to, const float (&v)[OUT], int lane_k, 
     for (int o = 0; o < OUT; o += VEC) {
         const int first = channel_of(lane_k, o);
         if (whole) {
-            union { T elements[VEC]; uint4 bits; } packed;
+            union {
+                T elements[VEC];
+                uint4 bits;
+            } packed;
 #pragma unroll
             for (int e = 0; e < VEC; ++e) packed.elements[e] = T(v[o + e]);
             if (first < left) *reinterpret_cast<uint4*>(to + first) = packed.bits;

@@ -18,8 +18,8 @@
 // loads at 11x11, stride 4, OUT=8, PIXELS=4. Limited by staging when filters are small, then by the writing of the
 // output.
 
-constexpr int CHUNK = PIXELS * STRIDE;             // image columns from one thread to its neighbour
-constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2; // odd, so that neighbours never meet in a bank
+constexpr int CHUNK = PIXELS * STRIDE;              // image columns from one thread to its neighbour
+constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2;  // odd, so that neighbours never meet in a bank
 constexpr int SPAN = (PIXELS * 8 - 1) * STRIDE + S;
 constexpr int LINE_PITCH = (SPAN + CHUNK - 1) / CHUNK * CHUNK_PITCH;
 constexpr int LINES = (ROWS - 1) * STRIDE + R;

@@ -14,23 +14,23 @@
 // round wait behind its own stores, and SMs with a share more than others finish last. Which of the two wins is the
 // question this rung answers. Limit: HBM.
 extern "C" __global__ void copy_grid_stride_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
-  // x, out: n, both aligned to 16 bytes
-  const unsigned whole = (unsigned)n / 4;
-  const unsigned stride = gridDim.x * BLOCK;
-  const unsigned thread = blockIdx.x * BLOCK + threadIdx.x;
-  const float4* x4 = reinterpret_cast<const float4*>(x);
-  float4* out4 = reinterpret_cast<float4*>(out);
-  for (unsigned first = thread; first < whole; first += UNROLL * stride) {
-    float4 v[UNROLL];
+    // x, out: n, both aligned to 16 bytes
+    const unsigned whole = (unsigned)n / 4;
+    const unsigned stride = gridDim.x * BLOCK;
+    const unsigned thread = blockIdx.x * BLOCK + threadIdx.x;
+    const float4* x4 = reinterpret_cast<const float4*>(x);
+    float4* out4 = reinterpret_cast<float4*>(out);
+    for (unsigned first = thread; first < whole; first += UNROLL * stride) {
+        float4 v[UNROLL];
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
-      if (first + u * stride < whole) v[u] = __ldcs(x4 + first + u * stride);
-    }
+        for (int u = 0; u < UNROLL; ++u) {
+            if (first + u * stride < whole) v[u] = __ldcs(x4 + first + u * stride);
+        }
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
-      if (first + u * stride < whole) __stcs(out4 + first + u * stride, v[u]);
+        for (int u = 0; u < UNROLL; ++u) {
+            if (first + u * stride < whole) __stcs(out4 + first + u * stride, v[u]);
+        }
     }
-  }
-  const unsigned rest = 4 * whole + thread;  // the n % 4 elements left over go to the first threads
-  if (thread < 4 && rest < (unsigned)n) out[rest] = x[rest];
+    const unsigned rest = 4 * whole + thread;  // the n % 4 elements left over go to the first threads
+    if (thread < 4 && rest < (unsigned)n) out[rest] = x[rest];
 }

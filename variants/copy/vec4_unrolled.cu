@@ -11,28 +11,28 @@
 // thread's vectors lie BLOCK apart, so each instruction is contiguous across the warp. Limit: HBM, and the cost of
 // turning its bus between reading and writing.
 extern "C" __global__ void copy_vec4_unrolled(const float* __restrict__ x, float* __restrict__ out, int n) {
-  // x, out: n, both aligned to 16 bytes
-  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
-  const unsigned whole = (unsigned)n / 4;
-  const float4* x4 = reinterpret_cast<const float4*>(x);
-  float4* out4 = reinterpret_cast<float4*>(out);
-  float4 v[UNROLL];
+    // x, out: n, both aligned to 16 bytes
+    const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+    const unsigned whole = (unsigned)n / 4;
+    const float4* x4 = reinterpret_cast<const float4*>(x);
+    float4* out4 = reinterpret_cast<float4*>(out);
+    float4 v[UNROLL];
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const unsigned i = first + u * BLOCK;
-    if (i < whole) v[u] = STREAMING ? __ldcs(x4 + i) : x4[i];
-  }
-#pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const unsigned i = first + u * BLOCK;
-    if (i < whole) {
-      if (STREAMING) {
-        __stcs(out4 + i, v[u]);
-      } else {
-        out4[i] = v[u];
-      }
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i < whole) v[u] = STREAMING ? __ldcs(x4 + i) : x4[i];
     }
-  }
-  const unsigned rest = 4 * whole + threadIdx.x;
-  if (blockIdx.x == 0 && threadIdx.x < 4 && rest < (unsigned)n) out[rest] = x[rest];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i < whole) {
+            if (STREAMING) {
+                __stcs(out4 + i, v[u]);
+            } else {
+                out4[i] = v[u];
+            }
+        }
+    }
+    const unsigned rest = 4 * whole + threadIdx.x;
+    if (blockIdx.x == 0 && threadIdx.x < 4 && rest < (unsigned)n) out[rest] = x[rest];
 }

@@ -22,30 +22,30 @@ typedef float T;
 
 // Ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011), on the counter (group, 0, 0, 0) and key (seed, 0).
 __device__ __forceinline__ uint4 philox(unsigned group, unsigned seed) {
-  uint4 word = make_uint4(group, 0, 0, 0);
-  unsigned key0 = seed, key1 = 0;
+    uint4 word = make_uint4(group, 0, 0, 0);
+    unsigned key0 = seed, key1 = 0;
 #pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const unsigned high0 = __umulhi(word.x, 0xd2511f53u), low0 = word.x * 0xd2511f53u;
-    const unsigned high1 = __umulhi(word.z, 0xcd9e8d57u), low1 = word.z * 0xcd9e8d57u;
-    word = make_uint4(high1 ^ word.y ^ key0, low1, high0 ^ word.w ^ key1, low0);
-    key0 += 0x9e3779b9u;
-    key1 += 0xbb67ae85u;
-  }
-  return word;
+    for (int round = 0; round < 10; ++round) {
+        const unsigned high0 = __umulhi(word.x, 0xd2511f53u), low0 = word.x * 0xd2511f53u;
+        const unsigned high1 = __umulhi(word.z, 0xcd9e8d57u), low1 = word.z * 0xcd9e8d57u;
+        word = make_uint4(high1 ^ word.y ^ key0, low1, high0 ^ word.w ^ key1, low0);
+        key0 += 0x9e3779b9u;
+        key1 += 0xbb67ae85u;
+    }
+    return word;
 }
 
 extern "C" __global__ void dropout_scalar(const T* __restrict__ x, T* __restrict__ out, int n, unsigned seed,
                                           int shifted, int percent) {
-  const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
-  // x, out: n
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n) return;
+    const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
+    // x, out: n
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n) return;
 #if TRAINING
-  const uint4 word = philox(i / 4, seed);
-  const unsigned bits = i % 4 == 0 ? word.x : i % 4 == 1 ? word.y : i % 4 == 2 ? word.z : word.w;
-  out[i] = (T)(bits >= threshold ? (float)x[i] * (100.0f / (100 - percent)) : 0.0f);
+    const uint4 word = philox(i / 4, seed);
+    const unsigned bits = i % 4 == 0 ? word.x : i % 4 == 1 ? word.y : i % 4 == 2 ? word.z : word.w;
+    out[i] = (T)(bits >= threshold ? (float)x[i] * (100.0f / (100 - percent)) : 0.0f);
 #else
-  out[i] = x[i];
+    out[i] = x[i];
 #endif
 }

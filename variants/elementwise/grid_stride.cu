@@ -42,19 +42,19 @@ __device__ __forceinline__ float combine(float a, float b) { return a / b; }
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-elementwise_grid_stride(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
-  // a, out: outer CHANNELS INNER, fewer than 2^31 elements; b: the same, CHANNELS, INNER or 1
+    elementwise_grid_stride(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
+    // a, out: outer CHANNELS INNER, fewer than 2^31 elements; b: the same, CHANNELS, INNER or 1
 #pragma unroll 4
-  for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < elements; i += gridDim.x * BLOCK) {
+    for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < elements; i += gridDim.x * BLOCK) {
 #if BROADCAST == 0
-    const unsigned j = i;
+        const unsigned j = i;
 #elif BROADCAST == 1
-    const unsigned j = i / INNER % CHANNELS;
+        const unsigned j = i / INNER % CHANNELS;
 #elif BROADCAST == 2
-    const unsigned j = i % INNER;
+        const unsigned j = i % INNER;
 #else
-    const unsigned j = 0;
+        const unsigned j = 0;
 #endif
-    out[i] = (T)combine((float)a[i], (float)b[j]);
-  }
+        out[i] = (T)combine((float)a[i], (float)b[j]);
+    }
 }

@@ -40,17 +40,17 @@ __device__ __forceinline__ float combine(float a, float b) { return a / b; }
 
 extern "C" __global__ void elementwise_scalar(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,
                                               unsigned elements, int channels, int inner) {
-  // a, out: outer channels inner, fewer than 2^32 elements; b: the same, channels, inner or 1
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= elements) return;
+    // a, out: outer channels inner, fewer than 2^32 elements; b: the same, channels, inner or 1
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= elements) return;
 #if BROADCAST == 0
-  const unsigned j = i;
+    const unsigned j = i;
 #elif BROADCAST == 1
-  const unsigned j = i / (unsigned)inner % (unsigned)channels;
+    const unsigned j = i / (unsigned)inner % (unsigned)channels;
 #elif BROADCAST == 2
-  const unsigned j = i % (unsigned)inner;
+    const unsigned j = i % (unsigned)inner;
 #else
-  const unsigned j = 0;
+    const unsigned j = 0;
 #endif
-  out[i] = (T)combine((float)a[i], (float)b[j]);
+    out[i] = (T)combine((float)a[i], (float)b[j]);
 }

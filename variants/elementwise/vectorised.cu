@@ -48,66 +48,74 @@ __device__ __forceinline__ float combine(float a, float b) { return a / b; }
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * LANES>::type Pack;
 constexpr bool B_IS_VECTOR = BROADCAST == 0 || BROADCAST == 2 || (BROADCAST == 1 && INNER == 1);
 
 __device__ __forceinline__ unsigned place_in_b(unsigned i) {
 #if BROADCAST == 0
-  return i;
+    return i;
 #elif BROADCAST == 1
-  return i / INNER % CHANNELS;
+    return i / INNER % CHANNELS;
 #elif BROADCAST == 2
-  return i % INNER;
+    return i % INNER;
 #else
-  return 0;
+    return 0;
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-elementwise_vectorised(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
-  // a, out: outer CHANNELS INNER; b: the same, CHANNELS, INNER or 1; all aligned to 16 bytes
-  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x, whole = elements / LANES;
-  Pack v[UNROLL], other[UNROLL];
+    elementwise_vectorised(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
+    // a, out: outer CHANNELS INNER; b: the same, CHANNELS, INNER or 1; all aligned to 16 bytes
+    const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x, whole = elements / LANES;
+    Pack v[UNROLL], other[UNROLL];
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const unsigned i = first + u * BLOCK;
-    if (i >= whole) break;
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= whole) break;
 #if STREAM
-    v[u] = __ldcs(reinterpret_cast<const Pack*>(a) + i);
+        v[u] = __ldcs(reinterpret_cast<const Pack*>(a) + i);
 #else
-    v[u] = reinterpret_cast<const Pack*>(a)[i];
+        v[u] = reinterpret_cast<const Pack*>(a)[i];
 #endif
-    const T* source = b + place_in_b(i * LANES);
-    if (B_IS_VECTOR) {
-      other[u] = *reinterpret_cast<const Pack*>(source);
-    } else {
-      *reinterpret_cast<T*>(&other[u]) = *source;
+        const T* source = b + place_in_b(i * LANES);
+        if (B_IS_VECTOR) {
+            other[u] = *reinterpret_cast<const Pack*>(source);
+        } else {
+            *reinterpret_cast<T*>(&other[u]) = *source;
+        }
     }
-  }
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const unsigned i = first + u * BLOCK;
-    if (i >= whole) break;
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= whole) break;
 #pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) {
-      T& element = reinterpret_cast<T*>(&v[u])[lane];
-      element = (T)combine((float)element, (float)reinterpret_cast<const T*>(&other[u])[B_IS_VECTOR ? lane : 0]);
-    }
+        for (int lane = 0; lane < LANES; ++lane) {
+            T& element = reinterpret_cast<T*>(&v[u])[lane];
+            element = (T)combine((float)element, (float)reinterpret_cast<const T*>(&other[u])[B_IS_VECTOR ? lane : 0]);
+        }
 #if STREAM
-    __stcs(reinterpret_cast<Pack*>(out) + i, v[u]);
+        __stcs(reinterpret_cast<Pack*>(out) + i, v[u]);
 #else
-    reinterpret_cast<Pack*>(out)[i] = v[u];
+        reinterpret_cast<Pack*>(out)[i] = v[u];
 #endif
-  }
-  const unsigned rest = whole * LANES + threadIdx.x;
-  if (blockIdx.x == 0 && threadIdx.x < LANES && rest < elements) {
-    out[rest] = (T)combine((float)a[rest], (float)b[place_in_b(rest)]);
-  }
+    }
+    const unsigned rest = whole * LANES + threadIdx.x;
+    if (blockIdx.x == 0 && threadIdx.x < LANES && rest < elements) {
+        out[rest] = (T)combine((float)a[rest], (float)b[place_in_b(rest)]);
+    }
 }

@@ -10,27 +10,27 @@
 // register file's reuse cache, so no bank conflict is left. Give it n in whole waves (2048 per SM) and rounds in
 // the thousands, so that the loads do not count. Limit: the FMA units at the clock that power allows.
 extern "C" __global__ void fma_chains_8(const float* __restrict__ a, const float* __restrict__ b,
-                                  float* __restrict__ out, int n, int rounds) {
-  // a, b, out: n
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n) return;
-  const float slope = a[i];
-  const float step = b[i];
-  float x[8];
+                                        float* __restrict__ out, int n, int rounds) {
+    // a, b, out: n
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n) return;
+    const float slope = a[i];
+    const float step = b[i];
+    float x[8];
 #pragma unroll
-  for (int j = 0; j < 8; ++j) x[j] = 0.125f * j;
-  int round = 0;
-  for (; round + UNROLL <= rounds; round += UNROLL) {
+    for (int j = 0; j < 8; ++j) x[j] = 0.125f * j;
+    int round = 0;
+    for (; round + UNROLL <= rounds; round += UNROLL) {
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
+        for (int u = 0; u < UNROLL; ++u) {
 #pragma unroll
-      for (int j = 0; j < 8; ++j) x[j] = fmaf(slope, x[j], step);
+            for (int j = 0; j < 8; ++j) x[j] = fmaf(slope, x[j], step);
+        }
     }
-  }
 #pragma unroll 1
-  for (; round < rounds; ++round) {
+    for (; round < rounds; ++round) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) x[j] = fmaf(slope, x[j], step);
-  }
-  out[i] = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+        for (int j = 0; j < 8; ++j) x[j] = fmaf(slope, x[j], step);
+    }
+    out[i] = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }

@@ -15,24 +15,24 @@
 // hide the latency altogether. Volkov, "Better Performance at Lower Occupancy" (2010): it is the product of warps and
 // independent instructions that counts.
 extern "C" __global__ void fma_one_chain(const float* __restrict__ a, const float* __restrict__ b,
-                                  float* __restrict__ out, int n, int rounds) {
-  // a, b, out: n
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n) return;
-  const float slope = a[i];
-  const float step = b[i];
-  float sum = 0.0f;
+                                         float* __restrict__ out, int n, int rounds) {
+    // a, b, out: n
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n) return;
+    const float slope = a[i];
+    const float step = b[i];
+    float sum = 0.0f;
 #pragma unroll 1
-  for (int j = 0; j < 8; ++j) {
-    float x = 0.125f * j;
-    int round = 0;
-    for (; round + UNROLL <= rounds; round += UNROLL) {
+    for (int j = 0; j < 8; ++j) {
+        float x = 0.125f * j;
+        int round = 0;
+        for (; round + UNROLL <= rounds; round += UNROLL) {
 #pragma unroll
-      for (int u = 0; u < UNROLL; ++u) x = fmaf(slope, x, step);
-    }
+            for (int u = 0; u < UNROLL; ++u) x = fmaf(slope, x, step);
+        }
 #pragma unroll 1
-    for (; round < rounds; ++round) x = fmaf(slope, x, step);
-    sum += x;
-  }
-  out[i] = sum;
+        for (; round < rounds; ++round) x = fmaf(slope, x, step);
+        sum += x;
+    }
+    out[i] = sum;
 }

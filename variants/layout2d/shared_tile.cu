@@ -23,18 +23,18 @@ typedef float T;
 #endif
 
 extern "C" __global__ void __launch_bounds__(32 * THREAD_ROWS)
-layout2d_shared_tile(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-  // x: n rows cols; out: n cols rows
-  __shared__ T tile[32][33];
-  const size_t image = (size_t)blockIdx.z * rows * cols;
-  const int left = blockIdx.x * 32, top = blockIdx.y * 32;
-  for (int k = threadIdx.y; k < 32; k += THREAD_ROWS) {
-    const int row = top + k, column = left + threadIdx.x;
-    if (row < rows && column < cols) tile[k][threadIdx.x] = x[image + (size_t)row * cols + column];
-  }
-  __syncthreads();
-  for (int k = threadIdx.y; k < 32; k += THREAD_ROWS) {
-    const int row = top + threadIdx.x, column = left + k;
-    if (row < rows && column < cols) out[image + (size_t)column * rows + row] = tile[threadIdx.x][k];
-  }
+    layout2d_shared_tile(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
+    // x: n rows cols; out: n cols rows
+    __shared__ T tile[32][33];
+    const size_t image = (size_t)blockIdx.z * rows * cols;
+    const int left = blockIdx.x * 32, top = blockIdx.y * 32;
+    for (int k = threadIdx.y; k < 32; k += THREAD_ROWS) {
+        const int row = top + k, column = left + threadIdx.x;
+        if (row < rows && column < cols) tile[k][threadIdx.x] = x[image + (size_t)row * cols + column];
+    }
+    __syncthreads();
+    for (int k = threadIdx.y; k < 32; k += THREAD_ROWS) {
+        const int row = top + threadIdx.x, column = left + k;
+        if (row < rows && column < cols) out[image + (size_t)column * rows + row] = tile[threadIdx.x][k];
+    }
 }

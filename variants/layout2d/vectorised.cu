@@ -39,40 +39,48 @@ constexpr int IN = widest(COLS), OUT = widest(ROWS);  // elements of a vector lo
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * IN>::type Loaded;
 typedef Raw<sizeof(T) * OUT>::type Stored;
 
 extern "C" __global__ void __launch_bounds__(BLOCK) layout2d_vectorised(const T* __restrict__ x, T* __restrict__ out) {
-  // x: n ROWS COLS; out: n COLS ROWS, both aligned to 16 bytes
-  __shared__ T tiles[TILES][TILE * STRIDE];
-  const size_t image = (size_t)blockIdx.z * ROWS * COLS;
-  const int left = blockIdx.x * (TILE * TILES), top = blockIdx.y * TILE;
+    // x: n ROWS COLS; out: n COLS ROWS, both aligned to 16 bytes
+    __shared__ T tiles[TILES][TILE * STRIDE];
+    const size_t image = (size_t)blockIdx.z * ROWS * COLS;
+    const int left = blockIdx.x * (TILE * TILES), top = blockIdx.y * TILE;
 #pragma unroll
-  for (int k = 0; k < TILES * TILE * (TILE / IN); k += BLOCK) {
-    const int i = k + threadIdx.x, place = i % (TILES * (TILE / IN)) * IN;  // along the rows of all tiles
-    const int row = i / (TILES * (TILE / IN)), column = place % TILE;
-    if (row >= TILE || top + row >= ROWS || left + place >= COLS) continue;
-    const Loaded v = *reinterpret_cast<const Loaded*>(x + image + (size_t)(top + row) * COLS + left + place);
+    for (int k = 0; k < TILES * TILE * (TILE / IN); k += BLOCK) {
+        const int i = k + threadIdx.x, place = i % (TILES * (TILE / IN)) * IN;  // along the rows of all tiles
+        const int row = i / (TILES * (TILE / IN)), column = place % TILE;
+        if (row >= TILE || top + row >= ROWS || left + place >= COLS) continue;
+        const Loaded v = *reinterpret_cast<const Loaded*>(x + image + (size_t)(top + row) * COLS + left + place);
 #pragma unroll
-    for (int j = 0; j < IN; ++j) tiles[place / TILE][row * STRIDE + column + j] = reinterpret_cast<const T*>(&v)[j];
-  }
-  __syncthreads();
+        for (int j = 0; j < IN; ++j) tiles[place / TILE][row * STRIDE + column + j] = reinterpret_cast<const T*>(&v)[j];
+    }
+    __syncthreads();
 #pragma unroll
-  for (int k = 0; k < TILES * TILE * (TILE / OUT); k += BLOCK) {
-    const int i = k + threadIdx.x, row = i % (TILE / OUT) * OUT;
-    const int place = i / (TILE / OUT), column = place % TILE;
-    if (place >= TILES * TILE || top + row >= ROWS || left + place >= COLS) continue;
-    Stored v;
+    for (int k = 0; k < TILES * TILE * (TILE / OUT); k += BLOCK) {
+        const int i = k + threadIdx.x, row = i % (TILE / OUT) * OUT;
+        const int place = i / (TILE / OUT), column = place % TILE;
+        if (place >= TILES * TILE || top + row >= ROWS || left + place >= COLS) continue;
+        Stored v;
 #pragma unroll
-    for (int j = 0; j < OUT; ++j) reinterpret_cast<T*>(&v)[j] = tiles[place / TILE][(row + j) * STRIDE + column];
-    // An ordinary assignment was compiled to stores of one word.
-    __stwb(reinterpret_cast<Stored*>(out + image + (size_t)(left + place) * ROWS + top + row), v);
-  }
+        for (int j = 0; j < OUT; ++j) reinterpret_cast<T*>(&v)[j] = tiles[place / TILE][(row + j) * STRIDE + column];
+        // An ordinary assignment was compiled to stores of one word.
+        __stwb(reinterpret_cast<Stored*>(out + image + (size_t)(left + place) * ROWS + top + row), v);
+    }
 }

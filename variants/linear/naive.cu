@@ -23,14 +23,14 @@ __device__ __forceinline__ T narrow(float value) { return value; }
 
 // x [m, k], weight [n, k], bias [n], out [m, n].
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
-linear_naive(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,
-             int m, int n, int k) {
-  const int row = blockIdx.y * ROWS + threadIdx.y, col = blockIdx.x * 32 + threadIdx.x;
-  if (row >= m || col >= n) return;
-  const T* x_row = x + (size_t)row * k;
-  const T* weight_row = weight + (size_t)col * k;
-  float sum = wide(bias[col]);
-  for (int i = 0; i < k; ++i) sum += wide(x_row[i]) * wide(weight_row[i]);
-  if (RELU) sum = fmaxf(sum, 0.0f);
-  out[(size_t)row * n + col] = narrow(sum);
+    linear_naive(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,
+                 int m, int n, int k) {
+    const int row = blockIdx.y * ROWS + threadIdx.y, col = blockIdx.x * 32 + threadIdx.x;
+    if (row >= m || col >= n) return;
+    const T* x_row = x + (size_t)row * k;
+    const T* weight_row = weight + (size_t)col * k;
+    float sum = wide(bias[col]);
+    for (int i = 0; i < k; ++i) sum += wide(x_row[i]) * wide(weight_row[i]);
+    if (RELU) sum = fmaxf(sum, 0.0f);
+    out[(size_t)row * n + col] = narrow(sum);
 }

@@ -25,19 +25,19 @@ __device__ __forceinline__ T narrow(float value) { return value; }
 
 // x [m, k], weight [n, k], bias [n], out [m, n].
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-linear_warp_per_output(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
-                       T* __restrict__ out, int m, int n, int k) {
-  const int row = blockIdx.y, col = blockIdx.x * WARPS + threadIdx.y;
-  if (col >= n) return;  // the whole warp
-  const T* x_row = x + (size_t)row * k;
-  const T* weight_row = weight + (size_t)col * k;
-  float sum = 0.0f;
+    linear_warp_per_output(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
+                           T* __restrict__ out, int m, int n, int k) {
+    const int row = blockIdx.y, col = blockIdx.x * WARPS + threadIdx.y;
+    if (col >= n) return;  // the whole warp
+    const T* x_row = x + (size_t)row * k;
+    const T* weight_row = weight + (size_t)col * k;
+    float sum = 0.0f;
 #pragma unroll 4
-  for (int i = threadIdx.x; i < k; i += 32) sum += wide(x_row[i]) * wide(weight_row[i]);
+    for (int i = threadIdx.x; i < k; i += 32) sum += wide(x_row[i]) * wide(weight_row[i]);
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  if (threadIdx.x != 0) return;
-  sum += wide(bias[col]);
-  if (RELU) sum = fmaxf(sum, 0.0f);
-  out[(size_t)row * n + col] = narrow(sum);
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+    if (threadIdx.x != 0) return;
+    sum += wide(bias[col]);
+    if (RELU) sum = fmaxf(sum, 0.0f);
+    out[(size_t)row * n + col] = narrow(sum);
 }

@@ -13,12 +13,12 @@
 
 // a [m, k], b [k, n], out [m, n]; block (32, ROWS): x is the column, y the row.
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
-matmul_coalesced(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
-                 int k) {
-  const int col = blockIdx.x * 32 + threadIdx.x;
-  const int row = blockIdx.y * ROWS + threadIdx.y;
-  if (row >= m || col >= n) return;
-  float sum = 0.0f;
-  for (int i = 0; i < k; ++i) sum += a[(size_t)row * k + i] * b[(size_t)i * n + col];
-  out[(size_t)row * n + col] = sum;
+    matmul_coalesced(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
+                     int k) {
+    const int col = blockIdx.x * 32 + threadIdx.x;
+    const int row = blockIdx.y * ROWS + threadIdx.y;
+    if (row >= m || col >= n) return;
+    float sum = 0.0f;
+    for (int i = 0; i < k; ++i) sum += a[(size_t)row * k + i] * b[(size_t)i * n + col];
+    out[(size_t)row * n + col] = sum;
 }

@@ -36,132 +36,132 @@ __device__ __forceinline__ int swizzle(int k, int i) { return i ^ (k / 4 * (128 
 
 // Four neighbours, or zeros when they lie outside; p is 16-byte aligned.
 __device__ __forceinline__ float4 load4(const float* __restrict__ p, bool inside) {
-  return inside ? *reinterpret_cast<const float4*>(p) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    return inside ? *reinterpret_cast<const float4*>(p) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
 // Four neighbours of which only the first `left` exist; zeros for the others. p has any alignment.
 __device__ __forceinline__ float4 load_upto4(const float* __restrict__ p, int left) {
-  return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
+    return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
 
 // A column of four values into a transposed tile [BK][width].
 __device__ __forceinline__ void store_transposed(float* tile, int width, int k, int i, float4 v) {
-  float* p = tile + k * width + swizzle(k, i);
-  p[0] = v.x;
-  p[width] = v.y;
-  p[2 * width] = v.z;
-  p[3 * width] = v.w;
+    float* p = tile + k * width + swizzle(k, i);
+    p[0] = v.x;
+    p[width] = v.y;
+    p[2 * width] = v.z;
+    p[3 * width] = v.w;
 }
 
 // a [m, k], b [n, k], out [m, n]; a block computes BM x BN, a warp (8 * TM) x (4 * TN) of it, a thread TM x TN in
 // groups of 4 x 4 that lie 4 * LANES_M rows and 4 * LANES_N columns apart.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
-matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
-                      int k) {
-  static_assert(THREADS % 32 == 0 && BM % (LANES_M * TM) == 0 && BN % (LANES_N * TN) == 0, "whole warp tiles");
-  static_assert(A_PASSES * 4 * THREADS == BM * BK && B_PASSES * 4 * THREADS == BK * BN, "whole passes");
-  static_assert(BK == 8 || BK == 16, "the swizzle and the alternating registers");
-  __shared__ __align__(16) float a_tiles[2][BK * BM];  // transposed and swizzled: [k][row]
-  __shared__ __align__(16) float b_tiles[2][BK * BN];  // transposed and swizzled: [k][column]
-  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-  const int tiles_n = (n + BN - 1) / BN;
-  const int row0 = blockIdx.x / tiles_n * BM, col0 = blockIdx.x % tiles_n * BN;
-  // Lanes that differ in bit 0 read the same words of a, those that differ in bit 1 the same of b: a half-warp's
-  // float4 read then takes one pass over the banks instead of two (the lane order of S. Gray's maxas).
-  const int y = warp / WARPS_N * LANES_M * TM + (lane / 2 % LANES_M) * 4;
-  const int x = warp % WARPS_N * LANES_N * TN + (lane % 2 + lane / 16 * 2) * 4;
-  // A row length divisible by 4 makes four neighbours either all inside or all outside, and aligned.
-  const bool k_aligned = k % 4 == 0, n_aligned = n % 4 == 0;
+    matmul_column_major_b(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m,
+                          int n, int k) {
+    static_assert(THREADS % 32 == 0 && BM % (LANES_M * TM) == 0 && BN % (LANES_N * TN) == 0, "whole warp tiles");
+    static_assert(A_PASSES * 4 * THREADS == BM * BK && B_PASSES * 4 * THREADS == BK * BN, "whole passes");
+    static_assert(BK == 8 || BK == 16, "the swizzle and the alternating registers");
+    __shared__ __align__(16) float a_tiles[2][BK * BM];  // transposed and swizzled: [k][row]
+    __shared__ __align__(16) float b_tiles[2][BK * BN];  // transposed and swizzled: [k][column]
+    const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+    const int tiles_n = (n + BN - 1) / BN;
+    const int row0 = blockIdx.x / tiles_n * BM, col0 = blockIdx.x % tiles_n * BN;
+    // Lanes that differ in bit 0 read the same words of a, those that differ in bit 1 the same of b: a half-warp's
+    // float4 read then takes one pass over the banks instead of two (the lane order of S. Gray's maxas).
+    const int y = warp / WARPS_N * LANES_M * TM + (lane / 2 % LANES_M) * 4;
+    const int x = warp % WARPS_N * LANES_N * TN + (lane % 2 + lane / 16 * 2) * 4;
+    // A row length divisible by 4 makes four neighbours either all inside or all outside, and aligned.
+    const bool k_aligned = k % 4 == 0, n_aligned = n % 4 == 0;
 
-  // What this thread fetches: float4 number tid, tid + THREADS, ... of each tile, in order of rows.
-  const int a_row = tid / (BK / 4), a_k = tid % (BK / 4) * 4;
-  const float* a_from = a + (size_t)(row0 + a_row) * k + a_k;
-  const int a_rows = m - row0 - a_row;
-  const float* b_from = b + (size_t)(col0 + a_row) * k + a_k;
-  const int b_cols = n - col0 - a_row;
-  float4 a_next[A_PASSES], b_next[B_PASSES];
-  const auto fetch = [&](int k_left) {  // k_left: k that are not yet fetched
-    const int a_left = k_left - a_k;
-    if (k_aligned) {
+    // What this thread fetches: float4 number tid, tid + THREADS, ... of each tile, in order of rows.
+    const int a_row = tid / (BK / 4), a_k = tid % (BK / 4) * 4;
+    const float* a_from = a + (size_t)(row0 + a_row) * k + a_k;
+    const int a_rows = m - row0 - a_row;
+    const float* b_from = b + (size_t)(col0 + a_row) * k + a_k;
+    const int b_cols = n - col0 - a_row;
+    float4 a_next[A_PASSES], b_next[B_PASSES];
+    const auto fetch = [&](int k_left) {  // k_left: k that are not yet fetched
+        const int a_left = k_left - a_k;
+        if (k_aligned) {
 #pragma unroll
-      for (int p = 0; p < A_PASSES; ++p)
-        a_next[p] = load4(a_from + (size_t)(p * A_STEP) * k, p * A_STEP < a_rows && a_left > 0);
-    } else {
+            for (int p = 0; p < A_PASSES; ++p)
+                a_next[p] = load4(a_from + (size_t)(p * A_STEP) * k, p * A_STEP < a_rows && a_left > 0);
+        } else {
 #pragma unroll
-      for (int p = 0; p < A_PASSES; ++p)
-        a_next[p] = load_upto4(a_from + (size_t)(p * A_STEP) * k, p * A_STEP < a_rows ? a_left : 0);
-    }
-    a_from += BK;
-    if (k_aligned) {
+            for (int p = 0; p < A_PASSES; ++p)
+                a_next[p] = load_upto4(a_from + (size_t)(p * A_STEP) * k, p * A_STEP < a_rows ? a_left : 0);
+        }
+        a_from += BK;
+        if (k_aligned) {
 #pragma unroll
-      for (int p = 0; p < B_PASSES; ++p)
-        b_next[p] = load4(b_from + (size_t)(p * B_STEP) * k, p * B_STEP < b_cols && a_left > 0);
-    } else {
+            for (int p = 0; p < B_PASSES; ++p)
+                b_next[p] = load4(b_from + (size_t)(p * B_STEP) * k, p * B_STEP < b_cols && a_left > 0);
+        } else {
 #pragma unroll
-      for (int p = 0; p < B_PASSES; ++p)
-        b_next[p] = load_upto4(b_from + (size_t)(p * B_STEP) * k, p * B_STEP < b_cols ? a_left : 0);
-    }
-    b_from += BK;
-  };
-  const auto stage = [&](int buffer) {
+            for (int p = 0; p < B_PASSES; ++p)
+                b_next[p] = load_upto4(b_from + (size_t)(p * B_STEP) * k, p * B_STEP < b_cols ? a_left : 0);
+        }
+        b_from += BK;
+    };
+    const auto stage = [&](int buffer) {
 #pragma unroll
-    for (int p = 0; p < A_PASSES; ++p) store_transposed(a_tiles[buffer], BM, a_k, a_row + p * A_STEP, a_next[p]);
+        for (int p = 0; p < A_PASSES; ++p) store_transposed(a_tiles[buffer], BM, a_k, a_row + p * A_STEP, a_next[p]);
 #pragma unroll
-    for (int p = 0; p < B_PASSES; ++p) store_transposed(b_tiles[buffer], BN, a_k, a_row + p * B_STEP, b_next[p]);
-  };
+        for (int p = 0; p < B_PASSES; ++p) store_transposed(b_tiles[buffer], BN, a_k, a_row + p * B_STEP, b_next[p]);
+    };
 
-  alignas(16) float a_part[TM], b_part[TN];
-  const auto read = [&](int buffer, int i) {
+    alignas(16) float a_part[TM], b_part[TN];
+    const auto read = [&](int buffer, int i) {
 #pragma unroll
-    for (int r = 0; r < TM; r += 4)
-      *reinterpret_cast<float4*>(&a_part[r]) =
-          *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, y) + r * LANES_M]);
-    // x has bit 4 clear and c * LANES_N no bit below it: each takes its part of the xor, the second at compile time.
-    const int low = swizzle(i, 0) % 16, high = swizzle(i, 0) / 16 * 16;
+        for (int r = 0; r < TM; r += 4)
+            *reinterpret_cast<float4*>(&a_part[r]) =
+                *reinterpret_cast<const float4*>(&a_tiles[buffer][i * BM + swizzle(i, y) + r * LANES_M]);
+        // x has bit 4 clear and c * LANES_N no bit below it: each takes its part of the xor, the second at compile time.
+        const int low = swizzle(i, 0) % 16, high = swizzle(i, 0) / 16 * 16;
 #pragma unroll
-    for (int c = 0; c < TN; c += 4)
-      *reinterpret_cast<float4*>(&b_part[c]) =
-          *reinterpret_cast<const float4*>(&b_tiles[buffer][i * BN + (x ^ low) + (c * LANES_N ^ high)]);
-  };
+        for (int c = 0; c < TN; c += 4)
+            *reinterpret_cast<float4*>(&b_part[c]) =
+                *reinterpret_cast<const float4*>(&b_tiles[buffer][i * BN + (x ^ low) + (c * LANES_N ^ high)]);
+    };
 
-  alignas(16) float sum[TM][TN] = {};
-  fetch(k);
-  stage(0);
-  __syncthreads();
-  int buffer = 0;
-#pragma unroll 1
-  for (int base = 0; base < k; base += BK) {
-    const bool more = base + BK < k;
-    if (more) fetch(k - base - BK);
-#pragma unroll
-    for (int i = 0; i < BK; ++i) {
-      read(buffer, i);
-#pragma unroll
-      for (int r = 0; r < TM; ++r)
-#pragma unroll
-        for (int c = 0; c < TN; ++c) sum[r][c] += a_part[r] * b_part[c];
-    }
-    // The other buffer was last read before the previous barrier, so one barrier per tile is enough.
-    buffer ^= 1;
-    if (more) stage(buffer);
+    alignas(16) float sum[TM][TN] = {};
+    fetch(k);
+    stage(0);
     __syncthreads();
-  }
+    int buffer = 0;
+#pragma unroll 1
+    for (int base = 0; base < k; base += BK) {
+        const bool more = base + BK < k;
+        if (more) fetch(k - base - BK);
+#pragma unroll
+        for (int i = 0; i < BK; ++i) {
+            read(buffer, i);
+#pragma unroll
+            for (int r = 0; r < TM; ++r)
+#pragma unroll
+                for (int c = 0; c < TN; ++c) sum[r][c] += a_part[r] * b_part[c];
+        }
+        // The other buffer was last read before the previous barrier, so one barrier per tile is enough.
+        buffer ^= 1;
+        if (more) stage(buffer);
+        __syncthreads();
+    }
 
 #pragma unroll
-  for (int r = 0; r < TM; ++r) {
-    const int row = row0 + y + r / 4 * 4 * LANES_M + r % 4;
-    if (row >= m) continue;
+    for (int r = 0; r < TM; ++r) {
+        const int row = row0 + y + r / 4 * 4 * LANES_M + r % 4;
+        if (row >= m) continue;
 #pragma unroll
-    for (int c = 0; c < TN; c += 4) {
-      const int col = col0 + x + c * LANES_N;
-      float* p = out + (size_t)row * n + col;
-      if (n_aligned) {
-        if (col < n) *reinterpret_cast<float4*>(p) = *reinterpret_cast<const float4*>(&sum[r][c]);
-      } else {
+        for (int c = 0; c < TN; c += 4) {
+            const int col = col0 + x + c * LANES_N;
+            float* p = out + (size_t)row * n + col;
+            if (n_aligned) {
+                if (col < n) *reinterpret_cast<float4*>(p) = *reinterpret_cast<const float4*>(&sum[r][c]);
+            } else {
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
-          if (col + j < n) p[j] = sum[r][c + j];
-      }
+                for (int j = 0; j < 4; ++j)
+                    if (col + j < n) p[j] = sum[r][c + j];
+            }
+        }
     }
-  }
 }

@@ -11,12 +11,12 @@
 
 // a [m, k], b [k, n], out [m, n]; block (32, COLS): x is the row, y the column.
 extern "C" __global__ void __launch_bounds__(32 * COLS)
-matmul_naive_row_x(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
-                   int k) {
-  const int row = blockIdx.x * 32 + threadIdx.x;
-  const int col = blockIdx.y * COLS + threadIdx.y;
-  if (row >= m || col >= n) return;
-  float sum = 0.0f;
-  for (int i = 0; i < k; ++i) sum += a[(size_t)row * k + i] * b[(size_t)i * n + col];
-  out[(size_t)row * n + col] = sum;
+    matmul_naive_row_x(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
+                       int k) {
+    const int row = blockIdx.x * 32 + threadIdx.x;
+    const int col = blockIdx.y * COLS + threadIdx.y;
+    if (row >= m || col >= n) return;
+    float sum = 0.0f;
+    for (int i = 0; i < k; ++i) sum += a[(size_t)row * k + i] * b[(size_t)i * n + col];
+    out[(size_t)row * n + col] = sum;
 }

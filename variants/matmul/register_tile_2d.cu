@@ -24,49 +24,49 @@
 // a [m, k], b [k, n], out [m, n]; a block computes BM x BN, thread (x, y) the rows y, y + THREADS_Y, ... and the
 // columns x, x + THREADS_X, ...
 extern "C" __global__ void __launch_bounds__(THREADS)
-matmul_register_tile_2d(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
-                        int k) {
-  static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "tiles are loaded in whole passes");
-  // Without the extra word the compiler would fetch four k of a at once, which takes up to 196 registers and leaves
-  // room for only one block per multiprocessor.
-  __shared__ float a_tile[BM][BK + 1];
-  __shared__ float b_tile[BK][BN];
-  const int row0 = blockIdx.y * BM, col0 = blockIdx.x * BN;
-  const int x = threadIdx.x % THREADS_X, y = threadIdx.x / THREADS_X;
-  float sum[TM][TN] = {};
-  for (int base = 0; base < k; base += BK) {
+    matmul_register_tile_2d(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m,
+                            int n, int k) {
+    static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "tiles are loaded in whole passes");
+    // Without the extra word the compiler would fetch four k of a at once, which takes up to 196 registers and leaves
+    // room for only one block per multiprocessor.
+    __shared__ float a_tile[BM][BK + 1];
+    __shared__ float b_tile[BK][BN];
+    const int row0 = blockIdx.y * BM, col0 = blockIdx.x * BN;
+    const int x = threadIdx.x % THREADS_X, y = threadIdx.x / THREADS_X;
+    float sum[TM][TN] = {};
+    for (int base = 0; base < k; base += BK) {
 #pragma unroll
-    for (int p = 0; p < A_PASSES; ++p) {
-      const int i = threadIdx.x + p * THREADS;
-      const int row = row0 + i / BK, col = base + i % BK;
-      a_tile[i / BK][i % BK] = row < m && col < k ? a[(size_t)row * k + col] : 0.0f;
+        for (int p = 0; p < A_PASSES; ++p) {
+            const int i = threadIdx.x + p * THREADS;
+            const int row = row0 + i / BK, col = base + i % BK;
+            a_tile[i / BK][i % BK] = row < m && col < k ? a[(size_t)row * k + col] : 0.0f;
+        }
+#pragma unroll
+        for (int p = 0; p < B_PASSES; ++p) {
+            const int i = threadIdx.x + p * THREADS;
+            const int row = base + i / BN, col = col0 + i % BN;
+            b_tile[i / BN][i % BN] = row < k && col < n ? b[(size_t)row * n + col] : 0.0f;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < BK; ++i) {
+            float a_part[TM], b_part[TN];
+#pragma unroll
+            for (int r = 0; r < TM; ++r) a_part[r] = a_tile[y + r * THREADS_Y][i];
+#pragma unroll
+            for (int c = 0; c < TN; ++c) b_part[c] = b_tile[i][x + c * THREADS_X];
+#pragma unroll
+            for (int r = 0; r < TM; ++r)
+#pragma unroll
+                for (int c = 0; c < TN; ++c) sum[r][c] += a_part[r] * b_part[c];
+        }
+        __syncthreads();
     }
 #pragma unroll
-    for (int p = 0; p < B_PASSES; ++p) {
-      const int i = threadIdx.x + p * THREADS;
-      const int row = base + i / BN, col = col0 + i % BN;
-      b_tile[i / BN][i % BN] = row < k && col < n ? b[(size_t)row * n + col] : 0.0f;
-    }
-    __syncthreads();
+    for (int r = 0; r < TM; ++r)
 #pragma unroll
-    for (int i = 0; i < BK; ++i) {
-      float a_part[TM], b_part[TN];
-#pragma unroll
-      for (int r = 0; r < TM; ++r) a_part[r] = a_tile[y + r * THREADS_Y][i];
-#pragma unroll
-      for (int c = 0; c < TN; ++c) b_part[c] = b_tile[i][x + c * THREADS_X];
-#pragma unroll
-      for (int r = 0; r < TM; ++r)
-#pragma unroll
-        for (int c = 0; c < TN; ++c) sum[r][c] += a_part[r] * b_part[c];
-    }
-    __syncthreads();
-  }
-#pragma unroll
-  for (int r = 0; r < TM; ++r)
-#pragma unroll
-    for (int c = 0; c < TN; ++c) {
-      const int row = row0 + y + r * THREADS_Y, col = col0 + x + c * THREADS_X;
-      if (row < m && col < n) out[(size_t)row * n + col] = sum[r][c];
-    }
+        for (int c = 0; c < TN; ++c) {
+            const int row = row0 + y + r * THREADS_Y, col = col0 + x + c * THREADS_X;
+            if (row < m && col < n) out[(size_t)row * n + col] = sum[r][c];
+        }
 }

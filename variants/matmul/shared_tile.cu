@@ -13,22 +13,22 @@
 
 // a [m, k], b [k, n], out [m, n]; block (TILE, TILE): x is the column, y the row.
 extern "C" __global__ void __launch_bounds__(TILE* TILE)
-matmul_shared_tile(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
-                   int k) {
-  __shared__ float a_tile[TILE][TILE];  // [row][k]
-  __shared__ float b_tile[TILE][TILE];  // [k][column]
-  const int x = threadIdx.x, y = threadIdx.y;
-  const int row = blockIdx.y * TILE + y;
-  const int col = blockIdx.x * TILE + x;
-  float sum = 0.0f;
-  for (int base = 0; base < k; base += TILE) {
-    // Zeros beyond the edge add nothing, so the inner loop needs no bounds.
-    a_tile[y][x] = row < m && base + x < k ? a[(size_t)row * k + base + x] : 0.0f;
-    b_tile[y][x] = col < n && base + y < k ? b[(size_t)(base + y) * n + col] : 0.0f;
-    __syncthreads();
+    matmul_shared_tile(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
+                       int k) {
+    __shared__ float a_tile[TILE][TILE];  // [row][k]
+    __shared__ float b_tile[TILE][TILE];  // [k][column]
+    const int x = threadIdx.x, y = threadIdx.y;
+    const int row = blockIdx.y * TILE + y;
+    const int col = blockIdx.x * TILE + x;
+    float sum = 0.0f;
+    for (int base = 0; base < k; base += TILE) {
+        // Zeros beyond the edge add nothing, so the inner loop needs no bounds.
+        a_tile[y][x] = row < m && base + x < k ? a[(size_t)row * k + base + x] : 0.0f;
+        b_tile[y][x] = col < n && base + y < k ? b[(size_t)(base + y) * n + col] : 0.0f;
+        __syncthreads();
 #pragma unroll
-    for (int i = 0; i < TILE; ++i) sum += a_tile[y][i] * b_tile[i][x];
-    __syncthreads();  // or the next tile would overwrite what slower warps still read
-  }
-  if (row < m && col < n) out[(size_t)row * n + col] = sum;
+        for (int i = 0; i < TILE; ++i) sum += a_tile[y][i] * b_tile[i][x];
+        __syncthreads();  // or the next tile would overwrite what slower warps still read
+    }
+    if (row < m && col < n) out[(size_t)row * n + col] = sum;
 }

@@ -36,101 +36,101 @@ typedef unsigned Bits;
 // 16 bytes of a row of length k from element i on, zeros beyond its end. `aligned`: VEC divides k, so that the 16 bytes
 // are all inside or all outside, and aligned.
 __device__ __forceinline__ uint4 load16(const T* __restrict__ row, int i, int k, bool aligned) {
-  if (aligned) return i < k ? *reinterpret_cast<const uint4*>(row + i) : make_uint4(0u, 0u, 0u, 0u);
-  const Bits* p = reinterpret_cast<const Bits*>(row);
-  unsigned word[4] = {};
+    if (aligned) return i < k ? *reinterpret_cast<const uint4*>(row + i) : make_uint4(0u, 0u, 0u, 0u);
+    const Bits* p = reinterpret_cast<const Bits*>(row);
+    unsigned word[4] = {};
 #pragma unroll
-  for (int j = 0; j < VEC; ++j)
-    if (i + j < k) word[BF16 ? j / 2 : j] |= (unsigned)p[i + j] << (BF16 ? j % 2 * 16 : 0);
-  return make_uint4(word[0], word[1], word[2], word[3]);
+    for (int j = 0; j < VEC; ++j)
+        if (i + j < k) word[BF16 ? j / 2 : j] |= (unsigned)p[i + j] << (BF16 ? j % 2 * 16 : 0);
+    return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
 __device__ __forceinline__ void unpack(uint4 raw, float (&value)[VEC]) {
-  const unsigned word[4] = {raw.x, raw.y, raw.z, raw.w};
+    const unsigned word[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < 4; ++j) {
 #if BF16
-    value[2 * j] = __uint_as_float(word[j] << 16);  // a bf16 is the upper half of a float
-    value[2 * j + 1] = __uint_as_float(word[j] & 0xffff0000u);
+        value[2 * j] = __uint_as_float(word[j] << 16);  // a bf16 is the upper half of a float
+        value[2 * j + 1] = __uint_as_float(word[j] & 0xffff0000u);
 #else
-    value[j] = __uint_as_float(word[j]);
+        value[j] = __uint_as_float(word[j]);
 #endif
-  }
+    }
 }
 
 // a[i] to a[i + 3] of a row of length k, zeros beyond its end. `aligned`: 4 divides k.
 __device__ __forceinline__ void load4(const T* __restrict__ row, int i, int k, bool aligned, float (&value)[4]) {
 #if BF16
-  if (aligned && i < k) {
-    const uint2 raw = *reinterpret_cast<const uint2*>(row + i);
-    value[0] = __uint_as_float(raw.x << 16), value[1] = __uint_as_float(raw.x & 0xffff0000u);
-    value[2] = __uint_as_float(raw.y << 16), value[3] = __uint_as_float(raw.y & 0xffff0000u);
-    return;
-  }
+    if (aligned && i < k) {
+        const uint2 raw = *reinterpret_cast<const uint2*>(row + i);
+        value[0] = __uint_as_float(raw.x << 16), value[1] = __uint_as_float(raw.x & 0xffff0000u);
+        value[2] = __uint_as_float(raw.y << 16), value[3] = __uint_as_float(raw.y & 0xffff0000u);
+        return;
+    }
 #pragma unroll
-  for (int j = 0; j < 4; ++j) value[j] = i + j < k ? __bfloat162float(row[i + j]) : 0.0f;
+    for (int j = 0; j < 4; ++j) value[j] = i + j < k ? __bfloat162float(row[i + j]) : 0.0f;
 #else
-  if (aligned && i < k) {
-    const float4 raw = *reinterpret_cast<const float4*>(row + i);
-    value[0] = raw.x, value[1] = raw.y, value[2] = raw.z, value[3] = raw.w;
-    return;
-  }
+    if (aligned && i < k) {
+        const float4 raw = *reinterpret_cast<const float4*>(row + i);
+        value[0] = raw.x, value[1] = raw.y, value[2] = raw.z, value[3] = raw.w;
+        return;
+    }
 #pragma unroll
-  for (int j = 0; j < 4; ++j) value[j] = i + j < k ? row[i + j] : 0.0f;
+    for (int j = 0; j < 4; ++j) value[j] = i + j < k ? row[i + j] : 0.0f;
 #endif
 }
 
 // a [m, k], b [k, n], out [m, n]; a block computes M_TILE x (LANES * VEC) outputs, a thread DEPTH of every
 // THREADS / LANES * DEPTH terms of M_TILE x VEC of them.
 extern "C" __global__ void __launch_bounds__(THREADS)
-matmul_stream_strip(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int m, int n, int k) {
-  __shared__ float parts[WARPS][SUMS][LANES];
-  const int tiles_m = (m + M_STEP - 1) / M_STEP;
-  const int row0 = blockIdx.x % tiles_m * M_STEP, col0 = blockIdx.x / tiles_m * (LANES * VEC);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = threadIdx.x % LANES;
-  const int col = col0 + own * VEC;
-  const bool n_aligned = n % VEC == 0, k_aligned = k % 4 == 0;
-  float sum[SUMS] = {};
+    matmul_stream_strip(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int m, int n, int k) {
+    __shared__ float parts[WARPS][SUMS][LANES];
+    const int tiles_m = (m + M_STEP - 1) / M_STEP;
+    const int row0 = blockIdx.x % tiles_m * M_STEP, col0 = blockIdx.x / tiles_m * (LANES * VEC);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = threadIdx.x % LANES;
+    const int col = col0 + own * VEC;
+    const bool n_aligned = n % VEC == 0, k_aligned = k % 4 == 0;
+    float sum[SUMS] = {};
 #pragma unroll 1
-  for (int base = threadIdx.x / LANES * DEPTH; base < k; base += THREADS / LANES * DEPTH) {
-    uint4 w[DEPTH];  // all loads first, so that they are under way together
+    for (int base = threadIdx.x / LANES * DEPTH; base < k; base += THREADS / LANES * DEPTH) {
+        uint4 w[DEPTH];  // all loads first, so that they are under way together
 #pragma unroll
-    for (int d = 0; d < DEPTH; ++d)
-      w[d] = base + d < k ? load16(b + (size_t)(base + d) * n, col, n, n_aligned) : make_uint4(0u, 0u, 0u, 0u);
+        for (int d = 0; d < DEPTH; ++d)
+            w[d] = base + d < k ? load16(b + (size_t)(base + d) * n, col, n, n_aligned) : make_uint4(0u, 0u, 0u, 0u);
 #pragma unroll
-    for (int quad = 0; quad < DEPTH; quad += 4) {
-      float part[M_TILE][4];
+        for (int quad = 0; quad < DEPTH; quad += 4) {
+            float part[M_TILE][4];
 #pragma unroll
-      for (int mm = 0; mm < M_TILE; ++mm)  // rows beyond m repeat the last one
-        load4(a + (size_t)min(row0 + mm, m - 1) * k, base + quad, k, k_aligned, part[mm]);
+            for (int mm = 0; mm < M_TILE; ++mm)  // rows beyond m repeat the last one
+                load4(a + (size_t)min(row0 + mm, m - 1) * k, base + quad, k, k_aligned, part[mm]);
 #pragma unroll
-      for (int d = 0; d < 4; ++d) {
-        float wide[VEC];
-        unpack(w[quad + d], wide);
+            for (int d = 0; d < 4; ++d) {
+                float wide[VEC];
+                unpack(w[quad + d], wide);
 #pragma unroll
-        for (int mm = 0; mm < M_TILE; ++mm)
+                for (int mm = 0; mm < M_TILE; ++mm)
 #pragma unroll
-          for (int j = 0; j < VEC; ++j) sum[mm * VEC + j] += part[mm][d] * wide[j];
-      }
+                    for (int j = 0; j < VEC; ++j) sum[mm * VEC + j] += part[mm][d] * wide[j];
+            }
+        }
     }
-  }
 #pragma unroll
-  for (int s = 0; s < SUMS; ++s) {
+    for (int s = 0; s < SUMS; ++s) {
 #pragma unroll
-    for (int offset = 16; offset >= LANES; offset /= 2) sum[s] += __shfl_xor_sync(0xffffffffu, sum[s], offset);
-    if (lane < LANES) parts[warp][s][own] = sum[s];
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < SUMS * LANES; i += THREADS) {
-    const int mm = i / (LANES * VEC), c = i % (LANES * VEC);  // neighbours in `out` for neighbouring threads
-    if (row0 + mm >= m || col0 + c >= n) continue;
-    float total = 0.0f;
+        for (int offset = 16; offset >= LANES; offset /= 2) sum[s] += __shfl_xor_sync(0xffffffffu, sum[s], offset);
+        if (lane < LANES) parts[warp][s][own] = sum[s];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < SUMS * LANES; i += THREADS) {
+        const int mm = i / (LANES * VEC), c = i % (LANES * VEC);  // neighbours in `out` for neighbouring threads
+        if (row0 + mm >= m || col0 + c >= n) continue;
+        float total = 0.0f;
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) total += parts[w][mm * VEC + c % VEC][c / VEC];
+        for (int w = 0; w < WARPS; ++w) total += parts[w][mm * VEC + c % VEC][c / VEC];
 #if BF16
-    out[(size_t)(row0 + mm) * n + col0 + c] = __float2bfloat16(total);
+        out[(size_t)(row0 + mm) * n + col0 + c] = __float2bfloat16(total);
 #else
-    out[(size_t)(row0 + mm) * n + col0 + c] = total;
+        out[(size_t)(row0 + mm) * n + col0 + c] = total;
 #endif
-  }
+    }
 }

@@ -16,21 +16,21 @@
 // and as before loads that wait for one another because the window's bounds are known at run time only.
 extern "C" __global__ void maxpool2d_flat_divmod(const float* __restrict__ x, float* __restrict__ out, int planes,
                                                  int h, int w, int p, int q, int window, int stride, int padding) {
-  // x: planes h w; out: planes p q, fewer than 2^32 elements
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
-  const unsigned column = i % (unsigned)q;
-  const unsigned row = i / (unsigned)q % (unsigned)p;
-  const unsigned plane = i / (unsigned)q / (unsigned)p;
-  const int top = max((int)row * stride - padding, 0), bottom = min((int)row * stride - padding + window, h);
-  const int left = max((int)column * stride - padding, 0), right = min((int)column * stride - padding + window, w);
-  const float* image = x + (size_t)plane * h * w;
-  float largest = __int_as_float(0xff800000);  // -infinity
-  for (int y = top; y < bottom; ++y) {
-    for (int z = left; z < right; ++z) {
-      const float value = image[(size_t)y * w + z];
-      if (value > largest) largest = value;
+    // x: planes h w; out: planes p q, fewer than 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
+    const unsigned column = i % (unsigned)q;
+    const unsigned row = i / (unsigned)q % (unsigned)p;
+    const unsigned plane = i / (unsigned)q / (unsigned)p;
+    const int top = max((int)row * stride - padding, 0), bottom = min((int)row * stride - padding + window, h);
+    const int left = max((int)column * stride - padding, 0), right = min((int)column * stride - padding + window, w);
+    const float* image = x + (size_t)plane * h * w;
+    float largest = __int_as_float(0xff800000);  // -infinity
+    for (int y = top; y < bottom; ++y) {
+        for (int z = left; z < right; ++z) {
+            const float value = image[(size_t)y * w + z];
+            if (value > largest) largest = value;
+        }
     }
-  }
-  out[i] = largest;
+    out[i] = largest;
 }

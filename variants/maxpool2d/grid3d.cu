@@ -15,21 +15,21 @@
 // block lie outside; the window's bounds are known at run time only, so a thread waits for each load in turn.
 extern "C" __global__ void maxpool2d_grid3d(const float* __restrict__ x, float* __restrict__ out, int planes, int h,
                                             int w, int p, int q, int window, int stride, int padding) {
-  // x: planes h w; out: planes p q
-  const int column = blockIdx.x * BLOCK_X + threadIdx.x;
-  const int row = blockIdx.y * BLOCK_Y + threadIdx.y;
-  if (column >= q || row >= p) return;
-  const int top = max(row * stride - padding, 0), bottom = min(row * stride - padding + window, h);
-  const int left = max(column * stride - padding, 0), right = min(column * stride - padding + window, w);
-  for (int plane = blockIdx.z; plane < planes; plane += gridDim.z) {
-    const float* image = x + (size_t)plane * h * w;
-    float largest = __int_as_float(0xff800000);  // -infinity
-    for (int y = top; y < bottom; ++y) {
-      for (int z = left; z < right; ++z) {
-        const float value = image[(size_t)y * w + z];
-        if (value > largest) largest = value;
-      }
+    // x: planes h w; out: planes p q
+    const int column = blockIdx.x * BLOCK_X + threadIdx.x;
+    const int row = blockIdx.y * BLOCK_Y + threadIdx.y;
+    if (column >= q || row >= p) return;
+    const int top = max(row * stride - padding, 0), bottom = min(row * stride - padding + window, h);
+    const int left = max(column * stride - padding, 0), right = min(column * stride - padding + window, w);
+    for (int plane = blockIdx.z; plane < planes; plane += gridDim.z) {
+        const float* image = x + (size_t)plane * h * w;
+        float largest = __int_as_float(0xff800000);  // -infinity
+        for (int y = top; y < bottom; ++y) {
+            for (int z = left; z < right; ++z) {
+                const float value = image[(size_t)y * w + z];
+                if (value > largest) largest = value;
+            }
+        }
+        out[((size_t)plane * p + row) * q + column] = largest;
     }
-    out[((size_t)plane * p + row) * q + column] = largest;
-  }
 }

@@ -57,78 +57,86 @@ constexpr bool ROWS_INSIDE = PADDING == 0 && (ROW_GROUPS - 1) * ROWS * STRIDE + 
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 template <int N>
 struct Vector {
-  typename Raw<sizeof(T) * N>::type raw;
-  __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
+    typename Raw<sizeof(T) * N>::type raw;
+    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
 };
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-maxpool2d_multi_output(const T* __restrict__ x, T* __restrict__ out, int planes) {
-  // x: planes H W, out: planes P Q, both aligned to 16 bytes
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (ROW_GROUPS * COLUMN_GROUPS)) return;
-  const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;
-  const int row = (int)(i / COLUMN_GROUPS % ROW_GROUPS) * ROWS;
-  const unsigned plane = i / COLUMN_GROUPS / ROW_GROUPS;
-  const int top = row * STRIDE - PADDING;
-  const int left = column * STRIDE - PADDING - SHIFT;  // a multiple of WIDTH
-  const T* image = x + (size_t)plane * ((size_t)H * W);
-  const float lowest = __int_as_float(0xff800000);  // -infinity
+    maxpool2d_multi_output(const T* __restrict__ x, T* __restrict__ out, int planes) {
+    // x: planes H W, out: planes P Q, both aligned to 16 bytes
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (ROW_GROUPS * COLUMN_GROUPS)) return;
+    const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;
+    const int row = (int)(i / COLUMN_GROUPS % ROW_GROUPS) * ROWS;
+    const unsigned plane = i / COLUMN_GROUPS / ROW_GROUPS;
+    const int top = row * STRIDE - PADDING;
+    const int left = column * STRIDE - PADDING - SHIFT;  // a multiple of WIDTH
+    const T* image = x + (size_t)plane * ((size_t)H * W);
+    const float lowest = __int_as_float(0xff800000);  // -infinity
 
-  float largest[ROWS][NEEDED];  // over the rows of each output's window, for each input column
+    float largest[ROWS][NEEDED];  // over the rows of each output's window, for each input column
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
+    for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-    for (int s = 0; s < NEEDED; ++s) largest[r][s] = lowest;
-  }
+        for (int s = 0; s < NEEDED; ++s) largest[r][s] = lowest;
+    }
 #pragma unroll
-  for (int y = 0; y < INPUT_ROWS; ++y) {
-    Vector<WIDTH> v[VECTORS];
+    for (int y = 0; y < INPUT_ROWS; ++y) {
+        Vector<WIDTH> v[VECTORS];
 #pragma unroll
-    for (int k = 0; k < VECTORS; ++k) {
-      const int z = left + k * WIDTH;  // a vector lies inside the row or outside it, never across its end
-      const bool inside = (ROWS_INSIDE || (unsigned)(top + y) < H) && (COLUMNS_INSIDE || (unsigned)z < W);
+        for (int k = 0; k < VECTORS; ++k) {
+            const int z = left + k * WIDTH;  // a vector lies inside the row or outside it, never across its end
+            const bool inside = (ROWS_INSIDE || (unsigned)(top + y) < H) && (COLUMNS_INSIDE || (unsigned)z < W);
 #pragma unroll
-      for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)lowest;
-      if (inside) v[k] = *reinterpret_cast<const Vector<WIDTH>*>(image + (ptrdiff_t)(top + y) * W + z);
+            for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)lowest;
+            if (inside) v[k] = *reinterpret_cast<const Vector<WIDTH>*>(image + (ptrdiff_t)(top + y) * W + z);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            if (y < r * STRIDE || y >= r * STRIDE + WINDOW) continue;
+#pragma unroll
+            for (int s = 0; s < NEEDED; ++s) {
+                // a NaN loses in fmaxf as it does by >
+                largest[r][s] = fmaxf(largest[r][s], (float)v[(SHIFT + s) / WIDTH].lane((SHIFT + s) % WIDTH));
+            }
+        }
     }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      if (y < r * STRIDE || y >= r * STRIDE + WINDOW) continue;
+        if (row + r >= P) break;
+        Vector<COLUMNS> result;
 #pragma unroll
-      for (int s = 0; s < NEEDED; ++s) {
-        // a NaN loses in fmaxf as it does by >
-        largest[r][s] = fmaxf(largest[r][s], (float)v[(SHIFT + s) / WIDTH].lane((SHIFT + s) % WIDTH));
-      }
+        for (int g = 0; g < COLUMNS; ++g) {
+            float value = largest[r][g * STRIDE];
+#pragma unroll
+            for (int s = 1; s < WINDOW; ++s) value = fmaxf(value, largest[r][g * STRIDE + s]);
+            result.lane(g) = (T)value;
+        }
+        T* target = out + ((size_t)plane * P + row + r) * Q + column;
+        if (Q % COLUMNS == 0) {
+            *reinterpret_cast<Vector<COLUMNS>*>(target) = result;
+        } else {
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                if (column + g < Q) target[g] = result.lane(g);
+            }
+        }
     }
-  }
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    if (row + r >= P) break;
-    Vector<COLUMNS> result;
-#pragma unroll
-    for (int g = 0; g < COLUMNS; ++g) {
-      float value = largest[r][g * STRIDE];
-#pragma unroll
-      for (int s = 1; s < WINDOW; ++s) value = fmaxf(value, largest[r][g * STRIDE + s]);
-      result.lane(g) = (T)value;
-    }
-    T* target = out + ((size_t)plane * P + row + r) * Q + column;
-    if (Q % COLUMNS == 0) {
-      *reinterpret_cast<Vector<COLUMNS>*>(target) = result;
-    } else {
-#pragma unroll
-      for (int g = 0; g < COLUMNS; ++g) {
-        if (column + g < Q) target[g] = result.lane(g);
-      }
-    }
-  }
 }

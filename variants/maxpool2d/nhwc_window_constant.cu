@@ -34,24 +34,24 @@ typedef float T;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-maxpool2d_nhwc_window_constant(const T* __restrict__ x, T* __restrict__ out, int n) {
-  // x: n H W C; out: n P Q C, fewer than 2^32 elements
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n * (unsigned)(P * Q * C)) return;
-  const unsigned channel = i % C;
-  const int column = (int)(i / C % Q), row = (int)(i / C / Q % P);
-  const unsigned image = i / C / Q / P;
-  const int top = row * STRIDE - PADDING, left = column * STRIDE - PADDING;
-  const T* source = x + (size_t)image * ((size_t)H * W * C) + channel;
-  float largest = __int_as_float(0xff800000);  // -infinity
+    maxpool2d_nhwc_window_constant(const T* __restrict__ x, T* __restrict__ out, int n) {
+    // x: n H W C; out: n P Q C, fewer than 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (unsigned)(P * Q * C)) return;
+    const unsigned channel = i % C;
+    const int column = (int)(i / C % Q), row = (int)(i / C / Q % P);
+    const unsigned image = i / C / Q / P;
+    const int top = row * STRIDE - PADDING, left = column * STRIDE - PADDING;
+    const T* source = x + (size_t)image * ((size_t)H * W * C) + channel;
+    float largest = __int_as_float(0xff800000);  // -infinity
 #pragma unroll
-  for (int r = 0; r < WINDOW; ++r) {
+    for (int r = 0; r < WINDOW; ++r) {
 #pragma unroll
-    for (int s = 0; s < WINDOW; ++s) {
-      const int y = top + r, z = left + s;
-      const bool inside = PADDING == 0 || ((unsigned)y < H && (unsigned)z < W);
-      if (inside) largest = fmaxf(largest, (float)source[((ptrdiff_t)y * W + z) * C]);
+        for (int s = 0; s < WINDOW; ++s) {
+            const int y = top + r, z = left + s;
+            const bool inside = PADDING == 0 || ((unsigned)y < H && (unsigned)z < W);
+            if (inside) largest = fmaxf(largest, (float)source[((ptrdiff_t)y * W + z) * C]);
+        }
     }
-  }
-  out[i] = largest;
+    out[i] = largest;
 }

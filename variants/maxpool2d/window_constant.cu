@@ -17,24 +17,24 @@
 // divisions; 4-byte loads, which at stride 2 use every second float of a sector per instruction; 4-byte stores.
 extern "C" __global__ void maxpool2d_window_constant(const float* __restrict__ x, float* __restrict__ out, int planes,
                                                      int h, int w, int p, int q) {
-  // x: planes h w; out: planes p q, fewer than 2^32 elements
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
-  const unsigned column = i % (unsigned)q;
-  const unsigned row = i / (unsigned)q % (unsigned)p;
-  const unsigned plane = i / (unsigned)q / (unsigned)p;
-  const int top = (int)row * STRIDE - PADDING;
-  const int left = (int)column * STRIDE - PADDING;
-  const float* image = x + (size_t)plane * h * w;
-  float largest = __int_as_float(0xff800000);  // -infinity
+    // x: planes h w; out: planes p q, fewer than 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
+    const unsigned column = i % (unsigned)q;
+    const unsigned row = i / (unsigned)q % (unsigned)p;
+    const unsigned plane = i / (unsigned)q / (unsigned)p;
+    const int top = (int)row * STRIDE - PADDING;
+    const int left = (int)column * STRIDE - PADDING;
+    const float* image = x + (size_t)plane * h * w;
+    float largest = __int_as_float(0xff800000);  // -infinity
 #pragma unroll
-  for (int r = 0; r < WINDOW; ++r) {
+    for (int r = 0; r < WINDOW; ++r) {
 #pragma unroll
-    for (int s = 0; s < WINDOW; ++s) {
-      const int y = top + r, z = left + s;
-      const bool inside = PADDING == 0 || ((unsigned)y < (unsigned)h && (unsigned)z < (unsigned)w);
-      if (inside) largest = fmaxf(largest, image[(ptrdiff_t)y * w + z]);  // a NaN loses here as it does by >
+        for (int s = 0; s < WINDOW; ++s) {
+            const int y = top + r, z = left + s;
+            const bool inside = PADDING == 0 || ((unsigned)y < (unsigned)h && (unsigned)z < (unsigned)w);
+            if (inside) largest = fmaxf(largest, image[(ptrdiff_t)y * w + z]);  // a NaN loses here as it does by >
+        }
     }
-  }
-  out[i] = largest;
+    out[i] = largest;
 }

@@ -9,17 +9,17 @@
 // Increase Performance with Vectorized Memory Access", 2013). The n % 4 elements that are left over go to the first
 // threads of the grid. What remains is each block's start and end, when its threads have nothing in flight.
 extern "C" __global__ void relu_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
-  // x, out: n, both aligned to 16 bytes
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  const unsigned whole = (unsigned)n / 4;
-  if (i < whole) {
-    float4 v = reinterpret_cast<const float4*>(x)[i];
-    v.x = fmaxf(v.x, 0.0f);
-    v.y = fmaxf(v.y, 0.0f);
-    v.z = fmaxf(v.z, 0.0f);
-    v.w = fmaxf(v.w, 0.0f);
-    reinterpret_cast<float4*>(out)[i] = v;
-  }
-  const unsigned rest = 4 * whole + i;
-  if (i < 4 && rest < (unsigned)n) out[rest] = fmaxf(x[rest], 0.0f);
+    // x, out: n, both aligned to 16 bytes
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    const unsigned whole = (unsigned)n / 4;
+    if (i < whole) {
+        float4 v = reinterpret_cast<const float4*>(x)[i];
+        v.x = fmaxf(v.x, 0.0f);
+        v.y = fmaxf(v.y, 0.0f);
+        v.z = fmaxf(v.z, 0.0f);
+        v.w = fmaxf(v.w, 0.0f);
+        reinterpret_cast<float4*>(out)[i] = v;
+    }
+    const unsigned rest = 4 * whole + i;
+    if (i < 4 && rest < (unsigned)n) out[rest] = fmaxf(x[rest], 0.0f);
 }

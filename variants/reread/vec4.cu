@@ -29,7 +29,7 @@ __device__ float block_max(float best) {
 
 // x: n floats, 16-byte aligned; partial: one float per block.
 extern "C" __global__ void __launch_bounds__(256)
-reread_vec4(const float* __restrict__ x, float* __restrict__ partial, int n, int rounds) {
+    reread_vec4(const float* __restrict__ x, float* __restrict__ partial, int n, int rounds) {
     const int vectors = n / 4, threads = gridDim.x * 256;
     const float4* x4 = reinterpret_cast<const float4*>(x);
     float best = -3.402823466e+38f;
@@ -49,7 +49,7 @@ reread_vec4(const float* __restrict__ x, float* __restrict__ partial, int n, int
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-reread_finish(const float* __restrict__ partial, float* __restrict__ out, int count) {
+    reread_finish(const float* __restrict__ partial, float* __restrict__ out, int count) {
     float best = -3.402823466e+38f;
     for (int i = threadIdx.x; i < count; i += 256) best = fmaxf(best, partial[i]);
     best = block_max(best);

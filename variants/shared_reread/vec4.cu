@@ -30,7 +30,7 @@ __device__ float block_max(float best) {
 
 // x: n floats; partial: one float per block.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-shared_reread(const float* __restrict__ x, float* __restrict__ partial, int n, int rounds) {
+    shared_reread(const float* __restrict__ x, float* __restrict__ partial, int n, int rounds) {
     __shared__ float4 piece[4 * BLOCK];
     const int t = threadIdx.x, first = blockIdx.x * 16 * BLOCK;
     float* flat = reinterpret_cast<float*>(piece);
@@ -39,7 +39,7 @@ shared_reread(const float* __restrict__ x, float* __restrict__ partial, int n, i
     float best = -3.402823466e+38f;
     for (int round = 0; round < rounds; ++round) {
         const int at = (t + round) % BLOCK;
-        #pragma unroll
+#pragma unroll
         for (int u = 0; u < 4; ++u) best = max4(best, piece[at + u * BLOCK]);
     }
     best = block_max<BLOCK>(best);
@@ -47,7 +47,7 @@ shared_reread(const float* __restrict__ x, float* __restrict__ partial, int n, i
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-shared_finish(const float* __restrict__ partial, float* __restrict__ out, int count) {
+    shared_finish(const float* __restrict__ partial, float* __restrict__ out, int count) {
     float best = -3.402823466e+38f;
     for (int i = threadIdx.x; i < count; i += 256) best = fmaxf(best, partial[i]);
     best = block_max<256>(best);

@@ -21,37 +21,37 @@ typedef float T;
 template <bool MAXIMUM>
 __device__ __forceinline__ float over_block(float value, float* shared) {
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(0xffffffffu, value, step);
-    value = MAXIMUM ? fmaxf(value, other) : value + other;
-  }
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
-  __syncthreads();
-  value = shared[0];
+    for (int step = 16; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, value, step);
+        value = MAXIMUM ? fmaxf(value, other) : value + other;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[0];
 #pragma unroll
-  for (int warp = 1; warp < BLOCK / 32; ++warp) value = MAXIMUM ? fmaxf(value, shared[warp]) : value + shared[warp];
-  return value;
+    for (int warp = 1; warp < BLOCK / 32; ++warp) value = MAXIMUM ? fmaxf(value, shared[warp]) : value + shared[warp];
+    return value;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-softmax_online(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-  // x, out: rows cols
-  __shared__ float shared[BLOCK / 32];
-  const T* source = x + (size_t)blockIdx.x * cols;
-  T* target = out + (size_t)blockIdx.x * cols;
-  const float lowest = __int_as_float(0xff800000);  // -infinity
-  float own = lowest, sum = 0.0f;
-  for (int c = threadIdx.x; c < cols; c += BLOCK) {
-    const float value = (float)source[c];
-    if (value > own) {
-      sum *= __expf(own - value);  // exp(-infinity) is 0, and so is the sum at first
-      own = value;
+    softmax_online(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
+    // x, out: rows cols
+    __shared__ float shared[BLOCK / 32];
+    const T* source = x + (size_t)blockIdx.x * cols;
+    T* target = out + (size_t)blockIdx.x * cols;
+    const float lowest = __int_as_float(0xff800000);  // -infinity
+    float own = lowest, sum = 0.0f;
+    for (int c = threadIdx.x; c < cols; c += BLOCK) {
+        const float value = (float)source[c];
+        if (value > own) {
+            sum *= __expf(own - value);  // exp(-infinity) is 0, and so is the sum at first
+            own = value;
+        }
+        sum += __expf(value - own);
     }
-    sum += __expf(value - own);
-  }
-  const float largest = over_block<true>(own, shared);
-  if (own > lowest) sum *= __expf(own - largest);
-  const float factor = 1.0f / over_block<false>(sum, shared);
-  for (int c = threadIdx.x; c < cols; c += BLOCK) target[c] = (T)(__expf((float)source[c] - largest) * factor);
+    const float largest = over_block<true>(own, shared);
+    if (own > lowest) sum *= __expf(own - largest);
+    const float factor = 1.0f / over_block<false>(sum, shared);
+    for (int c = threadIdx.x; c < cols; c += BLOCK) target[c] = (T)(__expf((float)source[c] - largest) * factor);
 }

@@ -16,13 +16,13 @@ typedef float T;
 #endif
 
 extern "C" __global__ void softmax_thread_per_row(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-  // x, out: rows cols
-  const int row = blockIdx.x * BLOCK + threadIdx.x;
-  if (row >= rows) return;
-  const T* source = x + (size_t)row * cols;
-  float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
-  for (int c = 0; c < cols; ++c) largest = fmaxf(largest, (float)source[c]);
-  for (int c = 0; c < cols; ++c) sum += __expf((float)source[c] - largest);
-  const float factor = 1.0f / sum;
-  for (int c = 0; c < cols; ++c) out[(size_t)row * cols + c] = (T)(__expf((float)source[c] - largest) * factor);
+    // x, out: rows cols
+    const int row = blockIdx.x * BLOCK + threadIdx.x;
+    if (row >= rows) return;
+    const T* source = x + (size_t)row * cols;
+    float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
+    for (int c = 0; c < cols; ++c) largest = fmaxf(largest, (float)source[c]);
+    for (int c = 0; c < cols; ++c) sum += __expf((float)source[c] - largest);
+    const float factor = 1.0f / sum;
+    for (int c = 0; c < cols; ++c) out[(size_t)row * cols + c] = (T)(__expf((float)source[c] - largest) * factor);
 }

@@ -34,82 +34,92 @@ constexpr int WARPS = (THREADS + 31) / 32;  // of a row
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * LANES>::type Pack;
 
 // The maximum or sum over the threads of a row, in each of them.
 template <bool MAXIMUM>
 __device__ __forceinline__ float over_row(float value, float (*shared)[WARPS]) {
 #pragma unroll
-  for (int step = (THREADS < 32 ? THREADS : 32) / 2; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(0xffffffffu, value, step);
-    value = MAXIMUM ? fmaxf(value, other) : value + other;
-  }
-  if (WARPS == 1) return value;
-  if (threadIdx.x % 32 == 0) shared[threadIdx.y][threadIdx.x / 32] = value;
-  __syncthreads();
-  value = shared[threadIdx.y][0];
+    for (int step = (THREADS < 32 ? THREADS : 32) / 2; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, value, step);
+        value = MAXIMUM ? fmaxf(value, other) : value + other;
+    }
+    if (WARPS == 1) return value;
+    if (threadIdx.x % 32 == 0) shared[threadIdx.y][threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[threadIdx.y][0];
 #pragma unroll
-  for (int warp = 1; warp < WARPS; ++warp) {
-    const float other = shared[threadIdx.y][warp];
-    value = MAXIMUM ? fmaxf(value, other) : value + other;
-  }
-  return value;
+    for (int warp = 1; warp < WARPS; ++warp) {
+        const float other = shared[threadIdx.y][warp];
+        value = MAXIMUM ? fmaxf(value, other) : value + other;
+    }
+    return value;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS * ROWS_PER_BLOCK)
-softmax_vectorised(const Pack* __restrict__ x, Pack* __restrict__ out, int rows) {
-  // x, out: rows VECTORS
-  __shared__ float maxima[ROWS_PER_BLOCK][WARPS], sums[ROWS_PER_BLOCK][WARPS];
-  const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
-  const size_t base = (size_t)row * VECTORS + threadIdx.x;
-  const float lowest = __int_as_float(0xff800000);  // -infinity
-  Pack pack[ITEMS];
+constexpr int BLOCK_THREADS = THREADS * ROWS_PER_BLOCK;
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    softmax_vectorised(const Pack* __restrict__ x, Pack* __restrict__ out, int rows) {
+    // x, out: rows VECTORS
+    __shared__ float maxima[ROWS_PER_BLOCK][WARPS], sums[ROWS_PER_BLOCK][WARPS];
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    const size_t base = (size_t)row * VECTORS + threadIdx.x;
+    const float lowest = __int_as_float(0xff800000);  // -infinity
+    Pack pack[ITEMS];
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
-    if (row >= rows || k * THREADS + threadIdx.x >= VECTORS) break;
+    for (int k = 0; k < ITEMS; ++k) {
+        if (row >= rows || k * THREADS + threadIdx.x >= VECTORS) break;
 #if STREAM
-    pack[k] = __ldcs(x + base + k * THREADS);
+        pack[k] = __ldcs(x + base + k * THREADS);
 #else
-    pack[k] = x[base + k * THREADS];
+        pack[k] = x[base + k * THREADS];
 #endif
-  }
-  float value[ITEMS][LANES], largest = lowest, sum = 0.0f;
-#pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
-    const bool inside = row < rows && k * THREADS + threadIdx.x < VECTORS;
-#pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) {
-      value[k][lane] = inside ? (float)reinterpret_cast<const T*>(&pack[k])[lane] : lowest;
-      largest = fmaxf(largest, value[k][lane]);
     }
-  }
-  largest = over_row<true>(largest, maxima);
+    float value[ITEMS][LANES], largest = lowest, sum = 0.0f;
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
+    for (int k = 0; k < ITEMS; ++k) {
+        const bool inside = row < rows && k * THREADS + threadIdx.x < VECTORS;
 #pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) {
-      value[k][lane] = __expf(value[k][lane] - largest);
-      sum += value[k][lane];
+        for (int lane = 0; lane < LANES; ++lane) {
+            value[k][lane] = inside ? (float)reinterpret_cast<const T*>(&pack[k])[lane] : lowest;
+            largest = fmaxf(largest, value[k][lane]);
+        }
     }
-  }
-  const float factor = 1.0f / over_row<false>(sum, sums);
+    largest = over_row<true>(largest, maxima);
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
-    if (row >= rows || k * THREADS + threadIdx.x >= VECTORS) break;
-    Pack result;
+    for (int k = 0; k < ITEMS; ++k) {
 #pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) reinterpret_cast<T*>(&result)[lane] = (T)(value[k][lane] * factor);
+        for (int lane = 0; lane < LANES; ++lane) {
+            value[k][lane] = __expf(value[k][lane] - largest);
+            sum += value[k][lane];
+        }
+    }
+    const float factor = 1.0f / over_row<false>(sum, sums);
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        if (row >= rows || k * THREADS + threadIdx.x >= VECTORS) break;
+        Pack result;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) reinterpret_cast<T*>(&result)[lane] = (T)(value[k][lane] * factor);
 #if STREAM
-    __stcs(out + base + k * THREADS, result);
+        __stcs(out + base + k * THREADS, result);
 #else
-    out[base + k * THREADS] = result;
+        out[base + k * THREADS] = result;
 #endif
-  }
+    }
 }

@@ -24,31 +24,31 @@ typedef float T;
 constexpr int ITEMS = (COLS + 31) / 32;
 
 extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
-softmax_warp_registers(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-  // x, out: rows COLS
-  const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
-  if (row >= rows) return;  // a whole warp
-  const size_t base = (size_t)row * COLS + threadIdx.x;
-  const float lowest = __int_as_float(0xff800000);  // -infinity
-  float value[ITEMS], largest = lowest, sum = 0.0f;
+    softmax_warp_registers(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
+    // x, out: rows COLS
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
+    if (row >= rows) return;  // a whole warp
+    const size_t base = (size_t)row * COLS + threadIdx.x;
+    const float lowest = __int_as_float(0xff800000);  // -infinity
+    float value[ITEMS], largest = lowest, sum = 0.0f;
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
-    value[k] = COLS % 32 == 0 || k * 32 + threadIdx.x < COLS ? (float)x[base + k * 32] : lowest;
-  }
+    for (int k = 0; k < ITEMS; ++k) {
+        value[k] = COLS % 32 == 0 || k * 32 + threadIdx.x < COLS ? (float)x[base + k * 32] : lowest;
+    }
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k) largest = fmaxf(largest, value[k]);
+    for (int k = 0; k < ITEMS; ++k) largest = fmaxf(largest, value[k]);
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+    for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
-    value[k] = __expf(value[k] - largest);
-    sum += value[k];
-  }
+    for (int k = 0; k < ITEMS; ++k) {
+        value[k] = __expf(value[k] - largest);
+        sum += value[k];
+    }
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  const float factor = 1.0f / sum;
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    const float factor = 1.0f / sum;
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
-    if (COLS % 32 == 0 || k * 32 + threadIdx.x < COLS) out[base + k * 32] = (T)(value[k] * factor);
-  }
+    for (int k = 0; k < ITEMS; ++k) {
+        if (COLS % 32 == 0 || k * 32 + threadIdx.x < COLS) out[base + k * 32] = (T)(value[k] * factor);
+    }
 }

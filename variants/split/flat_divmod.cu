@@ -22,21 +22,21 @@ typedef float T;
 
 extern "C" __global__ void split_flat_divmod(const T* __restrict__ x, T* __restrict__ a, T* __restrict__ b, int n,
                                              int c1, int c2, int plane) {
-  // nchw: x n c1+c2 plane, a n c1 plane, b n c2 plane; nhwc likewise with the channels last; below 2^32 elements
-  const unsigned c = (unsigned)(c1 + c2);
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n * c * (unsigned)plane) return;
+    // nchw: x n c1+c2 plane, a n c1 plane, b n c2 plane; nhwc likewise with the channels last; below 2^32 elements
+    const unsigned c = (unsigned)(c1 + c2);
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * c * (unsigned)plane) return;
 #if NHWC
-  const unsigned channel = i % c, pixel = i / c;
-  const size_t in_a = (size_t)pixel * c1 + channel, in_b = (size_t)pixel * c2 + channel - c1;
+    const unsigned channel = i % c, pixel = i / c;
+    const size_t in_a = (size_t)pixel * c1 + channel, in_b = (size_t)pixel * c2 + channel - c1;
 #else
-  const unsigned pixel = i % (unsigned)plane, channel = i / (unsigned)plane % c, image = i / (unsigned)plane / c;
-  const size_t in_a = ((size_t)image * c1 + channel) * plane + pixel;
-  const size_t in_b = ((size_t)image * c2 + channel - c1) * plane + pixel;
+    const unsigned pixel = i % (unsigned)plane, channel = i / (unsigned)plane % c, image = i / (unsigned)plane / c;
+    const size_t in_a = ((size_t)image * c1 + channel) * plane + pixel;
+    const size_t in_b = ((size_t)image * c2 + channel - c1) * plane + pixel;
 #endif
-  if (channel < (unsigned)c1) {
-    a[in_a] = x[i];
-  } else {
-    b[in_b] = x[i];
-  }
+    if (channel < (unsigned)c1) {
+        a[in_a] = x[i];
+    } else {
+        b[in_b] = x[i];
+    }
 }

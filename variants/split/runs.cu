@@ -22,18 +22,18 @@ typedef float T;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-split_runs(const T* __restrict__ x, T* __restrict__ a, T* __restrict__ b, int outer, int run1, int run2) {
-  // a: outer run1; b: outer run2; x: outer run1+run2
-  const int place = blockIdx.x * BLOCK + threadIdx.x;
-  if (place >= run1 + run2) return;
-  for (int k = blockIdx.y; k < outer; k += gridDim.y) {
-    const size_t i = (size_t)k * (run1 + run2) + place;
-    if (place < run1) {
-      const size_t in_a = (size_t)k * run1 + place;
-      a[in_a] = x[i];
-    } else {
-      const size_t in_b = (size_t)k * run2 + (place - run1);
-      b[in_b] = x[i];
+    split_runs(const T* __restrict__ x, T* __restrict__ a, T* __restrict__ b, int outer, int run1, int run2) {
+    // a: outer run1; b: outer run2; x: outer run1+run2
+    const int place = blockIdx.x * BLOCK + threadIdx.x;
+    if (place >= run1 + run2) return;
+    for (int k = blockIdx.y; k < outer; k += gridDim.y) {
+        const size_t i = (size_t)k * (run1 + run2) + place;
+        if (place < run1) {
+            const size_t in_a = (size_t)k * run1 + place;
+            a[in_a] = x[i];
+        } else {
+            const size_t in_b = (size_t)k * run2 + (place - run1);
+            b[in_b] = x[i];
+        }
     }
-  }
 }

@@ -32,46 +32,54 @@ constexpr unsigned FIRST = RUN1 / LANES, SECOND = RUN2 / LANES, BOTH = FIRST + S
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * LANES>::type Pack;
 
 __device__ __forceinline__ Pack load(const Pack* source) {
 #if STREAM
-  return __ldcs(source);
+    return __ldcs(source);
 #else
-  return *source;
+    return *source;
 #endif
 }
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
 #if STREAM
-  __stcs(target, pack);
+    __stcs(target, pack);
 #else
-  *target = pack;
+    *target = pack;
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-split_vectorised(const Pack* __restrict__ x, Pack* __restrict__ a, Pack* __restrict__ b, unsigned vectors) {
-  // a: outer FIRST; b: outer SECOND; x: vectors = outer * BOTH
-  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
-  Pack v[UNROLL];
+    split_vectorised(const Pack* __restrict__ x, Pack* __restrict__ a, Pack* __restrict__ b, unsigned vectors) {
+    // a: outer FIRST; b: outer SECOND; x: vectors = outer * BOTH
+    const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+    Pack v[UNROLL];
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const unsigned i = first + u * BLOCK;
-    if (i >= vectors) break;
-    v[u] = load(x + i);
-  }
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= vectors) break;
+        v[u] = load(x + i);
+    }
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const unsigned i = first + u * BLOCK, k = i / BOTH, place = i % BOTH;
-    if (i >= vectors) break;
-    store(place < FIRST ? a + ((size_t)k * FIRST + place) : b + ((size_t)k * SECOND + (place - FIRST)), v[u]);
-  }
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK, k = i / BOTH, place = i % BOTH;
+        if (i >= vectors) break;
+        store(place < FIRST ? a + ((size_t)k * FIRST + place) : b + ((size_t)k * SECOND + (place - FIRST)), v[u]);
+    }
 }

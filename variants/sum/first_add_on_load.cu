@@ -33,17 +33,17 @@
 // and two loads in flight per thread. Levels as in `interleaved`. Limit: a barrier per step of the tree, even
 // when one warp alone is left.
 extern "C" __global__ void sum_first_add_on_load(const float* __restrict__ x, float* __restrict__ out, int n) {
-  // x: n; out: one sum per block
-  __shared__ float tree[BLOCK];
-  const unsigned t = threadIdx.x;
-  const unsigned i = blockIdx.x * (2 * BLOCK) + t;
-  const float low = i < (unsigned)n ? x[i] : 0.0f;
-  const float high = i + BLOCK < (unsigned)n ? x[i + BLOCK] : 0.0f;
-  tree[t] = low + high;
-  __syncthreads();
-  for (unsigned distance = BLOCK / 2; distance > 0; distance /= 2) {
-    if (t < distance) tree[t] += tree[t + distance];
+    // x: n; out: one sum per block
+    __shared__ float tree[BLOCK];
+    const unsigned t = threadIdx.x;
+    const unsigned i = blockIdx.x * (2 * BLOCK) + t;
+    const float low = i < (unsigned)n ? x[i] : 0.0f;
+    const float high = i + BLOCK < (unsigned)n ? x[i + BLOCK] : 0.0f;
+    tree[t] = low + high;
     __syncthreads();
-  }
-  if (t == 0) out[blockIdx.x] = tree[0];
+    for (unsigned distance = BLOCK / 2; distance > 0; distance /= 2) {
+        if (t < distance) tree[t] += tree[t + distance];
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = tree[0];
 }

@@ -34,15 +34,15 @@
 // Limits: the active threads are scattered, so every warp runs every step, each with a slow modulo, and half of the
 // threads do nothing from the start.
 extern "C" __global__ void sum_interleaved(const float* __restrict__ x, float* __restrict__ out, int n) {
-  // x: n; out: one sum per block
-  __shared__ float tree[BLOCK];
-  const unsigned t = threadIdx.x;
-  const unsigned i = blockIdx.x * BLOCK + t;
-  tree[t] = i < (unsigned)n ? x[i] : 0.0f;
-  __syncthreads();
-  for (unsigned distance = 1; distance < BLOCK; distance *= 2) {
-    if (t % (2 * distance) == 0) tree[t] += tree[t + distance];
+    // x: n; out: one sum per block
+    __shared__ float tree[BLOCK];
+    const unsigned t = threadIdx.x;
+    const unsigned i = blockIdx.x * BLOCK + t;
+    tree[t] = i < (unsigned)n ? x[i] : 0.0f;
     __syncthreads();
-  }
-  if (t == 0) out[blockIdx.x] = tree[0];
+    for (unsigned distance = 1; distance < BLOCK; distance *= 2) {
+        if (t % (2 * distance) == 0) tree[t] += tree[t + distance];
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = tree[0];
 }

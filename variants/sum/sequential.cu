@@ -33,15 +33,15 @@
 // whole warps retire, there is no modulo, and neighbours read neighbouring banks. Levels as in `interleaved`. Limit:
 // half of the threads are idle after their load, which is the only one that they have in flight.
 extern "C" __global__ void sum_sequential(const float* __restrict__ x, float* __restrict__ out, int n) {
-  // x: n; out: one sum per block
-  __shared__ float tree[BLOCK];
-  const unsigned t = threadIdx.x;
-  const unsigned i = blockIdx.x * BLOCK + t;
-  tree[t] = i < (unsigned)n ? x[i] : 0.0f;
-  __syncthreads();
-  for (unsigned distance = BLOCK / 2; distance > 0; distance /= 2) {
-    if (t < distance) tree[t] += tree[t + distance];
+    // x: n; out: one sum per block
+    __shared__ float tree[BLOCK];
+    const unsigned t = threadIdx.x;
+    const unsigned i = blockIdx.x * BLOCK + t;
+    tree[t] = i < (unsigned)n ? x[i] : 0.0f;
     __syncthreads();
-  }
-  if (t == 0) out[blockIdx.x] = tree[0];
+    for (unsigned distance = BLOCK / 2; distance > 0; distance /= 2) {
+        if (t < distance) tree[t] += tree[t + distance];
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = tree[0];
 }

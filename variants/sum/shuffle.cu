@@ -34,22 +34,22 @@
 // per thread, and a block that lives for them only.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
-  return value;  // in lane 0
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
+    return value;  // in lane 0
 }
 
 extern "C" __global__ void sum_shuffle(const float* __restrict__ x, float* __restrict__ out, int n) {
-  // x: n; out: one sum per block
-  __shared__ float warps[BLOCK / 32];
-  const unsigned t = threadIdx.x;
-  const unsigned i = blockIdx.x * (2 * BLOCK) + t;
-  const float low = i < (unsigned)n ? x[i] : 0.0f;
-  const float high = i + BLOCK < (unsigned)n ? x[i + BLOCK] : 0.0f;
-  const float sum = warp_sum(low + high);
-  if (t % 32 == 0) warps[t / 32] = sum;
-  __syncthreads();
-  if (t < 32) {
-    const float total = warp_sum(t < BLOCK / 32 ? warps[t] : 0.0f);
-    if (t == 0) out[blockIdx.x] = total;
-  }
+    // x: n; out: one sum per block
+    __shared__ float warps[BLOCK / 32];
+    const unsigned t = threadIdx.x;
+    const unsigned i = blockIdx.x * (2 * BLOCK) + t;
+    const float low = i < (unsigned)n ? x[i] : 0.0f;
+    const float high = i + BLOCK < (unsigned)n ? x[i + BLOCK] : 0.0f;
+    const float sum = warp_sum(low + high);
+    if (t % 32 == 0) warps[t / 32] = sum;
+    __syncthreads();
+    if (t < 32) {
+        const float total = warp_sum(t < BLOCK / 32 ? warps[t] : 0.0f);
+        if (t == 0) out[blockIdx.x] = total;
+    }
 }

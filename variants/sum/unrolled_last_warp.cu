@@ -34,28 +34,28 @@
 // lockstep; since Volta the lanes need __syncwarp between a step's reads and its writes. Levels as in `interleaved`.
 // Limit: shared memory and two warp barriers per step, and few bytes in flight.
 extern "C" __global__ void sum_unrolled_last_warp(const float* __restrict__ x, float* __restrict__ out, int n) {
-  // x: n; out: one sum per block
-  __shared__ float tree[BLOCK];
-  const unsigned t = threadIdx.x;
-  const unsigned i = blockIdx.x * (2 * BLOCK) + t;
-  const float low = i < (unsigned)n ? x[i] : 0.0f;
-  const float high = i + BLOCK < (unsigned)n ? x[i + BLOCK] : 0.0f;
-  tree[t] = low + high;
-  __syncthreads();
-#pragma unroll
-  for (unsigned distance = BLOCK / 2; distance > 32; distance /= 2) {
-    if (t < distance) tree[t] += tree[t + distance];
+    // x: n; out: one sum per block
+    __shared__ float tree[BLOCK];
+    const unsigned t = threadIdx.x;
+    const unsigned i = blockIdx.x * (2 * BLOCK) + t;
+    const float low = i < (unsigned)n ? x[i] : 0.0f;
+    const float high = i + BLOCK < (unsigned)n ? x[i + BLOCK] : 0.0f;
+    tree[t] = low + high;
     __syncthreads();
-  }
-  if (t < 32) {
-    float sum = tree[t];
 #pragma unroll
-    for (unsigned distance = 32; distance > 0; distance /= 2) {
-      sum += tree[t + distance];  // lanes >= distance read values that no longer count
-      __syncwarp();               // all lanes have read before any writes
-      tree[t] = sum;
-      __syncwarp();               // all lanes have written before any reads
+    for (unsigned distance = BLOCK / 2; distance > 32; distance /= 2) {
+        if (t < distance) tree[t] += tree[t + distance];
+        __syncthreads();
     }
-    if (t == 0) out[blockIdx.x] = sum;
-  }
+    if (t < 32) {
+        float sum = tree[t];
+#pragma unroll
+        for (unsigned distance = 32; distance > 0; distance /= 2) {
+            sum += tree[t + distance];  // lanes >= distance read values that no longer count
+            __syncwarp();               // all lanes have read before any writes
+            tree[t] = sum;
+            __syncwarp();  // all lanes have written before any reads
+        }
+        if (t == 0) out[blockIdx.x] = sum;
+    }
 }

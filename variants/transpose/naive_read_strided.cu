@@ -15,8 +15,8 @@
 
 // x [rows, cols], out [cols, rows]; block (32, COLS): x is the row of x, the column of out.
 extern "C" __global__ void __launch_bounds__(32 * COLS)
-transpose_naive_read_strided(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
-  const int row = blockIdx.x * 32 + threadIdx.x;
-  const int col = blockIdx.y * COLS + threadIdx.y;
-  if (row < rows && col < cols) out[(size_t)col * rows + row] = x[(size_t)row * cols + col];
+    transpose_naive_read_strided(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
+    const int row = blockIdx.x * 32 + threadIdx.x;
+    const int col = blockIdx.y * COLS + threadIdx.y;
+    if (row < rows && col < cols) out[(size_t)col * rows + row] = x[(size_t)row * cols + col];
 }

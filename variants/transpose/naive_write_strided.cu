@@ -13,8 +13,8 @@
 
 // x [rows, cols], out [cols, rows]; block (32, ROWS): x is the column.
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
-transpose_naive_write_strided(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
-  const int col = blockIdx.x * 32 + threadIdx.x;
-  const int row = blockIdx.y * ROWS + threadIdx.y;
-  if (row < rows && col < cols) out[(size_t)col * rows + row] = x[(size_t)row * cols + col];
+    transpose_naive_write_strided(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
+    const int col = blockIdx.x * 32 + threadIdx.x;
+    const int row = blockIdx.y * ROWS + threadIdx.y;
+    if (row < rows && col < cols) out[(size_t)col * rows + row] = x[(size_t)row * cols + col];
 }

@@ -13,21 +13,21 @@
 // x [rows, cols], out [cols, rows]; block (32, ROWS): a 32 x 32 tile, 32 / ROWS elements per thread. The grid has one
 // dimension because the others end at 65535.
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
-transpose_shared(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
-  __shared__ float tile[32][32];
-  const int tiles_across = (cols + 31) / 32;
-  const int row0 = blockIdx.x / tiles_across * 32, col0 = blockIdx.x % tiles_across * 32;
-  const int lane = threadIdx.x;
+    transpose_shared(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
+    __shared__ float tile[32][32];
+    const int tiles_across = (cols + 31) / 32;
+    const int row0 = blockIdx.x / tiles_across * 32, col0 = blockIdx.x % tiles_across * 32;
+    const int lane = threadIdx.x;
 #pragma unroll
-  for (int i = 0; i < 32; i += ROWS) {
-    const int row = row0 + threadIdx.y + i, col = col0 + lane;
-    // A zero rather than a branch at the edge, so that the loads of all steps are under way together.
-    tile[threadIdx.y + i][lane] = row < rows && col < cols ? x[(size_t)row * cols + col] : 0.0f;
-  }
-  __syncthreads();
+    for (int i = 0; i < 32; i += ROWS) {
+        const int row = row0 + threadIdx.y + i, col = col0 + lane;
+        // A zero rather than a branch at the edge, so that the loads of all steps are under way together.
+        tile[threadIdx.y + i][lane] = row < rows && col < cols ? x[(size_t)row * cols + col] : 0.0f;
+    }
+    __syncthreads();
 #pragma unroll
-  for (int i = 0; i < 32; i += ROWS) {
-    const int row = row0 + lane, col = col0 + threadIdx.y + i;
-    if (row < rows && col < cols) out[(size_t)col * rows + row] = tile[lane][threadIdx.y + i];  // 32-way conflict
-  }
+    for (int i = 0; i < 32; i += ROWS) {
+        const int row = row0 + lane, col = col0 + threadIdx.y + i;
+        if (row < rows && col < cols) out[(size_t)col * rows + row] = tile[lane][threadIdx.y + i];  // 32-way conflict
+    }
 }

@@ -24,25 +24,25 @@ typedef float T;
 
 extern "C" __global__ void upsample2d_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int planes, int h,
                                                   int w, int scale) {
-  // x: planes h w; out: planes h*scale w*scale, fewer than 2^32 elements
-  const unsigned p = (unsigned)h * scale, q = (unsigned)w * scale;
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * p * q) return;
-  const int column = (int)(i % q), row = (int)(i / q % p);
-  const T* image = x + (size_t)(i / q / p) * h * w;
+    // x: planes h w; out: planes h*scale w*scale, fewer than 2^32 elements
+    const unsigned p = (unsigned)h * scale, q = (unsigned)w * scale;
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * p * q) return;
+    const int column = (int)(i % q), row = (int)(i / q % p);
+    const T* image = x + (size_t)(i / q / p) * h * w;
 #if BILINEAR
-  // The position in units of half an output pixel, where it is a whole number.
-  const int down = max(2 * row + 1 - scale, 0), along = max(2 * column + 1 - scale, 0);
-  const int top = down / (2 * scale), left = along / (2 * scale);
-  const float lower = (float)(down - top * 2 * scale) / (2 * scale);
-  const float right = (float)(along - left * 2 * scale) / (2 * scale);
-  const T* above = image + (size_t)top * w;
-  const T* below = image + (size_t)min(top + 1, h - 1) * w;
-  const int next = min(left + 1, w - 1);
-  const float first = (float)above[left] * (1 - right) + (float)above[next] * right;
-  const float second = (float)below[left] * (1 - right) + (float)below[next] * right;
-  out[i] = (T)(first * (1 - lower) + second * lower);
+    // The position in units of half an output pixel, where it is a whole number.
+    const int down = max(2 * row + 1 - scale, 0), along = max(2 * column + 1 - scale, 0);
+    const int top = down / (2 * scale), left = along / (2 * scale);
+    const float lower = (float)(down - top * 2 * scale) / (2 * scale);
+    const float right = (float)(along - left * 2 * scale) / (2 * scale);
+    const T* above = image + (size_t)top * w;
+    const T* below = image + (size_t)min(top + 1, h - 1) * w;
+    const int next = min(left + 1, w - 1);
+    const float first = (float)above[left] * (1 - right) + (float)above[next] * right;
+    const float second = (float)below[left] * (1 - right) + (float)below[next] * right;
+    out[i] = (T)(first * (1 - lower) + second * lower);
 #else
-  out[i] = image[(size_t)(row / scale) * w + column / scale];
+    out[i] = image[(size_t)(row / scale) * w + column / scale];
 #endif
 }

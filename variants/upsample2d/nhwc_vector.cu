@@ -39,94 +39,102 @@ constexpr int COLUMN_GROUPS = (W + COLUMNS - 1) / COLUMNS;
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * WIDTH>::type Pack;
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
 #if STREAM
-  __stcs(target, pack);
+    __stcs(target, pack);
 #else
-  *target = pack;
+    *target = pack;
 #endif
 }
 
 // Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
 __device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }
 __device__ constexpr float weight(int phase) {  // of the later of the two pixels
-  return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
+    return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
 }
 
 __device__ __forceinline__ float between(float first, float second, float weight_second) {
-  return first * (1 - weight_second) + second * weight_second;
+    return first * (1 - weight_second) + second * weight_second;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-upsample2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
-  // x: n H W PACKS; out: n H*S W*S PACKS
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n * (unsigned)(H * COLUMN_GROUPS * PACKS)) return;
-  const unsigned pack = i % PACKS;
-  const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS, row = (int)(i / PACKS / COLUMN_GROUPS % H);
-  const size_t image = i / PACKS / COLUMN_GROUPS / H;
-  const Pack* source = x + image * ((size_t)H * W * PACKS) + pack;
-  Pack* target = out + ((image * (H * S) + (size_t)row * S) * (W * S) + column * S) * PACKS + pack;
+    upsample2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
+    // x: n H W PACKS; out: n H*S W*S PACKS
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (unsigned)(H * COLUMN_GROUPS * PACKS)) return;
+    const unsigned pack = i % PACKS;
+    const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS, row = (int)(i / PACKS / COLUMN_GROUPS % H);
+    const size_t image = i / PACKS / COLUMN_GROUPS / H;
+    const Pack* source = x + image * ((size_t)H * W * PACKS) + pack;
+    Pack* target = out + ((image * (H * S) + (size_t)row * S) * (W * S) + column * S) * PACKS + pack;
 #if BILINEAR
-  const Pack* rows[3] = {source + (size_t)max(row - 1, 0) * (W * PACKS), source + (size_t)row * (W * PACKS),
-                         source + (size_t)min(row + 1, H - 1) * (W * PACKS)};
-  float down[3][S][WIDTH];  // of the column before, this one and the one after, interpolated down
+    const Pack* rows[3] = {source + (size_t)max(row - 1, 0) * (W * PACKS), source + (size_t)row * (W * PACKS),
+                           source + (size_t)min(row + 1, H - 1) * (W * PACKS)};
+    float down[3][S][WIDTH];  // of the column before, this one and the one after, interpolated down
 #pragma unroll
-  for (int z = 0; z < COLUMNS + 2; ++z) {
-    const int place = min(max(column + z - 1, 0), W - 1);
-    Pack v[3];
+    for (int z = 0; z < COLUMNS + 2; ++z) {
+        const int place = min(max(column + z - 1, 0), W - 1);
+        Pack v[3];
 #pragma unroll
-    for (int k = 0; k < 3; ++k) v[k] = rows[k][place * PACKS];
+        for (int k = 0; k < 3; ++k) v[k] = rows[k][place * PACKS];
 #pragma unroll
-    for (int r = 0; r < S; ++r) {
-      const int top = before(r) ? 0 : 1;
+        for (int r = 0; r < S; ++r) {
+            const int top = before(r) ? 0 : 1;
 #pragma unroll
-      for (int lane = 0; lane < WIDTH; ++lane) {
-        const float first = (float)reinterpret_cast<const T*>(&v[top])[lane];
-        const float second = (float)reinterpret_cast<const T*>(&v[top + 1])[lane];
-        down[z % 3][r][lane] = between(first, second, weight(r));
-      }
-    }
-    if (z < 2) continue;
-    if (column + z - 2 >= W) break;
-#pragma unroll
-    for (int r = 0; r < S; ++r) {
-#pragma unroll
-      for (int s = 0; s < S; ++s) {
-        const int left = z - 2 + (before(s) ? 0 : 1);
-        Pack result;
-#pragma unroll
-        for (int lane = 0; lane < WIDTH; ++lane) {
-          const float value = between(down[left % 3][r][lane], down[(left + 1) % 3][r][lane], weight(s));
-          reinterpret_cast<T*>(&result)[lane] = (T)value;
+            for (int lane = 0; lane < WIDTH; ++lane) {
+                const float first = (float)reinterpret_cast<const T*>(&v[top])[lane];
+                const float second = (float)reinterpret_cast<const T*>(&v[top + 1])[lane];
+                down[z % 3][r][lane] = between(first, second, weight(r));
+            }
         }
-        store(target + ((size_t)r * (W * S) + (z - 2) * S + s) * PACKS, result);
-      }
+        if (z < 2) continue;
+        if (column + z - 2 >= W) break;
+#pragma unroll
+        for (int r = 0; r < S; ++r) {
+#pragma unroll
+            for (int s = 0; s < S; ++s) {
+                const int left = z - 2 + (before(s) ? 0 : 1);
+                Pack result;
+#pragma unroll
+                for (int lane = 0; lane < WIDTH; ++lane) {
+                    const float value = between(down[left % 3][r][lane], down[(left + 1) % 3][r][lane], weight(s));
+                    reinterpret_cast<T*>(&result)[lane] = (T)value;
+                }
+                store(target + ((size_t)r * (W * S) + (z - 2) * S + s) * PACKS, result);
+            }
+        }
     }
-  }
 #else
-  Pack v[COLUMNS];
-#pragma unroll
-  for (int z = 0; z < COLUMNS; ++z) {
-    if (W % COLUMNS == 0 || column + z < W) v[z] = source[((size_t)row * W + column + z) * PACKS];
-  }
-#pragma unroll
-  for (int r = 0; r < S; ++r) {
+    Pack v[COLUMNS];
 #pragma unroll
     for (int z = 0; z < COLUMNS; ++z) {
-      if (W % COLUMNS != 0 && column + z >= W) break;
-#pragma unroll
-      for (int s = 0; s < S; ++s) store(target + ((size_t)r * (W * S) + z * S + s) * PACKS, v[z]);
+        if (W % COLUMNS == 0 || column + z < W) v[z] = source[((size_t)row * W + column + z) * PACKS];
     }
-  }
+#pragma unroll
+    for (int r = 0; r < S; ++r) {
+#pragma unroll
+        for (int z = 0; z < COLUMNS; ++z) {
+            if (W % COLUMNS != 0 && column + z >= W) break;
+#pragma unroll
+            for (int s = 0; s < S; ++s) store(target + ((size_t)r * (W * S) + z * S + s) * PACKS, v[z]);
+        }
+    }
 #endif
 }

@@ -32,49 +32,49 @@ typedef float T;
 // Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
 __device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }
 __device__ constexpr float weight(int phase) {  // of the later of the two pixels
-  return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
+    return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
 }
 
 __device__ __forceinline__ float between(float first, float second, float weight_second) {
-  return first * (1 - weight_second) + second * weight_second;
+    return first * (1 - weight_second) + second * weight_second;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-upsample2d_quad(const T* __restrict__ x, T* __restrict__ out, int planes) {
-  // x: planes H W, fewer than 2^32 elements; out: planes H*S W*S
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (unsigned)(H * W)) return;
-  const int column = (int)(i % W), row = (int)(i / W % H);
-  const size_t plane = i / W / H;
-  T* target = out + (plane * (H * S) + (size_t)row * S) * (W * S) + column * S;
+    upsample2d_quad(const T* __restrict__ x, T* __restrict__ out, int planes) {
+    // x: planes H W, fewer than 2^32 elements; out: planes H*S W*S
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (unsigned)(H * W)) return;
+    const int column = (int)(i % W), row = (int)(i / W % H);
+    const size_t plane = i / W / H;
+    T* target = out + (plane * (H * S) + (size_t)row * S) * (W * S) + column * S;
 #if BILINEAR
-  const T* image = x + plane * ((size_t)H * W);
-  const int columns[3] = {max(column - 1, 0), column, min(column + 1, W - 1)};
-  const int rows[3] = {max(row - 1, 0), row, min(row + 1, H - 1)};
-  float v[3][3];
+    const T* image = x + plane * ((size_t)H * W);
+    const int columns[3] = {max(column - 1, 0), column, min(column + 1, W - 1)};
+    const int rows[3] = {max(row - 1, 0), row, min(row + 1, H - 1)};
+    float v[3][3];
 #pragma unroll
-  for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3; ++k) {
 #pragma unroll
-    for (int j = 0; j < 3; ++j) v[k][j] = (float)image[(size_t)rows[k] * W + columns[j]];
-  }
+        for (int j = 0; j < 3; ++j) v[k][j] = (float)image[(size_t)rows[k] * W + columns[j]];
+    }
 #pragma unroll
-  for (int s = 0; s < S; ++s) {
-    const int left = before(s) ? 0 : 1;
-    float across[3];
+    for (int s = 0; s < S; ++s) {
+        const int left = before(s) ? 0 : 1;
+        float across[3];
 #pragma unroll
-    for (int k = 0; k < 3; ++k) across[k] = between(v[k][left], v[k][left + 1], weight(s));
+        for (int k = 0; k < 3; ++k) across[k] = between(v[k][left], v[k][left + 1], weight(s));
+#pragma unroll
+        for (int r = 0; r < S; ++r) {
+            const int top = before(r) ? 0 : 1;
+            target[(size_t)r * (W * S) + s] = (T)between(across[top], across[top + 1], weight(r));
+        }
+    }
+#else
+    const T value = x[i];
 #pragma unroll
     for (int r = 0; r < S; ++r) {
-      const int top = before(r) ? 0 : 1;
-      target[(size_t)r * (W * S) + s] = (T)between(across[top], across[top + 1], weight(r));
+#pragma unroll
+        for (int s = 0; s < S; ++s) target[(size_t)r * (W * S) + s] = value;
     }
-  }
-#else
-  const T value = x[i];
-#pragma unroll
-  for (int r = 0; r < S; ++r) {
-#pragma unroll
-    for (int s = 0; s < S; ++s) target[(size_t)r * (W * S) + s] = value;
-  }
 #endif
 }

@@ -31,23 +31,23 @@ typedef float T;
 constexpr int P = H * S, Q = W * S;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-upsample2d_scale_constant(const T* __restrict__ x, T* __restrict__ out, int planes) {
-  // x: planes H W; out: planes P Q, fewer than 2^32 elements
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (unsigned)(P * Q)) return;
-  const int column = (int)(i % Q), row = (int)(i / Q % P);
-  const T* image = x + (size_t)(i / Q / P) * ((size_t)H * W);
+    upsample2d_scale_constant(const T* __restrict__ x, T* __restrict__ out, int planes) {
+    // x: planes H W; out: planes P Q, fewer than 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (unsigned)(P * Q)) return;
+    const int column = (int)(i % Q), row = (int)(i / Q % P);
+    const T* image = x + (size_t)(i / Q / P) * ((size_t)H * W);
 #if BILINEAR
-  // The position in units of half an output pixel, where it is a whole number.
-  const unsigned down = (unsigned)max(2 * row + 1 - S, 0), along = (unsigned)max(2 * column + 1 - S, 0);
-  const int top = (int)(down / (2 * S)), left = (int)(along / (2 * S));
-  const float lower = (float)(down % (2 * S)) * (1.0f / (2 * S)), right = (float)(along % (2 * S)) * (1.0f / (2 * S));
-  const T *above = image + (size_t)top * W, *below = image + (size_t)min(top + 1, H - 1) * W;
-  const int next = min(left + 1, W - 1);
-  const float first = (float)above[left] * (1 - right) + (float)above[next] * right;
-  const float second = (float)below[left] * (1 - right) + (float)below[next] * right;
-  out[i] = (T)(first * (1 - lower) + second * lower);
+    // The position in units of half an output pixel, where it is a whole number.
+    const unsigned down = (unsigned)max(2 * row + 1 - S, 0), along = (unsigned)max(2 * column + 1 - S, 0);
+    const int top = (int)(down / (2 * S)), left = (int)(along / (2 * S));
+    const float lower = (float)(down % (2 * S)) * (1.0f / (2 * S)), right = (float)(along % (2 * S)) * (1.0f / (2 * S));
+    const T *above = image + (size_t)top * W, *below = image + (size_t)min(top + 1, H - 1) * W;
+    const int next = min(left + 1, W - 1);
+    const float first = (float)above[left] * (1 - right) + (float)above[next] * right;
+    const float second = (float)below[left] * (1 - right) + (float)below[next] * right;
+    out[i] = (T)(first * (1 - lower) + second * lower);
 #else
-  out[i] = image[(size_t)(row / S) * W + column / S];
+    out[i] = image[(size_t)(row / S) * W + column / S];
 #endif
 }

@@ -40,97 +40,105 @@ constexpr int COLUMN_GROUPS = W / COLUMNS, ROW_GROUPS = (H + ROWS - 1) / ROWS;
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * COLUMNS>::type Loaded;
 typedef Raw<sizeof(T) * STORE>::type Stored;
 
 // Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
 __device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }
 __device__ constexpr float weight(int phase) {  // of the later of the two pixels
-  return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
+    return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
 }
 
 __device__ __forceinline__ float between(float first, float second, float weight_second) {
-  return first * (1 - weight_second) + second * weight_second;
+    return first * (1 - weight_second) + second * weight_second;
 }
 
 __device__ __forceinline__ void store(T* target, const T (&values)[OUTPUTS]) {
 #pragma unroll
-  for (int k = 0; k < OUTPUTS; k += STORE) {
-    Stored pack;
+    for (int k = 0; k < OUTPUTS; k += STORE) {
+        Stored pack;
 #pragma unroll
-    for (int lane = 0; lane < STORE; ++lane) reinterpret_cast<T*>(&pack)[lane] = values[k + lane];
+        for (int lane = 0; lane < STORE; ++lane) reinterpret_cast<T*>(&pack)[lane] = values[k + lane];
 #if STREAM
-    __stcs(reinterpret_cast<Stored*>(target + k), pack);
+        __stcs(reinterpret_cast<Stored*>(target + k), pack);
 #else
-    *reinterpret_cast<Stored*>(target + k) = pack;
+        *reinterpret_cast<Stored*>(target + k) = pack;
 #endif
-  }
+    }
 }
 
 #if BILINEAR
 // One input row under the outputs, and a pixel beside each end, interpolated across.
 __device__ __forceinline__ void interpolate_across(const T* row, int column, float (&across)[OUTPUTS]) {
-  float v[COLUMNS + 2];
-  const Loaded pack = *reinterpret_cast<const Loaded*>(row + column);
-  v[0] = (float)row[max(column - 1, 0)];
+    float v[COLUMNS + 2];
+    const Loaded pack = *reinterpret_cast<const Loaded*>(row + column);
+    v[0] = (float)row[max(column - 1, 0)];
 #pragma unroll
-  for (int j = 0; j < COLUMNS; ++j) v[1 + j] = (float)reinterpret_cast<const T*>(&pack)[j];
-  v[COLUMNS + 1] = (float)row[min(column + COLUMNS, W - 1)];
+    for (int j = 0; j < COLUMNS; ++j) v[1 + j] = (float)reinterpret_cast<const T*>(&pack)[j];
+    v[COLUMNS + 1] = (float)row[min(column + COLUMNS, W - 1)];
 #pragma unroll
-  for (int k = 0; k < OUTPUTS; ++k) {
-    const int left = k / S + (before(k % S) ? 0 : 1);
-    across[k] = between(v[left], v[left + 1], weight(k % S));
-  }
+    for (int k = 0; k < OUTPUTS; ++k) {
+        const int left = k / S + (before(k % S) ? 0 : 1);
+        across[k] = between(v[left], v[left + 1], weight(k % S));
+    }
 }
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-upsample2d_vectorised(const T* __restrict__ x, T* __restrict__ out, int planes) {
-  // x: planes H W; out: planes H*S W*S, both aligned to 16 bytes
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)planes * (unsigned)(ROW_GROUPS * COLUMN_GROUPS)) return;
-  const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;
-  const int row = (int)(i / COLUMN_GROUPS % ROW_GROUPS) * ROWS;
-  const size_t plane = i / COLUMN_GROUPS / ROW_GROUPS;
-  const T* image = x + plane * ((size_t)H * W);
-  T* target = out + (plane * (H * S) + (size_t)row * S) * (W * S) + column * S;
+    upsample2d_vectorised(const T* __restrict__ x, T* __restrict__ out, int planes) {
+    // x: planes H W; out: planes H*S W*S, both aligned to 16 bytes
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)planes * (unsigned)(ROW_GROUPS * COLUMN_GROUPS)) return;
+    const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;
+    const int row = (int)(i / COLUMN_GROUPS % ROW_GROUPS) * ROWS;
+    const size_t plane = i / COLUMN_GROUPS / ROW_GROUPS;
+    const T* image = x + plane * ((size_t)H * W);
+    T* target = out + (plane * (H * S) + (size_t)row * S) * (W * S) + column * S;
 #if BILINEAR
-  float across[ROWS + 2][OUTPUTS];
+    float across[ROWS + 2][OUTPUTS];
 #pragma unroll
-  for (int k = 0; k < ROWS + 2; ++k) {
-    interpolate_across(image + (size_t)min(max(row + k - 1, 0), H - 1) * W, column, across[k]);
-  }
+    for (int k = 0; k < ROWS + 2; ++k) {
+        interpolate_across(image + (size_t)min(max(row + k - 1, 0), H - 1) * W, column, across[k]);
+    }
 #pragma unroll
-  for (int r = 0; r < ROWS * S; ++r) {
-    if (H % ROWS != 0 && row + r / S >= H) break;
-    const int top = r / S + (before(r % S) ? 0 : 1);
-    T values[OUTPUTS];
+    for (int r = 0; r < ROWS * S; ++r) {
+        if (H % ROWS != 0 && row + r / S >= H) break;
+        const int top = r / S + (before(r % S) ? 0 : 1);
+        T values[OUTPUTS];
 #pragma unroll
-    for (int k = 0; k < OUTPUTS; ++k) values[k] = (T)between(across[top][k], across[top + 1][k], weight(r % S));
-    store(target + (size_t)r * (W * S), values);
-  }
+        for (int k = 0; k < OUTPUTS; ++k) values[k] = (T)between(across[top][k], across[top + 1][k], weight(r % S));
+        store(target + (size_t)r * (W * S), values);
+    }
 #else
-  Loaded pack[ROWS];
+    Loaded pack[ROWS];
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    if (H % ROWS != 0 && row + r >= H) break;
-    pack[r] = *reinterpret_cast<const Loaded*>(image + (size_t)(row + r) * W + column);
-  }
+    for (int r = 0; r < ROWS; ++r) {
+        if (H % ROWS != 0 && row + r >= H) break;
+        pack[r] = *reinterpret_cast<const Loaded*>(image + (size_t)(row + r) * W + column);
+    }
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    if (H % ROWS != 0 && row + r >= H) break;
-    T values[OUTPUTS];
+    for (int r = 0; r < ROWS; ++r) {
+        if (H % ROWS != 0 && row + r >= H) break;
+        T values[OUTPUTS];
 #pragma unroll
-    for (int k = 0; k < OUTPUTS; ++k) values[k] = reinterpret_cast<const T*>(&pack[r])[k / S];
+        for (int k = 0; k < OUTPUTS; ++k) values[k] = reinterpret_cast<const T*>(&pack[r])[k / S];
 #pragma unroll
-    for (int s = 0; s < S; ++s) store(target + (size_t)(r * S + s) * (W * S), values);
-  }
+        for (int s = 0; s < S; ++s) store(target + (size_t)(r * S + s) * (W * S), values);
+    }
 #endif
 }

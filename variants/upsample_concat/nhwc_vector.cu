@@ -37,66 +37,74 @@ constexpr int COLUMN_GROUPS = (W + COLUMNS - 1) / COLUMNS;
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * LANES>::type Pack;
 
 __device__ __forceinline__ Pack load(const Pack* source) {
 #if STREAM
-  return __ldcs(source);
+    return __ldcs(source);
 #else
-  return *source;
+    return *source;
 #endif
 }
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
 #if STREAM
-  __stcs(target, pack);
+    __stcs(target, pack);
 #else
-  *target = pack;
+    *target = pack;
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-upsample_concat_nhwc_vector(const Pack* __restrict__ low, const Pack* __restrict__ skip, Pack* __restrict__ out,
-                            int n) {
-  // low: n H W PACKS1; skip: n P Q PACKS2; out: n P Q PACKS
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n * (unsigned)(H * COLUMN_GROUPS * PACKS)) return;
-  const int pack = (int)(i % PACKS);
-  const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS;  // of low
-  const size_t row = i / PACKS / COLUMN_GROUPS;                   // of low, counted through all images
-  const size_t pixel = 2 * row * Q + 2 * column;                  // of skip and out
-  Pack* target = out + pixel * PACKS + pack;
-  if (pack < PACKS2) {
-    const Pack* source = skip + pixel * PACKS2 + pack;
-    Pack v[2][2 * COLUMNS];
+    upsample_concat_nhwc_vector(const Pack* __restrict__ low, const Pack* __restrict__ skip, Pack* __restrict__ out,
+                                int n) {
+    // low: n H W PACKS1; skip: n P Q PACKS2; out: n P Q PACKS
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (unsigned)(H * COLUMN_GROUPS * PACKS)) return;
+    const int pack = (int)(i % PACKS);
+    const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS;  // of low
+    const size_t row = i / PACKS / COLUMN_GROUPS;                   // of low, counted through all images
+    const size_t pixel = 2 * row * Q + 2 * column;                  // of skip and out
+    Pack* target = out + pixel * PACKS + pack;
+    if (pack < PACKS2) {
+        const Pack* source = skip + pixel * PACKS2 + pack;
+        Pack v[2][2 * COLUMNS];
 #pragma unroll
-    for (int k = 0; k < 4 * COLUMNS; ++k) {
-      const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
-      if (W % COLUMNS == 0 || column + z / 2 < W) v[r][z] = load(source + (r * Q + z) * PACKS2);
-    }
+        for (int k = 0; k < 4 * COLUMNS; ++k) {
+            const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
+            if (W % COLUMNS == 0 || column + z / 2 < W) v[r][z] = load(source + (r * Q + z) * PACKS2);
+        }
 #pragma unroll
-    for (int k = 0; k < 4 * COLUMNS; ++k) {
-      const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
-      if (W % COLUMNS == 0 || column + z / 2 < W) store(target + (r * Q + z) * PACKS, v[r][z]);
-    }
-  } else {
-    const Pack* source = low + (row * W + column) * PACKS1 + (pack - PACKS2);
-    Pack v[COLUMNS];
+        for (int k = 0; k < 4 * COLUMNS; ++k) {
+            const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
+            if (W % COLUMNS == 0 || column + z / 2 < W) store(target + (r * Q + z) * PACKS, v[r][z]);
+        }
+    } else {
+        const Pack* source = low + (row * W + column) * PACKS1 + (pack - PACKS2);
+        Pack v[COLUMNS];
 #pragma unroll
-    for (int z = 0; z < COLUMNS; ++z) {
-      if (W % COLUMNS == 0 || column + z < W) v[z] = source[z * PACKS1];
-    }
+        for (int z = 0; z < COLUMNS; ++z) {
+            if (W % COLUMNS == 0 || column + z < W) v[z] = source[z * PACKS1];
+        }
 #pragma unroll
-    for (int k = 0; k < 4 * COLUMNS; ++k) {
-      const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
-      if (W % COLUMNS == 0 || column + z / 2 < W) store(target + (r * Q + z) * PACKS, v[z / 2]);
+        for (int k = 0; k < 4 * COLUMNS; ++k) {
+            const int r = k / (2 * COLUMNS), z = k % (2 * COLUMNS);
+            if (W % COLUMNS == 0 || column + z / 2 < W) store(target + (r * Q + z) * PACKS, v[z / 2]);
+        }
     }
-  }
 }

@@ -30,25 +30,25 @@ typedef float T;
 constexpr int C = C1 + C2;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-upsample_concat_sizes_constant(const T* __restrict__ low, const T* __restrict__ skip, T* __restrict__ out, int n) {
-  // nchw: low n C1 P/2 Q/2, skip n C2 P Q, out n C P Q; nhwc likewise with the channels last; below 2^32 elements
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n * (unsigned)(C * P * Q)) return;
+    upsample_concat_sizes_constant(const T* __restrict__ low, const T* __restrict__ skip, T* __restrict__ out, int n) {
+    // nchw: low n C1 P/2 Q/2, skip n C2 P Q, out n C P Q; nhwc likewise with the channels last; below 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (unsigned)(C * P * Q)) return;
 #if NHWC
-  const unsigned channel = i % C, column = i / C % Q, row = i / C / Q % P;
-  const size_t image = i / C / Q / P;
-  if (channel < C2) {
-    out[i] = skip[((image * P + row) * Q + column) * C2 + channel];
-  } else {
-    out[i] = low[((image * (P / 2) + row / 2) * (Q / 2) + column / 2) * C1 + (channel - C2)];
-  }
+    const unsigned channel = i % C, column = i / C % Q, row = i / C / Q % P;
+    const size_t image = i / C / Q / P;
+    if (channel < C2) {
+        out[i] = skip[((image * P + row) * Q + column) * C2 + channel];
+    } else {
+        out[i] = low[((image * (P / 2) + row / 2) * (Q / 2) + column / 2) * C1 + (channel - C2)];
+    }
 #else
-  const unsigned column = i % Q, row = i / Q % P, channel = i / Q / P % C;
-  const size_t image = i / Q / P / C;
-  if (channel < C2) {
-    out[i] = skip[((image * C2 + channel) * P + row) * Q + column];
-  } else {
-    out[i] = low[((image * C1 + (channel - C2)) * (P / 2) + row / 2) * (Q / 2) + column / 2];
-  }
+    const unsigned column = i % Q, row = i / Q % P, channel = i / Q / P % C;
+    const size_t image = i / Q / P / C;
+    if (channel < C2) {
+        out[i] = skip[((image * C2 + channel) * P + row) * Q + column];
+    } else {
+        out[i] = low[((image * C1 + (channel - C2)) * (P / 2) + row / 2) * (Q / 2) + column / 2];
+    }
 #endif
 }

@@ -35,70 +35,78 @@ constexpr int COLUMN_GROUPS = Q / LANES, ROW_GROUPS = (H + ROWS - 1) / ROWS;
 template <int BYTES>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<sizeof(T) * LANES>::type Pack;
 typedef Raw<sizeof(T) * LANES / 2>::type Half;
 
 __device__ __forceinline__ Pack doubled(Half half) {
-  Pack pack;
+    Pack pack;
 #pragma unroll
-  for (int k = 0; k < LANES; ++k) reinterpret_cast<T*>(&pack)[k] = reinterpret_cast<const T*>(&half)[k / 2];
-  return pack;
+    for (int k = 0; k < LANES; ++k) reinterpret_cast<T*>(&pack)[k] = reinterpret_cast<const T*>(&half)[k / 2];
+    return pack;
 }
 
 __device__ __forceinline__ Pack load(const T* source) {
 #if STREAM
-  return __ldcs(reinterpret_cast<const Pack*>(source));
+    return __ldcs(reinterpret_cast<const Pack*>(source));
 #else
-  return *reinterpret_cast<const Pack*>(source);
+    return *reinterpret_cast<const Pack*>(source);
 #endif
 }
 
 __device__ __forceinline__ void store(T* target, Pack pack) {
 #if STREAM
-  __stcs(reinterpret_cast<Pack*>(target), pack);
+    __stcs(reinterpret_cast<Pack*>(target), pack);
 #else
-  *reinterpret_cast<Pack*>(target) = pack;
+    *reinterpret_cast<Pack*>(target) = pack;
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-upsample_concat_vectorised(const T* __restrict__ low, const T* __restrict__ skip, T* __restrict__ out, int n) {
-  // low: n C1 H W; skip: n C2 P Q; out: n C P Q; all aligned to 16 bytes
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= (unsigned)n * (unsigned)(C * ROW_GROUPS * COLUMN_GROUPS)) return;
-  const int column = (int)(i % COLUMN_GROUPS) * LANES;
-  const int row = (int)(i / COLUMN_GROUPS % ROW_GROUPS) * ROWS;  // of low
-  const int channel = (int)(i / COLUMN_GROUPS / ROW_GROUPS % C);
-  const size_t image = i / COLUMN_GROUPS / ROW_GROUPS / C;
-  T* target = out + ((image * C + channel) * P + 2 * row) * Q + column;
-  if (channel < C2) {
-    const T* source = skip + ((image * C2 + channel) * P + 2 * row) * Q + column;
-    Pack v[2 * ROWS];
+    upsample_concat_vectorised(const T* __restrict__ low, const T* __restrict__ skip, T* __restrict__ out, int n) {
+    // low: n C1 H W; skip: n C2 P Q; out: n C P Q; all aligned to 16 bytes
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (unsigned)(C * ROW_GROUPS * COLUMN_GROUPS)) return;
+    const int column = (int)(i % COLUMN_GROUPS) * LANES;
+    const int row = (int)(i / COLUMN_GROUPS % ROW_GROUPS) * ROWS;  // of low
+    const int channel = (int)(i / COLUMN_GROUPS / ROW_GROUPS % C);
+    const size_t image = i / COLUMN_GROUPS / ROW_GROUPS / C;
+    T* target = out + ((image * C + channel) * P + 2 * row) * Q + column;
+    if (channel < C2) {
+        const T* source = skip + ((image * C2 + channel) * P + 2 * row) * Q + column;
+        Pack v[2 * ROWS];
 #pragma unroll
-    for (int r = 0; r < 2 * ROWS; ++r) {
-      if (H % ROWS == 0 || row + r / 2 < H) v[r] = load(source + (size_t)r * Q);
-    }
+        for (int r = 0; r < 2 * ROWS; ++r) {
+            if (H % ROWS == 0 || row + r / 2 < H) v[r] = load(source + (size_t)r * Q);
+        }
 #pragma unroll
-    for (int r = 0; r < 2 * ROWS; ++r) {
-      if (H % ROWS == 0 || row + r / 2 < H) store(target + (size_t)r * Q, v[r]);
-    }
-  } else {
-    const T* source = low + ((image * C1 + channel - C2) * H + row) * W + column / 2;
-    Half v[ROWS];
+        for (int r = 0; r < 2 * ROWS; ++r) {
+            if (H % ROWS == 0 || row + r / 2 < H) store(target + (size_t)r * Q, v[r]);
+        }
+    } else {
+        const T* source = low + ((image * C1 + channel - C2) * H + row) * W + column / 2;
+        Half v[ROWS];
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-      if (H % ROWS == 0 || row + r < H) v[r] = *reinterpret_cast<const Half*>(source + (size_t)r * W);
-    }
+        for (int r = 0; r < ROWS; ++r) {
+            if (H % ROWS == 0 || row + r < H) v[r] = *reinterpret_cast<const Half*>(source + (size_t)r * W);
+        }
 #pragma unroll
-    for (int r = 0; r < 2 * ROWS; ++r) {
-      if (H % ROWS == 0 || row + r / 2 < H) store(target + (size_t)r * Q, doubled(v[r / 2]));
+        for (int r = 0; r < 2 * ROWS; ++r) {
+            if (H % ROWS == 0 || row + r / 2 < H) store(target + (size_t)r * Q, doubled(v[r / 2]));
+        }
     }
-  }
 }

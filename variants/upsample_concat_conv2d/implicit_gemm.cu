@@ -51,9 +51,8 @@ constexpr int B_ROWS = THREADS / BN;
 constexpr int B_LOADS = BK / B_ROWS;
 
 // weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
-extern "C" __global__ void upsample_concat_conv2d_pack_weights(const T* __restrict__ weight,
-                                                               float* __restrict__ packed, int k, int depth,
-                                                               int pitch) {
+extern "C" __global__ void upsample_concat_conv2d_pack_weights(const T* __restrict__ weight, float* __restrict__ packed,
+                                                               int k, int depth, int pitch) {
     __shared__ float tile[32][33];
     const int tiles_k = (pitch + 31) / 32;
     const int k0 = blockIdx.x % tiles_k * 32;
@@ -92,8 +91,8 @@ __device__ __forceinline__ void multiply(const float (*a)[A_PITCH], const float 
 __device__ __forceinline__ void store4(T* to, const float* from) {
 #if BF16
     const __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(from[0], from[1]), __floats2bfloat162_rn(from[2], from[3])};
-    *reinterpret_cast<uint2*>(to) = make_uint2(*reinterpret_cast<const unsigned*>(&pairs[0]),
-                                               *reinterpret_cast<const unsigned*>(&pairs[1]));
+    *reinterpret_cast<uint2*>(to) =
+        make_uint2(*reinterpret_cast<const unsigned*>(&pairs[0]), *reinterpret_cast<const unsigned*>(&pairs[1]));
 #else
     *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
 #endif
@@ -124,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     const int b_column = threadIdx.x % BN, b_row = threadIdx.x / BN;
     const int a_column = threadIdx.x % (BM / 4) * 4, a_row = threadIdx.x / (BM / 4);
     const int weight_stride = positions * pitch;  // from one channel to the next
-    int y0 = -(1 << 30), x0 = 0;  // a pixel beyond the end lies in a row that no image has
+    int y0 = -(1 << 30), x0 = 0;                  // a pixel beyond the end lies in a row that no image has
     if (column0 + b_column < columns) {
         const unsigned pixel = (unsigned)((column0 + b_column) % plane);
         y0 = (int)(pixel / q) - padding;

@@ -68,8 +68,7 @@ typedef P::T T;
 
 // low [n][h][w][c1], skip [n][2h][2w][c2], weight [k][r][s][c1+c2], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
-    upsample_concat_conv2d_nhwc_mma(const T* __restrict__ low, const T* __restrict__ skip,
-                                    const T* __restrict__ weight,
+    upsample_concat_conv2d_nhwc_mma(const T* __restrict__ low, const T* __restrict__ skip, const T* __restrict__ weight,
 #if BIAS
                                     const T* __restrict__ bias,
 #endif

@@ -71,7 +71,7 @@ struct JoinedAndFilters {
     }
 
     struct Tap {
-        const T* from;    // its image, at its distance from the window's origin
+        const T* from;  // its image, at its distance from the window's origin
         const int* origin;
         unsigned needed;  // bits of `outside` that must not be set
     };
@@ -113,7 +113,10 @@ struct JoinedAndFilters {
         Taps at = taps;
 #pragma unroll 1
         for (int word = 0; word < 4; ++word) {
-            union Word { T elements[per_word]; unsigned bits; } found[a_loads > b_loads ? a_loads : b_loads];
+            union Word {
+                T elements[per_word];
+                unsigned bits;
+            } found[a_loads > b_loads ? a_loads : b_loads];
             Tap tap[per_word];
 #pragma unroll
             for (int e = 0; e < per_word; ++e) {

@@ -57,7 +57,9 @@ struct RowsAndColumns {
         for (int l = 0; l < Own::step_rows / Own::fill_rows; ++l) {
             const int row = l * Own::fill_rows;
             copy_numbers<Block::vec, b_aligned>(to + l * Block::threads * 16, b + (size_t)row * n,
-                                                row >= rows_left ? 0 : b_aligned ? Block::vec : columns_left);
+                                                row >= rows_left ? 0
+                                                : b_aligned      ? Block::vec
+                                                                 : columns_left);
         }
         b += (size_t)Own::step_rows * n;
         left -= Block::bk, rows_left -= Own::step_rows;

@@ -18,9 +18,9 @@ __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, un
 #pragma unroll
     for (int e = 0; e < Block::tm * Block::tn * 2; ++e) {
         const int mi = e / 2 / Block::tn, ni = e / 2 % Block::tn, half = e % 2;
-        store_pair(sums + warp.tile * tile + (warp.m + mi * 16 + half * 8 + lane / 4) * pitch + warp.n + ni * 8 +
-                       lane % 4 * 2,
-                   sum[mi][ni][half * 2], sum[mi][ni][half * 2 + 1]);
+        store_pair(
+            sums + warp.tile * tile + (warp.m + mi * 16 + half * 8 + lane / 4) * pitch + warp.n + ni * 8 + lane % 4 * 2,
+            sum[mi][ni][half * 2], sum[mi][ni][half * 2 + 1]);
     }
     __syncthreads();
 #pragma unroll 1
