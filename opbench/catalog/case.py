@@ -105,25 +105,23 @@ def _dim3(values: list[int]) -> Dim3:
 CASE_NAME = re.compile(r"^(?P<operator>[\w-]+)/(?P<variant>[\w-]+)(?:\[(?P<config>[^\]]*)\])?(?P<problem>\(.*\))$")
 
 
-def select(cases: Iterable[Case], patterns: Iterable[str]) -> list[Case]:
-    """The cases that any pattern names: a whole printed name, or a glob over it; all when there is no pattern.
+def is_named(case: str, pattern: str) -> bool:
+    """Whether a pattern names a case by its printed name: all of it, its variant, or a glob over either.
 
-    A bracket is no character class here, as printed names hold brackets. Raises UsageError when a pattern names none.
+    A bracket is no character class here, as printed names hold brackets.
     """
+    glob, variant = pattern.replace("[", "[[]"), re.split(r"[\[(]", case)[0]
+    return pattern in (case, variant) or any(fnmatch.fnmatchcase(name, glob) for name in (case, variant))
+
+
+def select(cases: Iterable[Case], patterns: Iterable[str]) -> list[Case]:
+    """The cases that any pattern names, all when there is no pattern; raises UsageError when a pattern names none."""
     cases, patterns = list(cases), list(patterns)
     if not patterns:
         return cases
     chosen: dict[str, Case] = {}
     for pattern in patterns:
-        glob = pattern.replace("[", "[[]")
-        hits = {
-            c.name: c
-            for c in cases
-            if c.name == pattern
-            or fnmatch.fnmatchcase(c.name, glob)
-            or c.variant.id == pattern
-            or fnmatch.fnmatchcase(c.variant.id, glob)
-        }
+        hits = {c.name: c for c in cases if is_named(c.name, pattern)}
         if not hits:
             raise UsageError(
                 f"no case matches --case '{pattern}' among {len(cases)}; see them with: opbench list cases"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -96,6 +98,10 @@ def main() -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(cli, {}, "opbench", COMPLETE, instruction))
+    codecs.register_error("plain", _plain_sign)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and "utf" not in stream.encoding.lower():
+            stream.reconfigure(errors="plain")
     try:
         # Not cli.main(): it turns a closed stdout into exit code 1, which here means a wrong case.
         with cli.make_context("opbench", sys.argv[1:]) as context:
@@ -119,6 +125,18 @@ def main() -> None:
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         fail(f"{name}{error.strerror or error}; nothing that was measured is lost (opbench doctor)", 3)
+
+
+PLAIN = str.maketrans(
+    {"µ": "u", "×": "x", "–": "-", "≈": "~", "→": ">", "│": "|", "✗": "x", "…": "...", "±": "+-", "≥": ">=", "≤": "<="}
+)
+
+
+def _plain_sign(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal without the sign gets in its place."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return text.translate(PLAIN).encode("ascii", "replace").decode(), error.end
 
 
 def discard_stdout() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opbench.cli.options import json_option, page_option
+from opbench.cli.options import cases_option, json_option, page_option
 from opbench.cli.running import leave, stdout_console
 from opbench.results.comparison import RunComparison, compare_runs
 
@@ -36,11 +36,13 @@ STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "FASTER"
     show_default=True,
     help="What stdout gets; markdown is for a comment on a pull request.",
 )
+@cases_option
 @page_option
 @json_option
 def compare_command(
     base: Path,
     new: Path,
+    cases: tuple[str, ...],
     threshold_percent: float | None,
     force: bool,
     everything: bool,
@@ -62,7 +64,7 @@ def compare_command(
         unfinished = [] if run.finished else [f"{run.folder}: this run is not finished; complete it with --resume"]
         for warning in [*run.warnings, *unfinished]:
             click.echo(f"warning: {warning}", err=True)
-    found = compare_runs(before, after, threshold, force)
+    found = compare_runs(before, after, threshold, force, cases)
     if out is not None:
         from opbench.report.comparison import to_page
         from opbench.report.template import write_page

@@ -15,7 +15,8 @@ import click
 from opbench import paths
 from opbench.cli import completion
 from opbench.cli.options import BACKENDS, gpu_option, json_option, variants_option
-from opbench.cli.running import leave, progress_on_stderr, stdout_console
+from opbench.cli.progress import progress_on_stderr
+from opbench.cli.running import leave, stdout_console
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:

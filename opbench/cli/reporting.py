@@ -10,7 +10,8 @@ import click
 
 from opbench import paths
 from opbench.cli.options import gpu_option, json_option
-from opbench.cli.running import print_table, progress_on_stderr, stdout_console
+from opbench.cli.progress import progress_on_stderr
+from opbench.cli.running import print_table, stdout_console
 from opbench.errors import EnvironmentFault, UsageError
 
 

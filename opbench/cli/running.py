@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from click.core import ParameterSource
 
 from opbench.cli import completion, discard_stdout
 from opbench.cli.options import BACKENDS, cases_option, gpu_option, json_option, variants_option
+from opbench.cli.progress import progress_on_stderr
 from opbench.results.result import exit_code
-from opbench.runs.runner import Progress
 from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
 
@@ -219,14 +219,24 @@ def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
     for name, counts in tally.items():
         code = _gpu_words(gpu_code[name])
         why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
-        click.echo(f"{name:{width}}  " + ", ".join(f"{n} {status}" for status, n in counts.items()) + why + code)
+        verdicts = ", ".join(_coloured(status, f"{n} {status}") for status, n in counts.items())
+        click.echo(f"{name:{width}}  {verdicts}{why}{code}")
     for (variant, _), cases in failures.items():
         first = cases[0]
         more = f" (and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''})" if len(cases) > 1 else ""
         target = files.get(variant, variant)
         rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case {shlex.quote(first.case)}"
-        click.echo(f"{first.case}: {first.status}: {first.reason}{more}\n    rerun: {rerun}")
+        verdict = _coloured(first.status, first.status)
+        click.echo(f"{first.case}: {verdict}: {first.reason}{more}\n    rerun: {rerun}")
     _print_uncompiled(results)
+
+
+COLOURS = {"right": "green", "unsupported": "yellow"}
+
+
+def _coloured(status: str, text: str) -> str:
+    """A verdict's words in its colour, on a terminal that has not declined colours (no-color.org)."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, COLOURS.get(status, "red"))
 
 
 REJECTED = "NVRTC rejects it"
@@ -273,37 +283,3 @@ def stdout_console() -> Any:
             raise BrokenPipeError
 
     return StdoutConsole()
-
-
-@contextmanager
-def progress_on_stderr() -> Iterator[Callable[[Progress], None]]:
-    """A progress bar when stderr is a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
-        yield _plain_progress()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting")
-        yield lambda p: bar.update(
-            task, completed=p.done, total=p.total, description=f"{p.phase} {p.case}"[: console.width - 45]
-        )
-
-
-def _plain_progress() -> Callable[[Progress], None]:
-    shown, total = -1, 0
-
-    def tell(progress: Progress) -> None:
-        nonlocal shown, total
-        if progress.total != total:  # a network's nodes follow the cases that it was tuned by
-            shown, total = -1, progress.total
-        tenth = 10 * progress.done // max(1, progress.total)
-        if tenth > shown:
-            shown = tenth
-            click.echo(f"{progress.done}/{progress.total} {progress.phase} {progress.case}", err=True)
-
-    return tell

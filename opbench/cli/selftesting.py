@@ -50,7 +50,7 @@ OUT = Path("reports") / "selftest"
     help="Time for the measuring parts; more time, more pairs, narrower intervals (never below 40 pairs).",
 )
 @click.option(
-    "--run",
+    "--results",
     "run_folder",
     type=click.Path(path_type=Path, exists=True),
     metavar="DIR",

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from opbench import units
+from opbench.catalog.case import is_named
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
 from opbench.results.environments import Difference, differences
 from opbench.results.files import Run
@@ -108,8 +109,13 @@ class RunComparison:
         return {**asdict(self), "confidence": CONFIDENCE, "method": stats.RATIO_METHOD, "exit_code": self.exit_code}
 
 
-def compare_runs(base: Run, new: Run, threshold: float | None = None, force: bool = False) -> RunComparison:
-    """Pair the cases of two runs; raises UsageError for runs of unlike environments unless forced."""
+def compare_runs(
+    base: Run, new: Run, threshold: float | None = None, force: bool = False, cases: Sequence[str] = ()
+) -> RunComparison:
+    """Pair the cases of two runs, those that `cases` name or all.
+
+    Raises UsageError for runs of unlike environments unless forced, and for a pattern that names no case.
+    """
     found = differences(base, new)
     unlike = [difference for difference in found if difference.matters]
     if unlike and not force:
@@ -118,7 +124,10 @@ def compare_runs(base: Run, new: Run, threshold: float | None = None, force: boo
             f"{base.folder} and {new.folder} were measured in unlike environments, so their times cannot be compared:\n"
             f"{listed}\nmeasure both alike, or compare all the same: opbench compare --force {base.folder} {new.folder}"
         )
-    before, after = ({result.case: result for result in run.results} for run in (base, new))
+    before, after = ({result.case: result for result in _named(run, cases)} for run in (base, new))
+    for pattern in cases:
+        if not any(is_named(case, pattern) for case in {**before, **after}):
+            raise UsageError(f"no case of {base.folder} or {new.folder} matches --case '{pattern}'")
     pairs, left_out = [], {}
     for case in dict.fromkeys([*before, *after]):
         reason = _reason_to_leave_out(before.get(case), after.get(case))
@@ -128,9 +137,13 @@ def compare_runs(base: Run, new: Run, threshold: float | None = None, force: boo
             pairs.append((before[case], after[case]))
     noise = None if unlike else _noise(pairs)
     thresholds = _Thresholds(threshold, _floor(base, new, found, noise), max(tick(base), tick(new)))
-    cases = [_compare(one, other, thresholds, alike=not unlike) for one, other in pairs]
-    cases.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
-    return RunComparison(str(base.folder), str(new.folder), tuple(cases), left_out, tuple(found), noise)
+    compared = [_compare(one, other, thresholds, alike=not unlike) for one, other in pairs]
+    compared.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
+    return RunComparison(str(base.folder), str(new.folder), tuple(compared), left_out, tuple(found), noise)
+
+
+def _named(run: Run, cases: Sequence[str]) -> list[Result]:
+    return [r for r in run.results if not cases or any(is_named(r.case, pattern) for pattern in cases)]
 
 
 # Pairs ------------------------------------------------------------------------------------------------------------

@@ -57,7 +57,10 @@ def _settings(run: Run) -> dict[str, Any]:
         if key not in ("seed", "processes")
     }
     named = {key: header[key] for key in ("backend", "opbench", "seed") if key in header}
-    return {**named, **(header.get("environment") or {}), **timing}
+    environment = dict(header.get("environment") or {})
+    if header.get("backend") == "cpu":
+        environment.pop("memory_bytes", None)  # what was free of it then: no setting of the machine
+    return {**named, **environment, **timing}
 
 
 def _shown(value: Any) -> str:

@@ -24,8 +24,10 @@ from common import RELU, ROOT, Cli
 from opbench import __version__, api
 from opbench.catalog.case import select
 from opbench.catalog.folders import Catalog, case_named
+from opbench.cli.progress import plain_progress
 from opbench.paths import shipped
 from opbench.results.files import FILE, read_run
+from opbench.runs.runner import Progress
 from opbench.runs.suite import read_suite
 
 CATALOG = Catalog()
@@ -297,6 +299,44 @@ def test_on_a_terminal_the_table_fits_80_columns(tmp_path: Path) -> None:
     assert "naive_grid3d" in plain and "right" in plain
     assert "\x1b[" in progress, "a bar is drawn on a terminal"
     assert "Traceback" not in progress
+
+
+def test_verdicts_are_coloured_on_a_terminal_that_wants_it(tmp_path: Path) -> None:
+    (tmp_path / "wrong.cu").write_text(WRONG)
+    args = command("check", "wrong.cu", "relu/scalar", "--random", "0", "--case", "*(n=31)")
+    code, shown, _ = on_a_terminal(args, tmp_path)
+    assert code == 1 and "\x1b[31m1 wrong\x1b[0m" in shown and "\x1b[32m" in shown
+    _, shown, _ = on_a_terminal(["env", "NO_COLOR=1", *args], tmp_path)
+    assert "1 wrong" in shown and "\x1b[3" not in shown
+
+
+@pytest.mark.parametrize("args", [("explain", "relu/scalar(n=1000)"), ("doctor",), ("run", "--help")], ids=" ".join)
+def test_a_terminal_without_the_signs_gets_plain_ones(cli: Cli, args: tuple[str, ...]) -> None:
+    done = cli(*args, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert done.stdout.isascii() and ("2.94 us" in done.stdout or args[0] != "explain")
+
+
+def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
+    class Clock:
+        now_s = 0.0  # builds take what they take; then 20 s a case
+
+    tell = plain_progress(lambda: Clock.now_s)
+    for phase, done, now_s in [
+        ("build", 0, 0),
+        ("check", 0, 100),
+        ("done", 1, 120),
+        ("done", 2, 140),
+        ("done", 4, 180),
+    ]:
+        Clock.now_s = float(now_s)
+        tell(Progress(phase, "relu/x(n=1)", done, 4))
+    assert capsys.readouterr().err.splitlines() == [
+        "0/4 build relu/x(n=1)",
+        "1/4 about 60 s left: done relu/x(n=1)",
+        "2/4 about 40 s left: done relu/x(n=1)",
+        "4/4 done relu/x(n=1)",
+    ]
 
 
 @pytest.mark.parametrize(

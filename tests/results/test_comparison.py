@@ -405,3 +405,25 @@ def test_what_was_not_compared_takes_a_line_a_reason_and_is_folded_on_the_page()
     assert len(named) == 13
     page = to_page(compared)
     assert "<details><summary>13 cases, each with its reason</summary>" in page
+
+
+def test_cases_can_be_chosen_by_name(cli: Cli, tmp_path: Path) -> None:
+    folders = [
+        written(tmp_path / name, run([measured("vec4", noisy(i)), measured("scalar", noisy(i + 9))]))
+        for i, name in enumerate(("base", "new"))
+    ]
+    found = compare_runs(read_run(folders[0]), read_run(folders[1]), cases=["relu/vec4"])
+    assert [case.case for case in found.cases] == ["relu/vec4(n=1000000000)"] and not found.left_out
+    done = cli("compare", *folders, "--case", "relu/sca*", "--json")
+    assert [case["case"] for case in json.loads(done.stdout)["cases"]] == ["relu/scalar(n=1000000000)"]
+    with pytest.raises(UsageError, match=r"no case of .*base or .*new matches --case 'sum/x'"):
+        compare_runs(read_run(folders[0]), read_run(folders[1]), cases=["relu/*", "sum/x"])
+
+
+@pytest.mark.parametrize(("backend", "told"), [("cpu", []), ("cuda", ["memory_bytes"])])
+def test_free_memory_of_a_cpu_is_no_difference(backend: str, told: list[str]) -> None:
+    """What was free then is no setting of the machine; a GPU's memory is its size."""
+    runs = [run([result("vec4", None, backend=backend)], backend=backend) for _ in range(2)]
+    for found, memory_bytes in zip(runs, (24669048832, 24458182656), strict=True):
+        found.header = {**found.header, "environment": {**found.header["environment"], "memory_bytes": memory_bytes}}
+    assert [d.key for d in compare_runs(*runs).differences] == told

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
 import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from opbench.catalog.case import is_named
 from opbench.results.comparison import THRESHOLD, THRESHOLD_OTHER_GPU
 from opbench.results.history.steps import Step, find_steps
 
@@ -69,7 +69,7 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
     found = []
     for (case, operator, gpu), group in itertools.groupby(rows, key=lambda row: row[:3]):
         points = tuple(Point(*row[3:]) for row in group)
-        if not cases or any(case == glob or fnmatch.fnmatchcase(case, glob) for glob in cases):
+        if not cases or any(is_named(case, pattern) for pattern in cases):
             changes = tuple(_changes(points))
             steps = tuple(_steps(points, changes, threshold))
             found.append(Series(case, operator, gpu, points, steps, changes))
