@@ -101,6 +101,7 @@ def start(suite: Path, *more: str) -> subprocess.Popen[bytes]:
         "mine",
         "--out",
         "out",
+        "--cpu-only",
         *more,
     ]
     return subprocess.Popen(args, cwd=suite.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
