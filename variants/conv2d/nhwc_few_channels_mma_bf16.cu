@@ -43,8 +43,8 @@ typedef __nv_bfloat16 T;
 constexpr int DEPTH = R * S * C, SLICES = (DEPTH + 15) / 16;  // an mma tile is 16 deep
 constexpr int ALL_GROUPS = (OUTPUTS + 31) / 32;               // of 32 output channels, four mma tiles
 constexpr int WARPS_K = ALL_GROUPS / GROUPS, THREADS = 32 * ROWS * WARPS_K;
-constexpr int NT = 4 * GROUPS;                                // a warp's mma tiles: TILES x NT
-constexpr int COLUMNS = 16 * TILES;                           // of the output, in each of ROWS rows
+constexpr int NT = 4 * GROUPS;       // a warp's mma tiles: TILES x NT
+constexpr int COLUMNS = 16 * TILES;  // of the output, in each of ROWS rows
 constexpr int LINES = (ROWS - 1) * STRIDE + R, WIDTH = ((COLUMNS - 1) * STRIDE + S) * C;
 constexpr int VEC = 16 / sizeof(T);
 
@@ -123,8 +123,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int e = 0; e < (WIDTH + 31) / 32; ++e) {
                 const int element = e * 32 + lane;
-                const bool inside = (unsigned)y < (unsigned)h && (unsigned)(x0 + element / C) < (unsigned)w &&
-                                    x0 * C + element >= 0;
+                const bool inside =
+                    (unsigned)y < (unsigned)h && (unsigned)(x0 + element / C) < (unsigned)w && x0 * C + element >= 0;
                 if (element < WIDTH) tile[line * WIDTH + element] = inside ? from[element] : T(0.0f);
             }
         }
@@ -169,7 +169,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             for (int half = 0; half < 2 * TILES; ++half) {
                 const int xo = q0 + half * 8 + lane / 4;
                 T* to = out + ((((long long)ni * p + yo) * q + xo) * OUTPUTS + channel);
-                union { T elements[VEC]; uint4 bits; } packed;
+                union {
+                    T elements[VEC];
+                    uint4 bits;
+                } packed;
 #pragma unroll
                 for (int v = 0; v < VEC; ++v) {
                     float x = sum[half / 2][ti + v / 2][half % 2 * 2 + v % 2];

@@ -112,7 +112,9 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 
 // patches [16][tiles][c], filters [16][k][c] -> products [16][tiles][k], one of the 16 per blockIdx.y
-extern "C" __global__ void __launch_bounds__(Tile::threads, BN == 128 ? 1 : BM == 128 ? 2 : 3)
+extern "C" __global__ void __launch_bounds__(Tile::threads, BN == 128   ? 1
+                                                            : BM == 128 ? 2
+                                                                        : 3)
     conv2d_winograd_products(const float* __restrict__ patches, const float* __restrict__ filters,
                              float* __restrict__ products, int tiles, int k, int c) {
     extern __shared__ __align__(16) unsigned char shared[];

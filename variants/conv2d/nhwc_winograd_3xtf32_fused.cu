@@ -67,8 +67,11 @@ __device__ __forceinline__ float4 filter_point(int i, const float4 (&g)[SIZE]) {
 __device__ __forceinline__ float4 patch_point(int i, const float4 (&d)[PATCH]) {
     if (i == 1) return d[1] + d[2];
     if (i == 5) return d[PATCH - 2];
-    return i == 0 ? d[0] - d[2] : i == 2 ? d[2] - d[1] : i == 3 ? d[1] - d[3]
-         : i == 4 ? d[3] - d[PATCH - 2] : d[PATCH - 1] - d[PATCH - 2];
+    return i == 0   ? d[0] - d[2]
+           : i == 2 ? d[2] - d[1]
+           : i == 3 ? d[1] - d[3]
+           : i == 4 ? d[3] - d[PATCH - 2]
+                    : d[PATCH - 1] - d[PATCH - 2];
 }
 // At = [1 1 1 0 1 1 0; 0 1 -1 -1 0 1 1]
 __device__ __forceinline__ float output_factor(int output, int i) {
@@ -130,7 +133,10 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 
 // Where a tile's 2 x 2 outputs lie: the upper left one's number; bit 2 i + j of `inside`: row i, column j exists.
-struct __align__(8) Pixels { int first; unsigned inside; };
+struct __align__(8) Pixels {
+    int first;
+    unsigned inside;
+};
 __device__ __forceinline__ Pixels find_pixels(int tile, int n, int p, int q) {
     const int rows = (p + 1) / 2, columns = (q + 1) / 2;
     if (tile >= n * rows * columns) return {0, 0};

@@ -41,10 +41,10 @@ using namespace opbench;
 typedef Product<PRODUCT> P;
 typedef Block<P, 64, BN, 32, 32, STAGES> Tile;  // of tiles of 2 x 2 outputs, 8 x 8 a block; stages of filters alone
 constexpr int TILES = 8;
-constexpr int SIDE = 2 * TILES + 2;             // pixels under them
-constexpr int PITCH = Tile::bk + 4;             // floats between pixels: 4 tiles' 8-byte loads meet no bank conflict
+constexpr int SIDE = 2 * TILES + 2;  // pixels under them
+constexpr int PITCH = Tile::bk + 4;  // floats between pixels: 4 tiles' 8-byte loads meet no bank conflict
 constexpr int IMAGE = SIDE * SIDE * PITCH, COPIES = SIDE * SIDE * chunks;
-constexpr int COPIES_PER_STEP = 256;            // of the next pixels: done before the last STAGES steps of 16
+constexpr int COPIES_PER_STEP = 256;  // of the next pixels: done before the last STAGES steps of 16
 static_assert(COPIES <= COPIES_PER_STEP * (16 - STAGES) && COPIES_PER_STEP % Tile::threads == 0, "they arrive in time");
 constexpr int STAGE = BN * row_bytes;
 
@@ -69,8 +69,14 @@ struct Line {
     float sign, factors[2];
 };
 __device__ __forceinline__ Line line(int i) {
-    return {i == 3 ? 1 : i, i < 2 ? 2 : i == 2 ? 1 : 3, i == 1 ? 1.0f : -1.0f,
-            {i < 3 ? 1.0f : 0.0f, i == 0 ? 0.0f : i == 1 ? 1.0f : -1.0f}};
+    return {i == 3 ? 1 : i,
+            i < 2    ? 2
+            : i == 2 ? 1
+                     : 3,
+            i == 1 ? 1.0f : -1.0f,
+            {i < 3 ? 1.0f : 0.0f, i == 0   ? 0.0f
+                                  : i == 1 ? 1.0f
+                                           : -1.0f}};
 }
 
 // image [n][h][w][c], filters [4][4][k][c], bias [k] -> out [n][p][q][k]

@@ -20,6 +20,17 @@
 //  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 3), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
 // ]
 //
+// [rung.mma_f16]
+// title     = "f16 matrix instructions: mma_bf16 with three more digits and less range"
+// builds_on = "mma_bf16"
+// product   = "f16"
+// supports  = { dtype = ["f16"] }
+// define    = { ALIGNED = "k % 8 == 0" }
+// tune      = { BM = [128, 32], BN = [128, 256, 32], WN = [64, 32], WK = [1, 4, 8], STAGES = [3, 2] }
+// where     = [
+//  "(BM, BN, WN, WK, STAGES) in ((128, 256, 64, 1, 3), (128, 128, 64, 1, 3), (128, 32, 32, 4, 2), (32, 32, 32, 8, 3))",
+// ]
+//
 // [rung.mma_tf32]
 // title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for small batches"
 // builds_on = "warp_tile"
