@@ -336,7 +336,7 @@ def test_an_id_is_made_of_names_and_does_not_shift_when_a_suite_grows(tmp_path: 
 
 def test_each_time_has_its_interval_and_samples_in_sight(tmp_path: Path) -> None:
     text = words(page(run([result("steady", 3.9912e-3, half_width=0.0002)]), tmp_path))
-    assert "3.990–3.992 ms" in text and re.search(r"n = 40, range 0\.0\d+ %", text)
+    assert "3.990–3.992 ms, n = 40" in text and re.search(r"range 0\.\d+ %", text)
 
 
 def test_every_config_is_a_row_whose_tunables_are_columns(tmp_path: Path) -> None:

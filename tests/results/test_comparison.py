@@ -389,24 +389,6 @@ def test_clocks_stamped_beside_each_sample_are_taken_before_readings_at_the_ends
     assert remeasured(stamped, clocks_hz=()).clocks_hz == made.clocks_hz
 
 
-def test_what_was_not_compared_takes_a_line_a_reason_and_is_folded_on_the_page() -> None:
-    base, new = pair()
-    for found in (base, new):
-        found.results += [
-            result(f"wgmma_{i}", status="unsupported", reason=f"needs k % {i + 2} == 0 (here k=7)", verdict=None)
-            for i in range(9)
-        ]
-    compared = compare_runs(base, new)
-    said = [line for line, _ in lines(compared) if line.startswith("not compared")]
-    assert (
-        "not compared: 10 cases: unsupported in BASE, unsupported in NEW (--all names them)" in said and len(said) == 4
-    )
-    named = [line for line, _ in lines(compared, everything=True) if line.startswith("not compared")]
-    assert len(named) == 13
-    page = to_page(compared)
-    assert "<details><summary>13 cases, each with its reason</summary>" in page
-
-
 def test_cases_can_be_chosen_by_name(cli: Cli, tmp_path: Path) -> None:
     folders = [
         written(tmp_path / name, run([measured("vec4", noisy(i)), measured("scalar", noisy(i + 9))]))
