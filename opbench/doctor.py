@@ -35,7 +35,7 @@ PROBE_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
-class Row:
+class Need:
     """One thing that was looked at."""
 
     name: str
@@ -45,9 +45,9 @@ class Row:
     """The command that mends it; empty when nothing need be done."""
 
 
-def diagnose() -> list[Row]:
+def diagnose() -> list[Need]:
     """Look at everything that opbench can use on this machine."""
-    probes: list[tuple[str, Callable[[], Row]]] = [
+    probes: list[tuple[str, Callable[[], Need]]] = [
         ("Python", _python), ("opbench", _opbench), ("packages", _packages),
         ("GPU", _gpu), ("NVRTC", _nvrtc), ("CuPy", _cupy), ("NVML", _nvml),
         ("host compiler", _compiler),
@@ -59,18 +59,18 @@ def diagnose() -> list[Row]:
     return [*rows, *_backends({row.name: row for row in rows})]
 
 
-def exit_code(rows: Sequence[Row]) -> int:
+def exit_code(rows: Sequence[Need]) -> int:
     """0 when at least one backend works, else 3."""
     works = any(row.state == "ok" for row in rows if row.name.startswith("backend "))
     return EXIT_OK if works else EXIT_ENVIRONMENT
 
 
-def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def to_json(rows: Sequence[Need]) -> list[dict[str, Any]]:
     """The rows as JSON."""
     return [asdict(row) for row in rows]
 
 
-def print_report(rows: Sequence[Row], console: Console) -> None:
+def print_report(rows: Sequence[Need], console: Console) -> None:
     """A line a row, each remedy below what it mends; no line is folded, as a remedy is there to be pasted."""
     from rich.text import Text
 
@@ -83,14 +83,14 @@ def print_report(rows: Sequence[Row], console: Console) -> None:
             console.print(Text(f"{'':{width + 9}}  → {row.remedy}", "bold"), soft_wrap=True)
 
 
-def _guarded(name: str, probe: Callable[[], Row]) -> Row:
+def _guarded(name: str, probe: Callable[[], Need]) -> Need:
     try:
         return probe()
     except Exception as error:  # a broken library must not hide what the other probes see
-        return Row(name, "warning", f"could not be looked at: {type(error).__name__}: {error}")
+        return Need(name, "warning", f"could not be looked at: {type(error).__name__}: {error}")
 
 
-def _backends(rows: dict[str, Row]) -> list[Row]:
+def _backends(rows: dict[str, Need]) -> list[Need]:
     """Which backends work, from what they need."""
     needs = {"cuda": ("GPU", "NVRTC"), "cpu": ("host compiler",)}
     purpose = {"cuda": "checks and times", "cpu": "checks and counts traffic, needs no GPU"}
@@ -99,21 +99,21 @@ def _backends(rows: dict[str, Row]) -> list[Row]:
         lacking = [rows[name] for name in names if rows[name].state == "missing"]
         if lacking:
             what = " and ".join(row.name for row in lacking)
-            found.append(Row(f"backend {backend}", "missing", f"needs {what}", lacking[0].remedy))
+            found.append(Need(f"backend {backend}", "missing", f"needs {what}", lacking[0].remedy))
         else:
-            found.append(Row(f"backend {backend}", "ok", purpose[backend]))
+            found.append(Need(f"backend {backend}", "ok", purpose[backend]))
     return found
 
 
-def _python() -> Row:
-    return Row("Python", "ok", f"{platform.python_version()} at {sys.executable}")
+def _python() -> Need:
+    return Need("Python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
-def _opbench() -> Row:
-    return Row("opbench", "ok", f"{__version__} at {paths.PACKAGE}")
+def _opbench() -> Need:
+    return Need("opbench", "ok", f"{__version__} at {paths.PACKAGE}")
 
 
-def _packages() -> Row:
+def _packages() -> Need:
     """What opbench's own metadata requires, so that no list need be kept in step."""
     seen, lacking = [], []
     for requirement in _requirements():
@@ -131,8 +131,8 @@ def _packages() -> Row:
             lacking.append(f"{name}>={least}")
     if lacking:
         install = f"{sys.executable} -m pip install " + " ".join(f"'{name}'" for name in lacking)
-        return Row("packages", "missing", f"lacking {', '.join(lacking)}; has {', '.join(seen) or 'none'}", install)
-    return Row("packages", "ok", ", ".join(seen))
+        return Need("packages", "missing", f"lacking {', '.join(lacking)}; has {', '.join(seen) or 'none'}", install)
+    return Need("packages", "ok", ", ".join(seen))
 
 
 def _requirements() -> list[str]:
@@ -149,24 +149,24 @@ def _numbers(version: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"\d+", version)[:3]]
 
 
-def _gpu() -> Row:
+def _gpu() -> Need:
     """The driver and its devices, asked through its own library: no CUDA package is needed."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return Row("GPU", "missing", "no NVIDIA driver (libcuda.so.1)",
+        return Need("GPU", "missing", "no NVIDIA driver (libcuda.so.1)",
                    "install NVIDIA's driver; in a container add --gpus all; without a GPU: --backend cpu")  # fmt: skip
     if code := driver.cuInit(0):
-        return Row("GPU", "missing", f"the driver is there but cuInit fails with error {code}",
+        return Need("GPU", "missing", f"the driver is there but cuInit fails with error {code}",
                    "see what nvidia-smi says; after an update of the driver: reboot")  # fmt: skip
     count, version = ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
     driver.cuDriverGetVersion(ctypes.byref(version))
     if not count.value:
-        return Row("GPU", "missing", "the driver sees no GPU", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L")
+        return Need("GPU", "missing", "the driver sees no GPU", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L")
     names = ", ".join(_device(driver, ordinal) for ordinal in range(count.value))
     cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
-    return Row("GPU", "ok", f"{names}; driver {_driver_version()}, CUDA {cuda}")
+    return Need("GPU", "ok", f"{names}; driver {_driver_version()}, CUDA {cuda}")
 
 
 def _device(driver: ctypes.CDLL, ordinal: int) -> str:
@@ -183,7 +183,7 @@ def _driver_version() -> str:
     return found[0] if found else _first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
 
 
-def _nvrtc() -> Row:
+def _nvrtc() -> Need:
     from opbench.backends.nvrtc import nvrtc
     from opbench.errors import EnvironmentFault
 
@@ -191,36 +191,36 @@ def _nvrtc() -> Row:
         library = nvrtc.library()
     except EnvironmentFault as fault:
         what = str(fault).partition(";")[0]
-        return Row("NVRTC", "missing", what, f"{sys.executable} -m {paths.pip_install('cuda13')}")
+        return Need("NVRTC", "missing", what, f"{sys.executable} -m {paths.pip_install('cuda13')}")
     newest = library.architectures()[-1]
     version = ".".join(map(str, library.version))
-    return Row("NVRTC", "ok", f"{version}, up to sm_{newest}, at {library.path}")
+    return Need("NVRTC", "ok", f"{version}, up to sm_{newest}, at {library.path}")
 
 
-def _cupy() -> Row:
+def _cupy() -> Need:
     """Looked up, not imported: importing it takes seconds and the driver's memory."""
     for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
         try:
-            return Row("CuPy", "ok", f"{name} {importlib.metadata.version(name)}")
+            return Need("CuPy", "ok", f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return Row("CuPy", "missing", "not installed; only variants that call a library need it",
+    return Need("CuPy", "missing", "not installed; only variants that call a library need it",
                f"{sys.executable} -m {paths.pip_install('cuda13')}  # or [cuda12] for a driver below 580")  # fmt: skip
 
 
-def _nvml() -> Row:
+def _nvml() -> Need:
     if importlib.util.find_spec("pynvml") is None:
-        return Row("NVML", "missing", "the package nvidia-ml-py is not installed; clocks and throttling stay unseen",
+        return Need("NVML", "missing", "the package nvidia-ml-py is not installed; clocks and throttling stay unseen",
                    f"{sys.executable} -m pip install nvidia-ml-py")  # fmt: skip
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return Row("NVML", "missing", "no libnvidia-ml.so.1 here; it comes with NVIDIA's driver",
+        return Need("NVML", "missing", "no libnvidia-ml.so.1 here; it comes with NVIDIA's driver",
                    "in a container add: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility")  # fmt: skip
-    return Row("NVML", "ok", f"nvidia-ml-py {importlib.metadata.version('nvidia-ml-py')}")
+    return Need("NVML", "ok", f"nvidia-ml-py {importlib.metadata.version('nvidia-ml-py')}")
 
 
-def _compiler() -> Row:
+def _compiler() -> Need:
     """Any C++ compiler that the cpu backend can use."""
     seen = []
     usable = False
@@ -235,63 +235,63 @@ def _compiler() -> Row:
         seen.append(f"ziglang {importlib.metadata.version('ziglang')}")
         usable = True
     if usable:
-        return Row("host compiler", "ok", ", ".join(seen))
+        return Need("host compiler", "ok", ", ".join(seen))
     remedy = f"sudo apt-get install g++, or without root: {sys.executable} -m {paths.pip_install('compiler')}"
     what = f"only {', '.join(seen)}" if seen else "no g++, no clang++, no ziglang"
-    return Row("host compiler", "missing", f"{what}; g++ {OLDEST_GCC} or newer is needed", remedy)
+    return Need("host compiler", "missing", f"{what}; g++ {OLDEST_GCC} or newer is needed", remedy)
 
 
-def _profiler(tool: Tool) -> Row:
+def _profiler(tool: Tool) -> Need:
     name = tools.FULL_NAMES[tool]
     if (path := tools.locate(tool)) is None:
-        return Row(name, "missing", f"no {tool} on PATH nor where installers put it", tools.where_to_get(tool))
+        return Need(name, "missing", f"no {tool} on PATH nor where installers put it", tools.where_to_get(tool))
     version = re.search(r"[Vv]ersion\s+([\d.]+)", _output([path, "--version"]))
     if version is None:
-        return Row(name, "warning", f"{path} does not tell its version", f"{path} --version")
-    return Row(name, "ok", f"{version[1]} at {path}")
+        return Need(name, "warning", f"{path} does not tell its version", f"{path} --version")
+    return Need(name, "ok", f"{version[1]} at {path}")
 
 
-def _counters() -> Row:
+def _counters() -> Need:
     permission = tools.counter_permission()
     if permission.allowed is None:
-        return Row("hardware counters", "warning", permission.seen)
+        return Need("hardware counters", "warning", permission.seen)
     if permission.allowed:
-        return Row("hardware counters", "ok", permission.seen)
-    return Row("hardware counters", "missing", permission.seen, "\n  ".join(tools.PERMISSION_LADDER))
+        return Need("hardware counters", "ok", permission.seen)
+    return Need("hardware counters", "missing", permission.seen, "\n  ".join(tools.PERMISSION_LADDER))
 
 
-def _attached() -> Row:
+def _attached() -> Need:
     if variable := tool_attached():
-        return Row(
+        return Need(
             "profiler attached", "warning", f"{variable} is set: times are not to be trusted", f"unset {variable}"
         )
-    return Row("profiler attached", "ok", "none")
+    return Need("profiler attached", "ok", "none")
 
 
-def _cache() -> Row:
+def _cache() -> Need:
     folder = paths.cache_folder("")
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
     seen = f"{folder}, {units.si(size, 'B')}"
     if folder.is_relative_to(tempfile.gettempdir()) and "OPBENCH_CACHE" not in os.environ:
-        return Row("cache", "warning", f"{seen}; it is lost with the temp folder", "export OPBENCH_CACHE=FOLDER")
-    return Row("cache", "ok", seen)
+        return Need("cache", "warning", f"{seen}; it is lost with the temp folder", "export OPBENCH_CACHE=FOLDER")
+    return Need("cache", "ok", seen)
 
 
-def _disk() -> Row:
+def _disk() -> Need:
     free = shutil.disk_usage(Path.cwd()).free
     seen = f"{units.si(free, 'B')} free in {Path.cwd()}"
     if free < LEAST_FREE_BYTES:
-        return Row("disk", "warning", seen, "free some space, or write elsewhere with --out DIR")
-    return Row("disk", "ok", seen)
+        return Need("disk", "warning", seen, "free some space, or write elsewhere with --out DIR")
+    return Need("disk", "ok", seen)
 
 
-def _terminal() -> Row:
+def _terminal() -> Need:
     encoding = (sys.stdout.encoding or "ascii").lower()
     columns = shutil.get_terminal_size().columns
     seen = f"{columns} columns, {encoding}" if sys.stdout.isatty() else f"no terminal (output is piped), {encoding}"
     if "utf" not in encoding:
-        return Row("terminal", "warning", seen, "export PYTHONUTF8=1")
-    return Row("terminal", "ok", seen)
+        return Need("terminal", "warning", seen, "export PYTHONUTF8=1")
+    return Need("terminal", "ok", seen)
 
 
 def _output(argv: Sequence[str]) -> str:

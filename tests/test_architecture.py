@@ -146,6 +146,27 @@ def test_the_harness_holds_no_kernel_of_an_operator() -> None:
             assert "__global__" not in path.read_text(), path
 
 
+def public_names(path: Path) -> Iterator[str]:
+    """Classes and aliases of types that a module defines for others."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name == "LIMITS" or (name[0].isupper() and not name.isupper()):
+                yield name
+
+
+def test_a_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for name in public_names(path):
+            if not name.startswith("_"):
+                places.setdefault(name, []).append(name_of(path))
+    twins = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert not twins, "one word, several things: rename by what they are"
+
+
 def test_every_module_says_what_it_is_for_and_stays_small() -> None:
     for path in [*MODULES, PACKAGE / "__init__.py"]:
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"

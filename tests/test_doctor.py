@@ -14,22 +14,22 @@ import pytest
 from rich.console import Console
 
 from opbench import doctor, paths
-from opbench.doctor import Row
+from opbench.doctor import Need
 from opbench.profile import tools
 
 
-def _rows(*backends: doctor.State) -> list[Row]:
+def _rows(*backends: doctor.State) -> list[Need]:
     names = ("backend cuda", "backend cpu")
-    return [Row("disk", "ok", ""), *(Row(n, s, "") for n, s in zip(names, backends, strict=True))]
+    return [Need("disk", "ok", ""), *(Need(n, s, "") for n, s in zip(names, backends, strict=True))]
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows() -> list[Need]:
     """What the doctor says of this machine."""
     return doctor.diagnose()
 
 
-def test_every_probe_answers_here(rows: list[Row]) -> None:
+def test_every_probe_answers_here(rows: list[Need]) -> None:
     names = [row.name for row in rows]
     assert len(set(names)) == len(names)
     assert {"Python", "GPU", "NVRTC", "host compiler", "Nsight Compute", "hardware counters", "backend cpu"} <= set(
@@ -40,10 +40,10 @@ def test_every_probe_answers_here(rows: list[Row]) -> None:
     assert not any("could not be looked at" in row.seen for row in rows)
 
 
-def test_the_report_prints_and_is_json(rows: list[Row]) -> None:
+def test_the_report_prints_and_is_json(rows: list[Need]) -> None:
     out = io.StringIO()
     doctor.print_report(
-        [*rows, Row("odd", "missing", "[bold]not markup[/]", "pip install 'opbench[cuda13]'")], Console(file=out)
+        [*rows, Need("odd", "missing", "[bold]not markup[/]", "pip install 'opbench[cuda13]'")], Console(file=out)
     )
     assert "[bold]not markup[/]" in out.getvalue() and "opbench[cuda13]" in out.getvalue()
     assert json.loads(json.dumps(doctor.to_json(rows)))[0]["name"] == rows[0].name
@@ -57,7 +57,7 @@ def test_one_working_backend_is_enough(cuda: doctor.State, cpu: doctor.State, co
 
 
 def test_a_probe_that_breaks_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def explode() -> Row:
+    def explode() -> Need:
         raise OSError("libcuda.so.1: invalid ELF header")
 
     monkeypatch.setattr(doctor, "_gpu", explode)
@@ -144,10 +144,10 @@ def test_the_list_of_packages_is_the_projects_own() -> None:
     assert {"numpy", "click", "rich", "nvtx"} <= names and "cupy-cuda13x" not in names
 
 
-def test_no_line_is_folded_as_remedies_are_pasted(rows: list[Row]) -> None:
+def test_no_line_is_folded_as_remedies_are_pasted(rows: list[Need]) -> None:
     out = io.StringIO()
     remedy = "pip install " + " ".join(f"package-{i}" for i in range(40))
-    doctor.print_report([*rows, Row("odd", "missing", "seen", remedy)], Console(file=out, width=80))
+    doctor.print_report([*rows, Need("odd", "missing", "seen", remedy)], Console(file=out, width=80))
     assert f"→ {remedy}\n" in out.getvalue()
     assert len(out.getvalue().splitlines()) == len(rows) + 2 + sum(bool(row.remedy) for row in rows) + sum(
         row.remedy.count("\n") + row.seen.count("\n") for row in rows

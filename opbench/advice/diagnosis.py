@@ -66,7 +66,7 @@ SCALAR_PATH = "vector accesses are left out where rows do not divide by their wi
 
 
 @dataclass(frozen=True)
-class Problem:
+class Flaw:
     """One thing that is wrong with one line."""
 
     kind: str
@@ -101,7 +101,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Scene:
+class CaseView:
     """What the rules look at."""
 
     case: Case
@@ -142,10 +142,10 @@ class Scene:
         evidence: str,
         family: Family,
         hint: str = "",
-    ) -> Problem:
+    ) -> Flaw:
         """A problem of a line with the sentence on who cures it."""
         found = self.cures(family)
-        return Problem(
+        return Flaw(
             kind=kind,
             rule=rule,
             kernel=at.kernel,
@@ -162,10 +162,10 @@ class Scene:
         )
 
 
-def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Problem]:
+def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants: Sequence[Variant]) -> list[Flaw]:
     """All problems, the costliest first."""
-    scene = Scene(case, traffic, sources, variants)
-    alike: dict[tuple[str, str, int, int, str], list[Problem]] = {}
+    scene = CaseView(case, traffic, sources, variants)
+    alike: dict[tuple[str, str, int, int, str], list[Flaw]] = {}
     for entry in traffic.lines:
         place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.called_from, entry.words), [])
         place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
@@ -179,9 +179,9 @@ def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants:
     return sorted(found, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
 
 
-def _joined(problems: Sequence[Problem]) -> list[Problem]:
+def _joined(problems: Sequence[Flaw]) -> list[Flaw]:
     """One problem where several like accesses of a line have the same: the costliest one's words, the cost of all."""
-    found: dict[str, Problem] = {}
+    found: dict[str, Flaw] = {}
     for new in sorted(problems, key=lambda problem: -problem.cost):
         first = found.get(new.kind)
         found[new.kind] = replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
@@ -226,7 +226,7 @@ def _apart(entry: LineTraffic) -> bool:
     return _wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
 
 
-def _uncoalesced(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     if not _wasteful(entry):
         return
     evidence = (
@@ -256,7 +256,7 @@ def _uncoalesced(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     yield scene.problem(kind, "R7", entry, cost, evidence + words, COALESCED)
 
 
-def _counterpart(scene: Scene, entry: LineTraffic) -> LineTraffic | None:
+def _counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic | None:
     """The coalesced access in the other direction, when the two are all that the kernel does: a transposition."""
     other = "store" if entry.kind == "load" else "load"
     everything = scene.traffic.total("bytes", kernel=entry.kernel, space="global")
@@ -267,7 +267,7 @@ def _counterpart(scene: Scene, entry: LineTraffic) -> LineTraffic | None:
     return None
 
 
-def _narrow(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     """Streaming, or staging into shared memory, 4 bytes a lane; elsewhere reuse matters more than width."""
     if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _dense(entry):
         return
@@ -285,7 +285,7 @@ def _narrow(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     yield scene.problem("narrow", "R8", entry, cost, evidence, VECTOR)
 
 
-def _reread(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     if entry.space != "global" or entry.kind != "load":
         return
     fetched, once = min(entry.bytes, entry.moved_bytes), scene.once
@@ -301,7 +301,7 @@ def _reread(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     yield scene.problem("re-read", "R6", entry, cost, evidence, family)
 
 
-def _conflicts(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+def _conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
         return
     each = entry.wavefronts / entry.requests
@@ -312,7 +312,7 @@ def _conflicts(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, PADDED)
 
 
-def _shared_bound(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     if entry.space != "shared" or entry.kind != "load" or entry.width >= WIDEST or entry.lanes_per_request < FEW_LANES:
         return
     loads = scene.traffic.total("requests", kernel=entry.kernel, space="shared", kind="load")
@@ -326,14 +326,14 @@ def _shared_bound(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     yield scene.problem("shared loads", "R12", entry, cost, evidence, family)
 
 
-def _collisions(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+def _collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
         return
     evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
     yield scene.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
 
 
-def _divergence(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
+def _divergence(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     """Few lanes where others of the kernel in that space have many; where all have few it is an edge of the problem."""
     least = WORTH * scene.requests(entry.kernel)
     # One lane of a warp that writes the warp's result is an election, no divergence.
@@ -349,7 +349,7 @@ def _divergence(scene: Scene, entry: LineTraffic) -> Iterator[Problem]:
     yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
 
 
-def _parted(scene: Scene, branch: BranchTraffic) -> Iterator[Problem]:
+def _parted(scene: CaseView, branch: BranchTraffic) -> Iterator[Flaw]:
     """A branch that splits warps again and again; each split costs a pass through the way of the fewer lanes."""
     # One lane that writes the warp's result is an election; the edge of an array and a block's last step split once.
     rare = branch.share < PARTED or branch.divergent < WORTH * scene.requests(branch.kernel)
@@ -362,7 +362,7 @@ def _parted(scene: Scene, branch: BranchTraffic) -> Iterator[Problem]:
     yield scene.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 
 
-def _barriers(scene: Scene, kernel: KernelTraffic) -> Iterator[Problem]:
+def _barriers(scene: CaseView, kernel: KernelTraffic) -> Iterator[Flaw]:
     waited, requests = waits(kernel), scene.requests(kernel.kernel)
     if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_BARRIER * waited:
         return
@@ -373,7 +373,7 @@ def _barriers(scene: Scene, kernel: KernelTraffic) -> Iterator[Problem]:
     yield scene.problem("barriers", "R14", _barrier_line(scene, kernel.kernel), waited, evidence, FEWER_BARRIERS)
 
 
-def _barrier_line(scene: Scene, kernel: str) -> LineTraffic:
+def _barrier_line(scene: CaseView, kernel: str) -> LineTraffic:
     """Where the deepest `__syncthreads()` among a kernel's lines stands; line 0 when none is found."""
     accesses = scene.traffic.select(kernel=kernel)
     for path in dict.fromkeys(entry.file for entry in accesses):
@@ -394,5 +394,5 @@ def _own_text(variant: Variant, path: str) -> str:
     return next((s.text for s in variant.sources if portable(str(s.path)) in (path, portable(path))), "")
 
 
-Rule = Callable[[Scene, LineTraffic], Iterator[Problem]]
+Rule = Callable[[CaseView, LineTraffic], Iterator[Flaw]]
 RULES: tuple[Rule, ...] = (_uncoalesced, _narrow, _reread, _conflicts, _shared_bound, _collisions, _divergence)

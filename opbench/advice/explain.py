@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from opbench.advice.diagnosis import Problem, diagnose
+from opbench.advice.diagnosis import Flaw, diagnose
 from opbench.catalog.case import Case
 from opbench.catalog.variant import Variant
 from opbench.gpus.ceilings import Ceilings, best_time
@@ -39,7 +39,7 @@ class AnnotatedLine:
     number: int
     text: str
     accesses: tuple[LineTraffic, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Flaw, ...] = ()
     findings: tuple[Finding, ...] = ()
     branches: tuple[BranchTraffic, ...] = ()
     calls: tuple[LineTraffic, ...] = ()
@@ -95,7 +95,7 @@ class Explanation:
     """"counted", or "predicted" when some blocks were left out of the counts."""
     complete: bool
     figures: tuple[Figure, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Flaw, ...]
     """The worst first."""
     findings: tuple[Finding, ...]
     files: tuple[AnnotatedFile, ...]
@@ -215,7 +215,7 @@ def explain(
 
 
 def _annotate(
-    path: str, text: str, own: str, traffic: Traffic, problems: Sequence[Problem], findings: Sequence[Finding]
+    path: str, text: str, own: str, traffic: Traffic, problems: Sequence[Flaw], findings: Sequence[Finding]
 ) -> AnnotatedFile:
     """One file; beside a line of the kernel's `own` stands what it calls, too."""
     mine = path == own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,9 @@ import numpy as np
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import Tensor
 from opbench.gpus.occupancy import DeviceLimits
-from opbench.timing.clock import Clock
+from opbench.timing.clock import Clock, Launch
 from opbench.traffic.counts import Traffic
 from opbench.traffic.findings import Finding
-
-Launch = Callable[[], None]
-"""Enqueues a case's kernels, or calls its library, once."""
 
 
 @dataclass(frozen=True)

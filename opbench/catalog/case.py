@@ -50,9 +50,9 @@ class Case:
         macros = tuple(sorted((k, _macro(k, v)) for k, v in {**self.config, **defines}.items()))
         return BuildRequest(variant.path, variant.kernels, macros, variant.compute_capability, variant.include)
 
-    def _scope(self, sm_count: int) -> dict[str, expression.Value]:
+    def _scope(self, sm_count: int) -> dict[str, expression.ExpressionValue]:
         """What expressions of its launches may name."""
-        scope: dict[str, expression.Value] = {**self.problem.scope, **self.config, "sm_count": sm_count}
+        scope: dict[str, expression.ExpressionValue] = {**self.problem.scope, **self.config, "sm_count": sm_count}
         return {**self.variant.defines(scope), **scope}
 
     def workspace(self, sm_count: int) -> list[Tensor]:
@@ -71,7 +71,7 @@ class Case:
         except UsageError as error:
             raise UsageError(f"{self.variant.path}: launch: {error}") from None
 
-    def _launch(self, step: LaunchTemplate, scope: dict[str, expression.Value]) -> KernelLaunch:
+    def _launch(self, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
         if step.zero:
             if step.zero not in tensors:
@@ -90,7 +90,7 @@ class Case:
         return KernelLaunch(step.kernel, grid, block, int(expression.evaluate(step.shared, scope)), values)
 
 
-def _macro(name: str, value: expression.Value) -> str:
+def _macro(name: str, value: expression.ExpressionValue) -> str:
     """A macro's text: a number, a word, 1 or 0 for true and false."""
     if isinstance(value, str) and not value.isidentifier():
         raise UsageError(f"define.{name} = '{value}' is not allowed; a whole number or a word")

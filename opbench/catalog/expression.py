@@ -10,7 +10,7 @@ from typing import Any
 
 from opbench.errors import UsageError
 
-Value = int | float | str | bool
+ExpressionValue = int | float | str | bool
 
 
 def cdiv(a: int, b: int) -> int:
@@ -90,7 +90,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - set(FUNCTIONS)
 
 
-def evaluate(text: str | int, scope: Mapping[str, Value]) -> Any:
+def evaluate(text: str | int, scope: Mapping[str, ExpressionValue]) -> Any:
     """The value of an expression with its names taken from `scope`."""
     if isinstance(text, int):
         return text
@@ -103,7 +103,7 @@ def evaluate(text: str | int, scope: Mapping[str, Value]) -> Any:
         raise UsageError(f"the expression '{text}' fails with {dict(scope)}: {error}") from None
 
 
-def _value(node: ast.expr, scope: Mapping[str, Value]) -> Any:
+def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> Any:
     match node:
         case ast.Constant(value=value):
             return value

@@ -83,9 +83,9 @@ class Variant:
         """What bounds its multiplications where its class does not say it: "tf32/3" for three TF32 products."""
         return PRODUCTS[self.product].unit if self.product else ""
 
-    def defines(self, scope: Mapping[str, expression.Value]) -> dict[str, expression.Value]:
+    def defines(self, scope: Mapping[str, expression.ExpressionValue]) -> dict[str, expression.ExpressionValue]:
         """Its macros' values; those that need a name which the scope lacks are left out."""
-        found: dict[str, expression.Value] = {}
+        found: dict[str, expression.ExpressionValue] = {}
         for name, text in self.define.items():
             known = {**found, **scope}
             if expression.names(text) <= known.keys():
@@ -113,7 +113,7 @@ class Variant:
             allowed, seen = self.supports.get(mode, (default,)), problem.scope[mode]
             if seen not in allowed:
                 return f"supports {mode} = {' or '.join(allowed)} (here {mode}={seen})"
-        scope: dict[str, expression.Value] = {**problem.scope, **config}
+        scope: dict[str, expression.ExpressionValue] = {**problem.scope, **config}
         if any(expression.names(rule) & self.define.keys() for rule in self.requires):
             scope = {**self.defines(scope), **scope}
         for rule in self.requires:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from opbench import units
-from opbench.advice.diagnosis import Problem
+from opbench.advice.diagnosis import Flaw
 from opbench.advice.explain import AnnotatedFile, Explanation, Figure
 from opbench.catalog.case import Case
 from opbench.cli import completion
@@ -19,7 +19,7 @@ from opbench.cli.options import case_option, gpu_option, json_option, variants_o
 from opbench.cli.running import stdout_console
 from opbench.errors import EXIT_WRONG
 from opbench.paths import from_here
-from opbench.results.agreement import Agreement, Comparison, Summary
+from opbench.results.agreement import Agreement, CountComparison, Summary
 from opbench.traffic.counts import PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.traffic.findings import Finding
 
@@ -144,7 +144,7 @@ def print_explanation(explanation: Explanation, console: Any) -> None:
 
 def _print_bounds(explanation: Explanation, line: Any) -> None:
     """What each limit of the GPU demands of the variant, the tightest first."""
-    from opbench.traffic.levels import LIMITS
+    from opbench.traffic.levels import LIMIT_NAMES
 
     if not explanation.bounds:
         return
@@ -155,7 +155,7 @@ def _print_bounds(explanation: Explanation, line: Any) -> None:
         moved = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
         intensity = f"{bound.intensity:.3g}" if bound.intensity is not None else ""
         source = "; ".join(filter(None, (sources.get(bound.limit), f"limit {origins[bound.source]}")))
-        name = LIMITS[bound.limit]
+        name = LIMIT_NAMES[bound.limit]
         line(f"  {name:16} {moved:>9}  {intensity:>7}  {units.time(bound.time_s):>9}  {source}")
 
 
@@ -189,7 +189,7 @@ def _finding_words(finding: Finding) -> str:
     return f"{place}{finding.kind.replace('_', ' ')}: {finding.message}{times}"
 
 
-def _problem_head(explanation: Explanation, problem: Problem) -> str:
+def _problem_head(explanation: Explanation, problem: Flaw) -> str:
     several = len({entry.kernel for entry in explanation.problems}) > 1
     place = problem.place
     place += f" in {problem.kernel}" if several and problem.line else ""
@@ -341,7 +341,7 @@ def _summary_cells(s: Summary) -> list[str]:
     ]
 
 
-def _comparison_cells(c: Comparison) -> list[str]:
+def _comparison_cells(c: CountComparison) -> list[str]:
     upper = "–" if c.upper is None else str(c.upper)
     note = ", ".join(words for words, true in (("in bounds", c.bounded), ("held out", c.held_out)) if true)
     return [

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -20,6 +20,9 @@ from opbench.cli.progress import progress_on_stderr
 from opbench.results.result import exit_code
 from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
+
+if TYPE_CHECKING:
+    from opbench.results.files import LeftOut
 
 cpu_only_option = click.option(
     "--cpu-only", is_flag=True, help="On the cpu backend, do not let NVRTC compile the kernels for a GPU as well."
@@ -267,7 +270,7 @@ def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
     return {v.id: target for target in targets if is_file(target) for v in own_variants(Path(target), catalog)}
 
 
-def print_table(table: Any, left_out: dict[str, dict[str, list[str]]]) -> None:
+def print_table(table: Any, left_out: LeftOut) -> None:
     """The table of a run on stdout."""
     from opbench.report.terminal import print_table as show
 

@@ -16,11 +16,11 @@ from opbench.cli.running import leave
 from opbench.errors import EnvironmentFault
 
 if TYPE_CHECKING:
-    from opbench.backends.base import Launch
     from opbench.backends.cuda import CudaBackend
     from opbench.results.files import Run
     from opbench.results.result import Result
     from opbench.selftest import Cell, Part, Selftest, SelftestDevice
+    from opbench.timing.clock import Launch
 
 OUT = Path("reports") / "selftest"
 

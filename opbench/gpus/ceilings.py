@@ -12,7 +12,7 @@ from opbench.errors import UsageError
 from opbench.gpus.products import PRODUCTS, product
 from opbench.paths import shipped
 
-Bound = Literal["memory", "compute"]
+BoundBy = Literal["memory", "compute"]
 
 LEVELS = {
     "dram": "DRAM", "dram_read": "DRAM read", "dram_write": "DRAM write", "l2": "L2", "l1": "shared memory",
@@ -77,7 +77,7 @@ class Ceilings:
 
 def best_time(
     ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32"
-) -> tuple[float, Bound] | None:
+) -> tuple[float, BoundBy] | None:
     """The time that the roofs allow from a cold cache, and the one that sets it; None when one needed is unknown."""
     bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
     if not bandwidth or (flops and not rate) or not (flops or compulsory_bytes):

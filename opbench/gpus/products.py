@@ -24,7 +24,7 @@ L1_BYTES_PER_CYCLE = 128
 
 
 @dataclass(frozen=True)
-class Product:
+class GpuProduct:
     """One GPU by its datasheet: dense vendor figures at boost clock, which nothing reaches."""
 
     name: str
@@ -64,13 +64,13 @@ L4 = "NVIDIA L4 Tensor Core GPU datasheet"
 GA102, ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
 
 PRODUCTS = {
-    "a100": Product("A100 80GB SXM", (8, 0), 108, 40 * MIB, 19.5e12, 156e12, 312e12, 2039e9, 1410e6, A100),
-    "h100": Product("H100 SXM", (9, 0), 132, 50 * MIB, 67e12, 494.5e12, 989.5e12, 3350e9, 1980e6, H100),
-    "h200": Product("H200", (9, 0), 132, 50 * MIB, 67e12, 494.5e12, 989.5e12, 4800e9, 1980e6, H200),
-    "l4": Product("L4", (8, 9), 58, 48 * MIB, 30.3e12, 60e12, 121e12, 300e9, 2040e6, L4),
-    "rtx3080": Product("GeForce RTX 3080", (8, 6), 68, 5 * MIB, 29.8e12, 29.8e12, 59.5e12, 760e9, 1710e6, GA102),
-    "rtx3090": Product("GeForce RTX 3090", (8, 6), 82, 6 * MIB, 35.6e12, 35.6e12, 71.2e12, 936e9, 1695e6, GA102),
-    "rtx4090": Product("GeForce RTX 4090", (8, 9), 128, 72 * MIB, 82.6e12, 82.6e12, 165.2e12, 1008e9, 2520e6, ADA),
+    "a100": GpuProduct("A100 80GB SXM", (8, 0), 108, 40 * MIB, 19.5e12, 156e12, 312e12, 2039e9, 1410e6, A100),
+    "h100": GpuProduct("H100 SXM", (9, 0), 132, 50 * MIB, 67e12, 494.5e12, 989.5e12, 3350e9, 1980e6, H100),
+    "h200": GpuProduct("H200", (9, 0), 132, 50 * MIB, 67e12, 494.5e12, 989.5e12, 4800e9, 1980e6, H200),
+    "l4": GpuProduct("L4", (8, 9), 58, 48 * MIB, 30.3e12, 60e12, 121e12, 300e9, 2040e6, L4),
+    "rtx3080": GpuProduct("GeForce RTX 3080", (8, 6), 68, 5 * MIB, 29.8e12, 29.8e12, 59.5e12, 760e9, 1710e6, GA102),
+    "rtx3090": GpuProduct("GeForce RTX 3090", (8, 6), 82, 6 * MIB, 35.6e12, 35.6e12, 71.2e12, 936e9, 1695e6, GA102),
+    "rtx4090": GpuProduct("GeForce RTX 4090", (8, 9), 128, 72 * MIB, 82.6e12, 82.6e12, 165.2e12, 1008e9, 2520e6, ADA),
 }
 """By the name that --gpu takes."""
 
@@ -78,7 +78,7 @@ _OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile
 """Words in a device's name that make it another board than the one in the table."""
 
 
-def product(gpu: str) -> Product | None:
+def product(gpu: str) -> GpuProduct | None:
     """The GPU by the driver's name for it ("NVIDIA H200") or by key ("h200"), None for one that is not known."""
     words = re.findall(r"[a-z0-9]+", gpu.lower())
     if _OTHER_BOARDS & set(words):

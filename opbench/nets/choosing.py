@@ -19,7 +19,7 @@ from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
 from opbench.nets.layout_choice import choose_layouts
 from opbench.nets.memory import live_bytes
 from opbench.nets.options import NetOptions
-from opbench.nets.plan import Plan, Results, Timed, best, candidates, choose, current, load_plan, timed
+from opbench.nets.plan import Plan, Results, TimedCase, best, candidates, choose, current, load_plan, timed
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
 from opbench.runs.options import RunOptions
@@ -164,7 +164,7 @@ def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph
     return taken_apart(graph, apart), {"name": "split_up", "on": True, "said": said}
 
 
-def _fastest(results: Results, options: NetOptions, problem: Operator) -> Timed | None:
+def _fastest(results: Results, options: NetOptions, problem: Operator) -> TimedCase | None:
     entries = best(results.get((problem.name, str(problem)), ()), options.precision, options.libraries)
     return entries[0] if entries else None
 

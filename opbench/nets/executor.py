@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from opbench import nvtx
-from opbench.backends.base import Arena, Backend, Buffer, Launch, Recorder, Recording
+from opbench.backends.base import Arena, Backend, Buffer, Recorder, Recording
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays, Tensor, from_storage, to_storage
 from opbench.errors import LaunchError, UsageError
@@ -17,6 +17,7 @@ from opbench.graphs.graph import Graph, Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
 from opbench.session.binding import bind
 from opbench.session.verdict import finding_sentence
+from opbench.timing.clock import Launch
 
 _ONE_AT_A_TIME = threading.RLock()
 """The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""

@@ -27,7 +27,7 @@ TRIES = 8
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedCase:
     """What a run says of one case: its own time and the interval of that, in seconds."""
 
     case: str
@@ -76,27 +76,27 @@ class Plan:
         return found
 
 
-def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[Timed]]:
+def timed(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[TimedCase]]:
     """Right and measured cases by operator and printed problem, fastest first."""
-    found: dict[tuple[str, str], list[Timed]] = {}
+    found: dict[tuple[str, str], list[TimedCase]] = {}
     for result in results:
         measured = result.measurement
         if result.status != "right" or not measured:
             continue
         off = measured.offset_s or 0.0
         kernel, low, high = (max(1e-9, t - off) for t in (measured.median_s, measured.low_s, measured.high_s))
-        entry = Timed(result.case, result.precision, kernel, low, high, result.library, source)
+        entry = TimedCase(result.case, result.precision, kernel, low, high, result.library, source)
         found.setdefault((result.operator, result.problem), []).append(entry)
     return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in found.items()}
 
 
-def best(entries: Sequence[Timed], precision: str, libraries: bool) -> list[Timed]:
+def best(entries: Sequence[TimedCase], precision: str, libraries: bool) -> list[TimedCase]:
     """Those that a precision allows, fastest first."""
     allowed = ALLOWED[precision]
     return [e for e in entries if e.precision in allowed and (libraries or not e.library)]
 
 
-Results = Mapping[tuple[str, str], Sequence[Timed]]
+Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 """Cases by operator and printed problem, fastest first."""
 
 
@@ -132,7 +132,7 @@ def choose(
     """
     catalog = catalog or Catalog()
     live = live_bytes(graph)
-    timed_cases: dict[str, dict[str, Timed]] = {}
+    timed_cases: dict[str, dict[str, TimedCase]] = {}
     workspaces: dict[str, dict[str, int]] = {}
     for node in graph.nodes:
         found = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
@@ -159,7 +159,7 @@ def choose(
     raise UsageError(f"{graph.name}: no plan was found that takes {memory_bytes:,} bytes at most; allow more: --memory")
 
 
-def _chosen(entries: Sequence[Timed], workspaces: Mapping[str, int]) -> Choice:
+def _chosen(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choice:
     tied = [e for e in entries if e.low_s <= entries[0].high_s]
     others = [e for e in entries if e.low_s > entries[0].high_s]
     chosen = min(tied, key=lambda e: (workspaces[e.case], e.kernel_s))

@@ -33,7 +33,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
     """
     from opbench.report.charts.svg import STYLE, to_png
     from opbench.report.run.listing import listings
-    from opbench.report.run.page import Context, render
+    from opbench.report.run.page import PageContext, render
 
     on_cpu = run.header.get("backend") == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
     measured = Ceilings.from_json(run.ceilings) if run.ceilings and not on_cpu else None
@@ -54,7 +54,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
             charts |= {("", ""): over} if over is not None else {}
         sizes = _crossovers(parts)
         results = {r.case: r for r in run.results}
-        context = Context(run, measured, sheet, predicting, charts, undrawn, results, sizes, listings(run, parts))
+        context = PageContext(run, measured, sheet, predicting, charts, undrawn, results, sizes, listings(run, parts))
         page = render(context, parts)
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in [*charts.values(), *sizes.values()]}
     files = {"report.html": page.encode("utf-8"), **pictures}
@@ -71,7 +71,7 @@ def _charts(
     run: Run, parts: Sequence[Section], measured: Ceilings | None, sheet: Ceilings | None
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
-    from opbench.report.charts.chart import Scene, look
+    from opbench.report.charts.chart import ChartFrame, look
     from opbench.report.charts.figures import performance
     from opbench.report.charts.problems import over_problems
 
@@ -83,7 +83,7 @@ def _charts(
         for number, part in enumerate(own):
             level = part.rows[0].memory_level
             own_limits, quoted = (c.at_level(level) if c else None for c in (measured, sheet))
-            scene = Scene(own_limits, quoted, run.counters, looks)
+            scene = ChartFrame(own_limits, quoted, run.counters, looks)
             if (operator, part.problem) in wanted:
                 chart = performance(part, chart_name(operator, number), scene)
                 if chart is not None:

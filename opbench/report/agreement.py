@@ -12,7 +12,7 @@ from opbench.paths import write_atomically
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.template import render_template
-from opbench.results.agreement import CLOSE, NEAR, VERDICTS, Agreement, Comparison, corrected, worst
+from opbench.results.agreement import CLOSE, NEAR, VERDICTS, Agreement, CountComparison, corrected, worst
 from opbench.results.files import Run
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
     return [folder / name for name in files]
 
 
-def scatter(comparisons: Sequence[Comparison]) -> Chart:
+def scatter(comparisons: Sequence[CountComparison]) -> Chart:
     """One point a comparison on logarithmic axes, a colour and shape a quantity; those held out are hollow."""
     from matplotlib.figure import Figure
 
@@ -121,7 +121,7 @@ def scatter(comparisons: Sequence[Comparison]) -> Chart:
     return Chart("agreement", figure, "Predicted against measured", description, points, note)
 
 
-def _frame(axes: Axes, comparisons: Sequence[Comparison]) -> None:
+def _frame(axes: Axes, comparisons: Sequence[CountComparison]) -> None:
     """Axes, the diagonal with its 5 %, and the legend."""
     from matplotlib.ticker import FuncFormatter
 

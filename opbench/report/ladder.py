@@ -17,7 +17,7 @@ from opbench.results.rows import Row, first_rung, rows
 
 PROBLEMS = 3
 
-Measured = tuple[Run, str, list[Row]]
+MeasuredRun = tuple[Run, str, list[Row]]
 """A run, a problem of it and the rows that have times."""
 
 
@@ -111,16 +111,16 @@ def _introduction(operator: str, rungs: Sequence[Variant]) -> str:
     )
 
 
-def _problems(operator: str, runs: Sequence[Run]) -> list[Measured]:
+def _problems(operator: str, runs: Sequence[Run]) -> list[MeasuredRun]:
     """Three problems with times, those that most variants were measured on, and more until every variant is shown."""
-    found: dict[str, Measured] = {}
+    found: dict[str, MeasuredRun] = {}
     for run in runs:
         for row in rows(run):
             if row.operator == operator and row.ranked:
                 found.setdefault(row.problem, (run, row.problem, []))
                 if found[row.problem][0] is run:
                     found[row.problem][2].append(row)
-    chosen: list[Measured] = []
+    chosen: list[MeasuredRun] = []
     seen: set[str] = set()
     while len(chosen) < PROBLEMS and (left := [m for m in found.values() if m not in chosen]):
         best = min(
@@ -131,11 +131,11 @@ def _problems(operator: str, runs: Sequence[Run]) -> list[Measured]:
     return chosen
 
 
-def _names(measured: Measured) -> set[str]:
+def _names(measured: MeasuredRun) -> set[str]:
     return {row.variant for row in measured[2]}
 
 
-def _rungs(rungs: Sequence[Variant], measured: Sequence[Measured], layouts: Sequence[str]) -> list[str]:
+def _rungs(rungs: Sequence[Variant], measured: Sequence[MeasuredRun], layouts: Sequence[str]) -> list[str]:
     """A tree of what builds on what, then a table a layout: what each rung does, and what that bought."""
     if not rungs:
         return []
@@ -151,7 +151,7 @@ def _rungs(rungs: Sequence[Variant], measured: Sequence[Measured], layouts: Sequ
     return lines
 
 
-def _rung(variant: Variant, measured: Sequence[Measured]) -> str:
+def _rung(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
     label = f" ({variant.precision})" if variant.precision != "f32" else ""
     link = f"[`{variant.name}`]({variant.path.name}){label}"
     return f"| {link} | {_cell(variant.title)} | {_bought(variant, measured)} |"
@@ -185,7 +185,7 @@ def _tree(rungs: Sequence[Variant]) -> list[str]:
     return [*lines, *(name for name in dict.fromkeys(v.name for v in own) if name not in placed)]
 
 
-def _bought(variant: Variant, measured: Sequence[Measured]) -> str:
+def _bought(variant: Variant, measured: Sequence[MeasuredRun]) -> str:
     """Such as "**1.43×** `register_tile_2d`"; empty where nothing was measured."""
     for number, (_, problem, found) in enumerate(measured):
         row = _best(found, variant.name)

@@ -18,7 +18,7 @@ from opbench.results.rows import rows
 BEST = ("alexnet-1-bf16", "lenet-1-f32", "unet-1-bf16", "unet-16-f32")
 """Runs of networks that README.md shows; docs/networks.md shows them all."""
 
-Cell = tuple[str, str]
+ProblemRung = tuple[str, str]
 """A problem and a rung that was measured on it."""
 
 
@@ -68,7 +68,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Se
     return found
 
 
-def cells_of(text: str) -> set[Cell]:
+def cells_of(text: str) -> set[ProblemRung]:
     """What the tables of an operator's README show."""
     cells, problem = set(), ""
     for heading, rung in re.findall(r"^(?:## `([^`]+)`|\| \[`([^`]+)`\])", text, re.MULTILINE):
@@ -78,14 +78,14 @@ def cells_of(text: str) -> set[Cell]:
     return cells
 
 
-def _lost(old: str, new: str, have: set[Cell]) -> set[Cell]:
+def _lost(old: str, new: str, have: set[ProblemRung]) -> set[ProblemRung]:
     """Rows that only the old text has; a problem that gave way to another of these runs is none."""
     shown = cells_of(new)
     problems = {problem for problem, _ in shown}
     return {cell for cell in cells_of(old) - shown if cell[0] in problems or cell not in have}
 
 
-def _refusal(lost: set[Cell], old: str, root: Path) -> str:
+def _refusal(lost: set[ProblemRung], old: str, root: Path) -> str:
     problem, rung = min(lost)
     more = f" and {len(lost) - 1} more rows" if lost - {(problem, rung)} else ""
     starts = dict.fromkeys(re.findall(r"run `[^`]+` of (\S+)\. ", old)).keys()

@@ -14,6 +14,7 @@ from opbench import units
 from opbench.report.run import counted, sentences
 from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
+from opbench.results.files import LeftOut
 from opbench.results.rows import Row, rows_of_frame
 from opbench.timing.measurement import Warn
 
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 
 COLOURS = {"right": "green", "wrong": "red", "failed": "red", "invalid": "magenta", "unsupported": "dim"}
 
-Line = tuple[list[str], Row | None]
+TableLine = tuple[list[str], Row | None]
 """Cells and the row that they show; None for a heading."""
-
-
-LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
-"""By problem and by reason, the variants that are no cases of it; see `opbench.results.Run.left_out`."""
 
 
 def print_table(table: pandas.DataFrame, console: Console, left_out: LeftOut = MappingProxyType({})) -> None:
@@ -136,7 +133,7 @@ HIDDEN_FIRST = ("kernel", "rate", "× rung", "× lib")
 """Columns that a narrow terminal goes without, the first to go first."""
 
 
-def _ranking(section: Section, console: Console) -> list[Line]:
+def _ranking(section: Section, console: Console) -> list[TableLine]:
     """The ranking with as many columns as fit a terminal, one precision class after the other."""
     rows = [row for group in section.groups for row, _ in group.rows]
     hidden = {"kernel"} if all(row.kernel_s is None for row in rows) else set()
@@ -149,10 +146,10 @@ def _ranking(section: Section, console: Console) -> list[Line]:
     return lines
 
 
-def _ranking_without(section: Section, hidden: Collection[str]) -> list[Line]:
+def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLine]:
     """The table of all precision classes, less the columns that are hidden."""
     span = span_words(row for group in section.groups for row, _ in group.rows)
-    lines: list[Line] = []
+    lines: list[TableLine] = []
     for group in section.groups:
         for row, rank in group.rows:
             cells = {
@@ -202,9 +199,9 @@ def span_words(rows: Iterable[Row]) -> str:
     return f"{'/'.join(modes)} span".strip()
 
 
-def _untimed(section: Section) -> list[Line]:
+def _untimed(section: Section) -> list[TableLine]:
     """Right cases that have no time."""
-    lines: list[Line] = [(["", "variant", "verdict", "worst error", "allowed"], None)]
+    lines: list[TableLine] = [(["", "variant", "verdict", "worst error", "allowed"], None)]
     for row in section.unmeasured:
         lines.append((["", row.variant, "right", error(row.worst_error), error(row.allowed_error)], row))
     return lines
@@ -214,7 +211,7 @@ NARROW, WIDE = 80, 100
 """Columns of a terminal: traffic that does not fit the first is shown from the second on."""
 
 
-def _with_traffic(lines: list[Line], console: Console) -> list[Line]:
+def _with_traffic(lines: list[TableLine], console: Console) -> list[TableLine]:
     """The lines with sectors per request and the share of bank conflicts at their end, if counted and if they fit."""
     if not any(row is not None and row.traffic_source for _, row in lines):
         return lines
@@ -231,16 +228,16 @@ def _traffic(row: Row) -> list[str]:
     return [f"{counted.FLAG if found[key].bad else ''}{found[key].text}" for key in ("load", "store", "conflicts")]
 
 
-def _width(lines: Sequence[Line]) -> int:
+def _width(lines: Sequence[TableLine]) -> int:
     """Of the columns without the configs."""
     return len(_joined([" " * width for width in _widths(lines)]))
 
 
-def _widths(lines: Sequence[Line]) -> list[int]:
+def _widths(lines: Sequence[TableLine]) -> list[int]:
     return [max(map(len, column)) for column in zip(*(cells for cells, _ in lines if len(cells) > 2), strict=True)]
 
 
-def _print_columns(console: Console, lines: Sequence[Line]) -> None:
+def _print_columns(console: Console, lines: Sequence[TableLine]) -> None:
     """Aligned columns; the config at the end of its line, or below it when the terminal is too narrow."""
     widths = _widths(lines)
     configs = [config_words(row) for _, row in lines if row is not None]

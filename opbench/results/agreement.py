@@ -49,7 +49,7 @@ QUANTITIES = tuple(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CountComparison:
     """One quantity of one case, from both sides."""
 
     case: str
@@ -115,7 +115,7 @@ class Summary:
 class Agreement:
     """All comparisons of two runs, and which cases have none and why."""
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[CountComparison, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def summaries(self) -> list[Summary]:
@@ -144,13 +144,13 @@ def held_out(case: str) -> bool:
     return int(hashlib.sha256(case.encode()).hexdigest()[:8], 16) % 3 == 0
 
 
-def quantity_summaries(comparisons: Sequence[Comparison]) -> list[Summary]:
+def quantity_summaries(comparisons: Sequence[CountComparison]) -> list[Summary]:
     """One summary a quantity, over all cases."""
     names = dict.fromkeys(c.quantity for c in comparisons)
     return [summarise(name, [c for c in comparisons if c.quantity == name]) for name in names]
 
 
-def summarise(name: str, comparisons: Sequence[Comparison]) -> Summary:
+def summarise(name: str, comparisons: Sequence[CountComparison]) -> Summary:
     """Counts over some comparisons."""
     cases: dict[str, bool] = {}
     for c in comparisons:
@@ -178,7 +178,7 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     if not gpu.counters:
         collect = f"opbench profile CASE --run {gpu.folder}"
         raise UsageError(f"{gpu.folder}: holds no hardware counters; collect them with: {collect}")
-    comparisons: list[Comparison] = []
+    comparisons: list[CountComparison] = []
     left_out: dict[str, str] = {}
     resources = {result.case: result.resources for result in cpu.results}
     names = dict.fromkeys([*cpu.traffic, *gpu.counters])
@@ -235,7 +235,7 @@ def _code(resources: Mapping[str, LaunchResources]) -> Code:
 
 def compare_case(
     case: str, traffic: Traffic, counters: Mapping[str, Any], code: Code | None = None
-) -> list[Comparison]:
+) -> list[CountComparison]:
     """Every quantity that both sides know and that the case has; nothing against nothing proves nothing."""
     estimated = traffic.estimated()
     lowered = lower(estimated, code or {})
@@ -254,7 +254,7 @@ def compare_case(
         if predicted != measured:
             reasons += _unexplained(quantity, predicted, measured, lowered.traffic, counters)
         found.append(
-            Comparison(
+            CountComparison(
                 case=case,
                 quantity=quantity.counter,
                 group=quantity.space,
@@ -270,12 +270,12 @@ def compare_case(
     return found
 
 
-def compare_caches(case: str, found: Levels | None, counters: Mapping[str, Any]) -> list[Comparison]:
+def compare_caches(case: str, found: Levels | None, counters: Mapping[str, Any]) -> list[CountComparison]:
     """Predicted bytes at L2 and DRAM against the counters; profilers empty the caches before each launch."""
     if found is None or counters.get("cache") != "cold":
         return []
     return [
-        Comparison(case, counter, "caches", expected, expected, None, float(measured), held_out(case))
+        CountComparison(case, counter, "caches", expected, expected, None, float(measured), held_out(case))
         for counter, expected in (("l2_bytes", found.l2_bytes), ("dram_bytes", found.profiled_dram_bytes))
         if isinstance(measured := counters.get(counter), (int, float)) and measured
     ]
@@ -302,18 +302,18 @@ def _unexplained(
     return (f"{more:.0f} wavefronts are conflicts to the counter, though no two lanes' addresses conflict",)
 
 
-def corrected(comparisons: Iterable[Comparison]) -> list[Comparison]:
+def corrected(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
     """Those that the machine code changed, by case."""
     return sorted((c for c in comparisons if c.counted != c.predicted), key=lambda c: (c.case, c.quantity))
 
 
-def worst(comparisons: Iterable[Comparison]) -> list[Comparison]:
+def worst(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
     """Those whose prediction is not what was measured, the farthest off first."""
-    key: Callable[[Comparison], tuple[float, str, str]] = lambda c: (-c.error, c.case, c.quantity)  # noqa: E731
+    key: Callable[[CountComparison], tuple[float, str, str]] = lambda c: (-c.error, c.case, c.quantity)  # noqa: E731
     return sorted((c for c in comparisons if c.verdict != "equal"), key=key)
 
 
-def reasons(comparisons: Iterable[Comparison]) -> dict[str, list[str]]:
+def reasons(comparisons: Iterable[CountComparison]) -> dict[str, list[str]]:
     """Each reason for a difference with the cases that have it."""
     found: dict[str, list[str]] = {}
     for c in comparisons:

@@ -12,7 +12,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +26,10 @@ FORMAT = 1
 FILE = "results.jsonl"
 PACKED = f"{FILE}.gz"
 """A finished run may be kept as `gzip results.jsonl` leaves it; it is read, never written."""
+
+
+LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
+"""By problem and by reason: the variants of a suite that are no cases of that problem."""
 
 
 @dataclass
@@ -48,7 +52,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def left_out(self) -> dict[str, dict[str, list[str]]]:
+    def left_out(self) -> LeftOut:
         """By problem and by reason, the suite's variants that are no cases of it; empty in runs older than this."""
         return self.header.get("left_out") or {}
 

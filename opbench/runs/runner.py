@@ -14,7 +14,7 @@ from opbench.backends.nvrtc.resources import Resources, describe
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.gpus import canary
+from opbench.gpus import ceiling_check
 from opbench.gpus.floor import floor_s
 from opbench.gpus.products import product
 from opbench.results.files import Run
@@ -185,19 +185,19 @@ CANARY_LIMIT_S = 30.0
 
 def _looked_at(state: _State, ceilings: dict[str, Any]) -> dict[str, Any]:
     """The ceilings with what a quick look at two of them found, where the run has a clock."""
-    names = canary.probes(ceilings) if state.options.measure and state.options.backend == "cuda" else {}
+    names = ceiling_check.probes(ceilings) if state.options.measure and state.options.backend == "cuda" else {}
     if not names:
         return ceilings
     state.announce("measure", "whether the ceilings still hold")
     try:
         cases = {limit: Catalog().case(name) for limit, name in names.items()}
-        request = Probe([pack(c) for c in cases.values()], canary.TIMING)
+        request = Probe([pack(c) for c in cases.values()], ceiling_check.TIMING)
         medians = state.workers[0].ask(request, CANARY_LIMIT_S)
     except OpbenchError as error:
         return {**ceilings, "canary": {"said": f"whether the remembered ceilings hold was not found out: {error}"}}
     work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
     seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}
-    return {**ceilings, "canary": canary.judge(ceilings, seen)}
+    return {**ceilings, "canary": ceiling_check.judge(ceilings, seen)}
 
 
 def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:

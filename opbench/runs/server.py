@@ -45,7 +45,7 @@ from opbench.session.checking import Checked, Session
 from opbench.session.measuring import Measured, measure_cases
 from opbench.timing.sampling import measure
 
-Tell = Callable[[Told], None]
+SendTold = Callable[[Told], None]
 
 
 def main() -> None:
@@ -90,11 +90,11 @@ class Server:
         self.backend = open_backend(request.backend)
         self.session = Session(self.backend, request.seed, request.stands_for, request.traced_work)
 
-    def serve(self, request: Request[Any], tell: Tell) -> object:
+    def serve(self, request: Request[Any], tell: SendTold) -> object:
         """The answer to a request."""
         return HANDLERS[type(request)](self, request, tell)
 
-    def build(self, request: Build, tell: Tell) -> None:
+    def build(self, request: Build, tell: SendTold) -> None:
         """Each error belongs to its own cases."""
         wanted: dict[BuildRequest, list[int]] = {}
         traced: set[BuildRequest] = set()
@@ -138,7 +138,7 @@ class Server:
             return Built(item[1], machine_code_sha256=machine_code_sha256(compiled.read_bytes()))
         return Built(item[1])
 
-    def compile_for(self, request: CompileFor, tell: Tell) -> None:
+    def compile_for(self, request: CompileFor, tell: SendTold) -> None:
         """What each case's kernels take of a GPU that need not be here."""
         cases: dict[int, Case] = {}
         for index, packed in enumerate(request.cases):
@@ -149,7 +149,7 @@ class Server:
         for place, found in resources_of(chosen.values(), request.gpu):
             tell(Taken(numbers[place], found))
 
-    def check(self, request: Check, tell: Tell) -> Checked:
+    def check(self, request: Check, tell: SendTold) -> Checked:
         """The checks of one case."""
         case = unpack(self.catalog, request.case)
         try:
@@ -159,7 +159,7 @@ class Server:
         with phase_range("check"), case_range(case.name, case.variant.operator):
             return self.session.check(case, request.given)
 
-    def measure(self, request: Measure, tell: Tell) -> Measured:
+    def measure(self, request: Measure, tell: SendTold) -> Measured:
         """Times of the right cases of one problem."""
         with phase_range("measure"):
             return measure_cases(
@@ -172,7 +172,7 @@ class Server:
                 check_again=request.check_again,
             )
 
-    def probe(self, request: Probe, tell: Tell) -> dict[str, float]:
+    def probe(self, request: Probe, tell: SendTold) -> dict[str, float]:
         """Medians, each case bound on buffers of its own and alone."""
         clock, medians = self._clock(), dict[str, float]()
         for packed in request.cases:
@@ -210,7 +210,7 @@ def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
     return {index: case for index, case in cases.items() if index in chosen}
 
 
-HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Tell], object]] = {
+HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, SendTold], object]] = {
     Build: Server.build,
     CompileFor: Server.compile_for,
     Check: Server.check,

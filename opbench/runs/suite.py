@@ -18,6 +18,7 @@ from opbench.catalog.variant import Config, Variant
 from opbench.errors import UsageError, unknown
 from opbench.graphs.problems import ALLOWED, network_problems, require_sizes
 from opbench.paths import shipped
+from opbench.results.files import LeftOut
 from opbench.session.checking import TRACED_WORK
 from opbench.timing.clock import MODES
 from opbench.timing.sampling import TimingOptions
@@ -45,9 +46,6 @@ TIMING_KEYS = {
 
 PROBLEMS, CASES = 10_000, 20_000
 """Problems of one [[run]] and cases of one suite, at most: what is beyond is a slip of the pen."""
-
-LeftOut = dict[str, dict[str, list[str]]]
-"""By problem and by reason: the variants of the suite that are no cases of that problem."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ class _Expansion:
     """Cases by name in order of mention, and what is none."""
 
     cases: dict[str, Case] = field(default_factory=dict)
-    left_out: LeftOut = field(default_factory=dict)
+    left_out: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     def add(self, problem: Operator, chosen: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
         """Each variant on a problem in those of its configs that fit it; a variant with none that does is left out."""

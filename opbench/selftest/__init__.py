@@ -29,7 +29,7 @@ PARTS: Mapping[str, float] = {
 }  # fmt: skip
 """In the order run, with the share of the budget; wall times and cheats take what they take."""
 
-Run = Callable[[float], Part]
+RunPart = Callable[[float], Part]
 """One part, given its seconds."""
 
 
@@ -43,7 +43,7 @@ def chosen_parts(only: str) -> list[str]:
 
 
 def run_parts(
-    runs: Mapping[str, Run],
+    runs: Mapping[str, RunPart],
     names: Collection[str],
     outcome: Selftest,
     keep: Callable[[Selftest, Part], None],

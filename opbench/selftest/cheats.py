@@ -10,7 +10,7 @@ from pathlib import Path
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.results.result import Result
 from opbench.results.selftest import Part
-from opbench.selftest.pairs import Now
+from opbench.timing.clock import Now
 
 Judge = Callable[[Path], Sequence[Result]]
 """Runs one file of a user's own and returns the results of its cases."""

@@ -7,7 +7,6 @@ import time
 from opbench import units
 from opbench.results.selftest import Part
 from opbench.selftest.device import (
-    Launch,
     SelftestClock,
     SelftestDevice,
     cycles_per_second,
@@ -15,8 +14,8 @@ from opbench.selftest.device import (
     size_text,
     untouched,
 )  # fmt: skip
-from opbench.selftest.pairs import Now
 from opbench.timing import stats
+from opbench.timing.clock import Launch, Now
 
 FLOOR_DRIFT_S = 0.1e-6
 """Three ticks of an H200's timer."""

@@ -19,8 +19,8 @@ from opbench.selftest.device import (
     size_text,
     untouched,
 )  # fmt: skip
-from opbench.selftest.pairs import Now
 from opbench.timing import stats
+from opbench.timing.clock import Now
 from opbench.timing.sampling import TimingOptions, measure
 
 RELATIVE = 0.02

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from opbench.errors import LaunchError
-from opbench.timing.clock import Clock
-
-Launch = Callable[[], None]
+from opbench.timing.clock import Clock, Launch
 
 
 class SelftestClock(Clock, Protocol):

@@ -13,9 +13,7 @@ import numpy as np
 
 from opbench.errors import OpbenchError
 from opbench.selftest.witnesses import StreamHandle, register
-
-Launch = Callable[[], None]
-Now = Callable[[], float]
+from opbench.timing.clock import Launch, Now
 
 
 def race(

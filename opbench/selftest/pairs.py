@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.selftest import Part
 from opbench.selftest.device import (
-    Launch,
     SelftestClock,
     SelftestDevice,
     cycles_per_second,
@@ -23,6 +22,7 @@ from opbench.selftest.device import (
     untouched,
 )  # fmt: skip
 from opbench.timing import stats
+from opbench.timing.clock import Launch, Now
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -37,8 +37,6 @@ SHARP = 0.005
 """A threshold below the default, for who wants to see less than it."""
 RULES = ((None, "as opbench compare"), (0.0, "interval alone"))
 """Thresholds that pairs of one kernel are judged by."""
-
-Now = Callable[[], float]
 
 
 @dataclass(frozen=True)

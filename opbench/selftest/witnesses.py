@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from opbench.errors import EnvironmentFault
+from opbench.timing.clock import Launch
 
-Launch = Callable[[], None]
 SAMPLES = 40
 BENCH_TIMEOUT_S = 3.0
 """nvbench's own stop rule is never met by kernels of a few µs: it would run into its cap of 15 s."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.backends.base import Backend, Buffer, Launch, Libraries, Program
+from opbench.backends.base import Backend, Buffer, Libraries, Program
 from opbench.catalog.case import Case
 from opbench.catalog.folders import load_module
 from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.operator import Tensor, to_storage
 from opbench.errors import OpbenchError, UsageError
+from opbench.timing.clock import Launch
 
 
 @dataclass(frozen=True)

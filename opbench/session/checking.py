@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbench.backends import open_backend
-from opbench.backends.base import Backend, Buffer, Launch, Libraries, Trace, Traced, TraceOptions
+from opbench.backends.base import Backend, Buffer, Libraries, Trace, Traced, TraceOptions
 from opbench.backends.nvrtc.resources import launch_resources
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance
@@ -31,6 +31,7 @@ from opbench.session.verdict import (
     judge,
     summarise,
 )
+from opbench.timing.clock import Launch
 from opbench.traffic.counts import Traffic
 from opbench.traffic.findings import Finding
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opbench.backends.base import Buffer, DeviceClock, Launch
+from opbench.backends.base import Buffer, DeviceClock
 from opbench.catalog.case import Case
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.session.binding import bind
 from opbench.session.checking import INTEGER_RUN_BYTES, Ready, Session
 from opbench.session.expected import Prepared
 from opbench.session.rotation import Rotation, rotate
+from opbench.timing.clock import Launch
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opbench.backends.base import Arena, Backend, Buffer, Launch, Rotated, Timed
+from opbench.backends.base import Arena, Backend, Buffer, Rotated, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays, Tensor
 from opbench.errors import EnvironmentFault
+from opbench.timing.clock import Launch
 
 TIMES_L2 = 3
 """Sets of buffers that hold together so many times what the L2 does: it has evicted one before its turn comes again."""

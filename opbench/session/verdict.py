@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.catalog.operator import Operator, Tolerance, from_storage, to_storage
+from opbench.catalog.operator import Arrays, Operator, Tolerance, from_storage, to_storage
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.paths import from_here
 from opbench.traffic.findings import Finding
 
-Arrays = dict[str, np.ndarray]
 CHUNK = 1 << 20
 """Elements compared at a time, so that a comparison of gigabytes needs little memory."""
 FEW_ROUNDINGS = 64

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Launch = Callable[[], None]
+"""Enqueues the work of one case."""
+Now = Callable[[], float]
+"""Seconds of the host's clock."""
 
 MODES = ("cold", "hot", "graph")
 """The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph, over so many sets

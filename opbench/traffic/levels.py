@@ -31,7 +31,7 @@ class Levels:
     """Whether the size of some kernel's code is not known, so that the DRAM bytes lack it."""
 
 
-LIMITS = {"dram": "DRAM", "l2": "L2", "l1": "L1 and shared", "compute": "arithmetic", "launch": "launch"}
+LIMIT_NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1 and shared", "compute": "arithmetic", "launch": "launch"}
 """Words for `Bound.limit`."""
 
 

@@ -11,7 +11,7 @@ import pytest
 from common import Cli
 from rich.console import Console
 
-from opbench.advice.diagnosis import Problem, diagnose
+from opbench.advice.diagnosis import Flaw, diagnose
 from opbench.advice.explain import AnnotatedLine, Explanation, explain, operands
 from opbench.advice.families import COALESCED, FAMILIES, PADDED, VECTOR, cures
 from opbench.catalog.case import Case
@@ -67,7 +67,7 @@ def traffic(*lines: LineTraffic, blocks: int = 4, counted: int = 4, barriers: in
     return Traffic(lines, (KernelTraffic("turn", 1, blocks, counted, 256, barriers),))
 
 
-def problems(case: str, *lines: LineTraffic, barriers: int = 4) -> list[Problem]:
+def problems(case: str, *lines: LineTraffic, barriers: int = 4) -> list[Flaw]:
     """What is wrong with such lines in a case's own kernel."""
     found = case_named(case)
     return diagnose(found, traffic(*lines, barriers=barriers), {FILE: SOURCE}, CATALOG.variants(found.variant.operator))
@@ -269,7 +269,7 @@ def test_few_lanes_are_divergence_only_where_other_lines_have_more() -> None:
     assert problems("sum/interleaved(n=65536)", full, election) == []
 
 
-def parted(branch: BranchTraffic, *lines: LineTraffic) -> list[Problem]:
+def parted(branch: BranchTraffic, *lines: LineTraffic) -> list[Flaw]:
     """Problems of a branch beside lines, if it has any."""
     case = case_named("sum/interleaved(n=65536)")
     counts = replace(traffic(*(lines or TURN[:3]), barriers=0), branches=(branch,))

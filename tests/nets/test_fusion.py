@@ -16,7 +16,7 @@ from opbench.nets.choosing import laid_out, planned, rewritten, split_up
 from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
 from opbench.nets.memory import live_bytes
 from opbench.nets.options import NetOptions
-from opbench.nets.plan import Timed, candidates, save_plan
+from opbench.nets.plan import TimedCase, candidates, save_plan
 from opbench.nets.running import run_network
 
 SIZES = {"batch": 2, "size": 16, "base": 4, "levels": 2}
@@ -27,15 +27,15 @@ def fused() -> Graph:
     return rewritten(unet(**SIZES), OPTIONS)[0]
 
 
-def results(graph: Graph, **times: float) -> dict[tuple[str, str], list[Timed]]:
+def results(graph: Graph, **times: float) -> dict[tuple[str, str], list[TimedCase]]:
     """Every case that could serve the graph or its parts, with the time of its operator, 1 µs if not given."""
-    found: dict[tuple[str, str], list[Timed]] = {}
+    found: dict[tuple[str, str], list[TimedCase]] = {}
     for layout in ("nchw", "nhwc"):
         laid, _ = laid_out(graph, NetOptions("unet", layout=layout), {})
         for whole in (laid, taken_apart(laid, fused_nodes(laid))):
             for case in candidates(whole, "f32"):
                 seconds = times.get(case.problem.name, 1e-6)
-                entry = Timed(case.name, "f32", seconds, 0.99 * seconds, 1.01 * seconds, False, "run r")
+                entry = TimedCase(case.name, "f32", seconds, 0.99 * seconds, 1.01 * seconds, False, "run r")
                 found.setdefault((case.problem.name, str(case.problem)), []).append(entry)
     return found
 
@@ -106,7 +106,7 @@ def test_a_plan_repeats_layouts_and_fusion(tmp_path: Path) -> None:
     chosen = results(fused(), upsample_concat_conv2d=9e-6)
     for key in chosen:
         if "layout=nhwc" in key[1] and key[0] != "upsample_concat_conv2d":
-            chosen[key] = [Timed(e.case, e.precision, 1e-7, 1e-7, 1e-7, False, e.source) for e in chosen[key]]
+            chosen[key] = [TimedCase(e.case, e.precision, 1e-7, 1e-7, 1e-7, False, e.source) for e in chosen[key]]
     graph, plan, said = planned(fused(), OPTIONS, chosen, "", 132)
     assert fused_nodes(graph) == [] and any("nodes work in nhwc" in s["said"][0] for s in said if s["said"])
     assert any(node.problem.axes.get("layout") == "nhwc" for node in graph.nodes)

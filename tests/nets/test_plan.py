@@ -16,7 +16,7 @@ from opbench.graphs.graph import Graph
 from opbench.graphs.passes import apply_passes
 from opbench.graphs.zoo import lenet
 from opbench.nets.memory import plan_memory
-from opbench.nets.plan import Plan, Timed, candidates, choose, current, load_plan, save_plan, timed
+from opbench.nets.plan import Plan, TimedCase, candidates, choose, current, load_plan, save_plan, timed
 from opbench.results.result import Result
 from opbench.timing.measurement import Measurement
 
@@ -25,9 +25,11 @@ CONV2 = GRAPH.node("conv2")
 KEY = ("conv2d", str(CONV2.problem))
 
 
-def entry(variant: str, kernel_s: float, width: float = 0.01, precision: str = "f32", library: bool = False) -> Timed:
+def entry(
+    variant: str, kernel_s: float, width: float = 0.01, precision: str = "f32", library: bool = False
+) -> TimedCase:
     low, high = kernel_s * (1 - width), kernel_s * (1 + width)
-    return Timed(f"conv2d/{variant}{CONV2.problem}", precision, kernel_s, low, high, library, "run r")
+    return TimedCase(f"conv2d/{variant}{CONV2.problem}", precision, kernel_s, low, high, library, "run r")
 
 
 NAIVE, GEMM, FEW = "naive_grid3d[BLOCK_X=32,BLOCK_Y=8]", "implicit_gemm[BM=64,BN=128,BK=16]", "torch_tf32"

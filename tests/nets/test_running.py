@@ -15,7 +15,7 @@ from opbench.graphs.saving import save
 from opbench.graphs.zoo import alexnet
 from opbench.nets.choosing import laid_out, planned, rewritten
 from opbench.nets.options import NetOptions
-from opbench.nets.plan import Timed
+from opbench.nets.plan import TimedCase
 from opbench.nets.running import make_graph, run_network
 from opbench.results.network import read_network
 
@@ -67,14 +67,14 @@ def test_layouts_are_those_that_cost_least_in_all(conversion_s: float, nhwc: int
     options = NetOptions("alexnet")
     graph, _ = rewritten(alexnet(), options)
     able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
-    times: dict[tuple[str, str], list[Timed]] = {}
+    times: dict[tuple[str, str], list[TimedCase]] = {}
     for turned in (able, [], ["conv3"]):
         for node in with_layouts(graph, {name: "nhwc" if name in turned else "nchw" for name in able}).nodes:
             kernel_s = {"nchw": 3e-6, "nhwc": 2e-6 if node.name == "conv3" else 5e-6}.get(
                 str(node.problem.scope.get("layout")), 3e-6
             )
             kernel_s = conversion_s if node.operator == "layout2d" else kernel_s
-            entry = Timed(f"{node.operator}/x{node.problem}", "f32", kernel_s, kernel_s, kernel_s, False, "r")
+            entry = TimedCase(f"{node.operator}/x{node.problem}", "f32", kernel_s, kernel_s, kernel_s, False, "r")
             times[node.operator, str(node.problem)] = [entry]
     laid, said = laid_out(graph, options, times)
     assert said["said"] == [f"{nhwc} of 8 nodes work in nhwc; {conversions} conversions"]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from opbench.gpus.ceilings import Ceilings
 from opbench.report import write_report
 from opbench.report.charts.bars import bars
-from opbench.report.charts.chart import Chart, Scene, look
+from opbench.report.charts.chart import Chart, ChartFrame, look
 from opbench.report.charts.problems import BEYOND, over_problems, problem_labels
 from opbench.report.charts.svg import STYLE
 from opbench.report.run.sections import sections
@@ -106,7 +106,7 @@ def ranked(found: Run) -> Chart:
     """The bars of the run's only problem."""
     (part,) = sections(rows(found))
     best = sorted((row for g in part.groups for row, _ in g.rows), key=lambda row: row.time_s or 0.0)
-    scene = Scene(MEASURED, None, {}, look([row.variant for row in best]))
+    scene = ChartFrame(MEASURED, None, {}, look([row.variant for row in best]))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         return bars(part, "x", best, scene)
 

@@ -93,7 +93,9 @@ def test_a_run_without_resources_or_traffic_has_no_such_columns(tmp_path: Path) 
 
 def test_local_memory_that_is_no_spill_is_called_so() -> None:
     row = rows(run([result("a", backend="cpu", resources=compiled(40, 0, 32))], backend="cpu"))[0]
-    assert counted.figures(row)["registers"] == counted.Figure("40", "32 B local", "an array lies in local memory", 40)
+    assert counted.figures(row)["registers"] == counted.CountedFigure(
+        "40", "32 B local", "an array lies in local memory", 40
+    )
 
 
 SOURCE = ROOT / "variants" / "transpose" / "naive_write_strided.cu"

@@ -16,7 +16,7 @@ from opbench.report.agreement import provenance, verdict, write_agreement
 from opbench.results.agreement import (
     QUANTITIES,
     Agreement,
-    Comparison,
+    CountComparison,
     compare_caches,
     compare_case,
     compare_runs,
@@ -94,8 +94,8 @@ def test_a_third_is_held_out_by_name_alone() -> None:
 
 
 def test_summaries_count_cases_whole() -> None:
-    def one(case: str, measured: float) -> Comparison:
-        return Comparison(case, "global_load_requests", "global", 104, 100, 150, measured, False)
+    def one(case: str, measured: float) -> CountComparison:
+        return CountComparison(case, "global_load_requests", "global", 104, 100, 150, measured, False)
 
     found = summarise("all", [one("a", 100), one("a", 104), one("b", 100), one("c", 151)])
     assert (found.total, found.counted, found.equal, found.near, found.bounded) == (4, 1, 2, 1, 3)

@@ -564,7 +564,7 @@ def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: P
     assert all(said in w and "fp32" not in w and "opbench ceiling" in w for w in run.warnings)
 
 
-def test_a_canary_that_dies_costs_no_run(fake: Any, tmp_path: Path) -> None:
+def test_a_ceiling_check_that_dies_costs_no_run(fake: Any, tmp_path: Path) -> None:
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
     results = run_fake(tmp_path, ROOF | {"cases": {"dram_bytes_per_s": "copy/gone(n=4)"}})
     assert {r.status for r in results.values()} == {"right", "unsupported"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from opbench.backends.base import Buffer, Program, Trace, TraceOptions
 from opbench.backends.cpu.buffer import CpuBuffer, available_memory
-from opbench.backends.cpu.build import Builder
+from opbench.backends.cpu.build import KernelBuilder
 from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
@@ -56,12 +56,12 @@ class CpuBackend:
         return find_toolchain()
 
     @functools.cached_property
-    def _builder(self) -> Builder:
-        return Builder(self._toolchain, self._folder, FAST)
+    def _builder(self) -> KernelBuilder:
+        return KernelBuilder(self._toolchain, self._folder, FAST)
 
     @functools.cached_property
-    def _traced_builder(self) -> Builder:
-        return Builder(self._toolchain, self._folder, TRACED)
+    def _traced_builder(self) -> KernelBuilder:
+        return KernelBuilder(self._toolchain, self._folder, TRACED)
 
     @functools.cached_property
     def _runtime(self) -> Runtime:

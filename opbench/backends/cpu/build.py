@@ -23,7 +23,7 @@ from opbench.backends.cpu.ptx import (
     replace_ptx,
     replace_unroll,
 )
-from opbench.backends.cpu.toolchain import INCLUDE, ROLLED, RUNTIME, SHIM, Build, Toolchain, compiler_environment
+from opbench.backends.cpu.toolchain import INCLUDE, ROLLED, RUNTIME, SHIM, CompileMode, Toolchain, compiler_environment
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault
@@ -73,10 +73,10 @@ def shim_version() -> str:
     return digest(str(Path(__file__).parent), *(part for path in sources for part in (path.name, path.read_bytes())))
 
 
-class Builder:
+class KernelBuilder:
     """Compiles modules with one toolchain into one cache folder; safe from several threads and processes."""
 
-    def __init__(self, toolchain: Toolchain, folder: Path, build: Build) -> None:
+    def __init__(self, toolchain: Toolchain, folder: Path, build: CompileMode) -> None:
         self.toolchain = toolchain
         self.folder = folder
         self.build = build

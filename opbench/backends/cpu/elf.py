@@ -25,7 +25,7 @@ GAP = 1024
 
 
 @dataclass(frozen=True)
-class Section:
+class ElfSection:
     """A section header, and where it stands in the file."""
 
     position: int
@@ -113,13 +113,13 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _sections(data: bytes) -> list[Section]:
+def _sections(data: bytes) -> list[ElfSection]:
     start = struct.unpack_from("<Q", data, 0x28)[0]
     entry_size, count = struct.unpack_from("<HH", data, 0x3A)
     sections = []
     for position in range(start, start + entry_size * count, entry_size):
         _, kind, flags, _, offset, size, link, _, _, _ = struct.unpack_from("<IIQQQQIIQQ", data, position)
-        sections.append(Section(position, kind, flags, offset, size, link))
+        sections.append(ElfSection(position, kind, flags, offset, size, link))
     return sections
 
 

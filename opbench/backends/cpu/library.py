@@ -44,7 +44,7 @@ class Report(ctypes.Structure):
     )
 
 
-class Launch(ctypes.Structure):
+class LaunchArguments(ctypes.Structure):
     """`Launch` of runtime/worker.hpp."""
 
     _fields_ = (
@@ -87,13 +87,13 @@ class Runtime:
             ) from None
         self.library = library
         self._launch = library.opb_launch
-        self._launch.argtypes = [ctypes.POINTER(Launch)]
+        self._launch.argtypes = [ctypes.POINTER(LaunchArguments)]
         self._launch.restype = ctypes.c_int
         self._take = library.opb_take_reports
         self._take.argtypes = [ctypes.POINTER(Report)]
         self._take.restype = ctypes.c_uint32
 
-    def launch(self, launch: Launch) -> bool:
+    def launch(self, launch: LaunchArguments) -> bool:
         """Run a launch to its end; False when it was abandoned."""
         answer = self._launch(ctypes.byref(launch))
         if answer == 2:

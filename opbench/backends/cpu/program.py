@@ -12,7 +12,7 @@ from opbench.backends.cpu.buffer import CpuBuffer
 from opbench.backends.cpu.build import entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
-from opbench.backends.cpu.library import Launch, Runtime, UInt3, block_order
+from opbench.backends.cpu.library import LaunchArguments, Runtime, UInt3, block_order
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.errors import LaunchError, unknown
@@ -119,7 +119,7 @@ class CpuProgram:
         return self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in launch.args])
 
     def _bound(self, launch: KernelLaunch, kernel: Kernel, values: list[ctypes.c_uint64]) -> BoundLaunch:
-        native = Launch()
+        native = LaunchArguments()
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         native.entry = kernel.entry
         native.arguments = ctypes.addressof(pointers)
@@ -136,12 +136,12 @@ class CpuProgram:
 class BoundLaunch:
     """A launch whose memory is kept alive."""
 
-    native: Launch
+    native: LaunchArguments
     grid: Dim3
     workers: int
     keep: list[object] = field(default_factory=list)
 
-    def fresh(self) -> Launch:
+    def fresh(self) -> LaunchArguments:
         """The native structure, ready for one more run."""
         self.native.order_multiplier, self.native.order_offset = block_order(self.grid)
         self.native.workers = self.workers

@@ -26,7 +26,7 @@ REMEDY = f"install one with: {pip_install('compiler')}, or your distribution's g
 
 
 @dataclass(frozen=True)
-class Build:
+class CompileMode:
     """One way to compile a module: a traced build differs from the fast one in these flags only."""
 
     name: str
@@ -40,11 +40,11 @@ ROLLED = ("-fdisable-tree-cunrolli", "-fdisable-tree-cunroll", "-fdisable-rtl-lo
 """GCC's flags that leave every loop a loop, whatever `#pragma unroll` asks."""
 LINES = ("-g1",)
 """Line tables and inlined calls only."""
-FAST = Build("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
+FAST = CompileMode("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
 # What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
 # code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
 # -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.
-TRACED = Build(
+TRACED = CompileMode(
     "traced",
     traced=True,
     gcc=(
@@ -140,13 +140,13 @@ class Toolchain:
     family: str
     version: str
 
-    def flags(self, build: Build) -> tuple[str, ...]:
+    def flags(self, build: CompileMode) -> tuple[str, ...]:
         """Every code generation flag of a build."""
         if self.family == "gcc":
             return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *build.gcc)
         return (*COMMON, *CLANG_ONLY, *machine_flags(self.family), *build.clang)
 
-    def link_flags(self, build: Build) -> tuple[str, ...]:
+    def link_flags(self, build: CompileMode) -> tuple[str, ...]:
         """How a shared object is linked: clang needs no library, and zig would build its C++ library first (66 s)."""
         # A sanitizer's flag would link its runtime in; ours answers instead.
         flags = tuple(flag for flag in self.flags(build) if not flag.startswith("-fsanitize"))

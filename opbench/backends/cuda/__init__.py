@@ -15,7 +15,7 @@ from opbench.backends.base import Buffer
 from opbench.backends.cuda.clock import CudaClock
 from opbench.backends.cuda.device import ECC_ENABLED, Device, device_key
 from opbench.backends.cuda.driver import why_missing
-from opbench.backends.cuda.graphs import CudaGraph, Step
+from opbench.backends.cuda.graphs import CudaGraph, GraphStep
 from opbench.backends.cuda.memory import CudaBuffer, DeviceArray
 from opbench.backends.cuda.nvml import Nvml
 from opbench.backends.cuda.program import CudaProgram
@@ -114,7 +114,7 @@ class CudaBackend:
         pointer = cast(CudaBuffer, arena).pointer + offset
         return DeviceArray(self._device, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
 
-    def graph(self, steps: Sequence[Step]) -> CudaGraph:
+    def graph(self, steps: Sequence[GraphStep]) -> CudaGraph:
         """Steps as one CUDA graph."""
         return CudaGraph(self._device, steps)
 

@@ -11,7 +11,7 @@ from opbench.backends.cuda.driver import CAPTURE_RELAXED, STREAM_DEFAULT
 if TYPE_CHECKING:
     from opbench.backends.cuda.device import Device
 
-Step = tuple[Callable[[], None], Sequence[int]]
+GraphStep = tuple[Callable[[], None], Sequence[int]]
 """What enqueues the work of one step, and the numbers of the earlier steps that it waits for."""
 
 
@@ -39,7 +39,7 @@ class CudaGraph:
     Steps that depend on none of each other may run at the same time: no streams or events are needed for that.
     """
 
-    def __init__(self, device: Device, steps: Sequence[Step]) -> None:
+    def __init__(self, device: Device, steps: Sequence[GraphStep]) -> None:
         self._device = device
         driver = device.driver
         whole = c_void_p(driver.get("cuGraphCreate", c_void_p, 0))

@@ -25,7 +25,7 @@ from opbench.errors import LaunchError, unknown
 if TYPE_CHECKING:
     from opbench.backends.cuda.device import Device
 
-Step = tuple[Any, tuple[Any, ...], str]
+BoundStep = tuple[Any, tuple[Any, ...], str]
 """A driver function, its arguments, and the kernel's name."""
 
 
@@ -66,12 +66,12 @@ class CudaProgram:
 
         return enqueue
 
-    def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Step:
+    def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
         buffer: Any = _buffer(launch.zero, buffers)
         arguments = (c_uint64(buffer.pointer), ctypes.c_ubyte(0), c_size_t(buffer.nbytes), self._device.stream)
         return self._device.driver.raw("cuMemsetD8Async"), arguments, ""
 
-    def _kernel(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Step:
+    def _kernel(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
         if launch.kernel not in self._functions:
             raise LaunchError(unknown("kernel", launch.kernel, self._functions))
         self._check_geometry(launch)

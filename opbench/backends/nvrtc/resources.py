@@ -18,7 +18,7 @@ from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError
 from opbench.gpus.occupancy import DeviceLimits, occupancy
-from opbench.gpus.products import PRODUCTS, Product, product
+from opbench.gpus.products import PRODUCTS, GpuProduct, product
 from opbench.gpus.resources import LaunchResources
 
 
@@ -36,7 +36,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledKernels:
     """What a cubin tells of its kernels."""
 
     arch: str
@@ -95,7 +95,7 @@ _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|coop
 """NVRTC's words for a header of CUDA's own that is not installed: the machine's fault."""
 
 
-def _attempt(request: BuildRequest, wanted: Product) -> Compiled | Resources:
+def _attempt(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Resources:
     """What the cubin tells, or why there is none."""
     reason = nvrtc.beyond(wanted.capability, request)
     if reason:
@@ -115,7 +115,7 @@ def _attempt(request: BuildRequest, wanted: Product) -> Compiled | Resources:
         return Resources(missing=f"the cubin cannot be kept: {error.strerror or error}")
 
 
-def compile_for(request: BuildRequest, wanted: Product) -> Compiled:
+def compile_for(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels:
     """Compile a module and read its cubin; raises CompileError, EnvironmentFault and BadCubin."""
     arch = nvrtc.architecture(wanted.capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
@@ -135,10 +135,10 @@ def compile_for(request: BuildRequest, wanted: Product) -> Compiled:
     except EnvironmentFault:
         code = {}
     code_bytes = {name: found.code_bytes for name, found in read.items()}
-    return Compiled(arch, kernels, code_bytes, compiled.spill_bytes, code, machine_code_sha256(cubin))
+    return CompiledKernels(arch, kernels, code_bytes, compiled.spill_bytes, code, machine_code_sha256(cubin))
 
 
-def _resources(case: Case, wanted: Product, outcome: Compiled | Resources) -> Resources:
+def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resources) -> Resources:
     """The kernels of a case with the occupancy of its launches on the GPU."""
     if isinstance(outcome, Resources):
         return outcome

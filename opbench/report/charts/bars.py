@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from opbench import units
 from opbench.gpus.ceilings import LEVELS, Ceilings
-from opbench.report.charts.chart import Chart, Scene, row_sentence, shortened, to_the_roof
+from opbench.report.charts.chart import Chart, ChartFrame, row_sentence, shortened, to_the_roof
 from opbench.report.charts.roofs import OFFSET, line_of
 from opbench.report.charts.svg import INK
 from opbench.report.run.sections import Section
@@ -23,7 +23,7 @@ NAME = 32
 """Characters of a variant's name."""
 
 
-def bars(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
+def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
     """Bars of bandwidth where bytes limit the fastest row, else of FLOP/s; the fastest first, at most `BARS`."""
     shown = rows[:BARS]
     height = 1.1 + 0.3 * len(shown)
@@ -137,7 +137,7 @@ def _own_roofs(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -
 
 
 def _shared_roof(
-    axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, scene: Scene, right: float
+    axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, scene: ChartFrame, right: float
 ) -> None:
     """The one roof of all bars as a line with its name, the datasheet's beside it, and how far the best own bar is."""
     row = shown[0]

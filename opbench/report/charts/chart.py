@@ -46,7 +46,7 @@ def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ChartFrame:
     """What the charts of one operator draw beside its rows."""
 
     measured: Ceilings | None

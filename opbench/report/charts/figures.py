@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from opbench.report.charts.bars import bars
-from opbench.report.charts.chart import Chart, Scene
+from opbench.report.charts.chart import Chart, ChartFrame
 from opbench.report.charts.roofline import counted_intensity, roofline
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
 
 
-def performance(section: Section, name: str, scene: Scene) -> Chart | None:
+def performance(section: Section, name: str, scene: ChartFrame) -> Chart | None:
     """A section's chart; None without times.
 
     By compulsory bytes all variants of a problem share one intensity: a roofline would stack them in a column.

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
-from opbench.report.charts.chart import Chart, Scene, per_byte, row_sentence, shortened, to_the_roof
+from opbench.report.charts.chart import Chart, ChartFrame, per_byte, row_sentence, shortened, to_the_roof
 from opbench.report.charts.roofs import OFFSET, Label, draw_labels, draw_matrix_roofs, draw_roofs, new_axes, ridge, roof
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
@@ -18,7 +18,7 @@ from opbench.results.rows import Row
 LABELLED = 16
 
 
-def roofline(section: Section, name: str, rows: list[Row], scene: Scene) -> Chart:
+def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
     """Every row (fastest first) under the measured and the datasheet's roof; each variant's best is named."""
     best = best_configs(rows)
     counted = {row.case: x for row in best if (x := counted_intensity(row, scene.counters.get(row.case))) is not None}
@@ -81,7 +81,7 @@ def counted_intensity(row: Row, counters: Mapping[str, Any] | None) -> float | N
     return row.flops / float(dram) if dram and row.flops else None
 
 
-def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], scene: Scene) -> dict[str, str]:
+def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], scene: ChartFrame) -> dict[str, str]:
     """Each variant's best config with its interval; returns what each point says."""
     points = {}
     for i, row in enumerate(best):
@@ -100,7 +100,7 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
     return points
 
 
-def _draw_arrow(figure: Figure, axes: Axes, row: Row, roofs: Sequence[Ceilings], scene: Scene) -> None:
+def _draw_arrow(figure: Figure, axes: Axes, row: Row, roofs: Sequence[Ceilings], scene: ChartFrame) -> None:
     """From the best variant that is no library up to its roof, with how far that is."""
     words = to_the_roof(row)
     if not words or row.roof_share is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-Point = tuple[float, float]
+Position = tuple[float, float]
 Edge = tuple[str, str]
 
 FOLD_FROM = 14
@@ -51,7 +51,7 @@ class Layout:
     width: float
     height: float
     boxes: Mapping[str, Box]
-    routes: Mapping[Edge, Sequence[Point]]
+    routes: Mapping[Edge, Sequence[Position]]
     sizes: Sizes
 
 
@@ -167,7 +167,7 @@ def _boxes(
     return boxes, ends
 
 
-def _short(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Point]:
+def _short(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Position]:
     """Between neighbouring ranks, or straight across from the end of one column to the start of the next."""
     a, b = (boxes[item] for item in edge)
     if a.column != b.column:
@@ -182,7 +182,7 @@ def _short(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Point]:
 
 def _long(
     boxes: Mapping[str, Box], edge: Edge, side: int, lane: int, ends: Sequence[tuple[float, float]], sizes: Sizes
-) -> list[Point]:
+) -> list[Position]:
     """Out at the side of the source, along its lane, in at the side of the target."""
     a, b = (boxes[item] for item in edge)
     x = ends[0][0] - STUB - lane * LANE if side == 0 else ends[0 if side == 1 else -1][1] + STUB + lane * LANE
@@ -191,7 +191,7 @@ def _long(
     return [*leaves, (x, leaves[-1][1]), (x, enters[-1][1]), *reversed(enters)]
 
 
-def _stub(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Point]:
+def _stub(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Position]:
     """From a box's edge to where a horizontal line can reach its channel without meeting another box."""
     if box.leftmost if to_left else box.rightmost:
         # What leaves does so below the middle, what enters above it, so that the two never lie on each other.

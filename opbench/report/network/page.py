@@ -121,12 +121,12 @@ def _against(record: Record) -> list[dict[str, Any]]:
         return []
     outputs = ((record.get("check") or {}).get("outputs") or {}).values()
     worst = max((told["norm_error"] for told in outputs if told.get("norm_error") is not None), default=None)
-    own = words.Peer("opbench", total, None, record["memory"].get("peak_bytes"), worst)
+    own = words.PeerTime("opbench", total, None, record["memory"].get("peak_bytes"), worst)
     ordered = sorted(found, key=lambda peer: peer.measured["median_s"] if peer.measured else math.inf)
     return [_peer(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
 
 
-def _peer(peer: words.Peer, images: int, *, own: bool) -> dict[str, Any]:
+def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, Any]:
     value, _, ends = peer.times.partition(" ")
     time, _, interval = words.span(peer.measured).partition(" [")
     return {

@@ -47,7 +47,7 @@ def shape_words(value: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerTime:
     """One way in which PyTorch ran the same network in the same run."""
 
     name: str
@@ -75,7 +75,7 @@ class Peer:
         return f"{units.ratio(self.ratio.value)} [{units.ratio(self.ratio.low)}, {units.ratio(self.ratio.high)}]"
 
 
-def peers(record: Record) -> list[Peer]:
+def peers(record: Record) -> list[PeerTime]:
     """PyTorch's ways as recorded, each against ours."""
     own = record.get("total")
     found = []
@@ -83,7 +83,7 @@ def peers(record: Record) -> list[Peer]:
         measured = told if told.get("median_s") else None
         ratio = _ratio(measured, own) if measured and own else None
         error = "" if measured else str(told.get("error") or "not measured")
-        found.append(Peer(name, measured, ratio, told.get("peak_bytes"), told.get("norm_error"), error))
+        found.append(PeerTime(name, measured, ratio, told.get("peak_bytes"), told.get("norm_error"), error))
     return found
 
 
@@ -144,7 +144,7 @@ def _against_peers(record: Record) -> str:
     return said + (f", and {listed(others)}." if others else ".")
 
 
-def _than(peer: Peer) -> str:
+def _than(peer: PeerTime) -> str:
     assert peer.ratio is not None
     if peer.verdict == "cannot be told apart":
         return f"not to be told apart ({peer.times}) from"

@@ -9,7 +9,7 @@ from opbench import units
 from opbench.advice.diagnosis import CONFLICTS, UNCOALESCED
 from opbench.report.run.sections import best_configs
 from opbench.results.rows import Row
-from opbench.traffic.levels import LIMITS
+from opbench.traffic.levels import LIMIT_NAMES
 
 COLLISIONS = 0.25
 """Share of an atomic's lanes that collide, from which on a word is due."""
@@ -19,7 +19,7 @@ FLAG = "!"
 
 
 @dataclass(frozen=True)
-class Figure:
+class CountedFigure:
     """One cell: its text, a line below it, whether it is bad and why, and what it sorts by."""
 
     text: str = "–"
@@ -66,11 +66,11 @@ def colliding(row: Row) -> bool:
 # Cells ------------------------------------------------------------------------------------------------------------
 
 
-def figures(row: Row) -> dict[str, Figure]:
+def figures(row: Row) -> dict[str, CountedFigure]:
     """The cells of one row, by column."""
     return {
         "registers": _registers(row),
-        "occupancy": Figure(
+        "occupancy": CountedFigure(
             units.percent(row.occupancy), (row.limiter or "").replace(" and ", ", "), value=row.occupancy
         ),
         "load": _sectors(row, "load"),
@@ -80,12 +80,12 @@ def figures(row: Row) -> dict[str, Figure]:
         "atomics": _share(row.atomic_collision_share, colliding(row), "lanes of a warp update one address", "of lanes"),
         "l2": _level(row.l2_bytes, row),
         "dram": _level(row.dram_bytes, row),
-        "least": Figure(
+        "least": CountedFigure(
             units.time(row.least_s) if row.least_s is not None else "–",
-            LIMITS.get(row.least_limit or "", ""),
+            LIMIT_NAMES.get(row.least_limit or "", ""),
             value=row.least_s,
         ),
-        "barriers": Figure(_one_decimal(row.barriers_per_block), value=row.barriers_per_block),
+        "barriers": CountedFigure(_one_decimal(row.barriers_per_block), value=row.barriers_per_block),
     }
 
 
@@ -123,48 +123,48 @@ def _one_decimal(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f}" if value == int(value) else f"{value:.1f}"
 
 
-def _registers(row: Row) -> Figure:
+def _registers(row: Row) -> CountedFigure:
     text = "–" if row.registers is None else str(row.registers)
     if row.spill_bytes:
-        return Figure(text, f"{row.spill_bytes} B spilled", "registers spill to local memory", row.registers)
+        return CountedFigure(text, f"{row.spill_bytes} B spilled", "registers spill to local memory", row.registers)
     if row.local_bytes:
-        return Figure(text, f"{row.local_bytes} B local", "an array lies in local memory", row.registers)
-    return Figure(text, "no spills" if row.spill_bytes == 0 else "", value=row.registers)
+        return CountedFigure(text, f"{row.local_bytes} B local", "an array lies in local memory", row.registers)
+    return CountedFigure(text, "no spills" if row.spill_bytes == 0 else "", value=row.registers)
 
 
-def _sectors(row: Row, kind: str) -> Figure:
+def _sectors(row: Row, kind: str) -> CountedFigure:
     found, ideal = sectors(row, kind)
     if found is None or ideal is None:
-        return Figure()
+        return CountedFigure()
     bad = f"{kind}s touch {units.ratio(excess(row, kind))} the ideal sectors" if wasteful(row, kind) else ""
-    return Figure(f"{found:.1f}", f"of {ideal:.1f}", bad, found)
+    return CountedFigure(f"{found:.1f}", f"of {ideal:.1f}", bad, found)
 
 
-def _moved(row: Row) -> Figure:
+def _moved(row: Row) -> CountedFigure:
     if row.moved_bytes is None or not row.asked_bytes:
-        return Figure()
+        return CountedFigure()
     ratio = row.moved_bytes / row.asked_bytes
     bad = "whole sectors move much that nobody asked for" if ratio > UNCOALESCED else ""
     moved, asked = (
         units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (row.moved_bytes, row.asked_bytes)
     )
     below = f"{moved} ÷ {asked}"
-    return Figure(units.ratio(ratio), below, bad, ratio)
+    return CountedFigure(units.ratio(ratio), below, bad, ratio)
 
 
-def _share(share: float | None, bad: bool, why: str, of: str) -> Figure:
+def _share(share: float | None, bad: bool, why: str, of: str) -> CountedFigure:
     if share is None:
-        return Figure()
+        return CountedFigure()
     text = "0" if share == 0 else units.percent(share)
-    return Figure(text, "", f"{text} {of}: {why}" if bad else "", share)
+    return CountedFigure(text, "", f"{text} {of}: {why}" if bad else "", share)
 
 
-def _level(moved: int | None, row: Row) -> Figure:
+def _level(moved: int | None, row: Row) -> CountedFigure:
     """Bytes at a level and the arithmetic intensity there."""
     if moved is None:
-        return Figure()
+        return CountedFigure()
     below = f"{row.flops / moved:.3g}" if row.flops and moved else ""
-    return Figure(units.si(moved, "B").replace(" ", "\N{NO-BREAK SPACE}"), below, value=moved)
+    return CountedFigure(units.si(moved, "B").replace(" ", "\N{NO-BREAK SPACE}"), below, value=moved)
 
 
 def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:

@@ -43,7 +43,7 @@ class Zone:
         return len(self.variants) == 1
 
 
-Line = list[tuple[float, Row]]
+SweepLine = list[tuple[float, Row]]
 """A variant's best config at each size where it was measured, smallest first."""
 
 
@@ -103,8 +103,8 @@ def size_axis(parts: Sequence[Section]) -> tuple[str, list[float]] | None:
     return ("compulsory bytes", nbytes) if apart else None
 
 
-def _lines(ordered: Sequence[tuple[float, Section]], precision: str) -> dict[str, Line]:
-    lines: dict[str, Line] = {}
+def _lines(ordered: Sequence[tuple[float, Section]], precision: str) -> dict[str, SweepLine]:
+    lines: dict[str, SweepLine] = {}
     for size, part in ordered:
         ranked = [row for g in part.groups if g.precision == precision for row, _ in (g.rest or g.rows)]
         for row in best_configs(sorted(ranked, key=lambda r: r.time_s or math.inf)):
@@ -112,7 +112,7 @@ def _lines(ordered: Sequence[tuple[float, Section]], precision: str) -> dict[str
     return lines
 
 
-def at_size(line: Line, size: float) -> tuple[float, float, float] | None:
+def at_size(line: SweepLine, size: float) -> tuple[float, float, float] | None:
     """Time and the ends of its interval, interpolated on logarithms between the neighbours; None beyond the line."""
     sizes = [s for s, _ in line]
     if not sizes[0] <= size <= sizes[-1]:
@@ -132,7 +132,7 @@ def _times(row: Row) -> tuple[float, float, float]:
     return time_s, row.time_low_s or time_s, row.time_high_s or time_s
 
 
-def find_zones(lines: Mapping[str, Line]) -> list[Zone]:
+def find_zones(lines: Mapping[str, SweepLine]) -> list[Zone]:
     """Stretches between the smallest and the largest size; who ties with the fastest is as in the tables' ranks."""
     sizes = sorted({size for line in lines.values() for size, _ in line})
     low, high = math.log(sizes[0]), math.log(sizes[-1])
@@ -150,7 +150,7 @@ def find_zones(lines: Mapping[str, Line]) -> list[Zone]:
     return found
 
 
-def _first(lines: Mapping[str, Line], size: float) -> tuple[str, ...]:
+def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
     """The fastest at a size and who shares its rank."""
     rows = []
     for variant, line in lines.items():
@@ -180,7 +180,7 @@ def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
 # Drawing ----------------------------------------------------------------------------------------------------------
 
 
-def _contenders(lines: Mapping[str, Line], zones: Sequence[Zone]) -> list[str]:
+def _contenders(lines: Mapping[str, SweepLine], zones: Sequence[Zone]) -> list[str]:
     """Who wins or ties anywhere, then who comes closest, up to a number that can be read."""
     winners = list(dict.fromkeys(variant for zone in zones for variant in zone.variants if zone.decided))
     ties = [v for v in dict.fromkeys(v for zone in zones for v in zone.variants) if v not in winners]
@@ -189,13 +189,13 @@ def _contenders(lines: Mapping[str, Line], zones: Sequence[Zone]) -> list[str]:
     return [*winners, *ties, *rest][: max(LINES, len(winners))]
 
 
-def _behind(lines: Mapping[str, Line], size: float, row: Row) -> float:
+def _behind(lines: Mapping[str, SweepLine], size: float, row: Row) -> float:
     times = [found[0] for line in lines.values() if (found := at_size(line, size))]
     return (row.time_s or math.inf) / min(times)
 
 
 def _draw_lines(
-    axes: Axes, lines: Mapping[str, Line], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
+    axes: Axes, lines: Mapping[str, SweepLine], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
 ) -> dict[str, str]:
     """Times over the fastest's; returns what each mark says."""
     points: dict[str, str] = {}
@@ -267,7 +267,11 @@ def _scale(axes: Axes, label: str, sizes: Sequence[float]) -> None:
 
 
 def _label_ends(
-    figure: Figure, axes: Axes, lines: Mapping[str, Line], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
+    figure: Figure,
+    axes: Axes,
+    lines: Mapping[str, SweepLine],
+    shown: Sequence[str],
+    looks: Mapping[str, tuple[str, str]],
 ) -> None:
     """Variant names at the right edge beside a mark in their colour, moved apart."""
     box = axes.get_window_extent()

@@ -71,7 +71,7 @@ def _main_stall(values: Mapping[str, Any]) -> str:
     return f"{reason.replace('_', ' ')} {units.percent(shares[reason])}"
 
 
-LIMITS: tuple[tuple[str, str, Show], ...] = (
+CEILING_ROWS: tuple[tuple[str, str, Show], ...] = (
     ("dram_bytes_per_s", "DRAM, reads and writes", units.byte_rate),
     ("dram_read_bytes_per_s", "DRAM, reads", units.byte_rate),
     ("dram_write_bytes_per_s", "DRAM, writes", units.byte_rate),
@@ -90,7 +90,7 @@ def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, A
     measured = used if used is not None and used.source == "measured" else None
     sheet = used if used is not None and measured is None else sheet
     body = []
-    for key, label, show in LIMITS:
+    for key, label, show in CEILING_ROWS:
         ours, theirs = getattr(measured, key, None), getattr(sheet, key, None)
         if ours is None and theirs is None:
             continue

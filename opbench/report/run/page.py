@@ -28,7 +28,7 @@ NAMES_SHOWN = 40
 
 
 @dataclass
-class Context:
+class PageContext:
     """What all sections share."""
 
     run: Run
@@ -52,7 +52,7 @@ class Context:
         return self.predicting is None
 
 
-def render(context: Context, parts: Sequence[Section]) -> str:
+def render(context: PageContext, parts: Sequence[Section]) -> str:
     """The page; a pure function of the run."""
     run = context.run
     rows = [row for part in parts for row in part.rows]
@@ -119,7 +119,7 @@ def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, 
     return found[:NAMES_SHOWN]
 
 
-def _operators(context: Context, parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, Any]]:
+def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for part, anchor in zip(parts, anchors, strict=True):
         new: dict[str, Any] = {
@@ -139,7 +139,7 @@ def _operators(context: Context, parts: Sequence[Section], anchors: Sequence[str
     return list(found.values())
 
 
-def _section(context: Context, part: Section, anchor: str) -> dict[str, Any]:
+def _section(context: PageContext, part: Section, anchor: str) -> dict[str, Any]:
     key = (part.operator, part.problem)
     chart = context.charts.get(key)
     return {
@@ -186,7 +186,7 @@ def _traffic(part: Section) -> list[str]:
     return [told] if told else []
 
 
-def _counted(context: Context, rows: Sequence[Row]) -> dict[str, Any]:
+def _counted(context: PageContext, rows: Sequence[Row]) -> dict[str, Any]:
     """The columns of rows without a time, their cells by case, and where they come from."""
     shown = counted.columns(rows)
     cells = {row.case: counted.figures(row) for row in rows}
@@ -197,7 +197,7 @@ def _counted(context: Context, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _findings(context: Context, part: Section) -> list[str]:
+def _findings(context: PageContext, part: Section) -> list[str]:
     """What the checks saw beyond the reasons that the table prints; the same words of several variants once."""
     found: dict[str, list[str]] = {}
     for row in part.rows:
@@ -210,7 +210,7 @@ def _findings(context: Context, part: Section) -> list[str]:
     return [f"{sentences.listed(list(dict.fromkeys(names)))}: {text}" for text, names in found.items()]
 
 
-def _next(context: Context, part: Section) -> list[str]:
+def _next(context: PageContext, part: Section) -> list[str]:
     """Advice on the best variant that is no library, the only one that a reader can change."""
     winner = part.best_own
     if winner is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from opbench.catalog.case import is_named
 from opbench.results.comparison import THRESHOLD, THRESHOLD_OTHER_GPU
-from opbench.results.history.steps import Step, find_steps
+from opbench.results.history.steps import TimeStep, find_steps
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Series:
     operator: str
     gpu: str
     points: tuple[Point, ...]
-    steps: tuple[tuple[Point, Step], ...]
+    steps: tuple[tuple[Point, TimeStep], ...]
     """With the first point after each; `Step.index` counts `points`."""
     changes: tuple[tuple[int, str], ...]
     """Points before which the environment changed, and how."""
@@ -86,7 +86,9 @@ def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
     return found
 
 
-def _steps(points: Sequence[Point], changes: Sequence[tuple[int, str]], threshold: float) -> list[tuple[Point, Step]]:
+def _steps(
+    points: Sequence[Point], changes: Sequence[tuple[int, str]], threshold: float
+) -> list[tuple[Point, TimeStep]]:
     """Steps within each stretch of like environments: across a change nobody knows what made it.
 
     Where a stretch holds several GPUs of one kind, a step must be larger than what these differ by.
@@ -99,5 +101,5 @@ def _steps(points: Sequence[Point], changes: Sequence[tuple[int, str]], threshol
         least = max(threshold, THRESHOLD_OTHER_GPU) if several else threshold
         for step in find_steps([points[index].median_s or 0.0 for index in timed], least):
             index = timed[step.index]
-            found.append((points[index], Step(index, step.before_s, step.after_s)))
+            found.append((points[index], TimeStep(index, step.before_s, step.after_s)))
     return found

@@ -24,7 +24,7 @@ LEAST_PRICE = 3.0
 
 
 @dataclass(frozen=True)
-class Step:
+class TimeStep:
     """A change that persisted."""
 
     index: int
@@ -39,7 +39,7 @@ class Step:
         return self.after_s / self.before_s
 
 
-def find_steps(medians_s: Sequence[float], threshold: float) -> list[Step]:
+def find_steps(medians_s: Sequence[float], threshold: float) -> list[TimeStep]:
     """The steps in the medians of runs in the order of time."""
     values = [math.log(median) for median in medians_s]
     if len(values) < 2 * SHORTEST or max(values) - min(values) <= math.log1p(threshold):
@@ -53,7 +53,7 @@ def find_steps(medians_s: Sequence[float], threshold: float) -> list[Step]:
             kept.append(cut)
     ends = [*kept, len(values)]
     return [
-        Step(
+        TimeStep(
             cut,
             stats.median(medians_s[(kept[number - 1] if number else 0) : cut]),
             stats.median(medians_s[cut : ends[number + 1]]),

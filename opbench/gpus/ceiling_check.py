@@ -8,7 +8,7 @@ from typing import Any
 from opbench import units
 from opbench.timing.sampling import TimingOptions
 
-LIMITS = {"dram_bytes_per_s": "DRAM copy", "fp32_flops_per_s": "fp32 FMA"}
+CHECKED_LIMITS = {"dram_bytes_per_s": "DRAM copy", "fp32_flops_per_s": "fp32 FMA"}
 """Memory and arithmetic: a driver, a clock limit or another user that changes other limits changes one of these."""
 DEVIATION = 0.03
 """Beyond what separate processes on an idle GPU differ by."""
@@ -18,7 +18,9 @@ TIMING = TimingOptions(max_samples=30, budget_s=0.2)
 def probes(ceilings: Mapping[str, Any] | None) -> dict[str, str]:
     """Limit to the case that reached it, of ceilings that were measured."""
     found = ceilings or {}
-    return {name: found["cases"][name] for name in LIMITS if found.get(name) and name in (found.get("cases") or {})}
+    return {
+        name: found["cases"][name] for name in CHECKED_LIMITS if found.get(name) and name in (found.get("cases") or {})
+    }
 
 
 def judge(ceilings: Mapping[str, Any], seen: Mapping[str, float]) -> dict[str, Any]:
@@ -32,7 +34,8 @@ def judge(ceilings: Mapping[str, Any], seen: Mapping[str, float]) -> dict[str, A
         return {"checked": checked, "said": ""}
     show = {"dram_bytes_per_s": units.byte_rate, "fp32_flops_per_s": units.flop_rate}
     words = ", ".join(
-        f"{LIMITS[e['limit']]} {show[e['limit']](e['seen'])} ({100 * e['off']:+.1f} %)".replace("-", "−") for e in odd
+        f"{CHECKED_LIMITS[e['limit']]} {show[e['limit']](e['seen'])} ({100 * e['off']:+.1f} %)".replace("-", "−")
+        for e in odd
     )
     said = (
         f"the remembered ceilings do not hold now: {words} at the start of this run, more than {100 * DEVIATION:g} % "
