@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from commands_page import PAGE, commands_page
 from common import ROOT
 
@@ -53,6 +54,15 @@ def test_every_command_is_in_the_readme_and_has_help(name: str) -> None:
     for parameter in found.params:
         if isinstance(parameter, click.Option):
             assert parameter.help and parameter.help.endswith((".", ")", "]")), f"{name} {parameter.opts}"
+
+
+@pytest.mark.parametrize("words", [[name] for name in SHOWN] + [["net", name] for name in ("list", "show", "run")])
+def test_help_fits_80_columns_and_cuts_no_summary(words: list[str]) -> None:
+    done = CliRunner().invoke(cli, [*words, "--help"], terminal_width=80, max_content_width=80)
+    assert done.exit_code == 0 and "..." not in re.sub(r"\]\.\.\.|S\.\.\.| \[ARGS\]\.\.\.", "", done.output), (
+        done.output
+    )
+    assert max(len(line) for line in done.output.splitlines()) <= 80, done.output
 
 
 def test_the_page_of_commands_is_what_help_says() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "list": (".listing", "Operators, variants, suites or cases that opbench knows."),
-    "run": (".running", "Check and measure a suite, or one file of your own, and write the report."),
+    "run": (".running", "Check and measure a suite, an operator or a file of your own; write a report."),
     "check": (".running", "Verdicts only, on the operators' examples and on random shapes."),
     "net": (".networks", "Run a network from the best variants, with the time of every node, beside PyTorch."),
     "report": (".reporting", "Write report.html and the PNGs of a run again."),
@@ -45,7 +45,8 @@ COMPLETE = "_OPBENCH_COMPLETE"
 """What a shell sets to ask for completions, and for the script that does so; see README.md."""
 
 EPILOG = """\b
-Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage · 3 environment (no GPU, no compiler, disk full).
+Exit codes: 0 all right · 1 a case is wrong or failed · 2 usage ·
+3 environment (no GPU, no compiler, disk full).
 opbench compare has some of its own: opbench compare --help."""
 
 

@@ -53,8 +53,9 @@ def compare_command(
     """Say which cases of run NEW broke, became slower or faster than in run BASE, and which cannot be told.
 
     \b
-    Exit codes: 0 no regression · 1 a confirmed regression · 2 usage (unlike environments among it) ·
-    4 undecided · 5 a verdict turned wrong · 6 nothing to compare. The first that holds of 5, 1, 4, 0.
+    Exit codes: 0 no regression · 1 a confirmed regression · 2 usage (unlike
+    environments among it) · 4 undecided · 5 a verdict turned wrong ·
+    6 nothing to compare. The first that holds of 5, 1, 4, 0.
     """
     from opbench.results.files import read_run
 

@@ -104,7 +104,10 @@ def show_command(
     as_json: bool,
     **sizes: int | None,
 ) -> None:
-    """Show a network's nodes after the passes: problem, shape, weights, FLOPs, bytes."""
+    """Show what is in a network after the passes.
+
+    Of each node its problem, the shape of its result, weights, FLOPs and bytes.
+    """
     from opbench.nets.choosing import laid_out, rewritten
     from opbench.nets.options import NetOptions
     from opbench.nets.running import make_graph
@@ -220,7 +223,8 @@ def run_command(
     It writes network.json, plan.json and the page network.html.
 
     \b
-    Exit codes: 0 all right · 1 a node or an output is wrong, or a node fails · 2 usage · 3 environment.
+    Exit codes: 0 all right · 1 a node or an output is wrong, or a node fails ·
+    2 usage · 3 environment.
     """
     from opbench.nets.options import NetOptions
 
