@@ -14,13 +14,13 @@ import click
 
 from opbench import paths
 from opbench.cli import completion
+from opbench.cli.describing import described, print_described
 from opbench.cli.options import BACKENDS, gpu_option, json_option, variants_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.running import leave, stdout_console
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from opbench.graphs.graph import Graph
     from opbench.nets.options import NetOptions
 
 SIZES = {
@@ -122,7 +122,7 @@ def show_command(
     if as_json:
         click.echo(json.dumps(told, indent=1))
     else:
-        leave(0, lambda: _print_described(told))
+        leave(0, lambda: print_described(told))
 
 
 @net_command.command("run")
@@ -334,71 +334,3 @@ def _inputs(network: str, sizes: Mapping[str, int], image: str) -> dict[str, Any
         raise UsageError(f"--image: {graph.name} has the inputs {', '.join(graph.inputs)}; one picture is not enough")
     shape = graph.values[graph.inputs[0]].image
     return {"inputs": {graph.inputs[0]: pictures(image, shape)}, "labels": labels(image, shape[0])}
-
-
-# Showing ----------------------------------------------------------------------------------------------------------
-
-
-def described(graph: Graph, passes: list[dict[str, Any]]) -> dict[str, Any]:
-    """A graph in numbers."""
-    from opbench.nets.memory import plan_memory
-
-    nodes = []
-    for node in graph.nodes:
-        (out, *_) = (graph.values[name] for name in node.outputs.values())
-        weights = [graph.values[name] for name in node.inputs.values() if name in graph.weights]
-        nodes.append(
-            {
-                "name": node.name,
-                "operator": node.operator,
-                "problem": str(node.problem),
-                "shape": list(out.shape),
-                "layout": out.layout if len(out.shape) == 4 else "",
-                "dtype": out.dtype,
-                "weights": sum(value.elements for value in weights),
-                "flops": node.problem.flops(),
-                "bytes": node.problem.bytes(),
-            }
-        )
-    memory = plan_memory(graph)
-    return {
-        "network": graph.name,
-        "inputs": {name: list(graph.values[name].shape) for name in graph.inputs},
-        "outputs": {name: list(graph.values[name].shape) for name in graph.outputs},
-        "passes": passes,
-        "nodes": nodes,
-        "weights": sum(graph.values[name].elements for name in graph.weights),
-        "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
-        "flops": sum(node.problem.flops() for node in graph.nodes),
-        "peak_bytes": memory.peak_bytes,
-        "naive_bytes": memory.naive_bytes,
-    }
-
-
-def _print_described(told: Mapping[str, Any]) -> None:
-    from opbench import units
-    from opbench.report.columns import aligned
-
-    rows = [
-        (
-            node["name"],
-            node["operator"],
-            "×".join(map(str, node["shape"])) + (f" {node['layout']}" if node["layout"] else ""),
-            f"{node['weights']:,}" if node["weights"] else "",
-            units.si(node["flops"], "FLOP") if node["flops"] else "",
-            units.si(node["bytes"], "B"),
-            node["problem"],
-        )
-        for node in told["nodes"]
-    ]
-    head = ("node", "operator", "result", "weights", "FLOPs", "bytes", "problem")
-    for line in aligned(head, rows, left=(0, 1, 2, 6)):
-        click.echo(line)
-    for step in told["passes"]:
-        off = "" if step["on"] else " (off)"
-        click.echo(f"{step['name']}{off}: {'; '.join(step['said']) or 'nothing to do'}")
-    click.echo(
-        f"{told['network']}: {len(told['nodes'])} nodes, {told['weights']:,} weights "
-        f"({units.si(told['weights_bytes'], 'B')}), {units.si(told['flops'], 'FLOP')}; activations "
-        f"{units.si(told['peak_bytes'], 'B')} at the peak, {units.si(told['naive_bytes'], 'B')} without sharing"
-    )
