@@ -69,6 +69,7 @@ def run(
         seed=seed,
         roots=roots,
         command=tuple(command),
+        workers=_workers(backend),
         processes=processes,
         gpu=gpu,
         target=(str(target), *(str(root) for root in variants)),
@@ -154,18 +155,25 @@ def check(
             )
     suite = Suite("check", "examples and random shapes", tuple(select(chosen, patterns)), TimingOptions(), time_limit_s)
     backend = backends.resolve(backend)
-    # Two processes on one GPU would share its memory and faults; a GPU's work waits for no core either.
-    workers = os.cpu_count() or 1 if backend == "cpu" else 1
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
-        options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False, workers=workers)
+        options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False)
         options = replace(
-            options, exit_first=exit_first, compile_for="" if cpu_only else gpu, every_module=every or bool(patterns)
+            options,
+            exit_first=exit_first,
+            workers=_workers(backend),
+            compile_for="" if cpu_only else gpu,
+            every_module=every or bool(patterns),
         )
         results = {result.case: result for result in run_suite(suite, options, tell).results}
         found = [results[case.name] for case in suite.cases if case.name in results]
         if len(found) < len(suite.cases):
             note(f"stopped at the first failure: {len(suite.cases) - len(found)} of {len(suite.cases)} cases not tried")
         return found
+
+
+def _workers(backend: str) -> int:
+    """Processes to run cases in: two on one GPU would share its memory and faults, and its work waits for no core."""
+    return os.cpu_count() or 1 if backend == "cpu" else 1
 
 
 def load(folder: str | Path) -> pandas.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 import opbench
+from opbench import api
 from opbench.catalog.folders import Catalog, case_named
 from opbench.errors import UsageError
+from opbench.results.files import Run
 from opbench.runs import targets
+from opbench.runs.options import RunOptions
 from opbench.runs.runner import Progress
 
 CATALOG = Catalog()
@@ -134,3 +138,20 @@ def test_configs_take_turns_where_each_problem_is_a_module_of_its_own(
     assert [r.case for r in opbench.check([path], random_shapes=3, seed=1, cases=[left_out])] == [left_out]
     monkeypatch.setattr(targets, "MODULES", len(every))
     assert len(targets.cases_to_check(CATALOG, path, 3, 1, every=False)) == len(every)
+
+
+@pytest.mark.parametrize(("backend", "workers"), [("cpu", 5), ("cuda", 1)])
+def test_a_run_without_times_uses_every_core(
+    tiny_suite: Path, backend: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def run_suite(suite: object, options: RunOptions, *others: object) -> Run:
+        seen.append(options.workers)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(api, "run_suite", run_suite)
+    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    with pytest.raises(UsageError, match="enough"):
+        api.run(tiny_suite, backend=backend, report=False)
+    assert seen == [workers]
