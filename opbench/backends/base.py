@@ -72,7 +72,7 @@ class Backend(Protocol):
     def limits(self) -> DeviceLimits | None:
         """What bounds occupancy on this device; None where no GPU is."""
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         """Device, driver, compiler and versions, as JSON."""
 
     def unsupported(self, request: BuildRequest) -> str | None:
@@ -216,6 +216,10 @@ class Recorder(Backend, Protocol):
 @runtime_checkable
 class Libraries(Backend, Protocol):
     """A backend on which Python variants call a vendor's library."""
+
+    @property
+    def stream_handle(self) -> int:
+        """The driver's handle of this backend's stream."""
 
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, Any]:
         """The buffers as the library's arrays on the same memory."""

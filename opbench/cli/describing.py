@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from opbench.graphs.graph import Graph
+    from opbench.nets.choosing import Rewrite
 
 
-def described(graph: Graph, passes: list[dict[str, Any]]) -> dict[str, Any]:
+def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, Any]:
     """A graph in numbers."""
     from opbench.nets.memory import plan_memory
 
@@ -37,7 +39,7 @@ def described(graph: Graph, passes: list[dict[str, Any]]) -> dict[str, Any]:
         "network": graph.name,
         "inputs": {name: list(graph.values[name].shape) for name in graph.inputs},
         "outputs": {name: list(graph.values[name].shape) for name in graph.outputs},
-        "passes": passes,
+        "passes": [asdict(step) for step in passes],
         "nodes": nodes,
         "weights": sum(graph.values[name].elements for name in graph.weights),
         "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),

@@ -226,6 +226,7 @@ def run_command(
     Exit codes: 0 all right · 1 a node or an output is wrong, or a node fails ·
     2 usage · 3 environment.
     """
+    from opbench import backends
     from opbench.nets.options import NetOptions
 
     options = NetOptions(
@@ -250,7 +251,7 @@ def run_command(
         time_limit_s=time_limit_s,
         weights=weights,
         **(_inputs(network, sizes_given(network, sizes), image) if image else {}),
-        out=out or default_folder(network, backend),
+        out=out or paths.new_run(f"{Path(network).stem}-{backends.resolve(backend)}"),
         seed=seed,
         command=tuple(sys.argv[1:]),
     )
@@ -314,13 +315,6 @@ def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]
             has = ", ".join(f"--{name} {value}" for name, value in known.items())
             raise UsageError(f"--{key}: {network} has no such size; it has {has}")
     return {**known, **given}
-
-
-def default_folder(network: str, backend: str) -> Path:
-    """A new folder for the network's run."""
-    from opbench import backends
-
-    return paths.new_run(f"{Path(network).stem}-{backends.resolve(backend)}")
 
 
 def _inputs(network: str, sizes: Mapping[str, int], image: str) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from opbench import paths, units
 from opbench.catalog.case import Case
@@ -31,7 +30,17 @@ TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.
 """Short: a suite of hundreds of cases tells the few that matter apart by far more than this is unsure of."""
 
 
-def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[dict[str, Any]]]:
+@dataclass(frozen=True)
+class Rewrite:
+    """One step from the network as built to the network as run."""
+
+    name: str
+    on: bool
+    said: tuple[str, ...]
+    """What it did."""
+
+
+def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
     """The graph after the passes that are on, and what each of them did."""
     for name in options.without:
         if name not in PASSES:
@@ -41,16 +50,16 @@ def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[dict[str, 
         words: list[str] = []
         if name not in options.without:
             graph, words = apply(graph)
-        said.append({"name": name, "on": name not in options.without, "said": words})
+        said.append(Rewrite(name, name not in options.without, tuple(words)))
     if options.precision == "bf16":
         graph = to_dtype(graph, "bf16")
-        said.append({"name": "to_dtype", "on": True, "said": ["all values and weights are stored in bf16"]})
+        said.append(Rewrite("to_dtype", True, ("all values and weights are stored in bf16",)))
     return graph, said
 
 
 def planned(
     graph: Graph, options: NetOptions, results: Results, gpu: str, sm_count: int, catalog: Catalog | None = None
-) -> tuple[Graph, Plan, list[dict[str, Any]]]:
+) -> tuple[Graph, Plan, list[Rewrite]]:
     """The graph as it will run, the variant of every node, and what was decided: by a plan's file, else by results."""
     if options.plan is not None:
         plan = load_plan(options.plan, graph.name, gpu, options.precision)
@@ -75,7 +84,7 @@ def planned(
 # Layouts and fusion -----------------------------------------------------------------------------------------------
 
 
-def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, dict[str, Any]]:
+def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
     """The graph with a layout for every node that has the choice."""
     able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
     if options.layout in ("nchw", "nhwc"):
@@ -89,7 +98,7 @@ def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph
         if unknown_nodes:
             laid, said = _in_layouts(graph, chosen)
             words = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
-            return laid, {**said, "said": [*said["said"], words]}
+            return laid, replace(said, said=(*said.said, words))
     else:
         raise UsageError(f"--layout {options.layout} is not allowed; auto, nchw or nhwc")
     return _in_layouts(graph, chosen)
@@ -123,15 +132,15 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
     )
 
 
-def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, dict[str, Any]]:
+def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, Rewrite]:
     laid = with_layouts(graph, chosen)
     conversions = [node.name for node in laid.nodes if node.operator == "layout2d"]
     nhwc = sum(layout == "nhwc" for layout in chosen.values())
-    words = [f"{nhwc} of {len(chosen)} nodes work in nhwc; {len(conversions)} conversions"]
-    return laid, {"name": "layouts", "on": True, "said": words}
+    words = f"{nhwc} of {len(chosen)} nodes work in nhwc; {len(conversions)} conversions"
+    return laid, Rewrite("layouts", True, (words,))
 
 
-def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, dict[str, Any]]:
+def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, Rewrite]:
     """The layouts that a plan's cases are for, unless the user names one, and apart what has two cases in it."""
     able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
     cases = {name: choice.case for name, choice in plan.choices.items()}
@@ -140,7 +149,7 @@ def _as_planned(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, d
     return taken_apart(laid, [name for name in fused_nodes(laid) if f"{name}.joined" in cases]), said
 
 
-def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, dict[str, Any]]:
+def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
     """The graph with those fused nodes apart whose parts are faster, by more than the measurements are unsure of.
 
     Parts need memory for what lies between them: where a limit leaves none, a node stays as it is.
@@ -161,7 +170,7 @@ def split_up(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph
             continue
         apart.append(name)
         said.append(f"{name}: taken apart, as {times}")
-    return taken_apart(graph, apart), {"name": "split_up", "on": True, "said": said}
+    return taken_apart(graph, apart), Rewrite("split_up", True, tuple(said))
 
 
 def _fastest(results: Results, options: NetOptions, problem: Operator) -> TimedCase | None:
@@ -192,7 +201,7 @@ def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
     found: dict[str, tuple[Result, str]] = {}
     for folder in folders:
         found |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
-    merged: dict[tuple[str, str], list[Any]] = {}
+    merged: dict[tuple[str, str], list[TimedCase]] = {}
     for result, source in found.values():
         for key, entries in timed([result], source).items():
             merged.setdefault(key, []).extend(entries)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from opbench.backends.base import Libraries
 from opbench.catalog.operator import Arrays
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.graphs.graph import Graph, Node
@@ -164,7 +165,7 @@ class Peer:
     """Of activations, inputs and outputs among them, without the weights; None where nobody can tell."""
     versions: Mapping[str, str]
 
-    def facts(self, reference: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def facts(self, reference: Mapping[str, np.ndarray]) -> dict[str, object]:
         """What a record says of it beside its times; an empty reference leaves the error unknown."""
         errors = [
             float(np.linalg.norm(out - reference[name]) / max(float(np.linalg.norm(reference[name])), 1e-30))
@@ -181,11 +182,13 @@ class Peer:
 class Peers(dict[str, Peer]):
     """Peers by name; `failed` says, in a record's form, why another of PyTorch's ways is not among them."""
 
-    failed: dict[str, dict[str, str]]
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: dict[str, dict[str, str]] = {}
 
 
 @contextlib.contextmanager
-def peers(names: Sequence[str], graph: Graph, inputs: Arrays, precision: str, backend: Any) -> Iterator[Peers]:
+def peers(names: Sequence[str], graph: Graph, inputs: Arrays, precision: str, backend: Libraries) -> Iterator[Peers]:
     """PyTorch's ways of running a network as it was built, warmed up on the stream of a cuda backend.
 
     `precision` is f32 (TF32 off), tf32 (allowed in matrix products and convolutions) or bf16 (all of the module, in the
@@ -197,7 +200,6 @@ def peers(names: Sequence[str], graph: Graph, inputs: Arrays, precision: str, ba
             raise UsageError(f"--compare: {unknown('peer', name, NAMES)}")
     torch = _torch()
     found = Peers()
-    found.failed = {}
     stream = torch.cuda.ExternalStream(backend.stream_handle)
     last = precision == "bf16"
     dtype = "bfloat16" if last else "float32"

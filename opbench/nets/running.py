@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 
 import opbench
 from opbench import backends, paths
-from opbench.backends.base import Backend, DeviceClock, Timed
+from opbench.backends.base import Backend, DeviceClock, Libraries, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Arrays
@@ -27,6 +29,7 @@ from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
 from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
+from opbench.nets.peers import Peers, peers
 from opbench.nets.plan import Plan, load_plan, save_plan
 from opbench.results.network import keep_network
 from opbench.runs.header import now
@@ -62,7 +65,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
     worker = Worker(Open(name, options.roots, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
-        gpu, sm_count = str(environment.get("gpu") or ""), int(environment["sm_count"])
+        gpu, sm_count = str(environment.get("gpu") or ""), int(str(environment["sm_count"]))
         graph, plan, decided = planned(graph, options, results, gpu, sm_count, catalog)
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)
@@ -74,7 +77,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
         record = _measured(network, options, original, inputs, environment, checks, tell)
     finally:
         network.close()
-    record |= {"passes": [*said, *decided], "nodes": _with_choices(record["nodes"], plan)}
+    record |= {"passes": [to_json(step) for step in (*said, *decided)], "nodes": _with_choices(record["nodes"], plan)}
     keep_network(record, options.out)
     save_plan(plan, options.out / "plan.json")
     return record
@@ -147,7 +150,7 @@ def _measured(
     options: NetOptions,
     original: Graph,
     inputs: Arrays,
-    environment: dict[str, Any],
+    environment: Mapping[str, object],
     checks: Mapping[str, NodeCheck],
     tell: Tell,
 ) -> dict[str, Any]:
@@ -160,7 +163,8 @@ def _measured(
     context = Context(network, graph=options.graph, parallel=options.parallel, left_out=left_out)
     outputs: Arrays = {}
     ends: dict[str, dict[str, Any]] = {}
-    total, nodes_s, between_s, peers = None, {}, None, {}
+    total, nodes_s, between_s = None, {}, None
+    timed: dict[str, dict[str, Any]] = {}
     try:
         number = len(graph.nodes)
         if not left_out:
@@ -177,8 +181,8 @@ def _measured(
                     launches |= {name: peer.launch for name, peer in found.items()}
                     tell(Progress("measure", ", ".join(launches), number, number))
                     measured = measure(clock, launches, TIMING, unheld=tuple(found))
-                    peers = {n: {**to_json(measured[n]), **p.facts(reference)} for n, p in found.items()}
-                    peers |= getattr(found, "failed", {})
+                    timed = {n: {**to_json(measured[n]), **p.facts(reference)} for n, p in found.items()}
+                    timed |= found.failed
                 total = measured["opbench"]
             between_s = clock.between
             nodes_s = _node_times(context, clock)
@@ -230,22 +234,18 @@ def _measured(
         "between_s": between_s,
         "classes": _classes(outputs, options.labels),
         "check": {"outputs": ends, "right": _right(checks, ends), "missing": left_out} if options.check else None,
-        "peers": peers,
+        "peers": timed,
     }
 
 
-def _peers(options: NetOptions, original: Graph, inputs: Arrays, backend: Any) -> Any:
-    """A context manager that gives the peers asked for, by name."""
-    import contextlib
-
-    if not options.compare:
-        return contextlib.nullcontext({})
-    from opbench.nets.peers import peers
-
+def _peers(options: NetOptions, original: Graph, inputs: Arrays, backend: Backend) -> AbstractContextManager[Peers]:
+    """The peers asked for, by name."""
+    if not options.compare or not isinstance(backend, Libraries):
+        return contextlib.nullcontext(Peers())
     return peers(options.compare, original, inputs, options.precision, backend)
 
 
-def _ceilings(environment: Mapping[str, Any], backend: Backend, gpu: str) -> Ceilings | None:
+def _ceilings(environment: Mapping[str, object], backend: Backend, gpu: str) -> Ceilings | None:
     """This GPU's measured limits if they are remembered, else those committed for its kind, or for the GPU named."""
     if not isinstance(backend, Timed):
         return committed(gpu)

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import TracebackType
@@ -74,7 +75,7 @@ class RunFile:
                 )
         return earlier
 
-    def begin(self, environment: dict[str, Any]) -> None:
+    def begin(self, environment: Mapping[str, object]) -> None:
         """Write the header, or refuse to complete another GPU's run: times of two must not share a table."""
         if self.earlier is None:
             self.write("run", _header(self._suite, self._options, environment))
@@ -115,7 +116,7 @@ def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_
     return before.verdict is not None and before.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
 
 
-def _header(suite: Suite, options: RunOptions, environment: dict[str, Any]) -> dict[str, Any]:
+def _header(suite: Suite, options: RunOptions, environment: Mapping[str, object]) -> dict[str, Any]:
     """The first line of a run's file."""
     return {
         "format": FORMAT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from opbench.backends.nvrtc.resources import Resources
 from opbench.catalog.case import Case
@@ -60,7 +60,7 @@ class Request(Generic[A]):
 
 
 @dataclass(frozen=True)
-class Open(Request[dict[str, Any]]):
+class Open(Request[dict[str, object]]):
     """Open a backend; the answer is its environment as JSON, with the multiprocessors that grids are sized by."""
 
     backend: str

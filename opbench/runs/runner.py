@@ -43,6 +43,7 @@ from opbench.session.checking import Checked
 from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
 from opbench.timing.sampling import TimingOptions
+from opbench.traffic.counts import Traffic
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,12 @@ class _State:
                 raise _Stopped
             self.tell(Progress(phase, case, self.done, len(self.suite.cases)))
 
-    def record(self, result: Result, traffic: dict[str, Any] | None = None) -> None:
+    def record(self, result: Result, traffic: Traffic | None = None) -> None:
         with self.lock:
             if self.stopped:
                 raise _Stopped
             if traffic:
-                self.file.write("traffic", {"case": result.case, **traffic})
+                self.file.write("traffic", {"case": result.case, **traffic.to_json()})
             self.file.result(result)
             self.done += 1
             self.announce("done", result.case)
@@ -173,7 +174,7 @@ def _run(state: _State) -> None:
     todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
     state.done = len(suite.cases) - len(todo)
     state.gpu_code.start(todo, options.every_module)
-    code, sm_count = _build(state, todo), environment.get("sm_count", 0)
+    code, sm_count = _build(state, todo), int(str(environment.get("sm_count", 0)))
     todo = [c for c in todo if not stands(before.get(c.name), c, code.get(c.name, ""), sm_count)]
     state.done = len(suite.cases) - len(todo)
     _run_problems(state, todo)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
 from opbench.runs.protocol import OPEN_LIMIT_S, Answer, Fault, Open, Request, Told
@@ -37,9 +37,9 @@ class Worker:
         self.opening, self.log = opening, log
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
-        self._environment: dict[str, Any] = {}
+        self._environment: dict[str, object] = {}
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> dict[str, object]:
         """Start the process if there is none and open its backend; returns the environment."""
         if self._process is None:
             ours, theirs = Pipe()
@@ -55,7 +55,7 @@ class Worker:
             self._environment = self._ask(self.opening, OPEN_LIMIT_S)
         return dict(self._environment)
 
-    def open(self) -> dict[str, Any]:
+    def open(self) -> dict[str, object]:
         """The environment, from a process that was started if need be; here its loss is this machine's fault."""
         try:
             return self.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from opbench.errors import LaunchError
 from opbench.timing.clock import Clock, Launch
@@ -41,7 +41,7 @@ class SelftestDevice(Protocol):
     def clock(self, mode: str = "cold") -> SelftestClock:
         """A clock that times "cold", after a flush that leaves the L2 "dirty", "hot" or as a "graph"."""
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         """Device, driver and versions, as JSON."""
 
 
@@ -76,7 +76,7 @@ def untouched(device: SelftestDevice) -> SelftestClock:
 
 def l2_bytes(device: SelftestDevice) -> int:
     """Size of the L2 cache; of a device that does not say, that of a small one."""
-    return int(device.environment().get("l2_bytes") or 4 << 20)
+    return int(str(device.environment().get("l2_bytes") or 4 << 20))
 
 
 def size_text(nbytes: int) -> str:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from opbench import units
 from opbench.results.comparison import Change, compare_runs
@@ -80,7 +79,7 @@ def measure_pair(
 def verdicts(
     pairs: Sequence[Pair],
     options: TimingOptions,
-    environment: Mapping[str, Any],
+    environment: Mapping[str, object],
     samples: int | None = None,
     threshold: float | None = None,
 ) -> list[Change]:

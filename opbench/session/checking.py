@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -58,8 +57,8 @@ class Checked:
 
     verdict: Verdict
     resources: dict[str, LaunchResources]
-    traffic: dict[str, Any] | None
-    """What was counted, as JSON; None where nothing was."""
+    traffic: Traffic | None
+    """What was counted, with files named alike on every machine; None where nothing was."""
     machine_code_sha256: str
     """Empty where no code for a GPU ran."""
     outputs: Arrays = field(default_factory=dict)
@@ -189,7 +188,7 @@ class Session:
             if outcome.verdict.right:
                 outcome = self._check_integers(ready, outcome)
             verdict = replace(outcome.verdict, launches=tuple(map(Launched.of, ready.binding.launches)))
-            counted = _portable(trace.traffic) if trace else None
+            counted = trace.traffic.renamed(portable) if trace else None
             program = ready.binding.program
             sha256 = program.machine_code_sha256 if program else ""
             return Checked(verdict, self._resources(ready.binding), counted, sha256, outputs)
@@ -324,11 +323,6 @@ def _judged(prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -
         if found.mismatch is None:
             prepared.judged[key] = found
     return found
-
-
-def _portable(traffic: Traffic) -> dict[str, Any]:
-    """A trace's counts as JSON, with files named alike on every machine."""
-    return traffic.renamed(portable).to_json()
 
 
 def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], findings: tuple[Finding, ...], damage: str) -> Verdict:

@@ -109,7 +109,7 @@ def start(suite: Path, *more: str) -> subprocess.Popen[bytes]:
 
 def resume(cli: Cli, suite: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """Complete the run."""
-    return cli("run", suite, "--backend", "cpu", "--variants", "mine", "--out", "out", "--resume", *more)
+    return cli("run", suite, "--backend", "cpu", "--variants", "mine", "--out", "out", "--cpu-only", "--resume", *more)
 
 
 def lines(folder: Path) -> int:

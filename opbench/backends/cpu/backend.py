@@ -8,7 +8,6 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from opbench.backends.base import Buffer, Program, Trace, TraceOptions
 from opbench.backends.cpu.buffer import CpuBuffer, available_memory
@@ -67,7 +66,7 @@ class CpuBackend:
     def _runtime(self) -> Runtime:
         return load_runtime(self._builder.runtime)
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         """The machine, its compiler and versions, as JSON."""
         return {
             "backend": self.name,

@@ -63,7 +63,7 @@ class CudaBackend:
             self._clocks[mode] = CudaClock(self._device, self._nvml, mode)
         return self._clocks[mode]
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         """Device, driver, compiler and versions, as JSON; None where the machine does not say."""
         device, settings = self._device, self._nvml.settings()
         if settings["ecc"] is None:
