@@ -1,0 +1,201 @@
+// /// opbench
+// builds_on = "nhwc_small_channels"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "c <= 4", "c * r * s <= 160", "k <= 128", "cdiv(k, 32) % GROUPS == 0",
+//     "n * cdiv(p, ROWS) * cdiv(q, 16) < 2 ** 31",
+//     """BYTES * ((ROWS - 1) * stride + r) * ((16 * TILES - 1) * stride + s) * c + \
+//        FRAGMENTS * cdiv(c * r * s, 16) * cdiv(k, 32) <= 220 * 1024""",
+// ]
+// define    = { C = "c", R = "r", S = "s", OUTPUTS = "k", STRIDE = "stride", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
+// compute_capability = "8.0"
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_few_channels_mma"
+// grid   = ["min(n * cdiv(p, ROWS) * cdiv(q, 16 * TILES), 4 * sm_count)"]
+// block  = ["32 * ROWS * (cdiv(k, 32) // GROUPS)"]
+// shared = """FRAGMENTS * cdiv(c * r * s, 16) * cdiv(k, 32) + \
+//             cdiv(BYTES * ((ROWS - 1) * stride + r) * ((16 * TILES - 1) * stride + s) * c, 16) * 16"""
+//
+// [rung.nhwc_few_channels_mma_bf16]
+// title     = "nhwc, few input channels, bf16 mma.sync: filters stay in shared memory as operands, image rows beside"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// tune      = { ROWS = [4, 2], TILES = [2, 1], GROUPS = [3, 2, 1] }
+// where     = ["(ROWS, TILES, GROUPS) in ((4, 2, 3), (4, 2, 2), (4, 1, 1), (2, 2, 1))"]
+// define    = { BYTES = "2", FRAGMENTS = "1024", OPERANDS = "'bf16'" }
+//
+// [rung.nhwc_few_channels_mma_f32]
+// title     = "nhwc_few_channels_mma with float32 accuracy: tf32 products and corrections"
+// product   = "tf32x3"
+// tune      = { ROWS = [4, 2], TILES = [2, 1], GROUPS = [3, 1] }
+// where     = ["(ROWS, TILES, GROUPS) in ((4, 2, 3), (4, 1, 1), (2, 2, 1), (2, 1, 1))"]
+// define    = { BYTES = "4", FRAGMENTS = "4096", OPERANDS = "'tf32_corrected' if c * r * s >= 100 else 'tf32x3'" }
+// ///
+//
+// A first layer's matrix product has no aligned 16 bytes to copy: windows of 1 or 3 channels begin anywhere. A block
+// keeps all filters in shared memory in the order of the instruction's registers, one load for a tile, for as many
+// output tiles as it takes; of each it stages the image once, floats while it writes the one before, and threads gather their
+// operands from there, at distances from the window's corner that stay in registers. Channels are dealt out so that a
+// thread stores 16 contiguous bytes. To float32's accuracy the filters' parts are made once a block, the image's for
+// each window tile; the depth is short enough to leave all sums to the tensor core, and where it is long enough the two
+// small products are in bf16 (see nhwc_mma_tf32_corrected). Limited by the writing of the output, larger filters by
+// mma.sync and by the gathering: eight loads of one element for a window tile of 16 x 16.
+
+#include <opbench/operands.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT>::T T;
+constexpr int DEPTH = R * S * C, SLICES = (DEPTH + 15) / 16;  // an mma tile is 16 deep
+constexpr int ALL_GROUPS = (OUTPUTS + 31) / 32;               // of 32 output channels, four mma tiles
+constexpr int WARPS_K = ALL_GROUPS / GROUPS, THREADS = 32 * ROWS * WARPS_K;
+constexpr int NT = 4 * GROUPS;       // a warp's mma tiles: TILES x NT
+constexpr int COLUMNS = 16 * TILES;  // of the output, in each of ROWS rows
+constexpr int LINES = (ROWS - 1) * STRIDE + R, WIDTH = ((COLUMNS - 1) * STRIDE + S) * C;
+constexpr int VEC = 16 / sizeof(T);
+
+// Where an element of a pixel's window lies, counted from the window's first. Beyond the depth the weights are zero;
+// such an element reads the window's first, which the sum contains anyway.
+__device__ __forceinline__ int offset_of(int element) {
+    return element < DEPTH ? element / (S * C) * WIDTH + element % (S * C) : 0;
+}
+// The output channel of a mma tile's column: a thread's columns of VEC / 2 tiles make 16 contiguous bytes.
+__device__ __forceinline__ int channel_of(int tile, int column) {
+    return tile / (VEC / 2) * (4 * VEC) + column / 2 * VEC + tile % (VEC / 2) * 2 + column % 2;
+}
+// A thread's v-th of its four elements of 16: two neighbours twice in bf16, those of two tf32 slices, four apart.
+__device__ __forceinline__ int element_of(int quarter, int v) {
+    return sizeof(T) == 2 ? v / 2 * 8 + quarter * 2 + v % 2 : v * 4 + quarter;
+}
+typedef Operands<OPERANDS> P;
+
+// An element to shared memory, a float without a register in between; zero, and nothing read, where it is outside.
+__device__ __forceinline__ void copy(float* to, const float* from, bool inside) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy(__nv_bfloat16* to, const __nv_bfloat16* from, bool inside) {
+    *to = inside ? *from : __nv_bfloat16(0.0f);
+}
+
+// image [n][h][w][C], weight [OUTPUTS][R][S][C], bias [OUTPUTS], out [n][p][q][OUTPUTS]
+// filters [SLICES][4 * ALL_GROUPS][32 lanes], tile [LINES][WIDTH]
+extern "C" __global__ void __launch_bounds__(THREADS)
+    conv2d_nhwc_few_channels_mma(const T* __restrict__ image, const T* __restrict__ weight,
+#if BIAS
+                                 const T* __restrict__ bias,
+#endif
+                                 T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride,
+                                 int padding) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    P::Right* filters = reinterpret_cast<P::Right*>(memory);
+    T* tile = reinterpret_cast<T*>(memory + sizeof(P::Right) * 32 * 4 * ALL_GROUPS * SLICES);
+    const int p = (h + 2 * padding - R) / STRIDE + 1, q = (w + 2 * padding - S) / STRIDE + 1;
+    const int tiles_q = (q + COLUMNS - 1) / COLUMNS, tiles_p = (p + ROWS - 1) / ROWS, tiles = n * tiles_p * tiles_q;
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    const int row = warp / WARPS_K, first_tile = warp % WARPS_K * NT;  // this warp's row of the output and channels
+
+    constexpr bool early = sizeof(T) == 4;  // copies of floats run by themselves, while filters and sums are made
+    auto copy_tile = [&](int index) {
+        const int q0 = index % tiles_q * COLUMNS, p0 = index / tiles_q % tiles_p * ROWS, ni = index / tiles_q / tiles_p;
+        const int x0 = q0 * STRIDE - padding;
+#pragma unroll 2
+        for (int line = warp; line < LINES; line += THREADS / 32) {
+            const int y = p0 * STRIDE - padding + line;
+            const T* from = image + ((long long)ni * h + y) * w * C + x0 * C;
+#pragma unroll
+            for (int e = 0; e < (WIDTH + 31) / 32; ++e) {
+                const int element = e * 32 + lane;
+                const bool inside =
+                    (unsigned)y < (unsigned)h && (unsigned)(x0 + element / C) < (unsigned)w && x0 * C + element >= 0;
+                if (element < WIDTH) copy(tile + line * WIDTH + element, from + element, inside);
+            }
+        }
+    };
+    if (early) copy_tile(blockIdx.x);
+#pragma unroll 4
+    for (int e = thread; e < SLICES * 4 * ALL_GROUPS * 32; e += THREADS) {
+        const int channel = channel_of(e / 32 % (4 * ALL_GROUPS), e % 32 / 4), slice = e / (4 * ALL_GROUPS * 32);
+        T found[4];
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+            const int element = slice * 16 + element_of(e % 4, v);
+            found[v] = channel < OUTPUTS && element < DEPTH ? weight[channel * DEPTH + element] : T(0.0f);
+        }
+        filters[e] = P::right(found);
+    }
+    // Of each slice a thread needs four elements of a window; they lie at the same distances for every pixel.
+    int offset[SLICES][4];
+#pragma unroll
+    for (int e = 0; e < SLICES * 4; ++e) offset[e / 4][e % 4] = offset_of(e / 4 * 16 + element_of(lane % 4, e % 4));
+
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const int q0 = index % tiles_q * COLUMNS, p0 = index / tiles_q % tiles_p * ROWS, ni = index / tiles_q / tiles_p;
+        if (early) {
+            asm volatile("cp.async.wait_all;\n" ::: "memory");
+        } else {
+            __syncthreads();  // all have read the tile before
+            copy_tile(index);
+        }
+        __syncthreads();
+
+        float sum[TILES][NT][4] = {};
+        const T* window = tile + row * STRIDE * WIDTH + lane / 4 * STRIDE * C;
+#pragma unroll
+        for (int slice = 0; slice < SLICES; ++slice) {
+            P::Left a[TILES];
+#pragma unroll
+            for (int mi = 0; mi < TILES; ++mi) {
+                T found[2][4];  // of two windows, eight pixels apart
+#pragma unroll
+                for (int v = 0; v < 8; ++v)
+                    found[v / 4][v % 4] = window[(mi * 16 + v / 4 * 8) * STRIDE * C + offset[slice][v % 4]];
+                a[mi] = P::left(found);
+            }
+#pragma unroll
+            for (int ni = 0; ni < NT; ++ni) {
+                const P::Right b = filters[(slice * 4 * ALL_GROUPS + first_tile + ni) * 32 + lane];
+#pragma unroll
+                for (int mi = 0; mi < TILES; ++mi) P::multiply(sum[mi][ni], a[mi], b);
+            }
+        }
+        if (early && index + (int)gridDim.x < tiles) {
+            __syncthreads();  // all have read the tile
+            copy_tile(index + gridDim.x);
+        }
+
+        const int yo = p0 + row;
+        if (yo >= p) continue;
+#pragma unroll
+        for (int ti = 0; ti < NT; ti += VEC / 2) {
+            const int channel = channel_of(first_tile + ti, lane % 4 * 2);
+            float shift[VEC] = {};
+#if BIAS
+#pragma unroll
+            for (int v = 0; v < VEC; ++v) shift[v] = channel + v < OUTPUTS ? (float)bias[channel + v] : 0.0f;
+#endif
+#pragma unroll
+            for (int half = 0; half < 2 * TILES; ++half) {
+                const int xo = q0 + half * 8 + lane / 4;
+                T* to = out + ((((long long)ni * p + yo) * q + xo) * OUTPUTS + channel);
+                union {
+                    T elements[VEC];
+                    uint4 bits;
+                } packed;
+#pragma unroll
+                for (int v = 0; v < VEC; ++v) {
+                    const float x = sum[half / 2][ti + v / 2][half % 2 * 2 + v % 2] + shift[v];
+                    packed.elements[v] = T(RELU ? fmaxf(x, 0.0f) : x);
+                }
+                if (OUTPUTS % VEC == 0) {
+                    if (xo < q && channel < OUTPUTS) *reinterpret_cast<uint4*>(to) = packed.bits;
+                } else {
+#pragma unroll
+                    for (int v = 0; v < VEC; ++v)
+                        if (xo < q && channel + v < OUTPUTS) to[v] = packed.elements[v];
+                }
+            }
+        }
+    }
+}

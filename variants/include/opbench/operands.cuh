@@ -1,0 +1,92 @@
+// Operands that are made ready once and multiplied often: a policy a precision, beside those of products.cuh.
+#pragma once
+
+#include <opbench/products.cuh>
+
+namespace opbench {
+
+// Operands of a 16-deep multiply: `Right`, of 8 channels, as it lies in shared memory; `Left`, of 16 pixels, made of a
+// thread's four elements of two windows.
+template <Precision>
+struct Operands;
+
+template <>
+struct Operands<bf16> {
+    struct __align__(8) Right { unsigned x[2]; };
+    struct Left { unsigned x[4]; };
+    static __device__ __forceinline__ unsigned pack(__nv_bfloat16 x, __nv_bfloat16 y) {
+        const __nv_bfloat162 pair(x, y);
+        return *reinterpret_cast<const unsigned*>(&pair);
+    }
+    static __device__ __forceinline__ Right right(const __nv_bfloat16 (&x)[4]) {
+        return {{pack(x[0], x[1]), pack(x[2], x[3])}};
+    }
+    static __device__ __forceinline__ Left left(const __nv_bfloat16 (&x)[2][4]) {
+        return {{pack(x[0][0], x[0][1]), pack(x[1][0], x[1][1]), pack(x[0][2], x[0][3]), pack(x[1][2], x[1][3])}};
+    }
+    static __device__ __forceinline__ void multiply(float (&sum)[4], const Left& a, const Right& b) {
+        mma_bf16(sum, a.x, b.x[0], b.x[1]);
+    }
+};
+
+// Both parts rounded to tf32: a short sum's allowance is small.
+template <>
+struct Operands<tf32x3> {
+    struct __align__(16) Right { unsigned big[4], small[4]; };
+    struct Left { unsigned big[2][4], small[2][4]; };
+    static __device__ __forceinline__ Right right(const float (&x)[4]) {
+        Right b;
+        Product<tf32x3>::split(reinterpret_cast<const unsigned (&)[4]>(x), b.big, b.small);
+        return b;
+    }
+    static __device__ __forceinline__ Left left(const float (&x)[2][4]) {
+        Left a;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float found[4] = {x[0][half * 2], x[1][half * 2], x[0][half * 2 + 1], x[1][half * 2 + 1]};
+            Product<tf32x3>::split(reinterpret_cast<const unsigned (&)[4]>(found), a.big[half], a.small[half]);
+        }
+        return a;
+    }
+    static __device__ __forceinline__ void multiply(float (&sum)[4], const Left& a, const Right& b) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            mma_tf32(sum, a.small[half], b.big[half * 2], b.big[half * 2 + 1]);
+            mma_tf32(sum, a.big[half], b.small[half * 2], b.small[half * 2 + 1]);
+            mma_tf32(sum, a.big[half], b.big[half * 2], b.big[half * 2 + 1]);
+        }
+    }
+};
+
+template <>
+struct Operands<tf32_corrected> {
+    struct __align__(16) Right { unsigned x[4], whole[2], rest[2]; };  // rest: what tf32 cuts off; both in bf16
+    struct Left { unsigned x[2][4], whole[4], rest[4]; };
+    static __device__ __forceinline__ Right right(const float (&x)[4]) {
+        Right b;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) b.x[e] = __float_as_uint(x[e]);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            Product<tf32_corrected>::split(b.x[half * 2], b.x[half * 2 + 1], b.whole[half], b.rest[half]);
+        return b;
+    }
+    static __device__ __forceinline__ Left left(const float (&x)[2][4]) {
+        Left a;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            unsigned &first = a.x[e / 2][e % 2], &second = a.x[e / 2][e % 2 + 2];
+            first = __float_as_uint(x[e % 2][e / 2 * 2]), second = __float_as_uint(x[e % 2][e / 2 * 2 + 1]);
+            Product<tf32_corrected>::split(first, second, a.whole[e], a.rest[e]);
+        }
+        return a;
+    }
+    static __device__ __forceinline__ void multiply(float (&sum)[4], const Left& a, const Right& b) {
+        mma_bf16(sum, a.rest, b.whole[0], b.whole[1]);
+        mma_bf16(sum, a.whole, b.rest[0], b.rest[1]);
+        mma_tf32(sum, a.x[0], b.x[0], b.x[1]);
+        mma_tf32(sum, a.x[1], b.x[2], b.x[3]);
+    }
+};
+
+}  // namespace opbench
