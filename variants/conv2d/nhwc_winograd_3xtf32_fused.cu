@@ -8,7 +8,6 @@
 //     "r == s and r in (3, 5) and stride == 1", "c % 4 == 0", "(k + BN) * c * 49 < 2 ** 31", "n * p * q < 2 ** 31",
 //     "(49 if r == 5 else 16) * n * cdiv(p, 2) * cdiv(q, 2) * c <= 2 ** 30",
 // ]
-// precision = "f32"
 // product   = "tf32x3"
 // compute_capability = "8.0"
 //
@@ -65,13 +64,12 @@ __device__ __forceinline__ float4 filter_point(int i, const float4 (&g)[SIZE]) {
 }
 // Bt = [1 0 -1 0 0 0; 0 1 1 0 0 0; 0 -1 1 0 0 0; 0 1 0 -1 0 0; 0 0 0 1 -1 0; 0 0 0 0 1 0; 0 0 0 0 -1 1]
 __device__ __forceinline__ float4 patch_point(int i, const float4 (&d)[PATCH]) {
+    if (i == 0) return d[0] - d[2];
     if (i == 1) return d[1] + d[2];
-    if (i == 5) return d[PATCH - 2];
-    return i == 0   ? d[0] - d[2]
-           : i == 2 ? d[2] - d[1]
-           : i == 3 ? d[1] - d[3]
-           : i == 4 ? d[3] - d[PATCH - 2]
-                    : d[PATCH - 1] - d[PATCH - 2];
+    if (i == 2) return d[2] - d[1];
+    if (i == 3) return d[1] - d[3];
+    if (i == 4) return d[3] - d[PATCH - 2];
+    return i == 5 ? d[PATCH - 2] : d[PATCH - 1] - d[PATCH - 2];
 }
 // At = [1 1 1 0 1 1 0; 0 1 -1 -1 0 1 1]
 __device__ __forceinline__ float output_factor(int output, int i) {
@@ -132,16 +130,12 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-// Where a tile's 2 x 2 outputs lie: the upper left one's number; bit 2 i + j of `inside`: row i, column j exists.
-struct __align__(8) Pixels {
-    int first;
-    unsigned inside;
-};
-__device__ __forceinline__ Pixels find_pixels(int tile, int n, int p, int q) {
+// Where a tile's 2 x 2 outputs lie: x: the upper left one's number; y, bit 2 i + j: row i, column j exists.
+__device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
     const int rows = (p + 1) / 2, columns = (q + 1) / 2;
     if (tile >= n * rows * columns) return {0, 0};
     const int x = tile % columns * 2, y = tile / columns % rows * 2;
-    const unsigned row = x + 1 < q ? 3 : 1;
+    const int row = x + 1 < q ? 3 : 1;
     return {(tile / columns / rows * p + y) * q + x, y + 1 < p ? row | row << 2 : row};
 }
 
@@ -169,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, 256 / Tile::threads)
 #endif
                             float* __restrict__ out, int n, int k, int c, int p, int q) {
     extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ Pixels pixels[BM];
+    __shared__ int2 pixels[BM];
     const int tiles = n * ((p + 1) / 2) * ((q + 1) / 2);
     const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the rows of patches, the larger operand
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
@@ -200,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, 256 / Tile::threads)
     const float* bias = nullptr;
 #endif
     store_outputs<Tile, BIAS, RELU>(sum, shared, out, bias, n0 + warp.n, k, [&](int row, int output) {
-        const Pixels at = pixels[warp.m + row];
-        return at.inside >> output & 1 ? at.first + output / 2 * q + output % 2 : -1;
+        const int2 at = pixels[warp.m + row];
+        return at.y >> output & 1 ? at.x + output / 2 * q + output % 2 : -1;
     });
 }
