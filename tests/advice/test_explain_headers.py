@@ -92,8 +92,8 @@ def test_a_finding_in_a_header_names_both_lines(case: Case, tmp_path: Path) -> N
     results = api.check([tmp_path / "mine.cu"], random_shapes=0)
     wrong = next(r for r in results if r.status == "wrong")
     assert "moves.cuh:8, called from line 11 of the kernel's file: out of bounds" in wrong.reason
-    (finding, *_) = (wrong.verdict or {})["findings"]
-    assert (finding["line"], finding["called_from"]) == (8, 11)
+    assert wrong.verdict is not None
+    assert [(found.line, found.called_from) for found in wrong.verdict.findings][:1] == [(8, 11)]
 
 
 def test_a_race_names_where_both_accesses_were_called(case: Case, tmp_path: Path) -> None:

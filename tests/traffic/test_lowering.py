@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from opbench.gpus.resources import MachineCode
 from opbench.traffic.counts import COUNTED, PREDICTED, LineTraffic, Traffic
 from opbench.traffic.lowering import lower, widened
 
@@ -18,7 +19,7 @@ COLUMN = LineTraffic("k", "k.cu", 7, "shared", "load", 4, 64, 2048, 0, 0, 64, 64
 
 def lowered(*lines: LineTraffic, **more: Any) -> tuple[list[tuple[int, int, int]], bool]:
     """Width, requests and wavefronts of each line, and whether all notes say that they are applied."""
-    found = lower(Traffic(lines), {"k": more})
+    found = lower(Traffic(lines), {"k": MachineCode(0, **more)})
     assert found.traffic.source == (PREDICTED if any(n.applied for n in found.notes) else COUNTED)
     return [(e.width, e.requests, e.wavefronts) for e in found.traffic.lines], all(n.applied for n in found.notes)
 
@@ -66,7 +67,7 @@ def test_lines_are_joined_by_file_and_number() -> None:
     """A header's line 7 and the kernel's line 7: each has its own instructions."""
     header = replace(ROW, file="/some/where/opbench/tile.cuh", called_from=30)
     wide = {"7": {"LDS.32": 4}, "tile.cuh:7": {"LDS.128": 1}}
-    found = lower(Traffic((ROW, header)), {"k": {"lines": wide}})
+    found = lower(Traffic((ROW, header)), {"k": MachineCode(0, lines=wide)})
     assert sorted((e.file[-3:], e.width, e.requests) for e in found.traffic.lines) == [(".cu", 4, 64), ("cuh", 16, 16)]
     assert [note.words.partition(":")[0] for note in found.notes] == ["line 30 through tile.cuh"]
-    assert lower(Traffic((header,)), {"k": {"lines": {"7": {"LDS.128": 1}}}}).notes == ()
+    assert lower(Traffic((header,)), {"k": MachineCode(0, lines={"7": {"LDS.128": 1}})}).notes == ()
