@@ -81,7 +81,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> N
         (("run", "quick", "--backend", "cpu", "--seed", "-1"), ("-1 is not in the range x>=0",)),
         (("run", "quick", "--backend", "cpu", "--time-limit", "0"), ("0 is not in the range",)),
         (("run", "quick", "--backend", "cpu", "--gpu", "h20"), ("no ceilings are known for GPU 'h20'", "h200")),
-        (("run", "quik"), ("quik: no such file; shipped suites:", "quick", "(opbench list suites)")),
+        (("run", "quik"), ("quik: no such file, nor an operator", "shipped suites:", "quick", "(opbench list suites)")),
         (("run", "mine.cu"), ("mine.cu: no such file", "README.md")),
         (("run", "quick", "--backend", "cpu", "--case", "relu/none*"), ("no case matches --case 'relu/none*'",)),
         (("check", "relo"), ("unknown operator 'relo'; did you mean 'relu'? (opbench list operators)",)),
