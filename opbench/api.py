@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opbench import backends, paths
 from opbench.catalog.case import select
@@ -78,7 +78,7 @@ def run(
     if report and backend == "cpu":
         committed(gpu)  # an unknown GPU is refused before anything runs
 
-    def ceilings() -> dict[str, Any]:
+    def ceilings() -> dict[str, object]:
         from opbench.runs.probes import ceilings_for_run
 
         return ceilings_for_run(folder, tell)

@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from opbench import __version__, paths, units
 from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK
@@ -65,7 +65,7 @@ def exit_code(rows: Sequence[Need]) -> int:
     return EXIT_OK if works else EXIT_ENVIRONMENT
 
 
-def to_json(rows: Sequence[Need]) -> list[dict[str, Any]]:
+def to_json(rows: Sequence[Need]) -> list[dict[str, object]]:
     """The rows as JSON."""
     return [asdict(row) for row in rows]
 

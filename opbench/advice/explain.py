@@ -114,7 +114,7 @@ class Explanation:
         """Whether a kernel's figures were counted or predicted."""
         return PREDICTED if kernel in self.predicted_kernels else self.source
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The explanation for pipes: lines without anything to say are left out, accesses come with their ratios."""
         return {
             **{key: getattr(self, key) for key in ("case", "title", "source", "complete")},
@@ -131,13 +131,13 @@ class Explanation:
             "next_rungs": list(self.next_rungs),
         }
 
-    def _line_json(self, line: AnnotatedLine) -> dict[str, Any]:
+    def _line_json(self, line: AnnotatedLine) -> dict[str, object]:
         accesses = [self._access_json(entry) for entry in line.accesses]
         branches = [{**asdict(entry), "source": self.mark(entry.kernel)} for entry in line.branches]
         calls = [self._access_json(entry) for entry in line.calls]
         return {"line": line.number, "text": line.text, "accesses": accesses, "branches": branches, "calls": calls}
 
-    def _access_json(self, entry: LineTraffic) -> dict[str, Any]:
+    def _access_json(self, entry: LineTraffic) -> dict[str, object]:
         return {
             **asdict(entry),
             "lanes_per_request": entry.lanes_per_request,

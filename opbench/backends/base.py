@@ -221,7 +221,7 @@ class Libraries(Backend, Protocol):
     def stream_handle(self) -> int:
         """The driver's handle of this backend's stream."""
 
-    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, Any]:
+    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
         """The buffers as the library's arrays on the same memory."""
 
     def on_stream(self) -> AbstractContextManager[object]:

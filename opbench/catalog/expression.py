@@ -103,7 +103,7 @@ def evaluate(text: str | int, scope: Mapping[str, ExpressionValue]) -> Any:
         raise UsageError(f"the expression '{text}' fails with {dict(scope)}: {error}") from None
 
 
-def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> Any:
+def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> object:
     match node:
         case ast.Constant(value=value):
             return value
@@ -147,7 +147,7 @@ def _beyond(what: str) -> str:
     return f"{what} is beyond 64 bits; integers are allowed from -2**{BITS} to 2**{BITS}"
 
 
-def _chain(left: Any, ops: list[ast.cmpop], rights: list[Any]) -> bool:
+def _chain(left: object, ops: list[ast.cmpop], rights: list[object]) -> bool:
     for op, right in zip(ops, rights, strict=True):
         if not _COMPARE[type(op)](left, right):
             return False

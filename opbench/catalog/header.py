@@ -252,7 +252,7 @@ class _HeaderReader:
     def _named_expressions(self, key: str) -> dict[str, str]:
         return {name: self._expression(key, text) for name, text in self.table.get(key, {}).items()}
 
-    def _expression(self, key: str, text: Any) -> str:
+    def _expression(self, key: str, text: object) -> str:
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
@@ -263,7 +263,7 @@ class _HeaderReader:
             raise self.refuse(key, f"{key}: {error}", text) from None
         return text
 
-    def _launch(self, index: int, entry: Any) -> LaunchTemplate:
+    def _launch(self, index: int, entry: object) -> LaunchTemplate:
         if not isinstance(entry, dict):
             raise self.refuse(
                 "launch", f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block"
@@ -289,7 +289,7 @@ class _HeaderReader:
             args=tuple(self._argument(e) for e in entry.get("args", [])),
         )
 
-    def _argument(self, text: Any) -> str:
+    def _argument(self, text: object) -> str:
         """An expression, or a buffer's name with a question mark."""
         if isinstance(text, str) and text.endswith("?") and text[:-1].isidentifier():
             return text

@@ -67,7 +67,7 @@ def _device(environment: dict[str, Any]) -> dict[str, Any]:
 
 def _benchmark(
     index: int, operator: str, results: Sequence[Result], path: Path, binaries: dict[Path, bytes]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     points = [_point(result) for result in results]
     names = list(dict.fromkeys(name for point in points for name in point))
     return {
@@ -89,12 +89,12 @@ def _type(value: int | str) -> str:
     return "int64" if isinstance(value, int) else "string"
 
 
-def _axis(name: str, values: Sequence[int | str]) -> dict[str, Any]:
+def _axis(name: str, values: Sequence[int | str]) -> dict[str, object]:
     distinct = [{"input_string": str(v), "description": "", "value": v} for v in dict.fromkeys(values)]
     return {"name": name, "type": _type(values[0]), "flags": "", "values": distinct}
 
 
-def _state(result: Result, point: dict[str, int | str], path: Path, binaries: dict[Path, bytes]) -> dict[str, Any]:
+def _state(result: Result, point: dict[str, int | str], path: Path, binaries: dict[Path, bytes]) -> dict[str, object]:
     values = [
         {"name": name, "type": _type(value), "value": str(value) if isinstance(value, int) else value}
         for name, value in point.items()
@@ -113,7 +113,7 @@ def _state(result: Result, point: dict[str, int | str], path: Path, binaries: di
     }
 
 
-def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[dict[str, Any]]:
+def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[dict[str, object]]:
     samples, clocks = result.samples_s, result.clocks_hz
     first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
     mean = statistics.fmean(samples)
@@ -142,14 +142,16 @@ def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[
     return found
 
 
-def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> dict[str, Any]:
+def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> dict[str, object]:
     kind = "int64" if isinstance(value, int) else "float64"
     data = [{"name": "value", "type": kind, "value": str(value)}]
     shown = {"hide": hide} if hide else {}
     return {"tag": tag, "name": name, "hint": hint, "description": "from opbench's samples", **shown, "data": data}
 
 
-def _binary(tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]) -> dict[str, Any]:
+def _binary(
+    tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]
+) -> dict[str, object]:
     """A summary that names a file of float32 values, which is added to the files to write."""
     number = sum(name.parent.name == folder for name in binaries)
     name = f"{folder}/{number}.bin"

@@ -6,7 +6,6 @@ import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from opbench.results.files import Run
 from opbench.results.result import Result
@@ -38,7 +37,7 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
     return {path: json.dumps(document, indent=1).encode() + b"\n"}
 
 
-def benchmark(result: Result) -> dict[str, Any]:
+def benchmark(result: Result) -> dict[str, object]:
     """One case."""
     measurement = result.measurement
     assert measurement, "only measured cases are exported"
@@ -54,7 +53,7 @@ def benchmark(result: Result) -> dict[str, Any]:
     }
 
 
-def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) -> dict[str, Any]:
+def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) -> dict[str, object]:
     """What opbench knows beyond the table's columns."""
     return {
         "case": case,
@@ -66,7 +65,7 @@ def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) ->
     }
 
 
-def statistics_of(samples: Sequence[float]) -> dict[str, Any]:
+def statistics_of(samples: Sequence[float]) -> dict[str, object]:
     """The columns of pytest-benchmark's table, and all samples."""
     first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
     mean, spread = statistics.fmean(samples), statistics.stdev(samples) if len(samples) > 1 else 0.0

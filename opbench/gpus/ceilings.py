@@ -53,7 +53,7 @@ class Ceilings:
         known = {f.name for f in fields(cls)}
         return cls(**{k: v for k, v in value.items() if k in known and v is not None})
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Every limit that is known."""
         return {k: v for k, v in asdict(self).items() if v not in (None, "", {})}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 from opbench import units
 from opbench.catalog.case import Case
@@ -15,7 +14,7 @@ L2_MARGIN = 0.75
 """The same where the L2 cache is the limit, whose probe comes less close to what the hardware can than DRAM's does."""
 
 
-def floor_s(case: Case, ceilings: dict[str, Any] | None) -> tuple[float, str]:
+def floor_s(case: Case, ceilings: dict[str, object] | None) -> tuple[float, str]:
     """The shortest time that the measured ceilings allow, and the ceiling that sets it; 0 when none is known.
 
     Bytes that fit the L2 cache may never reach DRAM within the span, so only those beyond it count there; but all of

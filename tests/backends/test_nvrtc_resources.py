@@ -104,11 +104,11 @@ def test_a_case_has_the_form_of_a_cuda_run() -> None:
     found = only(first_case("matmul", "shared_tile"))
     assert found.missing == ""
     entry = found.kernels["matmul_shared_tile"]
-    assert entry["registers"] == 32 and entry["shared_bytes"] == 8192 and entry["local_bytes"] == 0
-    assert entry["block"] == [32, 32, 1] and entry["dynamic_shared_bytes"] == 0
-    assert entry["occupancy"] == 1.0 and entry["limiter"] == "registers and warps"
-    assert entry["source"] == "compiled for sm_90 by NVRTC {}.{}".format(*nvrtc.library().version)
-    assert entry["spill_bytes"] == 0
+    assert entry.registers == 32 and entry.shared_bytes == 8192 and entry.local_bytes == 0
+    assert entry.block == (32, 32, 1) and entry.dynamic_shared_bytes == 0
+    assert entry.occupancy == 1.0 and entry.limiter == "registers and warps"
+    assert entry.source == "compiled for sm_90 by NVRTC {}.{}".format(*nvrtc.library().version)
+    assert entry.spill_bytes == 0
     assert len(found.machine_code_sha256) == 64
 
 
@@ -190,8 +190,10 @@ def test_gpus_are_found_by_name_and_others_are_told() -> None:
 @needs_nvrtc
 def test_a_cpu_run_keeps_them(tiny_suite: Path, tmp_path: Path) -> None:
     run = api.run(tiny_suite, backend="cpu", out=tmp_path / "run", report=False, gpu="a100")
-    assert run.header["environment"]["resources"].startswith("compiled for A100, compute capability 8.0, by NVRTC")
+    assert run.header["environment"]["resources"].startswith(
+        "compiled for A100 80GB SXM, compute capability 8.0, by NVRTC"
+    )
     for result in run.results:
         (entry,) = result.resources.values()
-        assert entry.source.startswith("compiled for sm_80 by NVRTC") and entry["registers"] > 0
+        assert entry.source.startswith("compiled for sm_80 by NVRTC") and entry.registers > 0
         assert result.resources_missing == ""

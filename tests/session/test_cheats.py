@@ -32,9 +32,8 @@ def said(path: Path, key: str) -> str:
 def reports(result: Result) -> Iterator[str]:
     """The reason of a result, as the table shows it, and every finding as "file:line: kind: message"."""
     yield f"{result.status}: {result.reason}"
-    for found in (result.verdict or {}).get("findings", []):
-        place = f"{Path(found.get('file', '')).name}:{found.get('line', 0)}"
-        yield f"{place}: {found['kind'].replace('_', ' ')}: {found['message']}"
+    for found in result.verdict.findings if result.verdict else ():
+        yield f"{Path(found.file).name}:{found.line}: {found.kind.replace('_', ' ')}: {found.message}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from opbench.gpus.ceilings import Ceilings
+from opbench.gpus.resources import LaunchResources
 from opbench.traffic.counts import CacheTraffic, KernelTraffic, LineTraffic, gather
 from opbench.traffic.levels import LAUNCH_BYTES, bounds, levels
 
@@ -15,7 +16,7 @@ SHARED = LineTraffic("k", "k.cu", 8, "shared", "load", 4, requests=10, lanes=320
 CACHES = CacheTraffic(l2_loads=20, l2_stores=5, l2_atomics=1, dram_loads=10, dram_stores=2, carried=4)
 KERNEL = KernelTraffic("k", 2, 8, 8, 256, 0, CACHES)
 TRAFFIC = gather([LOAD, SHARED], [KERNEL])
-CODE = {"k": {"code_bytes": 1000}}
+CODE = {"k": LaunchResources(32, 0, 0, code_bytes=1000)}
 
 
 def test_bytes_at_each_level() -> None:

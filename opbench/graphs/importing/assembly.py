@@ -51,7 +51,7 @@ class Assembly:
             return self._weights[x.name]
         return x
 
-    def constant(self, x: Any, what: str) -> Constant:
+    def constant(self, x: object, what: str) -> Constant:
         """An operand that must be a constant."""
         if not isinstance(x, Constant):
             raise self.refuse(f"its {what} is computed; only a constant is supported")
@@ -64,7 +64,7 @@ class Assembly:
             raise self.refuse(f"{what}={every} is not supported; one number for all sides is")
         return int(every[0])
 
-    def only(self, what: str, seen: Any, allowed: Any) -> None:
+    def only(self, what: str, seen: object, allowed: object) -> None:
         """Refuse a setting that opbench's operator lacks."""
         every = set(seen) if isinstance(seen, Sequence) and not isinstance(seen, str) else {seen}
         if every != {allowed}:
@@ -73,7 +73,7 @@ class Assembly:
     # Operators ----------------------------------------------------------------------------------------------------
 
     def conv2d(
-        self, name: str, x: Operand, weight: Constant, bias: Constant | None, stride: Any, padding: Any
+        self, name: str, x: Operand, weight: Constant, bias: Constant | None, stride: object, padding: object
     ) -> Value:
         """A convolution without dilation and groups."""
         image = self.value(x)
@@ -81,7 +81,7 @@ class Assembly:
         if weight.array.ndim != 4 or weight.array.shape[1] != c:
             raise self.refuse(f"a filter of shape {weight.array.shape} for an image of shape {image.shape}")
         k, _, r, s = weight.array.shape
-        axes: dict[str, Any] = {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s}
+        axes: dict[str, object] = {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s}
         axes |= {"stride": self.one(stride, "stride"), "padding": self.one(padding, "padding")}
         inputs = {"image": image, "weight": self.value(weight)}
         if bias is not None:
@@ -116,7 +116,9 @@ class Assembly:
         )
         return self.net.node(name, "batchnorm2d", {"n": n, "c": c, "h": h, "w": w}, {"x": image, **inputs})
 
-    def pool(self, name: str, operator: str, x: Operand, window: Any, stride: Any, padding: Any, **modes: Any) -> Value:
+    def pool(
+        self, name: str, operator: str, x: Operand, window: object, stride: object, padding: object, **modes: object
+    ) -> Value:
         """maxpool2d or avgpool2d."""
         image = self.value(x)
         n, c, h, w = self.image(image)
