@@ -11,7 +11,8 @@ from common import CHEATS
 from test_cpu_kernels import cache, compilers  # noqa: F401 (a fixture)
 from test_cpu_trace_traffic import CATALOG, CUDA, smallest
 
-from opbench.backends.cpu import CpuBackend, Trace
+from opbench.backends.base import Trace
+from opbench.backends.cpu import CpuBackend
 from opbench.catalog.case import Case
 from opbench.catalog.variant import Variant
 from opbench.errors import CompileError, LaunchError

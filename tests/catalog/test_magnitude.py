@@ -12,7 +12,7 @@ import pytest
 from opbench.catalog.folders import Catalog
 from opbench.catalog.magnitude import subtracts
 from opbench.catalog.operator import Operator
-from opbench.session.verdict import compare
+from opbench.session.verdict import judge
 
 CATALOG = Catalog()
 Function = Callable[..., np.ndarray]
@@ -79,7 +79,7 @@ def judged(function: Function, out: Callable[..., np.ndarray], rows: int, cols: 
     inputs = problem.make_inputs(20260)
     reference, magnitude = problem.reference_outputs(inputs), problem.magnitude_outputs(inputs)
     found = out(**inputs).astype(np.float32)
-    result = compare("out", "f32", found, reference["out"], magnitude["out"], problem.tolerance("f32"))
+    result = judge("out", "f32", found, reference["out"], magnitude["out"], problem.tolerance("f32"))
     return result.mismatch.sentence() if result.mismatch else ""
 
 
