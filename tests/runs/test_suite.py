@@ -101,7 +101,7 @@ def test_a_suite_that_nothing_fits_says_why(tmp_path: Path) -> None:
 
 
 def test_an_unknown_suite_lists_the_shipped_ones() -> None:
-    with pytest.raises(UsageError, match=r"no such file; shipped suites: .*quick"):
+    with pytest.raises(UsageError, match=r"no such file, .*; shipped suites: .*quick"):
         read_suite(Path("nothing.toml"), CATALOG, "cpu")
 
 
