@@ -112,9 +112,9 @@ def judge(
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
         starts = range(0, flat.size, CHUNK)
         pieces = list(zip(starts, pool.map(piece, starts), strict=True))
-    for broken in ("unwritten", "nan"):
-        hits = [(start + getattr(p, broken)[0], getattr(p, broken)[1]) for start, p in pieces if getattr(p, broken)]
-        if hits:
+    unwritten, nan = ([(start, p.unwritten) for start, p in pieces], [(start, p.nan) for start, p in pieces])
+    for broken, seen in (("unwritten", unwritten), ("nan", nan)):
+        if hits := [(start + hit[0], hit[1]) for start, hit in seen if hit]:
             at, count = hits[0][0], sum(n for _, n in hits)
             got = None if broken == "unwritten" else float(from_storage(flat[at : at + 1], dtype)[0])
             return _broken(broken, name, out.shape, (at, count), got, scale * float(references[at]))

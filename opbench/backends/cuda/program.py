@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cuda.driver import (
@@ -25,8 +25,16 @@ from opbench.errors import LaunchError, unknown
 if TYPE_CHECKING:
     from opbench.backends.cuda.device import Device
 
-BoundStep = tuple[Any, tuple[Any, ...], str]
-"""A driver function, its arguments, and the kernel's name."""
+
+class BoundStep(NamedTuple):
+    """One call of the driver, ready to be made."""
+
+    call: Callable[..., int]
+    arguments: tuple[object, ...]
+    kernel: str = ""
+    """Its name; empty for a buffer that is cleared."""
+    keep: Sequence[object] = ()
+    """What the arguments hold bare addresses of."""
 
 
 class CudaProgram:
@@ -56,20 +64,20 @@ class CudaProgram:
         """Return a callable that enqueues all launches in order; raises LaunchError for what cannot be launched."""
         steps = [self._zero(x, buffers) if x.zero else self._kernel(x, buffers) for x in launches]
         device = self._device
-        names = ", ".join(dict.fromkeys(name for _, _, name in steps if name))
+        names = ", ".join(dict.fromkeys(step.kernel for step in steps if step.kernel))
 
         def enqueue() -> None:
             device.last = names
-            for call, arguments, name in steps:
+            for call, arguments, kernel, _ in steps:
                 if code := call(*arguments):
-                    raise device.driver.error(code, "launch", name)
+                    raise device.driver.error(code, "launch", kernel)
 
         return enqueue
 
     def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
         buffer: Any = _buffer(launch.zero, buffers)
         arguments = (c_uint64(buffer.pointer), ctypes.c_ubyte(0), c_size_t(buffer.nbytes), self._device.stream)
-        return self._device.driver.raw("cuMemsetD8Async"), arguments, ""
+        return BoundStep(self._device.driver.raw("cuMemsetD8Async"), arguments)
 
     def _kernel(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
         if launch.kernel not in self._functions:
@@ -80,11 +88,10 @@ class CudaProgram:
         self._check_parameters(launch, function, values)
         self._allow_shared(launch, function)
         pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
-        pointers._values = values  # type: ignore[attr-defined]  # the array holds bare addresses: keep what they point to
         geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
         # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
         arguments = (function, *geometry, self._device.stream, pointers, None)
-        return self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel
+        return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
 
     def _check_geometry(self, launch: KernelLaunch) -> None:
         """Say in words what the driver would call 'invalid value'."""
