@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,3 +25,13 @@ extern "C" __global__ void mine(const float* x, float* out, int n) {
     if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
 }
 """
+WRONG = RELU.replace(": 0.0f", ": 1.0f")
+HANGS = RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    const int i")
+
+
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for something that must come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)

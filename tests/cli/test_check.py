@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import RELU, Cli
+from common import HANGS, RELU, Cli
 
 from opbench import api
-
-HANGS = RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    const int i")
 
 
 def test_nothing_but_unsupported_says_why_and_is_no_success(cli: Cli) -> None:

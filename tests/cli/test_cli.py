@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from common import RELU, ROOT, Cli
+from common import HANGS, RELU, ROOT, WRONG, Cli
 
 from opbench import __version__, api
 from opbench.catalog.case import select
@@ -32,8 +32,6 @@ from opbench.runs.suite import read_suite
 
 CATALOG = Catalog()
 SUITES = sorted(shipped("suites").glob("*.toml"))
-HANGS = RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    const int i")
-WRONG = RELU.replace(": 0.0f", ": 1.0f")
 
 
 def command(*args: str | Path) -> list[str]:

@@ -11,14 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from common import RELU, Cli
+from common import RELU, WRONG, Cli
 
 from opbench import api
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.runs.targets import case_of
 
-WRONG = RELU.replace(": 0.0f", ": 1.0f")
 RUNGS = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
 
 

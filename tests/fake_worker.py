@@ -1,0 +1,134 @@
+"""A worker that answers from tables, as one on a GPU would."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from opbench.catalog.folders import Catalog
+from opbench.errors import LaunchError
+from opbench.results.files import read_run
+from opbench.results.result import Result, Verdict
+from opbench.runs.protocol import (
+    Build,
+    Built,
+    Check,
+    Measure,
+    Sampled,
+    Started,
+    Unsupported,
+    unpack,
+)
+from opbench.runs.runner import RunOptions, run_suite
+from opbench.runs.suite import read_suite
+from opbench.runs.worker import Worker
+from opbench.session.checking import Checked
+from opbench.session.measuring import Measured
+from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.sampling import measure
+
+
+class FakeClock:
+    """Time that passes as told."""
+
+    timer = "fake"
+
+    def __init__(self, times: Mapping[str, float]) -> None:
+        self.times, self.key, self.noise = times, "", random.Random(1)
+
+    def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
+        """The time of whatever was launched."""
+        launch()
+        return Sample(self.times[self.key] * (1 + 1e-4 * self.noise.random()))
+
+    def device_state(self) -> DeviceState:
+        """Nothing known."""
+        return DeviceState()
+
+    def launch_floor(self) -> float:
+        """A microsecond."""
+        return 1e-6
+
+    def offset(self) -> float | None:
+        """A little less."""
+        return 0.8e-6
+
+
+class FakeWorker(Worker):
+    """Answers as a worker on a GPU would, from tables."""
+
+    wrong_after: frozenset[str] = frozenset()
+
+    times: Mapping[str, float] = {}
+    deadly: frozenset[str] = frozenset()
+    wrong: frozenset[str] = frozenset()
+    broken: frozenset[str] = frozenset()
+    gpu = "Fake GPU"
+    asked: list[type] = []
+
+    def start(self) -> dict[str, Any]:
+        """Nothing to start."""
+        return {"gpu": self.gpu}
+
+    def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
+        """One of the three requests."""
+        FakeWorker.asked.append(type(request))
+        catalog = Catalog(self.opening.roots)
+        if isinstance(request, Check):
+            right = unpack(catalog, request.case).variant.name not in self.wrong
+            return Checked(Verdict(right, "" if right else "wrong at out[0]"), {}, None, "")
+        cases = [unpack(catalog, packed) for packed in request.cases]
+        if isinstance(request, Build):
+            for index, case in enumerate(cases):
+                if case.variant.name in self.broken:
+                    listen(Built([index], "broken.cu:1: no"))
+                if case.variant.is_library:
+                    listen(Unsupported(index, "no such library here"))
+            return None
+        assert isinstance(request, Measure)
+        clock = FakeClock({c.name: self.times[c.variant.name] for c in cases})
+
+        def on_start(key: str) -> None:
+            clock.key = key
+            listen(Started(key))
+            if re.split(r"[/\[(]", key)[1] in self.deadly:
+                raise LaunchError("an illegal address")
+
+        launches = {c.name: lambda: None for c in cases}
+        ticks = iter(range(10**9))
+        found = measure(
+            clock,
+            launches,
+            request.timing,
+            on_start=on_start,
+            on_sample=lambda key, s: listen(Sampled(key, s)),
+            now=lambda: next(ticks) * 1e-3,
+        )
+        late = {c.name: "right before it was timed, wrong after" for c in cases if c.variant.name in self.wrong_after}
+        return Measured(found, late if request.check_again else {})
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+def run_fake(folder: Path, ceilings: dict[str, Any] | None = None, **options: Any) -> dict[str, Result]:
+    """Run relu's default configs on 2^26 elements on the fake GPU; results by variant."""
+    text = '[timing]\nbudget_s = 0.05\n[[run]]\noperator = "relu"\nconfigs = "default"\nproblems = [{ n = 67108864 }]\n'
+    (folder / "s.toml").write_text(text)
+    suite = read_suite(folder / "s.toml", Catalog(), "cuda")
+    find_ceilings = (lambda: ceilings) if ceilings else None
+    run = run_suite(suite, RunOptions("cuda", folder / "out", **options), find_ceilings=find_ceilings)
+    assert run == read_run(folder / "out"), "what is returned is what is on disk"
+    return {r.variant: r for r in run.results}
+
+
+ROOF = {
+    "gpu": "Fake GPU",
+    "dram_bytes_per_s": 4e12,
+    "l2_bytes": 60 << 20,
+    "fp32_flops_per_s": 5e13,
+    "source": "measured",
+}
