@@ -11,6 +11,8 @@ import hypothesis
 import pytest
 from common import RELU, Cli
 
+pytest.register_assert_rewrite("command_line")  # so that what it refuses is shown
+
 # Machines are shared and noisy: a slow example is no failure.
 hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")

@@ -1,0 +1,73 @@
+"""Lists name what lies in the folders, and a printed name pasted back selects it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from common import Cli
+
+from opbench.catalog.case import select
+from opbench.catalog.folders import Catalog, case_named
+from opbench.paths import shipped
+from opbench.runs.suite import read_suite
+
+CATALOG = Catalog()
+
+
+SUITES = sorted(shipped("suites").glob("*.toml"))
+
+
+def test_list_shows_what_lies_in_the_folders(cli: Cli) -> None:
+    operators = [line.split()[0] for line in cli("list").stdout.splitlines()]
+    assert operators == sorted(p.parent.name for p in shipped("variants").glob("*/operator.py"))
+    files = {f"{p.parent.name}/{p.stem}" for p in shipped("variants").glob("*/*") if p.suffix in (".cu", ".py")}
+    variants = [line.split()[0] for line in cli("list", "variants").stdout.splitlines()]
+    assert set(variants) == {f for f in files if not f.endswith("/operator")}
+    assert [v for v in variants if v.startswith("relu/")] == [
+        line.split()[0] for line in cli("list", "variants", "relu").stdout.splitlines()
+    ]
+    suites = [line.split()[0] for line in cli("list", "suites").stdout.splitlines()]
+    assert suites == [f"suites/{p.name}" for p in SUITES]
+
+
+@pytest.mark.parametrize("what", ["operators", "variants", "suites", "cases"])
+def test_list_as_json_has_the_same_names(cli: Cli, what: str) -> None:
+    arguments = ("list", what, *(("quick", "--backend", "cpu") if what == "cases" else ()))
+    plain, rows = cli(*arguments), json.loads(cli(*arguments, "--json").stdout)
+    assert [re.split(r"\s\s+", line)[0].strip() for line in plain.stdout.splitlines()] == [row["name"] for row in rows]
+    assert what == "cases" or all(row["title"] for row in rows)
+    assert plain.stderr == ""
+
+
+@pytest.mark.parametrize("what", ["operators", "variants", "suites"])
+def test_list_imports_nothing_heavy(tmp_path: Path, what: str) -> None:
+    code = (
+        f"import sys; sys.argv = ['opbench', 'list', {what!r}]; from opbench.cli import main; main(); "
+        "heavy = {'numpy', 'cupy', 'matplotlib', 'pandas', 'torch', 'rich', 'jinja2', 'nvtx'}; "
+        "print(*sorted(heavy & {m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize("path", SUITES, ids=lambda p: p.stem)
+def test_printed_names_are_selectors_in_every_suite(path: Path, backend: str) -> None:
+    cases = list(read_suite(path, CATALOG, backend).cases)
+    for case in cases[:: max(1, len(cases) // 12)]:
+        assert [c.name for c in select(cases, [case.name])] == [case.name]
+        found = case_named(case.name)
+        assert (found.name, found.problem, found.config) == (case.name, case.problem, case.config)
+
+
+def test_a_printed_name_pasted_back_gives_that_case_alone(cli: Cli) -> None:
+    names = cli("list", "cases", "full", "--backend", "cpu").stdout.splitlines()
+    name = max(names, key=len)
+    assert cli("list", "cases", "full", "--backend", "cpu", "--case", name).stdout.splitlines() == [name]
+    few = cli("list", "cases", "full", "--backend", "cpu", "--case", "sum/*", "--case", name).stdout.splitlines()
+    assert few == [n for n in names if n.startswith("sum/") or n == name]

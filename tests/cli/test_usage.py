@@ -1,0 +1,123 @@
+"""Mistakes of the user: exit 2, one line, its remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import refused
+from common import Cli
+
+from opbench import api
+from opbench.results.files import FILE
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("lst",), ("unknown command 'lst'; did you mean 'list'? (opbench --help)",)),
+        (("run", "quick", "--bakend", "cpu"), ("No such option '--bakend'", "--backend", "(opbench run --help)")),
+        (("run",), ("Missing argument", "(opbench run --help)")),
+        (("run", "quick", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
+        (("run", "quick", "--resume"), ("--resume needs --out DIR",)),
+        (("run", "quick", "--backend", "cpu", "--seed", "-1"), ("-1 is not in the range x>=0",)),
+        (("run", "quick", "--backend", "cpu", "--time-limit", "0"), ("0 is not in the range",)),
+        (("run", "quick", "--backend", "cpu", "--gpu", "h20"), ("no ceilings are known for GPU 'h20'", "h200")),
+        (("run", "quik"), ("quik: no such file, nor an operator", "shipped suites:", "quick", "(opbench list suites)")),
+        (("run", "mine.cu"), ("mine.cu: no such file", "README.md")),
+        (("run", "quick", "--backend", "cpu", "--case", "relu/none*"), ("no case matches --case 'relu/none*'",)),
+        (("check", "relo"), ("unknown operator 'relo'; did you mean 'relu'? (opbench list operators)",)),
+        (("check", "relu/scaler"), ("did you mean 'scalar'? (opbench list variants relu)",)),
+        (("check", "--variants", "nowhere"), ("nowhere: no such folder",)),
+        (("list", "oprators"), ("'oprators' is not one of 'operators', 'variants', 'suites', 'cases'",)),
+        (("list", "operators", "relu"), ("opbench list operators takes no name",)),
+        (("list", "variants", "matmull"), ("unknown operator 'matmull'; did you mean 'matmul'?",)),
+        (("list", "cases", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
+        (("report", "nowhere"), (f"nowhere/{FILE}: cannot be read: No such file", "opbench run")),
+        (("profile", "relu/scalar"), ("'relu/scalar' is no case; one looks like matmul/", "(opbench list cases)")),
+        (("profile", "relu/scalar(m=3)"), ("relu: unknown axis 'm'; known: n",)),
+        (("profile", "relu/scalar[BLOCK=3](n=3)"), ("relu/scalar has no config [BLOCK=3]; it has [BLOCK=256]",)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) and len(value) < 7 else None,
+)
+def test_a_mistake_is_told_in_one_line_with_its_remedy(cli: Cli, args: tuple[str, ...], words: tuple[str, ...]) -> None:
+    done = cli(*args)
+    refused(done, 2, *words)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("title", "titel", 3, "unknown key 'titel'; did you mean 'title'?"),
+        ("block =", "blok =", 4, "unknown key 'blok'; did you mean 'block'?"),
+        ('"relu"', '"rely"', None, "unknown operator 'rely'; did you mean 'relu'?"),
+        ('"cdiv(n, 256)"', '"cdiv(n, 256"', 4, "cdiv(n, 256"),
+        ("// operator", "// # operator", 3, "names its operator"),
+        ("// ///\n//\n", "//\n", 1, "no closing line '// ///'"),
+        ("/// opbench", "/// openbench", 1, "no opbench header"),
+        ("launch = [", "launch = ", 4, "is no TOML"),
+    ],
+)
+def test_a_header_is_refused_with_file_and_line(
+    cli: Cli, relu_file: Path, old: str, new: str, line: int | None, words: str
+) -> None:
+    relu_file.write_text(relu_file.read_text().replace(old, new, 1))
+    done = cli("check", relu_file)
+    refused(done, 2, words, f"{relu_file}:{line}: " if line else "")
+
+
+BAD_SUITES = [
+    ('[[run]]\noperator = "relo"\nproblems = [{ n = 1 }]', "did you mean 'relu'?"),
+    ('[[run]]\noperator = "relu"\nproblems = [{ m = 1 }]', "relu: unknown axis 'm'; known: n"),
+    ('[[run]]\noperator = "relu"\nproblems = [{ n = 1.5 }]', "n=1.5 is not allowed"),
+    ('[[run]]\noperator = "relu"\nproblems = 3', "problems = 3 is not allowed; it must be a list"),
+    ('[[run]]\noperator = "relu"\nproblems = [3]', "problems: 3 is not allowed; each must be a table"),
+    ('[[run]]\noperator = "relu"\nproblems = []', "has no problem"),
+    ('[[run]]\noperator = "relu"\nsweep = 3', "sweep = 3 is not allowed; it must be a table"),
+    ('[[run]]\noperator = "relu"\nsweep = { n = [] }', "has no problem"),
+    ('[[run]]\noperator = "relu"\nvariants = "scalar"\nproblems = [{ n = 1 }]', "it must be a list"),
+    ('[[run]]\noperator = "relu"\nvariants = [3]\nproblems = [{ n = 1 }]', "each must be a string"),
+    ('[[run]]\noperator = "relu"\ntune = { BLOKC = 256 }\nproblems = [{ n = 1 }]', "did you mean 'BLOCK'?"),
+    (
+        '[[run]]\noperator = "relu"\ntune = { BLOCK = 3 }\nproblems = [{ n = 1 }]',
+        "BLOCK = 3 is not allowed; one of 128",
+    ),
+    ('[[run]]\noperator = "relu"\nconfigs = "some"\nproblems = [{ n = 1 }]', '"all" or "default"'),
+    ('[[run]]\noperator = "relu"\ncpu = 3\nproblems = [{ n = 1 }]', "cpu = 3 is not allowed"),
+    ("[[run]]\noperator = 3", "operator = 3 is not allowed; it must be a string"),
+    ("[[run]]\nproblems = [{ n = 1 }]", "needs operator"),
+    ("run = 3", "run = 3 is not allowed; it must be a list"),
+    ("run = [3]", "3 is not allowed where a table"),
+    ('title = 3\n[[run]]\noperator = "relu"', "title = 3 is not allowed; it must be a string"),
+    ('time_limit_s = "1"\n[[run]]\noperator = "relu"', "it must be a number"),
+    ('time_limit_s = -1\n[[run]]\noperator = "relu"\nproblems = [{ n = 1 }]', "time_limit_s = -1 is not allowed"),
+    ('timing.budget_s = "1"\n[[run]]\noperator = "relu"\nproblems = [{ n = 1 }]', "budget_s = '1' is not allowed"),
+    ('timing.budget_s = inf\n[[run]]\noperator = "relu"\nproblems = [{ n = 1 }]', "must be a finite number >= 0"),
+    ('timing.max_samples = 1.5\n[[run]]\noperator = "relu"\nproblems = [{ n = 1 }]', "must be a whole number"),
+    ("", "holds no case"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), BAD_SUITES, ids=lambda value: value.splitlines()[-1] if "=" in value else ""
+)
+def test_a_malformed_suite_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    with pytest.raises(api.UsageError) as caught:
+        api.expand(path, "cpu")
+    assert words in str(caught.value) and str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_corrupt_results_file_is_named_with_its_line(cli: Cli, tiny_suite: Path) -> None:
+    api.run(tiny_suite, backend="cpu", out=tiny_suite.parent / "out", report=False)
+    path = tiny_suite.parent / "out" / FILE
+    lines = path.read_text().splitlines()
+    for line in ("not json", "[]", '{"type": "result"}', '{"type": "result", "case": []}'):
+        path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
+        refused(cli("report", "out"), 2, f"out/{FILE}:3: corrupt")
+    resumed = ("run", tiny_suite, "--backend", "cpu", "--out", "out", "--resume")
+    refused(cli(*resumed), 2, f"out/{FILE}:3: corrupt", "delete that line")
+    path.write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
+    assert cli(*resumed).returncode == 0
