@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import CHEATS, Cli
-from test_cpu_kernels import Bench, cache, zig  # noqa: F401 (a fixture)
+from on_cpu import Bench, zig
 
 from opbench.backends.cpu import CpuBackend, build, toolchain
 from opbench.backends.cpu.ptx import function_name, known_instructions, replace_noinline, replace_ptx, replace_unroll
@@ -20,11 +20,6 @@ from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.errors import CompileError, EnvironmentFault
 
 RELU = 'extern "C" __global__ void relu(float* x) { x[threadIdx.x] = fmaxf(x[threadIdx.x], LEAST); }'
-
-
-@pytest.fixture
-def bench(tmp_path: Path, cache: Path) -> Bench:  # noqa: F811
-    return Bench(tmp_path, CpuBackend(cache, workers=2))
 
 
 def test_a_compile_error_shows_file_and_line(bench: Bench) -> None:

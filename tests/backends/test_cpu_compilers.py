@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from common import CHEATS
-from test_cpu_kernels import cache, compilers  # noqa: F401 (a fixture)
-from test_cpu_trace_traffic import CATALOG, CUDA, smallest
+from on_cpu import CATALOG, CUDA, compilers, smallest
 
 from opbench.backends.base import Trace
 from opbench.backends.cpu import CpuBackend
@@ -42,7 +41,7 @@ ENDLESS = {"loops_forever"}
 @pytest.fixture(params=compilers()[1:])
 def both(
     request: pytest.FixtureRequest,
-    cache: Path,  # noqa: F811
+    cache: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Case], list[Trace]]:
     """The traces of a case by g++ and by another compiler."""
@@ -91,7 +90,7 @@ def one_of_each(variants: list[Variant]) -> list[Variant]:
 
 
 @pytest.mark.parametrize("name", CATALOG.operator_names())
-def test_compilers_agree_on_the_tree(name: str, both: Callable[[Case], list[Trace]], cache: Path) -> None:  # noqa: F811
+def test_compilers_agree_on_the_tree(name: str, both: Callable[[Case], list[Trace]], cache: Path) -> None:
     for variant in one_of_each([v for v in CUDA if v.operator == name]):
         for case in smallest(variant, CpuBackend(cache), 1 if variant.compute_capability else 2):
             gcc, other = both(case)
@@ -105,7 +104,7 @@ def test_compilers_agree_on_the_tree(name: str, both: Callable[[Case], list[Trac
 
 
 @pytest.mark.parametrize("path", sorted(CHEATS.glob("*.cu")), ids=lambda p: p.stem)
-def test_compilers_find_the_same(path: Path, both: Callable[[Case], list[Trace]], cache: Path) -> None:  # noqa: F811
+def test_compilers_find_the_same(path: Path, both: Callable[[Case], list[Trace]], cache: Path) -> None:
     if path.stem in ENDLESS:
         pytest.skip("never ends, so there is no trace to compare; test_cheats stops it by its time limit")
     (variant,) = targets.own_variants(path, CATALOG)

@@ -6,17 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cpu_kernels import Bench, cache  # noqa: F401 (a fixture)
+from on_cpu import Bench
 
-from opbench.backends.cpu import CpuBackend
 from opbench.catalog.launch import KernelLaunch
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.traffic.findings import Finding
-
-
-@pytest.fixture
-def bench(tmp_path: Path, cache: Path) -> Bench:  # noqa: F811
-    return Bench(tmp_path, CpuBackend(cache, workers=2))
 
 
 def only(findings: list[Finding]) -> Finding:

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from test_cpu_kernels import Bench, cache  # noqa: F401 (a fixture)
-
-from opbench.backends.cpu import CpuBackend
-
-
-@pytest.fixture
-def bench(tmp_path: Path, cache: Path) -> Bench:  # noqa: F811
-    return Bench(tmp_path, CpuBackend(cache, workers=2))
+from on_cpu import Bench
 
 
 def to_bfloat16(values: np.ndarray) -> np.ndarray:

@@ -2,93 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from on_cpu import Bench
 
 from opbench.backends.cpu import CpuBackend
-from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.traffic.findings import Finding
-
-TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int32": "i32", "uint32": "u32", "uint16": "u16"}
-TYPES |= {"int64": "i64", "uint8": "u8"}
-
-
-class Bench:
-    """Compiles CUDA text and runs one kernel of it on NumPy arrays, in place."""
-
-    def __init__(self, folder: Path, backend: CpuBackend) -> None:
-        self.folder = folder
-        self.backend = backend
-        self.findings: list[Finding] = []
-        self.damage: dict[str, int | None] = {}
-
-    def request(self, text: str, *kernels: str, name: str = "kernel", **macros: str) -> BuildRequest:
-        """Write the text to a file and describe its build."""
-        source = self.folder / f"{name}.cu"
-        source.write_text(text)
-        return BuildRequest(source, kernels, tuple(macros.items()))
-
-    def run(
-        self,
-        text: str,
-        kernel: str,
-        grid: Dim3,
-        block: Dim3,
-        *args: Any,
-        shared: int = 0,
-        name: str = "kernel",
-        **macros: str,
-    ) -> None:
-        """Launch once; arrays are copied in and out, numbers passed as they are."""
-        program = self.backend.load(self.request(text, kernel, name=name, **macros))
-        arrays = {f"arg{i}": value for i, value in enumerate(args) if isinstance(value, np.ndarray)}
-        buffers = {key: self.backend.allocate(key, a.shape, TYPES[a.dtype.name]) for key, a in arrays.items()}
-        for key, array in arrays.items():
-            buffers[key].write(array)
-        launch_args = tuple(f"arg{i}" if f"arg{i}" in arrays else value for i, value in enumerate(args))
-        program.bind([KernelLaunch(kernel, grid, block, shared, launch_args)], buffers)()
-        self.findings = self.backend.synchronize()
-        self.damage = {key: buffer.damage() for key, buffer in buffers.items()}
-        for key, array in arrays.items():
-            array[...] = buffers[key].read()
-        self.backend.free(buffers)
-
-    def check(self, *args: Any, **kwargs: Any) -> None:
-        """Launch, and demand that nothing was found."""
-        self.run(*args, **kwargs)
-        assert self.findings == []
-        assert set(self.damage.values()) <= {None}
-
-
-def zig() -> str:
-    """The compiler of the ziglang package, else an empty string."""
-    found = importlib.util.find_spec("ziglang")
-    folder = next(iter(found.submodule_search_locations or [""]), "") if found else ""
-    return f"{folder}/zig c++" if folder else ""
-
-
-def compilers() -> list[Any]:
-    """Every kind of compiler that the cpu backend knows, those that are not here to be skipped."""
-    commands = {"gcc": shutil.which("g++"), "clang": shutil.which("clang++"), "zig": zig()}
-    absent = {name: pytest.mark.skipif(not command, reason=f"no {name}") for name, command in commands.items()}
-    return [pytest.param(command or "", id=name, marks=absent[name]) for name, command in commands.items()]
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def bench(tmp_path: Path, cache: Path) -> Bench:
-    return Bench(tmp_path, CpuBackend(cache, workers=2))
-
+from opbench.catalog.launch import KernelLaunch
 
 Random = Callable[..., np.ndarray]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_cpu_kernels import cache, compilers  # noqa: F401 (a fixture)
-from test_cpu_trace import Tracer, floats
+from on_cpu import Tracer, compilers, floats
 
 from opbench.backends.cpu import CpuBackend, lines
 
@@ -29,7 +28,7 @@ extern "C" __global__ void k(const float* a, const float4* b, float* out) {
 def test_the_innermost_line_of_the_users_code(
     compiler: str,
     tmp_path: Path,
-    cache: Path,  # noqa: F811
+    cache: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPBENCH_CXX", compiler)
@@ -45,7 +44,7 @@ def test_the_innermost_line_of_the_users_code(
     assert (found.kind, found.line, Path(found.file)) == ("out_of_bounds", inner, tmp_path / "kernel.cu")
 
 
-def test_a_module_is_read_once(tmp_path: Path, cache: Path) -> None:  # noqa: F811
+def test_a_module_is_read_once(tmp_path: Path, cache: Path) -> None:
     tracer = Tracer(tmp_path, CpuBackend(cache))
     lines._table.cache_clear()
     for _ in range(3):
@@ -53,7 +52,7 @@ def test_a_module_is_read_once(tmp_path: Path, cache: Path) -> None:  # noqa: F8
     assert lines._table.cache_info().misses == 1
 
 
-def test_addresses_of_no_function_have_no_line(tmp_path: Path, cache: Path) -> None:  # noqa: F811
+def test_addresses_of_no_function_have_no_line(tmp_path: Path, cache: Path) -> None:
     tracer = Tracer(tmp_path, CpuBackend(cache))
     tracer.clean(INLINED, 1, 32, floats(33), floats(128), floats(96))
     module = next(cache.glob("kernel-traced-*.so"))
