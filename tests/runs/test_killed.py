@@ -15,9 +15,10 @@ from two_problems import NAMES, cases_on_disk, own_variant
 
 from opbench import api
 from opbench.errors import EnvironmentFault
-from opbench.results.files import FILE, RunWriter, read_run
+from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
 from opbench.runs import runner
+from opbench.runs.header import RunFile
 from opbench.runs.runner import Progress, RunOptions, run_suite
 
 CRASHES = RELU.replace("const int i", "*(volatile int*)8 = 1;\n    const int i")
@@ -157,16 +158,16 @@ def test_a_fault_of_the_machine_ends_all_workers(tmp_path: Path, monkeypatch: py
     sizes = ", ".join(map(str, range(1, 41)))
     path.write_text(f'[[run]]\noperator = "relu"\nvariants = ["scalar", "vec4"]\nsweep = {{ n = [{sizes}] }}\n')
     suite, _, _ = api.expand(path, "cpu", [], [])
-    write = RunWriter.result
+    write = RunFile.result
 
-    def full(self: RunWriter, result: Result) -> None:
+    def full(self: RunFile, result: Result) -> None:
         if len(cases) > 20:
             raise EnvironmentFault("the disk is full")
         cases.append(result.case)
         write(self, result)
 
     cases: list[str] = []
-    monkeypatch.setattr(RunWriter, "result", full)
+    monkeypatch.setattr(RunFile, "result", full)
     with pytest.raises(EnvironmentFault, match="the disk is full"):
         run_suite(suite, RunOptions(out=tmp_path / "out", measure=False, workers=3))
     assert [r.case for r in read_run(tmp_path / "out").results] == cases and len(cases) == 21
