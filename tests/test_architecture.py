@@ -186,3 +186,12 @@ def test_no_file_names_the_machine_that_it_was_written_on() -> None:
         if path.is_file() and not path.is_symlink() and path != Path(__file__):
             found += [f"{name}: {hit.group().decode()}" for hit in machine.finditer(path.read_bytes())]
     assert found == []
+
+
+MOST_ANY = 371
+"""Of the word `Any` in the whole package; it may only fall."""
+
+
+def test_types_are_named() -> None:
+    words = [len(re.findall(r"\bAny\b", path.read_text())) for path in MODULES]
+    assert sum(words) <= MOST_ANY, "say what a value is; `object` where nothing is asked of it"

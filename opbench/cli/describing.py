@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from opbench.nets.choosing import Rewrite
 
 
-def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, Any]:
+def described(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, object]:
     """A graph in numbers."""
     from opbench.nets.memory import plan_memory
 

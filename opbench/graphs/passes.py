@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,7 @@ def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
         if concat.inputs["a"] == concat.inputs["b"]:
             continue
         small, large = up.problem.axes, concat.problem.axes
-        axes: dict[str, Any] = {key: small[key] for key in ("n", "h", "w", "layout", "dtype") if key in small}
+        axes: dict[str, object] = {key: small[key] for key in ("n", "h", "w", "layout", "dtype") if key in small}
         problem = Catalog().operator("upsample_concat").from_axes({**axes, "c1": small["c"], "c2": large["c1"]})
         inputs = {"low": up.inputs["x"], "skip": concat.inputs["a"]}
         node = Node(concat.name, "upsample_concat", problem, inputs, concat.outputs)
@@ -185,7 +184,7 @@ def to_dtype(graph: Graph, dtype: str) -> Graph:
 # Parts ------------------------------------------------------------------------------------------------------------
 
 
-def with_modes(problem: Operator, **modes: Any) -> Operator:
+def with_modes(problem: Operator, **modes: object) -> Operator:
     """The problem with some modes changed, those of them that it has."""
     fields = {field.name for field in dataclasses.fields(problem)}
     return replace(problem, **{name: value for name, value in modes.items() if name in fields})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32
 """The precision classes that a user's choice allows; with bf16 all values are stored so, too."""
 
 
-def network_problems(name: str, sizes: Mapping[str, Any], precision: str, layout: str) -> list[Operator]:
+def network_problems(name: str, sizes: Mapping[str, object], precision: str, layout: str) -> list[Operator]:
     """Each problem of a network after all passes, once, in the order of its nodes; `layout` may be "both".
 
     Raises UsageError with the nearest right name for an unknown network, size, precision or layout.
@@ -35,7 +34,7 @@ def network_problems(name: str, sizes: Mapping[str, Any], precision: str, layout
     return list(dict.fromkeys(node.problem for each in graphs for node in each.nodes))
 
 
-def require_sizes(name: str, sizes: Mapping[str, Any]) -> None:
+def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
     """Raise UsageError for an unknown network or size, or a size that is no whole number >= 1."""
     if name not in NETWORKS:
         raise UsageError(unknown("network", name, NETWORKS, "opbench net list"))

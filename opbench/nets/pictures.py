@@ -47,7 +47,7 @@ def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
     return found
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path) -> object:
     from PIL import Image, UnidentifiedImageError
 
     try:

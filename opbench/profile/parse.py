@@ -7,7 +7,6 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from opbench.errors import EnvironmentFault
 from opbench.profile.metrics import KernelCounters
@@ -93,7 +92,7 @@ class KernelTime:
     total_s: float
     median_s: float | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As kept in the results."""
         return {"kernel": self.name, "instances": self.instances, "time_s": self.total_s, "median_s": self.median_s}
 

@@ -87,7 +87,7 @@ def _make_folder(path: Path) -> None:
         raise EnvironmentFault(f"{what}; choose another folder with --out DIR") from None
 
 
-def _figures(tool: Tool, target: Target, text: str) -> dict[str, Any]:
+def _figures(tool: Tool, target: Target, text: str) -> dict[str, object]:
     if tool == "nsys":
         timeline = parse.read_nsys(text)
         if not timeline.kernels:
@@ -115,7 +115,7 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, Any]:
     }
 
 
-def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, Any]:
+def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, object]:
     """One launch: its main figures, and every raw metric that was asked for or came with a value."""
     figures = derive([kernel], precision)
     main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}

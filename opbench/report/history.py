@@ -59,7 +59,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
-def to_json(found: Sequence[Series]) -> list[dict[str, Any]]:
+def to_json(found: Sequence[Series]) -> list[dict[str, object]]:
     """Every case with its points and steps, for pipes."""
     return [
         {
@@ -125,7 +125,7 @@ def _moved(series: Series) -> float:
     return abs(math.log(series.change)) if series.change else 0.0
 
 
-def _operators(shown: Sequence[Series]) -> list[dict[str, Any]]:
+def _operators(shown: Sequence[Series]) -> list[dict[str, object]]:
     """Each operator's cases as rows of a compact table, with the largest change said in the heading."""
     found: dict[str, list[Series]] = {}
     for series in shown:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
@@ -24,7 +23,7 @@ def breakable(text: str) -> Markup:
     return Markup(re.sub(r"([,_])", r"\1<wbr>", str(escape(text))))
 
 
-def render_template(name: str, **values: Any) -> str:
+def render_template(name: str, **values: object) -> str:
     """A page from a template of this package; it knows `units` and the filters `rich` and `breakable`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),

@@ -127,7 +127,7 @@ class Agreement:
                 found.append(summarise(f"{group}, {words}", chosen))
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, for pipes."""
         return {
             "summaries": [vars(summary) for summary in self.summaries()],
@@ -199,7 +199,7 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     return Agreement(tuple(comparisons), left_out)
 
 
-def _reason_to_leave_out(traffic: Mapping[str, Any] | None, counters: Mapping[str, Any] | None) -> str:
+def _reason_to_leave_out(traffic: Mapping[str, object] | None, counters: Mapping[str, object] | None) -> str:
     if traffic is None:
         return "no traffic in the cpu run"
     if counters is None:
@@ -234,7 +234,7 @@ def _code(resources: Mapping[str, LaunchResources]) -> Code:
 
 
 def compare_case(
-    case: str, traffic: Traffic, counters: Mapping[str, Any], code: Code | None = None
+    case: str, traffic: Traffic, counters: Mapping[str, object], code: Code | None = None
 ) -> list[CountComparison]:
     """Every quantity that both sides know and that the case has; nothing against nothing proves nothing."""
     estimated = traffic.estimated()
@@ -270,7 +270,7 @@ def compare_case(
     return found
 
 
-def compare_caches(case: str, found: Levels | None, counters: Mapping[str, Any]) -> list[CountComparison]:
+def compare_caches(case: str, found: Levels | None, counters: Mapping[str, object]) -> list[CountComparison]:
     """Predicted bytes at L2 and DRAM against the counters; profilers empty the caches before each launch."""
     if found is None or counters.get("cache") != "cold":
         return []

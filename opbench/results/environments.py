@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from opbench.results.files import Run
 
@@ -23,8 +22,8 @@ class Difference:
     """One entry of the environment or the settings that the runs do not share."""
 
     key: str
-    base: Any
-    new: Any
+    base: object
+    new: object
     matters: bool
     """Whether times cannot be compared across it."""
 
@@ -48,7 +47,7 @@ def differences(base: Run, new: Run) -> list[Difference]:
     return sorted(found, key=lambda difference: not difference.matters)
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def _settings(run: Run) -> dict[str, object]:
     header = run.header
     # The seed of the timing only orders the samples; more processes show more of the same times' spread.
     timing = {
@@ -63,7 +62,7 @@ def _settings(run: Run) -> dict[str, Any]:
     return {**named, **environment, **timing}
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

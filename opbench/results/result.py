@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from opbench.catalog.launch import Dim3, KernelLaunch
 from opbench.decoding import to_json
@@ -58,7 +58,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     launches: tuple[Launched, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """For the results file."""
         return {
             **to_json(self),
@@ -137,7 +137,7 @@ class Result:
         """All samples in cycles of the multiprocessors' clock; empty where it is not known."""
         return self.measurement.cycles if self.measurement else []
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """For the results file."""
         return {
             **to_json(replace(self, verdict=None, resources={})),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from opbench.errors import EXIT_OK, EXIT_WRONG
 
@@ -45,7 +44,7 @@ class Part:
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, object] = field(default_factory=dict)
     """The raw numbers behind claims and tables, in SI units."""
     error: str = ""
     """Why the part ended early; what it had found until then is kept."""
@@ -69,7 +68,7 @@ class Part:
 class Selftest:
     """All parts that ran, with where."""
 
-    environment: dict[str, Any]
+    environment: dict[str, object]
     budget_s: float
     opbench: str
     date: str
@@ -89,6 +88,6 @@ class Selftest:
         text += f", {len(claims) - len(checked)} not checked" if len(checked) < len(claims) else ""
         return text + (f"; ended early: {', '.join(ended)}" if ended else "")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, as JSON."""
         return {"format": FORMAT, **asdict(self), "summary": self.summary(), "exit_code": self.exit_code}

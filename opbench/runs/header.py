@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
 
 from opbench import __version__
 from opbench.catalog.case import Case
@@ -86,7 +85,7 @@ class RunFile:
                 f"{self._options.out / FILE}: was run on gpu = {before}, not {here}; choose another --out DIR"
             )
 
-    def write(self, kind: str, payload: dict[str, Any]) -> None:
+    def write(self, kind: str, payload: dict[str, object]) -> None:
         """Append one line; it is on disk before this returns."""
         self._reader.take(json.loads(self._writer.write(kind, payload)))
 
@@ -116,7 +115,7 @@ def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_
     return before.verdict is not None and before.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
 
 
-def _header(suite: Suite, options: RunOptions, environment: Mapping[str, object]) -> dict[str, Any]:
+def _header(suite: Suite, options: RunOptions, environment: Mapping[str, object]) -> dict[str, object]:
     """The first line of a run's file."""
     return {
         "format": FORMAT,

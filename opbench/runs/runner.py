@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from opbench.backends.nvrtc.resources import Resources, describe
 from opbench.catalog.case import Case
@@ -83,7 +82,7 @@ class _State:
     tell: Tell
     gpu_code: GpuCode
     """Of a GPU that is not here."""
-    ceilings: dict[str, Any] | None = None
+    ceilings: dict[str, object] | None = None
     unsupported: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     """Compiler errors by case."""
@@ -131,7 +130,7 @@ def run_suite(
     suite: Suite,
     options: RunOptions,
     tell: Tell = lambda progress: None,
-    find_ceilings: Callable[[], dict[str, Any]] | None = None,
+    find_ceilings: Callable[[], dict[str, object]] | None = None,
 ) -> Run:
     """Run a suite's cases and return what is on disk afterwards.
 
@@ -184,7 +183,7 @@ def _run(state: _State) -> None:
 CANARY_LIMIT_S = 30.0
 
 
-def _looked_at(state: _State, ceilings: dict[str, Any]) -> dict[str, Any]:
+def _looked_at(state: _State, ceilings: dict[str, object]) -> dict[str, object]:
     """The ceilings with what a quick look at two of them found, where the run has a clock."""
     names = ceiling_check.probes(ceilings) if state.options.measure and state.options.backend == "cuda" else {}
     if not names:

@@ -23,13 +23,13 @@ from opbench.session.checking import TRACED_WORK
 from opbench.timing.clock import MODES
 from opbench.timing.sampling import TimingOptions
 
-SUITE_KEYS: Mapping[str, Any] = {
+SUITE_KEYS: Mapping[str, object] = {
     "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
 }  # fmt: skip
-NETWORK_KEYS: Mapping[str, Any] = {
+NETWORK_KEYS: Mapping[str, object] = {
     "network": str, "sizes": dict, "precision": str, "layout": str, "variants": list, "configs": str, "cpu": dict,
 }  # fmt: skip
-RUN_KEYS: Mapping[str, Any] = {
+RUN_KEYS: Mapping[str, object] = {
     "operator": str,
     "variants": list,
     "problems": list,
@@ -198,7 +198,7 @@ def _require_known(table: Any, known: Mapping[str, Any], what: str) -> None:
             raise UsageError(f"{key} = {value!r} is not allowed; it must be a {allowed}")
 
 
-def _require_each(values: Sequence[Any], kind: type, what: str) -> None:
+def _require_each(values: Sequence[object], kind: type, what: str) -> None:
     for value in values:
         if not isinstance(value, kind):
             raise UsageError(

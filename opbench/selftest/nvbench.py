@@ -19,16 +19,16 @@ from opbench.timing.clock import Launch, Now
 def race(
     stream: int,
     cells: Mapping[str, Callable[[], Launch]],
-    ours: Callable[[Launch], dict[str, Any]],
+    ours: Callable[[Launch], dict[str, object]],
     limit_s: float,
     now: Now = time.perf_counter,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, dict[str, object]]:
     """Each cell by both engines, in turn first, on a stream; nvbench's side is cold samples at its defaults.
 
     `cells` ready a launch when its turn comes; none is begun after `limit_s`. Gives by name what `ours` gave with
     bench_s and bench_samples_s, or the reason as "left_out".
     """
-    names, taken, began = list(cells), dict[str, dict[str, Any]](), now()
+    names, taken, began = list(cells), dict[str, dict[str, object]](), now()
 
     def walltime(state: Any) -> None:
         number = state.get_int64("Cell")
@@ -72,7 +72,7 @@ def alone(stream: int, launch: Launch) -> float:
     return sum(spent)
 
 
-def _run(function: Callable[[Any], None], cells: int) -> dict[int, dict[str, Any]]:
+def _run(function: Callable[[object], None], cells: int) -> dict[int, dict[str, object]]:
     """Run a benchmark over so many cells with every default left alone; what its file says of each."""
     bench, benchmark = register(function)
     benchmark.add_int64_axis("Cell", list(range(cells)))

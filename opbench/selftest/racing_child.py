@@ -56,7 +56,9 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, Any]:
     return race(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
 
 
-def time_ours(clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
+def time_ours(
+    clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter
+) -> dict[str, object]:
     """Wall seconds of our engine for one cell, its warm-up included, and what it reached."""
     from opbench.selftest.walltime import RACE
     from opbench.timing.sampling import measure

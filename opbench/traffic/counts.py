@@ -281,7 +281,7 @@ class Traffic:
             (*self.branches, *other.branches),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The traffic for the results file; counts of 0 are left out."""
         return {
             "source": self.source,
@@ -311,7 +311,7 @@ def gather(
     branches: Iterable[BranchTraffic] = (),
 ) -> Traffic:
     """Traffic of many counts: those of one place, space, kind and width become one, as copies of an access do."""
-    merged: dict[tuple[Any, ...], LineTraffic] = {}
+    merged: dict[tuple[object, ...], LineTraffic] = {}
     for entry in lines:
         place = (entry.kernel, entry.file, entry.line, entry.column, entry.called_from)
         key = (*place, entry.space, entry.kind, entry.width)
@@ -319,7 +319,7 @@ def gather(
     launched: dict[str, KernelTraffic] = {}
     for launch in kernels:
         launched[launch.kernel] = launched[launch.kernel] + launch if launch.kernel in launched else launch
-    parted: dict[tuple[Any, ...], BranchTraffic] = {}
+    parted: dict[tuple[object, ...], BranchTraffic] = {}
     for branch in branches:
         at = (branch.kernel, branch.file, branch.line, branch.called_from)
         parted[at] = parted[at] + branch if at in parted else branch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Any
 
 from opbench.catalog.launch import Dim3
 
@@ -31,7 +30,7 @@ class Finding:
         """Such as "line 12"; empty where no line is known."""
         return place_words(self.file, self.line, self.called_from) if self.line else ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The fields that are set."""
         return {k: v for k, v in asdict(self).items() if v not in ("", None, 0)}
 

@@ -91,7 +91,7 @@ def _resolved(known: dict[str, Any], value: Any) -> Any:
     return known[value.name] if hasattr(value, "op") and hasattr(value, "meta") else value
 
 
-def _flat(results: Any) -> list[Any]:
+def _flat(results: object) -> list[object]:
     return [part for item in results for part in _flat(item)] if isinstance(results, list | tuple) else [results]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -31,7 +30,7 @@ class Chart:
     """Group id of each point to what it says."""
     note: str = ""
 
-    def drawn(self, prefix: str) -> dict[str, Any]:
+    def drawn(self, prefix: str) -> dict[str, object]:
         """What a page shows of it; `prefix` keeps its ids apart from those of the page's other charts."""
         svg = to_svg(self.figure, prefix, self.title, self.description, self.points)
         return {"svg": Markup(svg), "title": self.title, "note": self.note}
@@ -51,7 +50,7 @@ class ChartFrame:
 
     measured: Ceilings | None
     sheet: Ceilings | None
-    counters: Mapping[str, Mapping[str, Any]]
+    counters: Mapping[str, Mapping[str, object]]
     """By case."""
     looks: Mapping[str, tuple[str, str]]
     """Colour and shape by variant."""

@@ -53,7 +53,7 @@ def write_network(record: Record, folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-Drawn = dict[str, Any] | None
+Drawn = dict[str, object] | None
 PIXELS_PER_POINT = 1.6
 
 
@@ -95,7 +95,7 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
     )
 
 
-def _facts(record: Record, environment: Mapping[str, Any]) -> list[str]:
+def _facts(record: Record, environment: Mapping[str, object]) -> list[str]:
     """The line above the title."""
     device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
     version = f"opbench {record['opbench']}" if record.get("opbench") else ""
@@ -113,7 +113,7 @@ def _warnings(record: Record) -> list[str]:
     return [f"{', '.join(who)}: {name.replace('_', ' ')}: {Warn(name).advice}." for name, who in found.items()]
 
 
-def _against(record: Record) -> list[dict[str, Any]]:
+def _against(record: Record) -> list[dict[str, object]]:
     """Ours first, then each of PyTorch's ways, fastest first."""
     total = record.get("total")
     found = words.peers(record)
@@ -126,7 +126,7 @@ def _against(record: Record) -> list[dict[str, Any]]:
     return [_peer(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
 
 
-def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, Any]:
+def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, object]:
     value, _, ends = peer.times.partition(" ")
     time, _, interval = words.span(peer.measured).partition(" [")
     return {

@@ -14,7 +14,7 @@ WARP = 32
 
 
 def advice(
-    row: Row, resources: Mapping[str, LaunchResources], counters: Mapping[str, Any], sm_count: int | None
+    row: Row, resources: Mapping[str, LaunchResources], counters: Mapping[str, object], sm_count: int | None
 ) -> list[str]:
     """Findings for one measured row, by the rules that NVIDIA's profilers and the roofline papers use."""
     return [

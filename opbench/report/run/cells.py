@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from markupsafe import Markup
 
@@ -20,7 +19,7 @@ from opbench.results.result import Result
 from opbench.results.rows import Row
 
 
-def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, Any]:
+def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, object]:
     """One precision class: its ranking, and every config of each variant that has several."""
     rows = [row for row, _ in group.rows]
     return {
@@ -33,7 +32,7 @@ def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, Any]:
     }
 
 
-def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> list[dict[str, Any]]:
+def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> list[dict[str, object]]:
     """Every variant with several configs, its tunables as columns, its fastest config first."""
     found = []
     order = list(dict.fromkeys(row.variant for row, _ in rest))
@@ -68,7 +67,7 @@ def rate_unit(rows: Iterable[Row]) -> str:
     return " or ".join(sorted(kinds)) or "rate"
 
 
-def cells(row: Row, result: Result, rank: str) -> dict[str, Any]:
+def cells(row: Row, result: Result, rank: str) -> dict[str, object]:
     """A row of a table as text, with the numbers to sort it by."""
     samples = result.samples_s
     return {

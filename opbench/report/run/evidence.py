@@ -85,7 +85,7 @@ CEILING_ROWS: tuple[tuple[str, str, Show], ...] = (
 )
 
 
-def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, Any]:
+def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, object]:
     """Each limit as measured, as the datasheet has it, and how it was found."""
     measured = used if used is not None and used.source == "measured" else None
     sheet = used if used is not None and measured is None else sheet
@@ -124,7 +124,7 @@ def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list
     return body
 
 
-def flat_rows(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
     """Nested values as rows."""
     found: list[tuple[str, str]] = []
     for key, item in value.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
 from opbench.report.charts.chart import per_byte
@@ -12,7 +10,7 @@ from opbench.report.terminal import predicted_words, rate
 from opbench.results.rows import Row
 
 
-def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, Any]:
+def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[str, object]:
     """One line of the table."""
     winner, own, first = part.winner, part.best_own, part.rows[0]
     group = part.groups[0].rows if part.groups else []

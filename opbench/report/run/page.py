@@ -109,7 +109,7 @@ def _some(names: Sequence[str]) -> list[str]:
     return [*names[:NAMES_SHOWN], f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else list(names)
 
 
-def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, Any]]:
+def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, object]]:
     """The problems with cases that are not right, to be linked from the page's top."""
     found = [
         {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.not_right)}
@@ -139,7 +139,7 @@ def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence
     return list(found.values())
 
 
-def _section(context: PageContext, part: Section, anchor: str) -> dict[str, Any]:
+def _section(context: PageContext, part: Section, anchor: str) -> dict[str, object]:
     key = (part.operator, part.problem)
     chart = context.charts.get(key)
     return {
@@ -167,7 +167,7 @@ def _section(context: PageContext, part: Section, anchor: str) -> dict[str, Any]
     }
 
 
-def _fallen(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _fallen(rows: Sequence[Row]) -> list[dict[str, object]]:
     """Cases that fell, those of one reason together."""
     return [
         {
@@ -186,7 +186,7 @@ def _traffic(part: Section) -> list[str]:
     return [told] if told else []
 
 
-def _counted(context: PageContext, rows: Sequence[Row]) -> dict[str, Any]:
+def _counted(context: PageContext, rows: Sequence[Row]) -> dict[str, object]:
     """The columns of rows without a time, their cells by case, and where they come from."""
     shown = counted.columns(rows)
     cells = {row.case: counted.figures(row) for row in rows}

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from opbench.catalog.variant import print_config
 from opbench.errors import UsageError
@@ -166,13 +165,13 @@ def _insert(connection: sqlite3.Connection, run: Run, header: str, stamp: tuple[
         connection.executemany("INSERT INTO samples (result, number, seconds) VALUES (?, ?, ?)", samples)
 
 
-def _write(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int | None:
+def _write(connection: sqlite3.Connection, table: str, row: dict[str, object]) -> int | None:
     """Insert a row; returns its key."""
     marks = ", ".join("?" * len(row))
     return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values())).lastrowid
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: Result) -> dict[str, object]:
     measurement, clocks = result.measurement, result.clocks_hz
     return {
         "case_name": result.case,
@@ -208,7 +207,7 @@ def _utc(text: str) -> str:
 # Queries ----------------------------------------------------------------------------------------------------------
 
 
-def query(connection: sqlite3.Connection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def query(connection: sqlite3.Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
     """Names and rows of one query that changes nothing; raises UsageError with the tables there are."""
     try:
         connection.execute("PRAGMA query_only = ON")
