@@ -21,7 +21,6 @@ MAX_THREADS = 1024
 MAX_BLOCK: Dim3 = (1024, 1024, 64)
 MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
-ARGUMENT_BYTES = 8
 LETTERS = {"p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct"}
 
 
