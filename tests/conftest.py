@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 from common import RELU, Cli
+from fake_driver import FAKE
+
+if TYPE_CHECKING:
+    from opbench.backends.cuda import CudaBackend
 
 pytest.register_assert_rewrite("command_line")  # so that what it refuses is shown
 
@@ -46,3 +52,33 @@ def tiny_suite(tmp_path: Path) -> Path:
         "problems = [{ n = 1000 }, { n = 7 }]\n"
     )
     return path
+
+
+@pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver of fake_driver.py as a library."""
+    from opbench.backends.nvrtc import nvrtc
+
+    headers = [option for option in nvrtc.include_options() if Path(option[2:], "cuda.h").is_file()]
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if not headers or not compiler:
+        pytest.skip("needs cuda.h (pip install 'opbench[nvrtc]') and a C compiler")
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "fake.c").write_text(FAKE)
+    flags = ["-shared", "-fPIC", "-O1", "-Werror=incompatible-pointer-types"]
+    command = [compiler, *flags, *headers, "fake.c", "-o", "fake.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "fake.so"
+
+
+@pytest.fixture
+def backend(fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CudaBackend:
+    """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good."""
+    from opbench.backends.cuda import CudaBackend, device
+    from opbench.backends.cuda.driver import Driver
+
+    copy = shutil.copy(fake_driver, tmp_path / "libfake.so")
+    monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(device, "why_missing", lambda: None)
+    monkeypatch.setattr(device, "Driver", lambda: Driver(str(copy)))
+    return CudaBackend()

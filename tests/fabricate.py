@@ -327,3 +327,34 @@ def counted_run() -> Run:
     found = run(results, backend="cpu")
     found.traffic = {r.case: {"case": r.case, **known[r.variant][1]} for r in results if r.variant in known}
     return found
+
+
+def pair() -> tuple[Run, Run]:
+    """Two runs with one of each kind."""
+    base = [
+        measured("same", noisy(0)),
+        measured("slower", noisy(1)),
+        measured("much_slower", noisy(2)),
+        measured("faster", noisy(3)),
+        measured("breaks", noisy(4)),
+        measured("unsure", noisy(5, spread=0.05)),
+        result("fixed", status="wrong", reason="out[3]: got 1, want 2"),
+        result("still", status="wrong", reason="out[3]: got 1, want 2"),
+        result("other", status="unsupported", reason="needs 10.0"),
+        measured("gone", noisy(6)),
+        result("untimed"),
+    ]
+    new = [
+        measured("same", noisy(10)),
+        measured("slower", noisy(11, 1.1e-3)),
+        measured("much_slower", noisy(12, 2e-3)),
+        measured("faster", noisy(13, 0.8e-3)),
+        result("breaks", status="wrong", reason="out[7]: got 0.0, want 1.37"),
+        measured("unsure", noisy(15, spread=0.05)),
+        measured("fixed", noisy(16)),
+        result("still", status="failed", reason="does not compile"),
+        result("other", status="unsupported", reason="needs 10.0"),
+        result("new", status="wrong", reason="out[1]: <b>"),
+        result("untimed"),
+    ]
+    return run(base), run(new)

@@ -173,6 +173,12 @@ def test_every_module_says_what_it_is_for_and_stays_small() -> None:
         assert len(path.read_text().splitlines()) <= 400, f"{path} holds more than one idea"
 
 
+def test_every_file_of_tests_stays_small() -> None:
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+        assert len(path.read_text().splitlines()) <= 400, f"{path} holds more than one subject"
+
+
 def test_no_file_names_the_machine_that_it_was_written_on() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if listed.returncode != 0:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fabricate import result
-from results.test_comparison import pair
+from fabricate import pair, result
 
 from opbench.report.comparison import lines, to_page
 from opbench.results.comparison import compare_runs

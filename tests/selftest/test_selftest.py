@@ -10,21 +10,20 @@ from typing import Any
 
 import pytest
 from common import CHEATS, Cli
-from fabricate import measurement
 from simulated import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
 from opbench import selftest
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.report.selftest import FILE, keep_selftest, part_lines, write_selftest
-from opbench.results.files import Run
 from opbench.results.result import Result
-from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs, race, walltime
+from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs
 from opbench.selftest.cheats import expected
-from opbench.selftest.walltime import Alone, Lap
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
 
 TIME_CHEATS = sorted((CHEATS / "time").glob("*.py"))
+
+
 NOISES = (steady, drifting, stepping, two_modes, heavy_tails)
 
 
@@ -370,66 +369,3 @@ def test_the_clock_of_a_gpu_has_what_the_self_test_asks_for() -> None:
             wanted = list(inspect.signature(getattr(protocol, name)).parameters)
             there = list(inspect.signature(getattr(real, name)).parameters)
             assert there[: len(wanted)] == wanted, name
-
-
-# Wall time --------------------------------------------------------------------------------------------------------
-
-
-def lap(case: str, ours_s: float, bench_s: float, width: float | None = 0.001) -> Lap:
-    """One cell by both engines."""
-    return Lap(case, ours_s, 0.004, 12, "target", bench_s, width, 900)
-
-
-def test_the_wall_time_claim_is_over_the_sum_and_counts_the_cells() -> None:
-    asked: list[Sequence[str]] = []
-
-    def alone(names: Sequence[str]) -> list[Alone]:
-        asked.append(names)
-        return [Alone(name, 5.0, 2.0) for name in names]
-
-    laps = [lap(f"cell {n}", 0.1, 1.0) for n in range(20)] + [lap("slow", 1.5, 1.0, None)]
-    part = selftest.wall_time(lambda: (laps, ["left out: x: not begun"]), alone)
-    (claim,) = part.claims
-    assert claim.holds and claim.seen.startswith("0.167 (3.5 s of 21 s over 21 cells; 20 of 21 cells ≤ 1")
-    assert "worst 1.5)" in claim.seen and "left out: x: not begun" in part.notes
-    assert len(asked[0]) == walltime.SAMPLED and part.figures["alone_mean_s"] == 5.0
-    assert part.tables[0].rows[-1][-1] == "–" and part.tables[0].rows[0][-1] == "±0.1 % (900)"
-    assert any("One process a cell takes 5 s" in line for line in part_lines(part))
-    slower = selftest.wall_time(lambda: ([lap("a", 2.0, 1.0)], []), lambda names: [])
-    assert failing(slower) == ["a cell is measured in no more wall time than by cuda.bench"]
-
-
-@pytest.mark.parametrize(("wall_s", "holds"), [(9.0, True), (11.0, False), (None, None)])
-def test_a_run_is_compared_with_a_process_a_case(wall_s: float | None, holds: bool | None) -> None:
-    measured = replace(result("right"), measurement=replace(measurement(1e-3), samples_s=(1e-3,) * 10))
-    run = Run(Path("reports/full"), {}, [measured] * 10 + [result("unsupported", "no cupy")], wall_s=wall_s)
-    part = selftest.wall_time(lambda: ([lap("a", 1.0, 1.0)], []), lambda names: [Alone("a", 5.0, 2.0)], run)
-    assert [claim.holds for claim in part.claims[1:]] == [holds]
-    if holds:
-        assert part.claims[1].seen.startswith("5.56× (9 s, checks included, where 10 processes take 50 s)")
-
-
-def test_without_cuda_bench_no_wall_time_is_claimed() -> None:
-    with pytest.raises(EnvironmentFault, match=r"pip install 'cuda-bench\[cu13\]'"):
-        race.race_in_child()
-
-    def absent() -> tuple[list[Lap], list[str]]:
-        raise EnvironmentFault("cuda-bench is not installed; pip install")
-
-    part = selftest.wall_time(absent, lambda names: [])
-    assert [(c.holds, c.seen) for c in part.claims] == [(None, "cuda-bench is not installed; pip install")]
-    assert not part.failed
-
-
-def test_the_cells_raced_are_kernels_of_quick_chosen_by_name_alone() -> None:
-    names = [case.name for case in race.race_cases()]
-    assert len(names) == len(set(names)) == walltime.MOST_CELLS and not any("cublas" in name for name in names)
-    assert walltime.spread(reversed(names), 3) == list(reversed(walltime.spread(names, 3)))
-
-
-def test_laps_are_read_from_what_the_child_told() -> None:
-    told = {"ours_s": 0.1, "half_width": 0.003, "samples": 10, "stop_reason": "stable", "bench_s": 0.7}
-    samples = {"bench_samples_s": [1e-6, 2e-6, 3e-6] * 5}
-    laps, left_out = race.laps({"a": told | samples, "b": {"left_out": "late"}, "c": told | {"bench_samples_s": []}})
-    assert [lap.case for lap in laps] == ["a", "c"] and left_out == ["left out: b: late"]
-    assert laps[0].bench_half_width == pytest.approx(0.5) and laps[1].bench_half_width is None

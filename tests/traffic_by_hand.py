@@ -1,0 +1,80 @@
+"""Traffic of a small transposition, written by hand, and what is wrong with it."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from opbench.advice.diagnosis import Flaw, diagnose
+from opbench.advice.explain import Explanation, explain
+from opbench.catalog.folders import Catalog, case_named
+from opbench.cli.explaining import print_explanation
+from opbench.gpus.ceilings import Ceilings
+from opbench.traffic.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
+from opbench.traffic.findings import Finding
+
+CATALOG = Catalog()
+
+
+SHARED = "transpose/shared[ROWS=8](rows=64,cols=64)"
+
+
+FILE = "kernel.cu"
+
+
+SOURCE = """\
+__global__ void turn(const float* x, float* out) {
+  __shared__ float tile[32][32];
+  tile[threadIdx.y][threadIdx.x] = x[i];
+  __syncthreads();
+  out[i] = tile[threadIdx.x][threadIdx.y];
+}
+"""
+
+
+def entry(line: int, space: str, kind: str, **counts: int) -> LineTraffic:
+    """One line's traffic; lanes, sectors and wavefronts are full and ideal unless given."""
+    given = {"width": 4, "requests": 128, **counts}
+    requests, width = given["requests"], given["width"]
+    full: dict[str, int] = {"lanes": 32 * requests}
+    lanes = given.get("lanes", full["lanes"])
+    if space == "global":
+        full |= {"sectors": lanes * width // 32, "ideal_sectors": lanes * width // 32}
+    else:
+        full |= {"wavefronts": requests * width // 4, "ideal_wavefronts": requests * width // 4}
+    return LineTraffic("turn", FILE, line, space, kind, **{**full, **given})
+
+
+TURN = (
+    entry(3, "global", "load"),
+    entry(3, "shared", "store"),
+    entry(5, "global", "store"),
+    entry(5, "shared", "load", wavefronts=4096),
+)
+
+
+PARITY = BranchTraffic("turn", FILE, 4, executions=128, divergent=96, fewest_lanes=16 * 96)
+
+
+def traffic(*lines: LineTraffic, blocks: int = 4, counted: int = 4, barriers: int = 4) -> Traffic:
+    """The lines, all of one kernel."""
+    return Traffic(lines, (KernelTraffic("turn", 1, blocks, counted, 256, barriers),))
+
+
+def problems(case: str, *lines: LineTraffic, barriers: int = 4) -> list[Flaw]:
+    """What is wrong with such lines in a case's own kernel."""
+    found = case_named(case)
+    return diagnose(found, traffic(*lines, barriers=barriers), {FILE: SOURCE}, CATALOG.variants(found.variant.operator))
+
+
+def explained(counts: Traffic, *findings: Finding, ceilings: Ceilings | None = None) -> Explanation:
+    """The explanation of `SHARED` with these counts."""
+    return explain(case_named(SHARED), counts, findings, {FILE: SOURCE}, CATALOG.variants("transpose"), ceilings)
+
+
+def printed(explanation: Explanation) -> str:
+    """What the terminal shows."""
+    out = io.StringIO()
+    print_explanation(explanation, Console(file=out, width=400, color_system=None))
+    return out.getvalue()
