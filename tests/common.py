@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -35,3 +36,10 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def said(path: Path, key: str) -> str:
+    """What the file itself says behind a key, such as `// expect: …`."""
+    line = re.search(rf"^// {key}: (.*)$", path.read_text(), re.MULTILINE)
+    assert line, f"{path.name} has no line '// {key}: …'"
+    return line[1]

@@ -179,6 +179,12 @@ def test_every_file_of_tests_stays_small() -> None:
         assert len(path.read_text().splitlines()) <= 400, f"{path} holds more than one subject"
 
 
+def test_no_test_file_imports_another() -> None:
+    """Else they are bound to each other: what several need stands in a module of its own or in conftest.py."""
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        assert [n for _, n in imports(path) if n.split(".")[-1].startswith("test_")] == [], path
+
+
 def test_no_file_names_the_machine_that_it_was_written_on() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if listed.returncode != 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,17 +11,21 @@ import pytest
 from click.testing import CliRunner
 from commands_page import PAGE, commands_page
 from common import ROOT
+from documents import LINES, PAGES, README
 
 import opbench
 from opbench import errors
 from opbench.cli import COMMANDS, EPILOG, HIDDEN, cli
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-README = "\n\n".join(page.read_text() for page in PAGES if page.exists())
-"""README.md and the pages that it links to, as one text."""
 MAKEFILE = (ROOT / "Makefile").read_text()
+
+
 SHOWN = [name for name in COMMANDS if name not in HIDDEN]
+
+
 TARGETS = set(re.findall(r"^([a-z][\w-]*):(?!=)", MAKEFILE, re.MULTILINE))
+
+
 VARIABLES = set(re.findall(r"^([A-Z]+) \?=", MAKEFILE, re.MULTILINE))
 
 
@@ -31,19 +34,6 @@ def command(name: str) -> click.Command:
     found = cli.get_command(click.Context(cli), name)
     assert found
     return found
-
-
-def shell_lines() -> Iterator[tuple[str, str]]:
-    """ "opbench" or "make" and its arguments, for each such command in README's shell blocks."""
-    for block in re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", README, re.MULTILINE | re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            for part in re.split(r"&&|\|\||[|;](?=\s)", line.removeprefix("$ ")):
-                words = re.match(r"\s*(?:[A-Z_]+=\S+\s+)*(?:\S*/)?(opbench|make)\b(.*)", part)
-                if words:
-                    yield words[1], words[2].split("  #")[0].split(" > ")[0].strip()
-
-
-LINES = sorted(set(shell_lines()))
 
 
 @pytest.mark.parametrize("name", SHOWN)

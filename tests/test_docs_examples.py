@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from common import ROOT
-from test_docs import LINES, PAGES, README, shell_lines
+from documents import LINES, PAGES, README, shell_lines
 
 NEEDS_GPU = re.compile(r"--tune|reports/alexnet/plan")
 NEEDS_EXTRA = {"--image digits": "sklearn"}

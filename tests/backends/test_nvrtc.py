@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import gpu_kernels
 import pytest
-import test_cuda_device
 
 from opbench.backends.base import KernelResources
 from opbench.backends.cuda.device import KERNELS
@@ -66,7 +66,7 @@ def test_own_kernels_compile(arch: str) -> None:
 
 
 def test_kernels_of_the_device_tests_compile(tmp_path: Path) -> None:
-    compiled = nvrtc.compile_cubin(write(tmp_path, test_cuda_device.KERNELS, *test_cuda_device.NAMES), "sm_90")
+    compiled = nvrtc.compile_cubin(write(tmp_path, gpu_kernels.KERNELS, *gpu_kernels.NAMES), "sm_90")
     assert compiled.resources["hungry"].shared_bytes == 2048
 
 

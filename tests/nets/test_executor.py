@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_networks import pictures, residual
 
 from opbench.backends import open_backend
 from opbench.errors import UsageError
-from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import with_layouts
 from opbench.graphs.passes import apply_passes, to_dtype
@@ -24,21 +24,6 @@ from opbench.nets.plan import choose
 def ready(graph: Graph, precision: str = "f32") -> Network:
     """A network on the cpu backend with a rung for every node."""
     return Network(graph, choose(graph, {}, precision, "").cases(graph), open_backend("cpu"))
-
-
-def pictures(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
-
-
-def residual() -> Graph:
-    """Two branches that meet, a skip around them, and two outputs."""
-    net = Builder("residual")
-    x = net.input("image", 2, 3, 9, 7)
-    a = net.relu(net.conv2d(x, 3, 3, padding=1, name="left"))
-    b = net.batchnorm2d(net.conv2d(x, 3, 1, name="right"))
-    y = net.elementwise("add", net.elementwise("mul", a, b), x)
-    return net.graph(net.maxpool2d(y), net.softmax(net.linear(net.flatten(y), 5)))
 
 
 @pytest.mark.parametrize("parallel", [False, True])

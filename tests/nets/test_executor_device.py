@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from test_executor import pictures, residual
+from small_networks import pictures, residual
 
 from opbench.backends import open_backend
 from opbench.backends.cuda import why_missing

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from common import ROOT
 from fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_run, result, run, traffic
-from report.test_report import Tags, page, words
+from pages import Tags, page, words
 from rich.console import Console
 
 from opbench.report import print_table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import re
 from dataclasses import replace
@@ -12,24 +11,17 @@ import pytest
 from fabricate import TAKEN, cpu_run, matmul_run, relu_run, remeasured, result, run
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
+from pages import printed
 
 from opbench.catalog.variant import Variant
 from opbench.gpus.resources import LaunchResources
-from opbench.report import ladder_readme, print_table
+from opbench.report import ladder_readme
 from opbench.report.charts.chart import look, shortened
 from opbench.report.charts.svg import sparkline, spread
 from opbench.report.ladder import in_order
 from opbench.report.run.advice import advice
 from opbench.results.files import Run
-from opbench.results.rows import frame, rows
-
-
-def printed(found: Run, width: int = 80, terminal: bool = False) -> str:
-    stream = io.StringIO()
-    console = Console(file=stream, width=width, force_terminal=terminal, no_color=True, highlight=False)
-    print_table(frame(found), console)
-    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) if terminal else stream.getvalue()
+from opbench.results.rows import rows
 
 
 def test_the_terminal_table_holds_the_facts() -> None:

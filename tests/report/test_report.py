@@ -3,60 +3,17 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from fabricate import TAKEN, cpu_run, matmul_run, relu_run, result, run
+from pages import Tags, page, words
 
 from opbench import report
 from opbench.errors import EnvironmentFault
 from opbench.report import write_report
-from opbench.results.files import Run
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>`$\\frac{a}"
-
-
-def page(found: Run, folder: Path) -> str:
-    files = write_report(found, folder)
-    assert files[0].name == "report.html"
-    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in files), "no temporary file is left behind"
-    return files[0].read_text(encoding="utf-8")
-
-
-class Tags(HTMLParser):
-    """Collects ids, tags and attributes, and checks that tags close."""
-
-    VOID = {"meta", "br", "wbr", "img", "input", "link", "hr", "path", "use", "polyline"}
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.ids: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        self.ids += [value or "" for key, value in attrs if key == "id"]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        self.ids += [value or "" for key, value in attrs if key == "id"]
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.VOID:
-            assert self.open.pop() == tag
-
-
-def words(html: str) -> str:
-    """The visible text."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", re.sub(r"<(script|style).*?</\1>", "", html, flags=re.S)))
 
 
 def test_the_verdict_comes_first(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fabricate import CEILINGS, cpu_run, relu_run, result, run
-from report.test_parts import printed
+from pages import printed
 
 from opbench.gpus.floor import Above
 from opbench.results.rows import rows

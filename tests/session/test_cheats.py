@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from common import CHEATS
+from common import CHEATS, said
 
 from opbench import api
 from opbench.advice.diagnosis import diagnose
@@ -18,15 +18,12 @@ from opbench.runs import targets
 from opbench.session.checking import trace_case
 
 FILES = sorted(CHEATS.glob("*.cu"))
+
+
 SLOW = sorted((CHEATS / "slow").glob("*.cu"))
+
+
 CATALOG = Catalog()
-
-
-def said(path: Path, key: str) -> str:
-    """What the file itself says behind a key, such as `// expect: …`."""
-    line = re.search(rf"^// {key}: (.*)$", path.read_text(), re.MULTILINE)
-    assert line, f"{path.name} has no line '// {key}: …'"
-    return line[1]
 
 
 def reports(result: Result) -> Iterator[str]:

@@ -13,8 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from common import CHEATS, ROOT
-from test_cheats import said
+from common import CHEATS, ROOT, said
 
 from opbench.backends.cuda import why_missing
 

@@ -1,0 +1,27 @@
+"""What the documents show: their text and the command lines in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from common import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+README = "\n\n".join(page.read_text() for page in PAGES if page.exists())
+"""README.md and the pages that it links to, as one text."""
+
+
+def shell_lines() -> Iterator[tuple[str, str]]:
+    """ "opbench" or "make" and its arguments, for each such command in README's shell blocks."""
+    for block in re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", README, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\|\||[|;](?=\s)", line.removeprefix("$ ")):
+                words = re.match(r"\s*(?:[A-Z_]+=\S+\s+)*(?:\S*/)?(opbench|make)\b(.*)", part)
+                if words:
+                    yield words[1], words[2].split("  #")[0].split(" > ")[0].strip()
+
+
+LINES = sorted(set(shell_lines()))
