@@ -20,7 +20,7 @@ def test_an_operators_folder_may_be_the_working_folder(cli: Cli, tmp_path: Path)
     args = [str(script), "check", "relu/mine", "--variants", "..", "--random", "0"]
     done = subprocess.run(args, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("relu/scalar  10 right")
+    assert done.stdout.startswith("relu/mine  10 right")
 
 
 OPERATOR = '''\
@@ -91,7 +91,11 @@ def test_a_folder_that_would_be_left_out_in_silence_is_refused(cli: Cli, tmp_pat
         "relo/operator.py",
     )
     (mine / "relo").rename(mine / "relu")
-    (mine / "relu" / "fancy.py").write_text('"""x."""\n')
+    (mine / "relu" / "fancy.py").write_text('"""x.\n\n/// opbench\ntitle = "x"\n///\n\nWhy.\n"""\n')
     refused(
-        cli("list", "variants", "relu", "--variants", mine), 2, "fancy.py: fancy.cu is variant 'relu/fancy' already"
+        cli("list", "variants", "relu", "--variants", mine),
+        2,
+        "fancy.py",
+        "fancy.cu",
+        "has variant 'relu/fancy' already",
     )
