@@ -10,7 +10,10 @@ import re
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import nvtx
 
 DOMAIN = "opbench"
 SWITCH = "OPBENCH_NVTX"
@@ -24,7 +27,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F
 """Okabe and Ito's colours without black: told apart by every kind of colour vision."""
 
 Phase = Literal["build", "check", "measure", "profile"]
-Range = contextlib.AbstractContextManager[Any]
+Range = contextlib.AbstractContextManager[object]
 
 LONGEST_NAME = 120
 # A case name that `safe_name` maps without loss: config keys are upper case and axes lower case, so that one can see in
@@ -86,7 +89,7 @@ def run_range() -> Range:
 class _PushPop:
     """A push/pop range of this thread."""
 
-    def __init__(self, domain: Any, message: str, rgb: str, category: str) -> None:
+    def __init__(self, domain: nvtx.Domain, message: str, rgb: str, category: str) -> None:
         self._domain = domain
         # With no tool behind the library this is None, and pushing None does nothing.
         self._attributes = domain.get_event_attributes(message=message, color=_argb(rgb), category=category)
@@ -106,7 +109,7 @@ def _argb(rgb: str) -> int:
 
 
 @functools.cache
-def _domain() -> Any | None:
+def _domain() -> nvtx.Domain | None:
     """The NVTX domain, or None when nobody listens; decided at the first range, as nvtx caches the answer too."""
     switch = os.environ.get(SWITCH, "")
     if switch == "0" or (not switch and tool_attached() is None):

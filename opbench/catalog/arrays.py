@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ ROOM = 8
 """Times the inputs' bytes that must be free on the GPU for a reference there."""
 
 
-def on_the_gpu(function: Callable[..., Any], inputs: Mapping[str, np.ndarray]) -> Any:
+def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]) -> Any:
     """`function` of float64 arrays by CuPy, whose products cuBLAS computes in float64; None where that cannot be done.
 
     Results are NumPy arrays, alone or by name. What a kernel under test may break afterwards is not touched: they have
@@ -71,7 +72,7 @@ def on_the_gpu(function: Callable[..., Any], inputs: Mapping[str, np.ndarray]) -
 
 
 @functools.cache
-def _cupy() -> Any:
+def _cupy() -> ModuleType | None:
     """CuPy where it is installed and sees a device."""
     try:
         import cupy

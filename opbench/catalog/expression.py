@@ -18,14 +18,14 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"cdiv": cdiv, "min": min, "max": max}
+FUNCTIONS: dict[str, Callable[..., object]] = {"cdiv": cdiv, "min": min, "max": max}
 
 BITS = 63
 """An integer of the language fits a signed 64-bit one, as what it decides (sizes, grids, bytes) does."""
 LONGEST = 600
 """Characters of one expression, at most, so that none is nested beyond what Python's own stack takes."""
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -35,7 +35,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.LShift: operator.lshift,
     ast.RShift: operator.rshift,
 }
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -45,7 +45,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
-_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.USub: operator.neg, ast.Not: operator.not_}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], object]] = {ast.USub: operator.neg, ast.Not: operator.not_}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -128,7 +128,7 @@ def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> object:
     raise UsageError(f"'{ast.unparse(node)}' is not allowed in an expression")
 
 
-def _arithmetic(kind: type[ast.operator], left: Any, right: Any) -> int:
+def _arithmetic(kind: type[ast.operator], left: object, right: object) -> int:
     """An operation on two integers, refused before it is done where the result would be beyond 64 bits."""
     if not (isinstance(left, int) and isinstance(right, int)):
         raise TypeError(f"{left!r} and {right!r}: arithmetic is of integers")

@@ -8,7 +8,8 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from opbench.catalog.header import read_variants
 from opbench.catalog.variant import Variant, print_config
@@ -187,7 +188,7 @@ def ladder_order(variants: Sequence[Variant]) -> list[Variant]:
     return sorted(variants, key=lambda v: (v.is_library, height(v), v.name))
 
 
-def load_module(path: Path, name: str) -> Any:
+def load_module(path: Path, name: str) -> ModuleType:
     """Import one Python file by path; an error in it is the user's, told with its file and line."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

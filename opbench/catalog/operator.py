@@ -21,7 +21,7 @@ from opbench.errors import UsageError, unknown
 
 Arrays = dict[str, np.ndarray]
 
-DTYPES: dict[str, np.dtype[Any]] = {
+DTYPES: dict[str, np.dtype] = {
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     "f16": np.dtype(np.float16),
@@ -121,9 +121,9 @@ class Operator:
         """Floating-point operations of the textbook algorithm; 0 for an operator that only moves data."""
         return 0
 
-    reference: ClassVar[Callable[..., Any]]
+    reference: ClassVar[Callable[..., np.ndarray | Arrays]]
     """Method: the result in float64 from float64 inputs by name; an array, or a dict by output name when several."""
-    examples: ClassVar[Callable[[], Sequence[Any]]]
+    examples: ClassVar[Callable[[], Sequence[Operator]]]
     """Class method: small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
 
     def reduction(self) -> int:
@@ -278,7 +278,7 @@ class Operator:
         result = on_the_gpu(self.computed, wide) if self.flops() >= LONG_FLOPS else None
         return self.computed(**wide) if result is None else result
 
-    def computed(self, **wide: Any) -> Arrays:
+    def computed(self, **wide: np.ndarray) -> Arrays:
         """The same, where the inputs are; raises UsageError for a reference of a shape that is not declared."""
         try:
             result = self.reference(**wide)
@@ -325,7 +325,7 @@ class Operator:
         return cls.from_axes({key: int(value) if value.isdigit() else value for key, _, value in pairs})
 
     @classmethod
-    def from_axes(cls, axes: Mapping[str, Any]) -> Operator:
+    def from_axes(cls, axes: Mapping[str, object]) -> Operator:
         """Bind axes by name; raises UsageError for an unknown or missing one."""
         fields = {f.name: f for f in dataclasses.fields(cls)}
         for key in axes:

@@ -7,7 +7,7 @@ import importlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -63,7 +63,9 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(module, f"{name.replace('-', '_')}_command")
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         asked = ctx.resilient_parsing  # by a shell: what could stand here?
         if args and not args[0].startswith("-") and args[0] not in COMMANDS and not asked:
             raise click.UsageError(unknown("command", args[0], self.list_commands(ctx), "opbench --help"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +22,9 @@ from opbench.paths import from_here
 from opbench.results.agreement import Agreement, CountComparison, Summary
 from opbench.traffic.counts import PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.traffic.findings import Finding
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 AROUND = 2
 """Lines of a header shown above and below one with an access."""
@@ -116,7 +119,7 @@ def _keep(case: Case, traffic: Traffic, folder: Path) -> None:
 # Explanation on a terminal ----------------------------------------------------------------------------------------
 
 
-def print_explanation(explanation: Explanation, console: Any) -> None:
+def print_explanation(explanation: Explanation, console: Console) -> None:
     """The summary, worst first, then each source file with its figures in the gutter."""
     from rich.text import Text
 
@@ -142,7 +145,7 @@ def print_explanation(explanation: Explanation, console: Any) -> None:
         line(words, "dim")
 
 
-def _print_bounds(explanation: Explanation, line: Any) -> None:
+def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
     """What each limit of the GPU demands of the variant, the tightest first."""
     from opbench.traffic.levels import LIMIT_NAMES
 
@@ -167,7 +170,7 @@ def _value(figure: Figure) -> str:
     return f"{figure.value:,.0f}" if figure.value >= 10 or figure.value == int(figure.value) else f"{figure.value:.1f}"
 
 
-def _print_summary(explanation: Explanation, line: Any, width: int) -> None:
+def _print_summary(explanation: Explanation, line: Callable[..., None], width: int) -> None:
     for finding in explanation.findings:
         line(f"  ✗ {_finding_words(finding)}", "red")
     for problem in explanation.problems[:WORST]:
@@ -196,7 +199,7 @@ def _problem_head(explanation: Explanation, problem: Flaw) -> str:
     return f"{place}: {problem.kind}, {units.percent(problem.share)} of all passes"
 
 
-def _print_file(explanation: Explanation, file: AnnotatedFile, line: Any) -> None:
+def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..., None]) -> None:
     """The kernel's own file whole, of a header what lies around its accesses."""
     if file is not explanation.files[0]:
         file = file.around(AROUND)
@@ -289,7 +292,7 @@ def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: b
         print_agreement(found, stdout_console())
 
 
-def print_agreement(agreement: Agreement, console: Any) -> None:
+def print_agreement(agreement: Agreement, console: Console) -> None:
     """How many counts agree, which do not, and which cases could not be compared."""
     from rich.text import Text
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,6 +13,9 @@ from opbench.catalog.variant import print_config
 from opbench.cli import completion
 from opbench.cli.options import BACKENDS, cases_option, json_option, variants_option
 from opbench.paths import shipped
+
+Listed = Mapping[str, str | Sequence[str]]
+"""What is listed of one thing, its name among it."""
 
 WHAT = ("operators", "variants", "suites", "cases")
 
@@ -41,11 +44,11 @@ def list_command(
         click.echo(f"{row['name']:{width}}  {row.get('title', '')}".rstrip())
 
 
-def _operators(catalog: Catalog, name: str | None, *_: Any) -> list[dict[str, Any]]:
+def _operators(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:
     return [{"name": o, "title": catalog.operator_title(o)} for o in catalog.operator_names()]
 
 
-def _variants(catalog: Catalog, name: str | None, *_: Any) -> list[dict[str, Any]]:
+def _variants(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:
     rows = []
     for operator in [name] if name else catalog.operator_names():
         for v in catalog.variants(operator):
@@ -62,7 +65,7 @@ def _variants(catalog: Catalog, name: str | None, *_: Any) -> list[dict[str, Any
     return rows
 
 
-def _suites(*_: Any) -> list[dict[str, Any]]:
+def _suites(*_: object) -> Sequence[Listed]:
     import tomllib
 
     paths = sorted(shipped("suites").glob("*.toml"))
@@ -71,11 +74,16 @@ def _suites(*_: Any) -> list[dict[str, Any]]:
 
 def _cases(
     catalog: Catalog, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...]
-) -> list[dict[str, Any]]:
+) -> Sequence[Listed]:
     from opbench.api import expand
 
     suite, _, _ = expand(name or "quick", backend, cases, roots)
     return [{"name": case.name} for case in suite.cases]
 
 
-LISTERS = {"operators": _operators, "variants": _variants, "suites": _suites, "cases": _cases}
+LISTERS: dict[str, Callable[..., Sequence[Listed]]] = {
+    "operators": _operators,
+    "variants": _variants,
+    "suites": _suites,
+    "cases": _cases,
+}

@@ -39,7 +39,7 @@ def net_command() -> None:
     """Networks from the best variants: list them, show what is in one, run one."""
 
 
-def network_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def network_options(function: Callable[..., object]) -> Callable[..., object]:
     """The network and what decides its nodes."""
     for option in (
         json_option,
@@ -81,16 +81,13 @@ def list_command(as_json: bool) -> None:
     """List the networks that opbench ships, with their sizes."""
     from opbench.graphs.zoo import NETWORKS
 
-    rows: list[dict[str, Any]] = [
-        {"name": name, "title": str(inspect.getdoc(make)).partition("\n")[0], "sizes": sizes_of(name)}
-        for name, make in NETWORKS.items()
-    ]
+    rows = [(name, str(inspect.getdoc(make)).partition("\n")[0], sizes_of(name)) for name, make in NETWORKS.items()]
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        click.echo(json.dumps([dict(zip(("name", "title", "sizes"), row, strict=True)) for row in rows], indent=1))
         return
-    for row in rows:
-        sizes = " ".join(f"--{key} {value}" for key, value in row["sizes"].items())
-        click.echo(f"{row['name']:8}  {row['title']}\n{'':8}  {sizes}")
+    for name, title, known in rows:
+        sizes = " ".join(f"--{key} {value}" for key, value in known.items())
+        click.echo(f"{name:8}  {title}\n{'':8}  {sizes}")
 
 
 @net_command.command("show")

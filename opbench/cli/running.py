@@ -6,10 +6,10 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -22,14 +22,18 @@ from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
 
 if TYPE_CHECKING:
+    import pandas
+    from rich.console import Console
+
     from opbench.results.files import LeftOut
+    from opbench.results.result import Result
 
 cpu_only_option = click.option(
     "--cpu-only", is_flag=True, help="On the cpu backend, do not let NVRTC compile the kernels for a GPU as well."
 )
 
 
-def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def shared_options(function: Callable[..., object]) -> Callable[..., object]:
     """Options that `run` and `check` have in common."""
     for option in (
         cpu_only_option,
@@ -173,7 +177,7 @@ def check_command(
     finish(results, as_json, lambda: _print_verdicts(results, targets))
 
 
-def finish(results: list[Any], as_json: bool, show: Callable[[], None]) -> None:
+def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:
     """Print the outcome and leave with its exit code."""
     leave(exit_code(results), (lambda: click.echo(json.dumps([asdict(r) for r in results]))) if as_json else show)
 
@@ -202,12 +206,12 @@ def _flags_given() -> str:
     return " ".join(words)
 
 
-def _print_verdicts(results: list[Any], targets: tuple[str, ...]) -> None:
+def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...]) -> None:
     """One line per variant, then each kind of failure once, with the command that repeats it."""
     tally: dict[str, dict[str, int]] = {}
-    failures: dict[tuple[str, str], list[Any]] = {}
+    failures: dict[tuple[str, str], list[Result]] = {}
     lacking: dict[str, dict[str, str]] = {}
-    gpu_code: dict[str, list[Any]] = {}
+    gpu_code: dict[str, list[Result]] = {}
     for r in results:
         variant = f"{r.operator}/{r.variant}"
         counts = tally.setdefault(variant, {})
@@ -245,7 +249,7 @@ def _coloured(status: str, text: str) -> str:
 REJECTED = "NVRTC rejects it"
 
 
-def _gpu_words(results: list[Any]) -> str:
+def _gpu_words(results: Sequence[Result]) -> str:
     """Whether a variant's kernels compile for a GPU that is not here: the end of its line, "" where nothing tells."""
     if any(r.resources_missing.startswith(REJECTED) for r in results):
         return ", refused by NVRTC"
@@ -254,7 +258,7 @@ def _gpu_words(results: list[Any]) -> str:
     return f", compiles for {' and '.join(sorted({r.compiled_for for r in compiled}))}{share}" if compiled else ""
 
 
-def _print_uncompiled(results: list[Any]) -> None:
+def _print_uncompiled(results: Sequence[Result]) -> None:
     """Why kernels were not compiled for a GPU, each reason once."""
     missing = {r.resources_missing for r in results if not r.resources_missing.startswith(REJECTED)} - {""}
     for reason in sorted(missing):
@@ -270,14 +274,14 @@ def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
     return {v.id: target for target in targets if is_file(target) for v in own_variants(Path(target), catalog)}
 
 
-def print_table(table: Any, left_out: LeftOut) -> None:
+def print_table(table: pandas.DataFrame, left_out: LeftOut) -> None:
     """The table of a run on stdout."""
     from opbench.report.terminal import print_table as show
 
     show(table, stdout_console(), left_out)
 
 
-def stdout_console() -> Any:
+def stdout_console() -> Console:
     """A console that leaves a closed stdout to us; rich's own would exit with code 1."""
     from rich.console import Console
 

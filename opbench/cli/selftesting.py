@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,7 @@ from opbench.errors import EnvironmentFault
 
 if TYPE_CHECKING:
     from opbench.backends.cuda import CudaBackend
+    from opbench.profile.profile import Say
     from opbench.results.files import Run
     from opbench.results.result import Result
     from opbench.selftest import Cell, Part, Selftest, SelftestDevice
@@ -98,7 +99,7 @@ def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
     return Selftest(device.environment(), budget_s, __version__, date)
 
 
-def _parts(device: SelftestDevice, say: Any, run: Run | None = None) -> dict[str, Any]:
+def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str, Callable[[float], Part]]:
     """Each part with what only a GPU's machine has put behind it."""
     from opbench import selftest
     from opbench.selftest.children import times_by_ncu, times_in_child
@@ -130,7 +131,7 @@ def time_cheats() -> list[Path]:
     return sorted(next((folder for folder in folders if folder.is_dir()), folders[0]).glob("*.py"))
 
 
-def judge_cheat(path: Path, say: Any) -> Sequence[Result]:
+def judge_cheat(path: Path, say: Say) -> Sequence[Result]:
     """The results of one cheat, run as a user would run a file."""
     from opbench import api
 

@@ -8,7 +8,6 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -287,7 +286,7 @@ class Graph:
     def reference_outputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """The outputs alone; those of a long network are computed on the GPU where there is one with the memory."""
 
-        def outputs(**given: Any) -> Arrays:
+        def outputs(**given: np.ndarray) -> Arrays:
             values = self._computed(given, lambda problem, tensors: problem.computed(**tensors))
             return {name: values[name] for name in self.outputs}
 
@@ -306,7 +305,7 @@ class Graph:
             known[name] = from_storage(to_storage(np.asarray(array, np.float32), dtype), dtype).astype(np.float64)
         return known
 
-    def _computed(self, given: Mapping[str, Any], compute: Callable[[Operator, Any], Arrays]) -> Arrays:
+    def _computed(self, given: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]) -> Arrays:
         known = dict(given)
         for node in self.nodes:
             tensors = {

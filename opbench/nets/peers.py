@@ -6,7 +6,8 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +17,14 @@ from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.graphs.graph import Graph, Node
 from opbench.paths import pip_install
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.fx import Node as Call
+
 NAMES = ("torch",)
 """Whom a network can be compared with."""
-WAYS: Mapping[str, Mapping[str, Any] | None] = {
+WAYS: Mapping[str, Mapping[str, str] | None] = {
     "PyTorch eager": None,
     "torch.compile": {},
     "torch.compile, CUDA graphs": {"mode": "reduce-overhead"},
@@ -32,7 +38,9 @@ EPSILON = 1e-5
 # The network as a module ------------------------------------------------------------------------------------------
 
 
-def to_module(graph: Graph, dtype: str = "float32", device: str = "cpu", *, channels_last: bool = False) -> Any:
+def to_module(
+    graph: Graph, dtype: str = "float32", device: str = "cpu", *, channels_last: bool = False
+) -> torch.fx.GraphModule:
     """A `torch.fx.GraphModule` of a network as it was built (nchw): inputs in order to a tuple of its outputs.
 
     Its code is a straight line of calls of torch and torch.nn.functional, which `torch.compile` sees whole. With
@@ -50,7 +58,7 @@ def to_module(graph: Graph, dtype: str = "float32", device: str = "cpu", *, chan
         root.register_buffer(f"weight{number}", tensor)
         known[name] = trace.get_attr(f"weight{number}")
 
-    def get(name: str) -> Any:
+    def get(name: str) -> Call:
         value = graph.values[name]
         if name not in known:  # a view of one that is there
             known[name] = trace.call_function(torch.reshape, (get(value.of), tuple(value.shape)))
@@ -69,7 +77,7 @@ def _identifier(name: str) -> str:
     return cleaned if cleaned[:1].isalpha() else f"n{cleaned}"
 
 
-def _call(trace: Any, graph: Graph, node: Node, given: Mapping[str, Any]) -> list[Any]:
+def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> list[Call]:
     """The calls that compute a node's outputs, in the order of its problem's."""
     import torch
 
@@ -79,28 +87,28 @@ def _call(trace: Any, graph: Graph, node: Node, given: Mapping[str, Any]) -> lis
             f"{node.name}: it works in {axes['layout']}; PyTorch is given a network as it was built, in nchw"
         )
 
-    def call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def call(function: Callable[..., object], *args: object, **options: object) -> Call:
         return trace.call_function(function, args, options)
 
-    def window(function: Callable[..., Any], **options: Any) -> Any:
+    def window(function: Callable[..., object], **options: object) -> Call:
         return call(function, given["x"], axes["window"], axes["stride"], axes["padding"], **options)
 
-    def upsampled(x: Any, scale: Any, mode: Any) -> Any:
+    def upsampled(x: Call, scale: int | str, mode: int | str) -> Call:
         corners = {"align_corners": False} if mode == "bilinear" else {}
         return call(functional.interpolate, x, scale_factor=scale, mode=mode, **corners)
 
-    def norm() -> Any:
+    def norm() -> Call:
         parts = {"weight": given["scale"], "bias": given["shift"], "training": False, "eps": EPSILON}
         return call(functional.batch_norm, given["x"], given["mean"], given["variance"], **parts)
 
-    def joined() -> Any:
+    def joined() -> Call:
         return call(torch.cat, (given["skip"], upsampled(given["low"], 2, "nearest")), 1)
 
-    def conv(image: Any) -> Any:
+    def conv(image: Call) -> Call:
         geometry = {"stride": axes.get("stride", 1), "padding": axes["padding"]}
         return call(functional.conv2d, image, given["weight"], given.get("bias"), **geometry)
 
-    makers: dict[str, Callable[[], Any]] = {
+    makers: dict[str, Callable[[], Call]] = {
         "conv2d": lambda: conv(given["image"]),
         "linear": lambda: call(functional.linear, given["x"], given["weight"], given["bias"]),
         "matmul": lambda: call(torch.matmul, given["a"], given["b"]),
@@ -129,7 +137,7 @@ def _call(trace: Any, graph: Graph, node: Node, given: Mapping[str, Any]) -> lis
     return [out] if count == 1 else [trace.call_method("__getitem__", (out, index)) for index in range(count)]
 
 
-def _elementwise(trace: Any, graph: Graph, node: Node, given: Mapping[str, Any]) -> Any:
+def _elementwise(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> Call:
     """a op b in the shapes of their values where those broadcast as in NumPy, else as the operator sees them."""
     import torch
 
@@ -225,7 +233,7 @@ def peers(names: Sequence[str], graph: Graph, inputs: Arrays, precision: str, ba
             torch.cuda.empty_cache()
 
 
-def _torch() -> Any:
+def _torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
@@ -236,11 +244,12 @@ def _torch() -> Any:
         raise EnvironmentFault(
             f"--compare torch: PyTorch {torch.__version__} sees no GPU; install a build for this driver's CUDA"
         )
-    return torch
+    found: ModuleType = torch
+    return found
 
 
 @contextlib.contextmanager
-def _settings(torch: Any, precision: str) -> Iterator[None]:
+def _settings(torch: ModuleType, precision: str) -> Iterator[None]:
     """TF32 as the precision allows, and cuDNN trying its algorithms; as before afterwards."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     with warnings.catch_warnings():
@@ -254,17 +263,23 @@ def _settings(torch: Any, precision: str) -> Iterator[None]:
             matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
 
 
-def _placed(torch: Any, tensor: Any, dtype: str, *, channels_last: bool) -> Any:
+def _placed(torch: ModuleType, tensor: Tensor, dtype: str, *, channels_last: bool) -> Tensor:
     placed = tensor.to("cuda", getattr(torch, dtype))
     return placed.to(memory_format=torch.channels_last) if channels_last and placed.dim() == 4 else placed
 
 
 def _warmed(
-    torch: Any, function: Callable[..., Any], inputs: Sequence[Any], names: Sequence[str], stream: Any, *, graphs: bool
+    torch: ModuleType,
+    function: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    names: Sequence[str],
+    stream: torch.cuda.ExternalStream,
+    *,
+    graphs: bool,
 ) -> Peer:
     """A peer that has been called until it only runs."""
 
-    def call() -> Any:
+    def call() -> Sequence[Tensor]:
         with torch.no_grad(), torch.cuda.stream(stream):
             return function(*inputs)
 
@@ -289,7 +304,7 @@ def _warmed(
     return Peer(launch, outputs, peak, versions)
 
 
-def _peak(torch: Any, call: Callable[[], Any], inputs: Sequence[Any]) -> int:
+def _peak(torch: ModuleType, call: Callable[[], object], inputs: Sequence[Tensor]) -> int:
     """The most that one call holds, what is there all along left out but for its inputs."""
     torch.cuda.reset_peak_memory_stats()
     standing = torch.cuda.memory_allocated()

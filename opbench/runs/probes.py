@@ -22,13 +22,13 @@ KEPT_S = 7 * 24 * 3600.0
 """Measured ceilings are trusted for a week: drivers and cooling change slowly."""
 
 
-def remembered() -> dict[str, Any] | None:
+def remembered() -> dict[str, object] | None:
     """The ceilings measured before on this GPU with this driver, if recent."""
     path = _path()
     try:
         if time.time() - path.stat().st_mtime > KEPT_S:
             return None
-        value: dict[str, Any] = json.loads(path.read_text())
+        value: dict[str, object] = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
     return value
@@ -64,7 +64,7 @@ def _run(name: str, out: Path, tell: Tell, resume: bool) -> Run:
     return run
 
 
-def ceilings_for_run(folder: Path, tell: Tell) -> dict[str, Any]:
+def ceilings_for_run(folder: Path, tell: Tell) -> dict[str, object]:
     """The remembered ceilings, else fresh ones measured into `folder`, where a run that was killed is completed."""
     return remembered() or measure_ceilings(folder / "ceilings", tell, resume=True)[1]
 

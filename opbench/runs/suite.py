@@ -23,13 +23,16 @@ from opbench.session.checking import TRACED_WORK
 from opbench.timing.clock import MODES
 from opbench.timing.sampling import TimingOptions
 
-SUITE_KEYS: Mapping[str, object] = {
+Kinds = type | tuple[type, ...]
+"""Of the values that a key may have."""
+
+SUITE_KEYS: Mapping[str, Kinds] = {
     "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
 }  # fmt: skip
-NETWORK_KEYS: Mapping[str, object] = {
+NETWORK_KEYS: Mapping[str, Kinds] = {
     "network": str, "sizes": dict, "precision": str, "layout": str, "variants": list, "configs": str, "cpu": dict,
 }  # fmt: skip
-RUN_KEYS: Mapping[str, object] = {
+RUN_KEYS: Mapping[str, Kinds] = {
     "operator": str,
     "variants": list,
     "problems": list,
@@ -39,7 +42,7 @@ RUN_KEYS: Mapping[str, object] = {
     "cpu": dict,
 }
 SIZE_KEYS = {key: RUN_KEYS[key] for key in ("problems", "sweep")}
-TIMING_KEYS = {
+TIMING_KEYS: Mapping[str, Kinds] = {
     f.name: (int, float) if f.type == "float" else {"int": int}.get(str(f.type), str) for f in fields(TimingOptions)
 }
 
@@ -186,7 +189,7 @@ def _no_case(left_out: LeftOut) -> str:
     return f"holds no case that its variants fit: of {problem}, {names[0]} {reason}; choose other problems"
 
 
-def _require_known(table: Any, known: Mapping[str, Any], what: str) -> None:
+def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None:
     """Refuse an unknown key, and a known one whose value has the wrong type."""
     if not isinstance(table, dict):
         raise UsageError(f"{table!r} is not allowed where a table of these keys is: {', '.join(known)}")
@@ -194,7 +197,8 @@ def _require_known(table: Any, known: Mapping[str, Any], what: str) -> None:
         if key not in known:
             raise UsageError(unknown(what, key, known))
         if not isinstance(value, known[key]) or isinstance(value, bool):
-            allowed = {list: "list", dict: "table", str: "string", int: "whole number"}.get(known[key], "number")
+            words: dict[Kinds, str] = {list: "list", dict: "table", str: "string", int: "whole number"}
+            allowed = words.get(known[key], "number")
             raise UsageError(f"{key} = {value!r} is not allowed; it must be a {allowed}")
 
 
@@ -280,7 +284,7 @@ def _choose_variants(variants: Sequence[Variant], patterns: Sequence[str], opera
     return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
 
 
-def _require_tunable(tune: Mapping[str, Any], variants: Sequence[Variant]) -> None:
+def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) -> None:
     """Refuse a tunable or a value that none of the variants has, which else would limit nothing."""
     known: dict[str, set[int]] = {}
     for config in (c for v in variants for c in v.configs):
@@ -288,10 +292,10 @@ def _require_tunable(tune: Mapping[str, Any], variants: Sequence[Variant]) -> No
             known.setdefault(key, set()).add(value)
     _require_known(dict.fromkeys(tune, None), dict.fromkeys(known, object), "tunable")
     for key, values in tune.items():
-        for value in values if isinstance(values, list) else [values]:
-            if not isinstance(value, int) or value not in known[key]:
+        for choice in values if isinstance(values, list) else [values]:
+            if not isinstance(choice, int) or choice not in known[key]:
                 raise UsageError(
-                    f"tune.{key} = {value!r} is not allowed; one of {', '.join(map(str, sorted(known[key])))}"
+                    f"tune.{key} = {choice!r} is not allowed; one of {', '.join(map(str, sorted(known[key])))}"
                 )
 
 

@@ -7,13 +7,16 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opbench.errors import OpbenchError
 from opbench.selftest.witnesses import StreamHandle, register
 from opbench.timing.clock import Launch, Now
+
+if TYPE_CHECKING:
+    from cuda import bench
 
 
 def race(
@@ -30,9 +33,9 @@ def race(
     """
     names, taken, began = list(cells), dict[str, dict[str, object]](), now()
 
-    def walltime(state: Any) -> None:
+    def walltime(state: bench.State) -> None:
         number = state.get_int64("Cell")
-        name, found = names[number], dict[str, Any]()
+        name, found = names[number], dict[str, object]()
         taken[name] = found
         try:
             if now() - began > limit_s:
@@ -62,7 +65,7 @@ def alone(stream: int, launch: Launch) -> float:
     """Seconds that `cuda.bench` measures one cell for, cold samples and batches as its defaults are."""
     spent = []
 
-    def walltime(state: Any) -> None:
+    def walltime(state: bench.State) -> None:
         state.set_stream(StreamHandle(stream))
         started = time.perf_counter()
         state.exec(lambda _: launch())
@@ -72,17 +75,17 @@ def alone(stream: int, launch: Launch) -> float:
     return sum(spent)
 
 
-def _run(function: Callable[[object], None], cells: int) -> dict[int, dict[str, object]]:
+def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, dict[str, object]]:
     """Run a benchmark over so many cells with every default left alone; what its file says of each."""
-    bench, benchmark = register(function)
+    library, benchmark = register(function)
     benchmark.add_int64_axis("Cell", list(range(cells)))
     with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
         path = Path(folder) / "bench.json"
-        bench.run_all_benchmarks([function.__name__, "--devices", "0", "--jsonbin", str(path)])
+        library.run_all_benchmarks([function.__name__, "--devices", "0", "--jsonbin", str(path)])
         return read_states(json.loads(path.read_text()), Path(folder))
 
 
-def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str, Any]]:
+def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, dict[str, object]]:
     """Of each cell in nvbench's JSON: cold_s, the wall time of its cold samples (None: not told), and samples_s."""
     found = {}
     for state in document["benchmarks"][0]["states"]:

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -36,7 +36,7 @@ def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
     out.write_text(json.dumps(race_cells(backend, names)))
 
 
-def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, Any]:
+def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, dict[str, object]]:
     """Both engines on the launch of each case, on its own inputs."""
     from opbench.catalog.folders import case_named
     from opbench.selftest.nvbench import race

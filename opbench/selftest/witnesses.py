@@ -10,10 +10,16 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from opbench.errors import EnvironmentFault
 from opbench.timing.clock import Launch
+
+if TYPE_CHECKING:
+    from cuda import bench
+
+    from opbench.backends.cuda.clock import CudaClock
 
 SAMPLES = 40
 BENCH_TIMEOUT_S = 3.0
@@ -21,7 +27,7 @@ BENCH_TIMEOUT_S = 3.0
 BUFFER_BYTES = 8 << 20
 
 
-def cupti_times(clock: Any, launches: Mapping[str, Launch], samples: int = SAMPLES) -> dict[str, list[float]]:
+def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int = SAMPLES) -> dict[str, list[float]]:
     """A kernel's own time at each cold sample, from CUPTI's records of concurrent kernels."""
     try:
         from cupti import cupti
@@ -82,22 +88,22 @@ def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[f
     """Cold samples of `cuda.bench` on a stream; what launches must use that stream."""
     names = list(launches)
 
-    def selftest(state: Any) -> None:
+    def selftest(state: bench.State) -> None:
         launch = launches[names[state.get_int64("Cell")]]
         state.set_stream(StreamHandle(stream))
         state.exec(lambda _: launch(), batched=False)
 
-    bench, benchmark = register(selftest)
+    library, benchmark = register(selftest)
     benchmark.add_int64_axis("Cell", list(range(len(names))))
     benchmark.set_timeout(BENCH_TIMEOUT_S)
     with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
         path = Path(folder) / "bench.json"
-        bench.run_all_benchmarks(["selftest", "--devices", "0", "--min-samples", str(SAMPLES), "--json", str(path)])
+        library.run_all_benchmarks(["selftest", "--devices", "0", "--min-samples", str(SAMPLES), "--json", str(path)])
         found = read_bench(json.loads(path.read_text()))
     return {names[cell]: [seconds] for cell, seconds in found.items()}
 
 
-def register(function: Callable[[Any], None]) -> tuple[Any, Any]:
+def register(function: Callable[[bench.State], None]) -> tuple[ModuleType, bench.Benchmark]:
     """`cuda.bench` and a benchmark of it that calls a function; raises EnvironmentFault where it is missing."""
     try:
         from cuda import bench

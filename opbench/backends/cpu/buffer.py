@@ -53,7 +53,7 @@ class CpuBuffer:
             raise UsageError(f"unknown dtype '{dtype}'; known: {', '.join(sorted(DTYPES))}")
         self.name = name
         self.shape = tuple(shape)
-        self.dtype: np.dtype[Any] = np.dtype(DTYPES[dtype])
+        self.dtype: np.dtype = np.dtype(DTYPES[dtype])
         self.bytes: int = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
         self.initialised = False
         """Whether anything but poison was put in: a traced kernel that reads what nobody wrote is wrong."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opbench.backends.cpu.toolchain import INCLUDE
 
 if TYPE_CHECKING:
+    from elftools.construct.lib.container import Container
     from elftools.dwarf.compileunit import CompileUnit
     from elftools.dwarf.die import DIE
     from elftools.dwarf.dwarfinfo import DWARFInfo
@@ -99,7 +100,7 @@ def _table(module: Path) -> _Table:
     return _Table(starts, [rows[start] for start in starts], calls)
 
 
-def _files(header: Any, unit: CompileUnit) -> dict[int, str]:
+def _files(header: Container, unit: CompileUnit) -> dict[int, str]:
     """The paths that the numbers of a line table's files stand for: from 1 on up to DWARF 4, from 0 on after it."""
     base = 0 if header.version >= 5 else 1
     built_in = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")

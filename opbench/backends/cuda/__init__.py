@@ -7,7 +7,8 @@ import importlib.metadata
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from opbench.errors import EnvironmentFault
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import pip_install
 from opbench.traffic.findings import Finding
+
+if TYPE_CHECKING:
+    import cupy
 
 __all__ = ["CudaBackend", "device_key", "why_missing"]
 
@@ -136,7 +140,7 @@ class CudaBackend:
     # Library variants ---------------------------------------------------------------------------------------------
 
     @functools.cached_property
-    def stream(self) -> Any:
+    def stream(self) -> cupy.cuda.Stream:
         """This backend's stream as CuPy's."""
         cupy = _cupy()
         cupy.cuda.Device(self._device.ordinal).use()
@@ -150,7 +154,7 @@ class CudaBackend:
         found: AbstractContextManager[object] = self.stream
         return found
 
-    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, Any]:
+    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, cupy.ndarray]:
         """The buffers as CuPy arrays on the same memory, with this backend's stream made CuPy's current one."""
         cupy = _cupy()
         self.stream.use()
@@ -172,12 +176,13 @@ class _External:
         return 0, self._pointer
 
 
-def _cupy() -> Any:
+def _cupy() -> ModuleType:
     try:
         import cupy
     except ImportError as error:
         raise EnvironmentFault(f"CuPy is not installed; {pip_install('cuda13')}") from error
-    return cupy
+    found: ModuleType = cupy
+    return found
 
 
 def _installed(package: str) -> str | None:

@@ -7,7 +7,6 @@ import functools
 import uuid
 from ctypes import c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any
 
 from opbench.backends.cuda.driver import (
     HOST_ALLOC_DEVICEMAP,
@@ -163,7 +162,7 @@ class Device:
         name = c_char_p(kernel.encode())
         return c_void_p(self.driver.get("cuModuleGetFunction", c_void_p, module, name, where=kernel))
 
-    def launch(self, kernel: str, grid: int, block: int, args: tuple[Any, ...] = ()) -> None:
+    def launch(self, kernel: str, grid: int, block: int, args: tuple[ctypes._SimpleCData[int], ...] = ()) -> None:
         """Launch one of the harness's own kernels; `args` are ctypes values of the kernel's own types."""
         pointers = (c_void_p * max(1, len(args)))(*(ctypes.addressof(value) for value in args))
         function = self._functions[kernel]
@@ -205,6 +204,8 @@ class MappedWords:
         self.device_pointer = int(
             device.driver.get("cuMemHostGetDevicePointer_v2", c_uint64, self._address, 0),
         )
-        self.values: Any = (kind * count).from_address(self._address.value or 0)
+        self.values: ctypes.Array[c_int] | ctypes.Array[c_uint64] = (kind * count).from_address(
+            self._address.value or 0
+        )
         for index in range(count):
             self.values[index] = 0

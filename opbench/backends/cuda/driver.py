@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_ushort, c_void_p
 from typing import Any
 
@@ -47,7 +48,7 @@ LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3, 4
 FUNC_MAX_DYNAMIC_SHARED_BYTES = 8
 
-PROTOTYPES: dict[str, tuple[Any, ...]] = {
+PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
     "cuInit": (c_uint,),
@@ -127,15 +128,16 @@ class Driver:
             function.argtypes = arguments
             function.restype = c_int
 
-    def raw(self, name: str) -> Any:
+    def raw(self, name: str) -> Callable[..., int]:
         """The bare function, for calls whose cost matters."""
-        return getattr(self._library, name)
+        function: Callable[..., int] = getattr(self._library, name)
+        return function
 
     def has(self, name: str) -> bool:
         """Whether this driver has an optional call."""
         return hasattr(self._library, name)
 
-    def call(self, name: str, *arguments: Any, where: str = "") -> None:
+    def call(self, name: str, *arguments: object, where: str = "") -> None:
         """Call and raise DriverError when the result is not success."""
         code = getattr(self._library, name)(*arguments)
         if code:
@@ -147,7 +149,7 @@ class Driver:
         self._library.cuGetErrorName(code, ctypes.byref(text))
         return DriverError(code, (text.value or b"unknown error").decode(), call, where)
 
-    def get(self, name: str, kind: Any, *arguments: Any, where: str = "") -> Any:
+    def get(self, name: str, kind: Any, *arguments: object, where: str = "") -> Any:
         """Call a function whose first argument is a pointer for its answer, and return the answer."""
         answer = kind()
         self.call(name, ctypes.byref(answer), *arguments, where=where)

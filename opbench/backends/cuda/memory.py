@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import secrets
 from ctypes import byref, c_uint, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +27,7 @@ SECRET = secrets.randbits(64)
 class DeviceArray:
     """A tensor's place in device memory that someone else allocated, such as a network's arena."""
 
-    def __init__(
-        self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], pointer: int = 0
-    ) -> None:
+    def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, pointer: int = 0) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self._device = device
@@ -90,7 +88,7 @@ class CudaBuffer(DeviceArray):
 
     _tags = itertools.count()
 
-    def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         super().__init__(device, name, shape, dtype)
         self._tag = 1 + next(self._tags) % 14
         words = (2 * GUARD_BYTES + self.nbytes + 1) // 2

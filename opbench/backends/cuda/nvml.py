@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opbench.timing.clock import DeviceState
+
+if TYPE_CHECKING:
+    import pynvml
+
+T = TypeVar("T")
 
 THROTTLE_REASONS = {
     0x01: "gpu_idle",
@@ -25,8 +31,8 @@ class Nvml:
     """A handle on one GPU, or nothing where nvidia-ml-py or the permission is missing."""
 
     def __init__(self, uuid: str) -> None:
-        self._library: Any = None
-        self._handle: Any = None
+        self._library: ModuleType | None = None
+        self._handle: pynvml.c_nvmlDevice_t = None
         try:
             import pynvml
 
@@ -59,7 +65,7 @@ class Nvml:
             throttle=None if reasons is None else _named(int(reasons)),
         )
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """What someone comparing two runs has to know of the GPU's configuration."""
         return {
             "driver": self._system("nvmlSystemGetDriverVersion"),
@@ -80,15 +86,15 @@ class Nvml:
         return text.decode() if isinstance(text, bytes) else str(text)
 
 
-def _maybe(value: Any, convert: Callable[[Any], Any]) -> Any:
+def _maybe(value: int | None, convert: Callable[[int], T]) -> T | None:
     return None if value is None else convert(value)
 
 
-def _scaled(value: Any, factor: float) -> float | None:
+def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else float(value) * factor
 
 
-def _first(pair: Any, convert: Callable[[Any], Any]) -> Any:
+def _first(pair: Sequence[int] | None, convert: Callable[[int], T]) -> T | None:
     """The current one of a (current, pending) pair."""
     return None if not pair else convert(pair[0])
 

@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cuda.driver import (
@@ -24,6 +24,11 @@ from opbench.errors import LaunchError, unknown
 
 if TYPE_CHECKING:
     from opbench.backends.cuda.device import Device
+    from opbench.backends.cuda.memory import CudaBuffer
+
+
+CValue = c_uint64 | c_float | c_int
+"""An argument of a kernel."""
 
 
 class BoundStep(NamedTuple):
@@ -75,7 +80,7 @@ class CudaProgram:
         return enqueue
 
     def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
-        buffer: Any = _buffer(launch.zero, buffers)
+        buffer = cast("CudaBuffer", _buffer(launch.zero, buffers))
         arguments = (c_uint64(buffer.pointer), ctypes.c_ubyte(0), c_size_t(buffer.nbytes), self._device.stream)
         return BoundStep(self._device.driver.raw("cuMemsetD8Async"), arguments)
 
@@ -116,7 +121,7 @@ class CudaProgram:
                 f"per block; the limit is {limit}"
             )
 
-    def _check_parameters(self, launch: KernelLaunch, function: c_void_p, values: Sequence[Any]) -> None:
+    def _check_parameters(self, launch: KernelLaunch, function: c_void_p, values: Sequence[CValue]) -> None:
         """Compare with what the kernel takes: one argument too few and the driver would read past our array."""
         driver = self._device.driver
         sizes: list[int] = []
@@ -155,10 +160,10 @@ def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
     return buffers[name]
 
 
-def _value(arg: str | int | float, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Any:
+def _value(arg: str | int | float, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
     """The C value of one argument."""
     if isinstance(arg, str):
-        buffer: Any = _buffer(arg, buffers)
+        buffer = cast("CudaBuffer", _buffer(arg, buffers))
         return c_uint64(buffer.pointer)
     if isinstance(arg, float):
         return c_float(arg)

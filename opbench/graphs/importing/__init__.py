@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.graphs.graph import Graph
 from opbench.paths import pip_install
 
+if TYPE_CHECKING:
+    import onnx
+    import torch
 
-def from_torch(program: Any, *arguments: Any, name: str = "") -> Graph:
+
+def from_torch(
+    program: torch.export.ExportedProgram | torch.nn.Module | str | Path, *arguments: object, name: str = ""
+) -> Graph:
     """The network of a `torch.export` program, of a .pt2 file with one, or of a module called with `arguments`.
 
     A TorchScript module, traced or scripted, will do too. Sizes must be fixed, and a module in evaluation mode.
@@ -31,7 +38,7 @@ def from_torch(program: Any, *arguments: Any, name: str = "") -> Graph:
     return aten.read(program, name or "torch")
 
 
-def from_onnx(model: Any, name: str = "") -> Graph:
+def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
     """The network of an ONNX model or of a file with one; sizes must be fixed."""
     try:
         import onnx
@@ -49,7 +56,7 @@ def from_onnx(model: Any, name: str = "") -> Graph:
     return onnx_model.read(model, name or model.graph.name or "onnx")
 
 
-def _of_script(module: Any, arguments: tuple[Any, ...]) -> Any:
+def _of_script(module: torch.jit.ScriptModule, arguments: tuple[object, ...]) -> torch.nn.Module:
     """A module that `torch.export` takes, by the converter that its own refusal names."""
     try:
         from torch._export.converter import TS2EPConverter
@@ -59,10 +66,11 @@ def _of_script(module: Any, arguments: tuple[Any, ...]) -> Any:
     return TS2EPConverter(module, arguments).convert().module()
 
 
-def _torch() -> Any:
+def _torch() -> ModuleType:
     try:
         import torch
         import torch.export
     except ImportError:
         raise EnvironmentFault(f"importing from PyTorch needs it; {pip_install('torch')}") from None
-    return torch
+    found: ModuleType = torch
+    return found

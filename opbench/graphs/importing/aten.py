@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,16 @@ from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph, Value
 from opbench.graphs.importing.assembly import Assembly, Constant, Operand
 
+if TYPE_CHECKING:
+    import torch
+
 Arguments = dict[str, Any]
+"""Of one call by name: what each is, its operator's schema says."""
+Known = dict[str, Any]
+"""By node: its operand, or the number that a constant one has."""
 
 
-def read(program: Any, name: str) -> Graph:
+def read(program: torch.export.ExportedProgram, name: str) -> Graph:
     """The network of an exported program."""
     build = Assembly(Builder(name))
     signature = program.graph_signature
@@ -23,7 +29,7 @@ def read(program: Any, name: str) -> Graph:
         raise UsageError(
             f"{name}: it changes buffers ({next(iter(signature.buffers_to_mutate.values()))}); export .eval()"
         )
-    known: dict[str, Any] = {}
+    known: Known = {}
     outputs: list[Value] = []
     needed = _needed(program.graph)
     for node in program.graph.nodes:
@@ -37,7 +43,7 @@ def read(program: Any, name: str) -> Graph:
     return build.net.graph(*outputs)
 
 
-def _needed(graph: Any) -> set[Any]:
+def _needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """The nodes from which the output is computed: not the checks of shapes that a script is full of."""
     needed, todo = set(), [node for node in graph.nodes if node.op == "output"]
     while todo:
@@ -48,7 +54,7 @@ def _needed(graph: Any) -> set[Any]:
     return needed
 
 
-def _placeholder(build: Assembly, program: Any, node: Any) -> Any:
+def _placeholder(build: Assembly, program: torch.export.ExportedProgram, node: torch.fx.Node) -> object:
     """An input, or a parameter under its name in the module."""
     signature = program.graph_signature
     tied = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -64,13 +70,13 @@ def _placeholder(build: Assembly, program: Any, node: Any) -> Any:
     return build.net.input(node.name, *val.shape)
 
 
-def _computed(build: Assembly, known: dict[str, Any], node: Any) -> Any:
+def _computed(build: Assembly, known: Known, node: torch.fx.Node) -> object:
     if getattr(node.target, "__name__", "") == "getitem":
         items, index = known[node.args[0].name], node.args[1]
         if index != 0:
             raise build.refuse("only the first result of its node is supported")
         return items
-    schema: Any = getattr(node.target, "_schema", None)
+    schema: torch._C.FunctionSchema = getattr(node.target, "_schema", None)
     operator = schema.name.removeprefix("aten::").removesuffix("_") if schema else str(node.target)
     if operator not in OPERATORS:
         raise build.refuse(f"unknown operator '{operator}'; supported: {', '.join(sorted(OPERATORS))}")
@@ -84,7 +90,7 @@ def _computed(build: Assembly, known: dict[str, Any], node: Any) -> Any:
     return result
 
 
-def _resolved(known: dict[str, Any], value: Any) -> Any:
+def _resolved(known: Known, value: Any) -> Any:
     """An argument with the nodes in it replaced by what they are."""
     if isinstance(value, list | tuple):
         return [_resolved(known, item) for item in value]
@@ -255,7 +261,7 @@ def _elementwise(op: str) -> Callable[[Assembly, str, Arguments], Operand]:
     return build_it
 
 
-OPERATORS: dict[str, Callable[[Assembly, str, Arguments], Any]] = {
+OPERATORS: dict[str, Callable[[Assembly, str, Arguments], Operand]] = {
     "conv2d": _conv2d,
     "convolution": _conv2d,
     "_convolution": _conv2d,

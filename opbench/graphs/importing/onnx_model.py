@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,17 +12,20 @@ from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.importing.assembly import Assembly, Constant, Operand
 
+if TYPE_CHECKING:
+    import onnx
+
 Inputs = Sequence[Any]
 Attributes = dict[str, Any]
 
 
-def read(model: Any, name: str) -> Graph:
+def read(model: onnx.ModelProto, name: str) -> Graph:
     """The network of a model."""
     from onnx import TensorProto, helper, numpy_helper
 
     build, graph = Assembly(Builder(name)), model.graph
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    known: dict[str, Any] = {
+    known: dict[str, Operand] = {
         tensor.name: Constant(tensor.name, numpy_helper.to_array(tensor)) for tensor in graph.initializer
     }
     for given in graph.input:
@@ -53,29 +56,29 @@ def read(model: Any, name: str) -> Graph:
     return build.net.graph(*outputs)
 
 
-def _found(build: Assembly, known: dict[str, Any], name: str) -> Any:
+def _found(build: Assembly, known: dict[str, Operand], name: str) -> Operand:
     if name not in known:
         raise build.refuse(f"nothing before it gives '{name}'; of each node the first output is supported")
     return known[name]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """An attribute as Python has it."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _at(inputs: Inputs, index: int) -> Any:
+def _at(inputs: Inputs, index: int) -> Operand | None:
     return inputs[index] if index < len(inputs) else None
 
 
-def _numbers(build: Assembly, x: Any, what: str) -> list[int]:
+def _numbers(build: Assembly, x: object, what: str) -> list[int]:
     return [int(number) for number in np.atleast_1d(build.constant(x, what).array)]
 
 
 # One function an operator -----------------------------------------------------------------------------------------
 
 
-def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> Any:
+def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> object:
     """Padding on all sides; SAME gives one where windows of odd size move by 1."""
     way = a.get("auto_pad", "NOTSET")
     if way in ("NOTSET", "VALID"):
