@@ -89,7 +89,7 @@ def _object(value: object, place: str) -> Mapping[str, object]:
     return value
 
 
-def _one_of(kinds: tuple[Any, ...], value: object, place: str) -> Any:
+def _one_of(kinds: tuple[object, ...], value: object, place: str) -> object:
     """The first of several types that takes the value; null is None's alone."""
     if value is None and type(None) in kinds:
         return None
@@ -103,7 +103,7 @@ def _one_of(kinds: tuple[Any, ...], value: object, place: str) -> Any:
     raise found or _refused(value, place, "nothing")
 
 
-def _list(origin: type, kinds: tuple[Any, ...], value: object, place: str) -> Any:
+def _list(origin: type, kinds: tuple[object, ...], value: object, place: str) -> object:
     if not isinstance(value, (list, tuple)):
         raise _refused(value, place, "a list")
     if origin is list or kinds[-1] is Ellipsis:
@@ -122,7 +122,7 @@ def _decode_enum(kind: type[enum.Enum], value: object, place: str) -> enum.Enum:
         raise _refused(value, place, f"one of {', '.join(str(member.value) for member in kind)}") from None
 
 
-def _dataclass(kind: Any, value: Mapping[str, object], place: str) -> Any:
+def _dataclass(kind: Any, value: Mapping[str, object], place: str) -> object:
     given = {}
     for member, declared in _members(kind):
         if member.name in value:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -47,10 +46,10 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
     return {path: json.dumps(document, indent=2).encode() + b"\n", **binaries}
 
 
-def _device(environment: dict[str, Any]) -> dict[str, Any]:
+def _device(environment: Mapping[str, object]) -> dict[str, object]:
     """NVBench's names for what the run's environment knows, and no entry for what it does not."""
     version = environment.get("compute_capability")
-    capability = round(10 * float(version)) * 10 if version else None
+    capability = round(10 * float(str(version))) * 10 if version else None
     known = {
         "sm_version": capability,
         "ptx_version": capability,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class Builder:
         name, s = self._name("conv", name), s or r
         n, c, h, w = self._image(name, x)
         bound = 1 / math.sqrt(c * r * s)
-        axes: dict[str, Any] = {
+        axes: dict[str, int | str] = {
             "n": n,
             "c": c,
             "h": h,
@@ -158,7 +158,7 @@ class Builder:
                 f"{name}: '{b.name}' {b.shape} must have the shape of '{a.name}' {a.shape}, or one run of its axes"
             )
         before, after = math.prod(a.shape[: run.start]), math.prod(a.shape[run.stop :])
-        axes: dict[str, Any] = {"op": op, "outer": 1, "channels": 1, "inner": a.elements}
+        axes: dict[str, int | str] = {"op": op, "outer": 1, "channels": 1, "inner": a.elements}
         if b.elements == 1 < a.elements:
             axes |= {"broadcast": "scalar"}
         elif before == after == 1 or b.elements == a.elements:
@@ -195,7 +195,7 @@ class Builder:
         self,
         name: str,
         operator: str,
-        axes: dict[str, Any],
+        axes: Mapping[str, object],
         inputs: dict[str, Value],
         shape: tuple[int, ...] | None = None,
     ) -> Value:

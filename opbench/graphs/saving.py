@@ -68,7 +68,7 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
         raise UsageError(f"{where}: {error}") from None
 
 
-def structure(graph: Graph) -> dict[str, Any]:
+def structure(graph: Graph) -> dict[str, object]:
     """Everything of a network but the numbers of its weights, as JSON has it."""
     values = {}
     for name, value in graph.values.items():
@@ -107,7 +107,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _read_weights(file: Path, digest: Any, where: str) -> dict[str, np.ndarray]:
+def _read_weights(file: Path, digest: object, where: str) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load as unpacked
 
@@ -127,7 +127,7 @@ def _read_weights(file: Path, digest: Any, where: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _structured(where: str, document: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
+def _structured(where: str, document: Mapping[str, object], catalog: Catalog) -> dict[str, Any]:
     """Arguments of the graph; "weights" holds their names only."""
     values, weights = {}, []
     for name, entry in _take(where, document, "values", dict).items():
@@ -169,7 +169,7 @@ def _node(where: str, entry: Any, catalog: Catalog) -> Node:
     return Node(name, operator, problem, **tied)
 
 
-def _take(where: str, table: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
+def _take(where: str, table: Mapping[str, object], key: str, kind: type, default: object = None) -> Any:
     if key not in table and default is not None:
         return default
     if key not in table:
@@ -186,7 +186,7 @@ def _texts(where: str, items: list[Any]) -> list[str]:
     return items
 
 
-def _only(where: str, table: Any, keys: tuple[str, ...]) -> None:
+def _only(where: str, table: object, keys: tuple[str, ...]) -> None:
     if not isinstance(table, dict):
         raise UsageError(f"{where}: {table!r} is not allowed; it is a table")
     for key in table:
@@ -194,7 +194,7 @@ def _only(where: str, table: Any, keys: tuple[str, ...]) -> None:
             raise UsageError(f"{where}: {unknown('key', key, keys)}")
 
 
-def _file_name(where: str, table: Mapping[str, Any]) -> str:
+def _file_name(where: str, table: Mapping[str, object]) -> str:
     _only(where, table, ("file", "sha256"))
     name = str(_take(where, table, "file", str))
     if Path(name).name != name:

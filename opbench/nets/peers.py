@@ -16,6 +16,7 @@ from opbench.catalog.operator import Arrays
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.graphs.graph import Graph, Node
 from opbench.paths import pip_install
+from opbench.results.network import PeerRecord
 
 if TYPE_CHECKING:
     import torch
@@ -173,7 +174,7 @@ class Peer:
     """Of activations, inputs and outputs among them, without the weights; None where nobody can tell."""
     versions: Mapping[str, str]
 
-    def facts(self, reference: Mapping[str, np.ndarray]) -> dict[str, object]:
+    def facts(self, reference: Mapping[str, np.ndarray]) -> PeerRecord:
         """What a record says of it beside its times; an empty reference leaves the error unknown."""
         errors = [
             float(np.linalg.norm(out - reference[name]) / max(float(np.linalg.norm(reference[name])), 1e-30))
@@ -192,7 +193,7 @@ class Peers(dict[str, Peer]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.failed: dict[str, dict[str, str]] = {}
+        self.failed: dict[str, PeerRecord] = {}
 
 
 @contextlib.contextmanager

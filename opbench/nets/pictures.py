@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from opbench.errors import UsageError
 from opbench.nets.inputs import held_out_digits, photographs
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
@@ -47,7 +50,7 @@ def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
     return found
 
 
-def _opened(path: Path) -> object:
+def _opened(path: Path) -> Image.Image:
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -60,7 +63,7 @@ def _opened(path: Path) -> object:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}; or use digits or photo") from None
 
 
-def _fitted(picture: Any, c: int, h: int, w: int) -> np.ndarray:
+def _fitted(picture: Image.Image, c: int, h: int, w: int) -> np.ndarray:
     from PIL import Image, ImageOps
 
     mode = "L" if c == 1 else "RGB"

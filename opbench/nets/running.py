@@ -6,9 +6,7 @@ import contextlib
 import statistics
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,11 +29,21 @@ from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
 from opbench.nets.peers import Peers, peers
 from opbench.nets.plan import Plan, load_plan, save_plan
-from opbench.results.network import keep_network
+from opbench.results.network import (
+    NodeRecord,
+    NodeVerdict,
+    OutputVerdict,
+    PeerRecord,
+    Recognised,
+    Record,
+    Times,
+    keep_network,
+)
 from opbench.runs.header import now
 from opbench.runs.protocol import Open
 from opbench.runs.runner import Progress, Tell
 from opbench.runs.worker import Worker
+from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
@@ -45,7 +53,7 @@ END_TO_END = 4.0
 """Roundings of a network's values add up as a random walk at worst: so many times the root of the nodes' number."""
 
 
-def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict[str, Any]:
+def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Record:
     """Run a network as the options say, write `network.json` and `plan.json` into its folder, return the record.
 
     Raises UsageError, before anything is launched, for what does not fit together, EnvironmentFault for a device that
@@ -77,7 +85,8 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> dict
         record = _measured(network, options, original, inputs, environment, checks, tell)
     finally:
         network.close()
-    record |= {"passes": [to_json(step) for step in (*said, *decided)], "nodes": _with_choices(record["nodes"], plan)}
+    record["passes"] = [to_json(step) for step in (*said, *decided)]
+    _add_choices(record["nodes"], plan)
     keep_network(record, options.out)
     save_plan(plan, options.out / "plan.json")
     return record
@@ -153,7 +162,7 @@ def _measured(
     environment: Mapping[str, object],
     checks: Mapping[str, NodeCheck],
     tell: Tell,
-) -> dict[str, Any]:
+) -> Record:
     """The record: verdicts, times and memory of one context.
 
     A network of which a node is not right is not run as a whole: it might do anything. Its other nodes are timed.
@@ -162,9 +171,9 @@ def _measured(
     left_out = [name for name, check in checks.items() if not check.right]
     context = Context(network, graph=options.graph, parallel=options.parallel, left_out=left_out)
     outputs: Arrays = {}
-    ends: dict[str, dict[str, Any]] = {}
+    ends: dict[str, OutputVerdict] = {}
     total, nodes_s, between_s = None, {}, None
-    timed: dict[str, dict[str, Any]] = {}
+    timed: dict[str, PeerRecord] = {}
     try:
         number = len(graph.nodes)
         if not left_out:
@@ -181,7 +190,7 @@ def _measured(
                     launches |= {name: peer.launch for name, peer in found.items()}
                     tell(Progress("measure", ", ".join(launches), number, number))
                     measured = measure(clock, launches, TIMING, unheld=tuple(found))
-                    timed = {n: {**to_json(measured[n]), **p.facts(reference)} for n, p in found.items()}
+                    timed = {n: {**_times(measured[n]), **p.facts(reference)} for n, p in found.items()}
                     timed |= found.failed
                 total = measured["opbench"]
             between_s = clock.between
@@ -229,7 +238,7 @@ def _measured(
         "outputs": list(graph.outputs),
         "nodes": nodes,
         "conversions": [node.name for node in graph.nodes if node.operator == "layout2d"],
-        "total": to_json(total) if total else None,
+        "total": _times(total) if total else None,
         "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
         "between_s": between_s,
         "classes": _classes(outputs, options.labels),
@@ -268,7 +277,7 @@ def _node_times(context: Context, clock: DeviceClock) -> dict[str, float]:
 
 def _node(
     node: Node, case: Case, ceilings: Ceilings | None, times: Mapping[str, float], checks: Mapping[str, NodeCheck]
-) -> dict[str, Any]:
+) -> NodeRecord:
     problem = node.problem
     limits = ceilings.at_level(problem.bandwidth()) if ceilings else None
     bound = best_time(limits, problem.flops(), problem.bytes(), case.unit) if limits else None
@@ -292,25 +301,34 @@ def _node(
         "bound_s": bound[0] if bound else None,
         "bound": bound[1] if bound else None,
         "roof_share": bound[0] / kernel_s if bound and kernel_s else None,
-        "check": {"right": check.right, **asdict(check)} if check else None,
+        "check": _verdict(check) if check else None,
     }
 
 
-def _with_choices(nodes: list[dict[str, Any]], plan: Plan) -> list[dict[str, Any]]:
+def _times(measured: Measurement) -> Times:
+    told: Times = to_json(measured)
+    return told
+
+
+def _verdict(check: NodeCheck) -> NodeVerdict:
+    told: NodeVerdict = to_json(check)
+    return {"right": check.right, **told}
+
+
+def _add_choices(nodes: list[NodeRecord], plan: Plan) -> None:
     for node in nodes:
         choice = plan.choices[node["name"]]
-        node |= {"source": choice.source, "tied_with": list(choice.tied_with), "lead": choice.lead}
+        node["source"], node["tied_with"], node["lead"] = choice.source, list(choice.tied_with), choice.lead
         node["alone_s"] = choice.kernel_s
-    return nodes
 
 
 def _ends(
     graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, OutputVerdict]:
     """The outputs against the float64 reference of the whole network as it was before all passes."""
     steps = [n.problem.tolerance(cases[n.name].variant.precision).norm for n in graph.nodes]
     allowed = END_TO_END * float(np.sqrt(len(steps))) * max(steps)
-    found = {}
+    found: dict[str, OutputVerdict] = {}
     for name, out in outputs.items():
         want = reference[name]
         norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
@@ -318,7 +336,7 @@ def _ends(
     return found
 
 
-def _classes(outputs: Arrays, labels: tuple[int, ...]) -> dict[str, list[int]] | None:
+def _classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
     """What each picture is taken for, the largest of its scores, and what it is; None where that is not known."""
     scores = next(iter(outputs.values()), None)
     if not labels or scores is None or scores.ndim != 2:
@@ -326,5 +344,5 @@ def _classes(outputs: Arrays, labels: tuple[int, ...]) -> dict[str, list[int]] |
     return {"found": [int(best) for best in scores.argmax(axis=1)], "labels": list(labels)}
 
 
-def _right(checks: Mapping[str, NodeCheck], ends: Mapping[str, Mapping[str, Any]]) -> bool:
+def _right(checks: Mapping[str, NodeCheck], ends: Mapping[str, OutputVerdict]) -> bool:
     return all(c.right for c in checks.values()) and all(e["right"] for e in ends.values())

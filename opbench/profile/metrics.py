@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 CHIPS = {
     "7.5": "TU102", "8.0": "GA100", "8.6": "GA102", "8.7": "GA10B", "8.9": "AD102", "9.0": "GH100",
@@ -143,10 +142,10 @@ class KernelCounters:
         return self.values.get(metric)
 
 
-def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[str, Any]:
+def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[str, object]:
     """The figures of a whole range: sums over its kernels, and means weighted by what each ratio is over."""
     chip = chip_of(kernels[0].compute_capability) if kernels else ""
-    figures: dict[str, Any] = {"time_s": total(kernels, TIME)}
+    figures: dict[str, float | None] = {"time_s": total(kernels, TIME)}
     figures |= {field: _weighted_sum(kernels, level) for field, level in TRAFFIC.items()}
     figures |= _flops(kernels, chip, precision)
     figures |= {field: total(kernels, name) for field, name in COUNTS.items()}
@@ -161,8 +160,7 @@ def derive(kernels: Sequence[KernelCounters], precision: str = "f32") -> dict[st
     figures["sm_clock_hz"] = weighted(kernels, CLOCK, TIME)
     for field in ("issue_active", "warps_eligible", "xu_pipe_share"):
         figures[field] = weighted(kernels, RATIOS[field], TIME)
-    figures["stall_shares"] = _stall_shares(kernels)
-    return figures
+    return {**figures, "stall_shares": _stall_shares(kernels)}
 
 
 def _flops(kernels: Sequence[KernelCounters], chip: str, precision: str) -> dict[str, float | None]:

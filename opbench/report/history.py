@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any
 
 from markupsafe import Markup
 
@@ -200,7 +199,7 @@ def trend(series: Series) -> Markup:
     )
 
 
-def _mark(point: Point, x: str, y: Any) -> str:
+def _mark(point: Point, x: str, y: Callable[[float], str]) -> str:
     """One run's point, which says its numbers."""
     if point.median_s is None:
         said = escape(f"{point.started}: {point.status} {point.reason}".strip()[:200])

@@ -89,7 +89,7 @@ class RunWriter:
             content = file.read()
             file.truncate(content.rfind(b"\n") + 1)
 
-    def write(self, kind: str, payload: dict[str, Any]) -> bytes:
+    def write(self, kind: str, payload: Mapping[str, object]) -> bytes:
         """Append one line, which is returned, and force it to disk; on failure the torn line is cut off again."""
         line = json.dumps({"type": kind, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         position = os.fstat(self._file.fileno()).st_size

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Required, TypedDict
 
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 from opbench.paths import write_atomically
@@ -14,8 +14,174 @@ from opbench.paths import write_atomically
 FILE = "network.json"
 FORMAT = 1
 
-Record = Mapping[str, Any]
 NEEDED = ("network", "sizes", "precision", "backend", "memory", "values", "inputs", "outputs", "nodes")
+"""Keys of every record."""
+
+
+class Times(TypedDict, total=False):
+    """What was measured, as `Measurement` has it."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+    coverage: float
+    kernel_s: float | None
+    mode: str
+    warnings: list[str]
+
+
+class PeerRecord(Times, total=False):
+    """One of PyTorch's ways; `error` says why it was not measured."""
+
+    peak_bytes: int | None
+    norm_error: float | None
+    versions: dict[str, str]
+    error: str
+
+
+class NodeVerdict(TypedDict, total=False):
+    """How a node compares with its reference."""
+
+    right: bool
+    status: str
+    """"right", "wrong" or "failed"; not in older records."""
+    reason: str
+    worst_error: float | None
+    allowed_error: float | None
+    norm_error: float | None
+    allowed_norm_error: float | None
+    integers: str
+
+
+class NodeRecord(TypedDict, total=False):
+    """One node: what ran, how long, and why this variant."""
+
+    name: Required[str]
+    operator: Required[str]
+    problem: Required[str]
+    case: Required[str]
+    title: str
+    precision: str
+    unit: str
+    inputs: Required[dict[str, str]]
+    outputs: Required[dict[str, str]]
+    kernels: list[str]
+    flops: int
+    compulsory_bytes: int
+    kernel_s: float | None
+    share: float | None
+    bound_s: float | None
+    bound: str | None
+    """What sets the least time: "memory" or "compute"."""
+    roof_share: float | None
+    check: NodeVerdict | None
+    source: str
+    tied_with: list[str]
+    lead: float | None
+    """The next best variant's time over this one's."""
+    alone_s: float | None
+
+
+class ValueRecord(TypedDict, total=False):
+    """A value that nodes hand on; `of` is the one in whose memory it lies."""
+
+    shape: list[int]
+    dtype: str
+    layout: str
+    bytes: int
+    of: str
+
+
+class WorkspaceRecord(TypedDict):
+    """Where in the one buffer a node's workspaces lie."""
+
+    offset: int
+    bytes: int
+
+
+class MemoryRecord(TypedDict, total=False):
+    """The plan of the network's memory."""
+
+    peak_bytes: int | None
+    naive_bytes: int | None
+    lower_bound_bytes: int | None
+    weights_bytes: int | None
+    offsets: dict[str, int]
+    workspaces: dict[str, WorkspaceRecord]
+
+
+class OutputVerdict(TypedDict, total=False):
+    """An output against the float64 reference of the whole network."""
+
+    norm_error: float
+    allowed: float
+    right: bool
+
+
+class NetworkVerdict(TypedDict, total=False):
+    """The outputs, and the nodes for whose sake the network was not run as a whole."""
+
+    outputs: dict[str, OutputVerdict]
+    right: bool
+    missing: list[str]
+
+
+class Recognised(TypedDict):
+    """What each picture is taken for, and what it is."""
+
+    found: list[int]
+    labels: list[int]
+
+
+class OptionsRecord(TypedDict, total=False):
+    """How the network was run."""
+
+    graph: bool
+    parallel: bool
+    layout: str
+    memory_bytes: int | None
+
+
+class PassRecord(TypedDict):
+    """A pass over the graph, and what it did."""
+
+    name: str
+    on: bool
+    said: list[str]
+
+
+class Record(TypedDict, total=False):
+    """One run of a network."""
+
+    format: int
+    opbench: str
+    started: str
+    command: list[str]
+    network: Required[str]
+    sizes: Required[dict[str, int]]
+    batch: int
+    precision: Required[str]
+    backend: Required[str]
+    environment: Mapping[str, object]
+    ceilings: dict[str, object]
+    options: OptionsRecord
+    memory: Required[MemoryRecord]
+    values: Required[dict[str, ValueRecord]]
+    weights: list[str]
+    inputs: Required[list[str]]
+    outputs: Required[list[str]]
+    nodes: Required[list[NodeRecord]]
+    conversions: list[str]
+    total: Times | None
+    gap_s: float | None
+    """The whole less the sum of its nodes."""
+    between_s: float | None
+    classes: Recognised | None
+    check: NetworkVerdict | None
+    peers: dict[str, PeerRecord]
+    peer_versions: dict[str, str]
+    """In older records, of all peers."""
+    passes: list[PassRecord]
 
 
 def is_network(path: Path) -> bool:
@@ -23,20 +189,21 @@ def is_network(path: Path) -> bool:
     return path.name == FILE if path.is_file() else (path / FILE).is_file()
 
 
-def read_network(path: Path) -> dict[str, Any]:
+def read_network(path: Path) -> Record:
     """The record in a run's folder, or the file itself; raises UsageError for one that is not whole."""
     file = path if path.is_file() else path / FILE
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise UsageError(f"{file}: is no JSON ({error}); run the network again: opbench net run") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        seen = record.get("format") if isinstance(record, dict) else type(record).__name__
+    seen = content.get("format") if isinstance(content, dict) else type(content).__name__
+    if seen != FORMAT:
         raise UsageError(f"{file}: format {seen!r} cannot be read; this opbench reads format {FORMAT}")
-    if missing := [key for key in NEEDED if key not in record]:
+    if missing := [key for key in NEEDED if key not in content]:
         raise UsageError(f"{file}: '{missing[0]}' is missing; run the network again: opbench net run")
+    record: Record = content
     return record
 
 
@@ -104,7 +271,7 @@ def batch(record: Record) -> int:
     return int(shape[0]) if shape else 1
 
 
-def by_time(record: Record) -> list[Mapping[str, Any]]:
+def by_time(record: Record) -> list[NodeRecord]:
     """The nodes, slowest first; in their own order where there are no times."""
     return sorted(record["nodes"], key=lambda node: -(node.get("kernel_s") or 0.0))
 
@@ -129,7 +296,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def variant_of(node: Record) -> tuple[str, str]:
+def variant_of(node: NodeRecord) -> tuple[str, str]:
     """Variant and config of a node's case, such as ("nhwc_mma", "[BM=64]")."""
     name = str(node["case"]).partition("(")[0].partition("/")[2]
     variant, bracket, config = name.partition("[")

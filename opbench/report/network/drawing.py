@@ -14,7 +14,7 @@ from opbench.report.charts.chart import Chart, shortened
 from opbench.report.charts.svg import INK, MUTED, PAPER
 from opbench.report.network.layout import Box, Layout, Sizes, layered
 from opbench.report.network.words import headline_name, node_sentence, shape_words
-from opbench.results.network import Record, base, variant_of
+from opbench.results.network import NodeRecord, Record, base, variant_of
 
 KINDS = {"memory": "#0072B2", "compute": "#009E73", "conversion": "#E69F00", "": "#56B4E9"}
 """Colour of a node by what bounds it; of a layout conversion its own."""
@@ -133,9 +133,7 @@ def _draw_end(axes: Axes, box: Box, sizes: Sizes, name: str) -> None:
     axes.text(box.x, box.y, name, fontsize=SMALL, color=INK, va="center", ha="center", parse_math=False, zorder=4)
 
 
-def _draw_node(
-    axes: Axes, box: Box, sizes: Sizes, node: Mapping[str, Any], record: Record, largest: float, gid: str
-) -> None:
+def _draw_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, record: Record, largest: float, gid: str) -> None:
     converts = node["name"] in (record.get("conversions") or ())
     wrong = (node.get("check") or {}).get("right") is False
     colour = KINDS["conversion" if converts else str(node.get("bound") or "")]
@@ -162,7 +160,7 @@ def _draw_node(
     _write_node(axes, box, sizes, node, wrong=wrong)
 
 
-def _write_node(axes: Axes, box: Box, sizes: Sizes, node: Mapping[str, Any], *, wrong: bool) -> None:
+def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: bool) -> None:
     """Name, operator and time above; variant, share and distance from the roof below."""
     variant, config = variant_of(node)
     left, right = box.x - sizes.width / 2 + 9, box.x + sizes.width / 2 - 6

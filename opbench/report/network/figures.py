@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -14,7 +11,7 @@ from opbench.report.charts.chart import COLOURS, Chart, shortened
 from opbench.report.charts.svg import INK
 from opbench.report.network.drawing import KINDS
 from opbench.report.network.words import node_sentence, size
-from opbench.results.network import Life, Record, lives, node_sum
+from opbench.results.network import Life, MemoryRecord, Record, lives, node_sum
 
 GAP = "#8a93a0"
 
@@ -35,14 +32,15 @@ def timeline_chart(record: Record) -> Chart | None:
     end, points, at = (total + max(gap, 0.0)) * scale, {}, 0.0
     for number, node in enumerate(nodes):
         kind = "conversion" if node["name"] in (record.get("conversions") or ()) else str(node.get("bound") or "")
-        width, least = node["kernel_s"] * scale, min(node.get("bound_s") or 0.0, node["kernel_s"]) * scale
+        kernel_s = node.get("kernel_s") or 0.0
+        width, least = kernel_s * scale, min(node.get("bound_s") or 0.0, kernel_s) * scale
         gid = f"t{number}"
         axes.barh(number, width, left=at, height=0.66, color=KINDS[kind], alpha=0.4, linewidth=0.8)
         axes.patches[-1].set_gid(gid)
         if least:
             axes.barh(number, least, left=at, height=0.66, color=KINDS[kind], linewidth=0.8)
         roof = f", {units.percent(node['roof_share'])}" if node.get("roof_share") is not None else ""
-        _beside(axes, number, at, width, end, f"{units.time(node['kernel_s'])}{roof}")
+        _beside(axes, number, at, width, end, f"{units.time(kernel_s)}{roof}")
         points[gid] = node_sentence(node)
         at += width
     if gap > 0:
@@ -128,7 +126,7 @@ def memory_chart(record: Record) -> Chart | None:
     )
 
 
-def _limits(axes: Axes, memory: Mapping[str, Any], unit: float) -> None:
+def _limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
     """Lines at the plan's peak and at the least that any plan needs."""
     peak, least = memory.get("peak_bytes"), memory.get("lower_bound_bytes")
     label = "peak = lower bound" if peak == least else "peak"

@@ -7,7 +7,6 @@ import shlex
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from opbench import units
 from opbench.errors import EnvironmentFault
@@ -22,7 +21,7 @@ from opbench.report.run.evidence import ceilings_table, flat_rows
 from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template
 from opbench.report.terminal import error
-from opbench.results.network import Record, batch, by_time, node_sum, variant_of
+from opbench.results.network import NodeRecord, Record, Times, batch, by_time, node_sum, variant_of
 from opbench.timing.measurement import Warn
 
 PAGE = "network.html"
@@ -105,7 +104,7 @@ def _facts(record: Record, environment: Mapping[str, object]) -> list[str]:
 
 def _warnings(record: Record) -> list[str]:
     """What looked odd in ours or in PyTorch's measurements."""
-    everyone = {"opbench": record.get("total"), **(record.get("peers") or {})}
+    everyone: dict[str, Times | None] = {"opbench": record.get("total"), **(record.get("peers") or {})}
     found: dict[str, list[str]] = {}
     for who, measured in everyone.items():
         for name in (measured or {}).get("warnings") or ():
@@ -154,7 +153,7 @@ def _between(record: Record) -> str:
     return f"each alone, less the {units.time(cost)} that the events between two nodes cost" if cost else ""
 
 
-def _row(node: Mapping[str, Any], number: int, record: Record, largest: float) -> dict[str, Any]:
+def _row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, object]:
     """A node's row as text, with the numbers to sort it by."""
     check = node.get("check") or {}
     variant, config = variant_of(node)
@@ -204,13 +203,13 @@ def _row(node: Mapping[str, Any], number: int, record: Record, largest: float) -
 
 def _memory(record: Record) -> list[tuple[str, str]]:
     memory = record["memory"]
-    labels = {
-        "peak_bytes": "activations at the peak",
-        "lower_bound_bytes": "the most that is alive at once, which no plan can go below",
-        "naive_bytes": "a buffer for each value",
-        "weights_bytes": "weights",
+    told = {
+        "activations at the peak": memory.get("peak_bytes"),
+        "the most that is alive at once, which no plan can go below": memory.get("lower_bound_bytes"),
+        "a buffer for each value": memory.get("naive_bytes"),
+        "weights": memory.get("weights_bytes"),
     }
-    return [(label, words.size(memory[key])) for key, label in labels.items() if memory.get(key) is not None]
+    return [(label, words.size(nbytes)) for label, nbytes in told.items() if nbytes is not None]
 
 
 def _commands(record: Record) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from opbench import units
 from opbench.report.columns import aligned
 from opbench.report.network import words
-from opbench.results.network import Record, by_time, node_sum, variant_of
+from opbench.results.network import NodeRecord, Record, by_time, node_sum, variant_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ def print_network(record: Record, console: Console) -> None:
     for name, line in zip(names, lines, strict=True):
         console.print(Text(f"  {line}", style="red" if name in wrong else ""), soft_wrap=True)
     for name, node in wrong.items():
-        reason = node["check"].get("reason") or "beyond its tolerance"
+        reason = (node.get("check") or {}).get("reason") or "beyond its tolerance"
         console.print(Text(f"  {name} ({node['case']}): {words.fault(node)}: {reason}", style="red"), soft_wrap=True)
     for sentence in words.headline(record):
         console.print(Text(sentence.replace("`", "")), soft_wrap=True)
@@ -62,14 +62,14 @@ def _table(record: Record) -> list[str]:
     return aligned(("node", "operator", "variant", "kernels", "share", "of roof", ""), rows, left=(0, 1, 2, 6))
 
 
-def _variant(node: Record) -> str:
+def _variant(node: NodeRecord) -> str:
     return "".join(variant_of(node)) + (f" ({node['precision']})" if node.get("precision", "f32") != "f32" else "")
 
 
-def _bytes(node: Record) -> str:
+def _bytes(node: NodeRecord) -> str:
     return words.size(node.get("compulsory_bytes"))
 
 
-def _verdict(node: Record) -> str:
+def _verdict(node: NodeRecord) -> str:
     right = (node.get("check") or {}).get("right")
     return "not checked" if right is None else "right" if right else words.fault(node)

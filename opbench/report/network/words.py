@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
 from opbench.report.run.sentences import code, counted, gpu_phrase, listed
-from opbench.results.network import Record, alone_time, batch, by_time, least_time, variant_of
+from opbench.results.network import (
+    NodeRecord,
+    Record,
+    Times,
+    ValueRecord,
+    alone_time,
+    batch,
+    by_time,
+    least_time,
+    variant_of,
+)
 from opbench.timing.stats import Interval, Ratio, interval_ratio
 
 MOST_OF_THE_TIME = 0.5
@@ -25,11 +33,11 @@ def headline_name(record: Record) -> str:
     return ", ".join(part for part in (str(record["network"]), sizes, str(record["precision"])) if part)
 
 
-def span(measured: Mapping[str, Any] | None, divisor: float = 1.0) -> str:
+def span(measured: Times | None, divisor: float = 1.0) -> str:
     """A median with its interval, such as "118 µs [117–119 µs]"."""
     if not measured:
         return "–"
-    middle, low, high = (measured[key] / divisor for key in ("median_s", "low_s", "high_s"))
+    middle, low, high = (each / divisor for each in (measured["median_s"], measured["low_s"], measured["high_s"]))
     return f"{units.time(middle)} [{units.interval(low, high)}]"
 
 
@@ -38,7 +46,7 @@ def size(nbytes: float | None) -> str:
     return units.si(nbytes, "B")
 
 
-def shape_words(value: Mapping[str, Any]) -> str:
+def shape_words(value: ValueRecord) -> str:
     """Such as "1×256×54×54 nchw f32"; a row of features has no layout."""
     shape = value.get("shape") or []
     said = "×".join(map(str, shape))
@@ -51,7 +59,7 @@ class PeerTime:
     """One way in which PyTorch ran the same network in the same run."""
 
     name: str
-    measured: Mapping[str, Any] | None
+    measured: Times | None
     ratio: Ratio | None
     """Its time over ours: above 1, ours is faster."""
     peak_bytes: int | None
@@ -87,7 +95,7 @@ def peers(record: Record) -> list[PeerTime]:
     return found
 
 
-def _ratio(top: Mapping[str, Any], bottom: Mapping[str, Any]) -> Ratio:
+def _ratio(top: Times, bottom: Times) -> Ratio:
     intervals = [Interval(m["low_s"], m["high_s"], m["coverage"]) for m in (top, bottom)]
     return interval_ratio(top["median_s"], intervals[0], bottom["median_s"], intervals[1])
 
@@ -167,10 +175,11 @@ def _limits(record: Record) -> str:
     costly: list[str] = []
     reached = 0.0
     for node in by_time(record):
-        if reached >= MOST_OF_THE_TIME or not node.get("share"):
+        part = node.get("share")
+        if reached >= MOST_OF_THE_TIME or not part:
             break
-        reached += node["share"]
-        costly.append(f"{code(node['name'])} ({units.percent(node['share'])})")
+        reached += part
+        costly.append(f"{code(node['name'])} ({units.percent(part)})")
     if costly:
         said.append(f"Most of the time is in {listed(costly)}.")
     return " ".join(said)
@@ -178,7 +187,7 @@ def _limits(record: Record) -> str:
 
 def _memory(record: Record) -> str:
     memory = record["memory"]
-    peak, naive, least = (memory.get(key) for key in ("peak_bytes", "naive_bytes", "lower_bound_bytes"))
+    peak, naive, least = memory.get("peak_bytes"), memory.get("naive_bytes"), memory.get("lower_bound_bytes")
     if not peak:
         return ""
     what = "Activations and workspaces" if memory.get("workspaces") else "Activations"
@@ -190,11 +199,9 @@ def _memory(record: Record) -> str:
         said += (
             ", the least that any plan can do" if peak <= least else f"; no plan can do with less than {size(least)}"
         )
-    eager = (record.get("peers") or {}).get("PyTorch eager") or {}
-    if eager.get("peak_bytes"):
-        said += (
-            f"; PyTorch eager takes {size(eager['peak_bytes'])} (ours is {units.percent(peak / eager['peak_bytes'])})"
-        )
+    eager = ((record.get("peers") or {}).get("PyTorch eager") or {}).get("peak_bytes")
+    if eager:
+        said += f"; PyTorch eager takes {size(eager)} (ours is {units.percent(peak / eager)})"
     weights = memory.get("weights_bytes")
     return said + (f". Weights take {size(weights)}." if weights else ".")
 
@@ -235,24 +242,25 @@ def is_right(record: Record) -> bool:
     return nodes and (record.get("check") or {}).get("right") is not False
 
 
-def fault(node: Mapping[str, Any]) -> str:
+def fault(node: NodeRecord) -> str:
     """What a node that is not right is: "wrong", or "failed" where it came to no end."""
-    return str(node["check"].get("status") or "wrong")
+    return str((node.get("check") or {}).get("status") or "wrong")
 
 
-def node_sentence(node: Mapping[str, Any]) -> str:
+def node_sentence(node: NodeRecord) -> str:
     """All there is about a node, for who points at it."""
     said = [f"{node['name']}: {node['operator']}/{''.join(variant_of(node))}{node['problem']}"]
     if node.get("kernel_s") is not None:
         said.append(f"{units.time(node['kernel_s'])}, {units.percent(node.get('share'))} of the time")
     if node.get("bound_s") is not None:
         said.append(f"at best {units.time(node['bound_s'])} ({node.get('bound')})")
-    if (node.get("check") or {}).get("right") is False:
-        said.append(f"{fault(node)}: {node['check'].get('reason') or ''}")
+    check = node.get("check") or {}
+    if check.get("right") is False:
+        said.append(f"{fault(node)}: {check.get('reason') or ''}")
     return "; ".join(said)
 
 
-def source_words(node: Mapping[str, Any]) -> str:
+def source_words(node: NodeRecord) -> str:
     """Why this variant was chosen, and whether others were as good."""
     alone = node.get("alone_s")
     said = [str(node.get("source") or "–") + (f", {units.time(alone)} alone" if alone else "")]

@@ -39,7 +39,7 @@ COUNTERS: dict[str, tuple[str, Show]] = {
 }
 
 
-def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, object] | None:
     """The hardware counters of a section's cases, columns that nobody counted left out."""
     counted = [(row, counters[row.case]) for row in part.rows if row.case in counters]
     keys = [key for key in COUNTERS if any(values.get(key) for _, values in counted)]
