@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -21,6 +21,7 @@ from opbench.cli.running import leave, stdout_console
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
+    from opbench.catalog.operator import Arrays
     from opbench.nets.options import NetOptions
 
 SIZES = {
@@ -247,7 +248,7 @@ def run_command(
         check=not no_check,
         time_limit_s=time_limit_s,
         weights=weights,
-        **(_inputs(network, sizes_given(network, sizes), image) if image else {}),
+        **(_inputs(network, sizes_given(network, sizes), image) if image else Pictured()),
         out=out or paths.new_run(f"{Path(network).stem}-{backends.resolve(backend)}"),
         seed=seed,
         command=tuple(sys.argv[1:]),
@@ -314,7 +315,14 @@ def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]
     return {**known, **given}
 
 
-def _inputs(network: str, sizes: Mapping[str, int], image: str) -> dict[str, Any]:
+class Pictured(TypedDict, total=False):
+    """Options of a run that pictures decide."""
+
+    inputs: Arrays
+    labels: tuple[int, ...]
+
+
+def _inputs(network: str, sizes: Mapping[str, int], image: str) -> Pictured:
     """Pictures for the one input of the network, and their classes where those are known."""
     from opbench.nets.options import NetOptions
     from opbench.nets.pictures import labels, pictures

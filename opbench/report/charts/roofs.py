@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -141,7 +141,15 @@ def _legend(axes: Axes, roofs: Sequence[Ceilings], memory: str) -> None:
     )  # fmt: skip
 
 
-OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": SIZE, "parse_math": False}
+class OffsetText(TypedDict):
+    """How a name beside a point is written."""
+
+    textcoords: str
+    fontsize: float
+    parse_math: bool
+
+
+OFFSET: OffsetText = {"textcoords": "offset points", "fontsize": SIZE, "parse_math": False}
 
 
 def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str], points_x: float) -> None:

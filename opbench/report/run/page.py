@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
@@ -25,6 +25,16 @@ from opbench.results.rows import Row
 
 NAMES_SHOWN = 40
 """Cases listed under one reason or warning before the rest are counted."""
+
+
+class OperatorPart(TypedDict):
+    """What the page says of one operator."""
+
+    name: str
+    anchor: str
+    sections: list[dict[str, object]]
+    ladder: object
+    crossover: object
 
 
 @dataclass
@@ -119,10 +129,10 @@ def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, 
     return found[:NAMES_SHOWN]
 
 
-def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence[str]) -> list[OperatorPart]:
+    found: dict[str, OperatorPart] = {}
     for part, anchor in zip(parts, anchors, strict=True):
-        new: dict[str, Any] = {
+        new: OperatorPart = {
             "name": part.operator,
             "anchor": f"operator-{file_name(part.operator)}",
             "sections": [],
