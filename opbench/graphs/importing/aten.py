@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Arguments = dict[str, Any]
 """Of one call by name: what each is, its operator's schema says."""
-Known = dict[str, Any]
+Known = dict[str, object]
 """By node: its operand, or the number that a constant one has."""
 
 
