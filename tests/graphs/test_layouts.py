@@ -104,7 +104,7 @@ def test_what_cannot_be_is_refused() -> None:
         with_layouts(graph, {"conv9": "nhwc"})
     with pytest.raises(UsageError, match="lies in nhwc already"):
         with_layouts(with_layouts(graph, {"conv2": "nhwc"}), {})
-    with pytest.raises(UsageError, match="conv1: no variant computes conv2d"):
+    with pytest.raises(UsageError, match=r"conv1: no layout of conv2d .* has a known cost"):
         choose_layouts(graph, lambda problem: None)
 
     def apart(problem: Operator) -> float | None:

@@ -53,6 +53,7 @@ constexpr int NT = 4 * GROUPS;       // a warp's mma tiles: TILES x NT
 constexpr int COLUMNS = 16 * TILES;  // of the output, in each of ROWS rows
 constexpr int LINES = (ROWS - 1) * STRIDE + R, WIDTH = ((COLUMNS - 1) * STRIDE + S) * C;
 constexpr int VEC = 16 / sizeof(T);
+constexpr int PER_SM = sizeof(T) == 4 && TILES == 1;  // floats' small tiles spill at the compiler's own guess, 0
 
 // Where an element of a pixel's window lies, counted from the window's first. Beyond the depth the weights are zero;
 // such an element reads the window's first, which the sum contains anyway.
@@ -81,7 +82,7 @@ __device__ __forceinline__ void copy(__nv_bfloat16* to, const __nv_bfloat16* fro
 
 // image [n][h][w][C], weight [OUTPUTS][R][S][C], bias [OUTPUTS], out [n][p][q][OUTPUTS]
 // filters [SLICES][4 * ALL_GROUPS][32 lanes], tile [LINES][WIDTH]
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     conv2d_nhwc_few_channels_mma(const T* __restrict__ image, const T* __restrict__ weight,
 #if BIAS
                                  const T* __restrict__ bias,
