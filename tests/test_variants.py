@@ -14,7 +14,6 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.variant import Variant
 from opbench.runs import targets
 from opbench.session.checking import Session
-from opbench.traffic.counts import Traffic
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
@@ -79,11 +78,10 @@ def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
     for case in cases:
         checked = session.check(case)
         assert checked.verdict.right, f"{case.name}: {checked.verdict.reason}"
-        assert (checked.traffic is not None) == session.traced(case)
+        assert (checked.traffic is not None) == session.is_traced(case)
         if checked.traffic:
-            traffic = Traffic.from_json(checked.traffic)
-            assert traffic.complete and traffic.total("requests", space="global") > 0
-            assert all(line.line and line.requests <= line.upper_requests for line in traffic.lines)
+            assert checked.traffic.complete and checked.traffic.total("requests", space="global") > 0
+            assert all(line.line and line.requests <= line.upper_requests for line in checked.traffic.lines)
     session.release()
 
 
