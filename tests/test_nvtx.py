@@ -126,10 +126,10 @@ class Recorder:
 
 
 def test_with_a_tool_ranges_carry_name_colour_and_category(fresh: pytest.MonkeyPatch) -> None:
-    nvtx = pytest.importorskip("nvtx", reason="has no wheel for every platform")
+    library = pytest.importorskip("nvtx", reason="has no wheel for every platform")
     domain = Recorder()
     asked: list[str] = []
-    fresh.setattr(nvtx, "get_domain", lambda name: asked.append(name) or domain)
+    fresh.setattr(library, "get_domain", lambda name: asked.append(name) or domain)
     fresh.setenv("NVTX_INJECTION64_PATH", "/tool.so")
     with pytest.raises(RuntimeError), nvtx.phase_range("profile"), nvtx.case_range("a/b(x=1)", "matmul"):
         assert domain.depth == 2
