@@ -1,4 +1,4 @@
-"""What of reports/ is committed: the data of each run, the pictures that documents show, and three pages.
+"""What of reports/h200 is committed: the data of each run, the pictures that documents show, and three pages.
 
 python tests/evidence.py    # packs finished runs, removes what `opbench report FOLDER` draws again
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 from opbench.results.files import FILE, PACKED
 
 ROOT = Path(__file__).parent.parent
-REPORTS = ROOT / "reports"
-PAGES = ("h200/quick/report.html", "h200/networks/unet-1-bf16/network.html", "h200/selftest/selftest.html")
+REPORTS = ROOT / "reports/h200"
+PAGES = ("quick/report.html", "networks/unet-1-bf16/network.html", "selftest/selftest.html")
 """One of a run, one of a network, and the self-test's, for readers without opbench."""
 
 

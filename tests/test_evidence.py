@@ -1,4 +1,4 @@
-"""What is committed under reports/ is data, each run once, with the pictures that documents show."""
+"""What is committed under reports/h200 is data, each run once, with the pictures that documents show."""
 
 from __future__ import annotations
 

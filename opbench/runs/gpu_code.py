@@ -48,7 +48,7 @@ class GpuCode:
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""
-        self._worker.stop()
+        self._worker.end()
 
     def _compile(self, cases: Sequence[Case], every: bool) -> None:
         said = ""

@@ -122,7 +122,7 @@ class _State:
         with self.lock:
             self.stopped = True
         for worker in self.workers:
-            worker.stop()
+            worker.end()
         self.gpu_code.stop()
 
 

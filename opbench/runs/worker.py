@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -38,6 +39,8 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._environment: dict[str, object] = {}
+        self._life = threading.Lock()
+        self._ended = False
 
     def start(self) -> dict[str, object]:
         """Start the process if there is none and open its backend; returns the environment."""
@@ -46,7 +49,9 @@ class Worker:
             # -P: a user's folder holds an operator.py, which must not stand in for the standard library's.
             command = [sys.executable, "-P", "-m", "opbench.runs.server", str(theirs.fileno())]
             env = {**os.environ, "PYTHONPATH": os.pathsep.join([p for p in sys.path if p]), "PYTHONUNBUFFERED": "1"}
-            with self.log.open("ab") as log:
+            with self._life, self.log.open("ab") as log:
+                if self._ended:
+                    raise WorkerLost("not started: the run has ended")
                 self._process = subprocess.Popen(
                     command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
                 )
@@ -99,8 +104,16 @@ class Worker:
         tail = _tail(self.log)
         return f"the process running it died ({cause})" + (f": {tail}" if tail else "")
 
+    def end(self) -> None:
+        """End the process for good, from any thread: who waits for an answer finds it dead, none starts it again."""
+        with self._life:
+            self._ended = True
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process, whatever it is doing, by the thread that asks it; the next request starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -118,6 +119,23 @@ def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
     with pytest.raises(OpbenchError, match="unknown backend 'nothing'"):
         nowhere.start()
     nowhere.stop()
+
+
+def test_a_worker_that_another_thread_ends_is_not_started_again(tmp_path: Path) -> None:
+    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    variant = Catalog().variant_file(CHEATS / "loops_forever.cu")
+    hanging = Check(pack(Case(variant, {}, Catalog().operator("relu").from_axes({"n": 7}))))
+    worker.start()
+    process = worker._process
+    assert process
+    ender = threading.Timer(0.5, worker.end)
+    ender.start()
+    with pytest.raises(WorkerLost, match="SIGKILL"):
+        worker.ask(hanging, 60)
+    ender.join()
+    assert process.poll() is not None
+    with pytest.raises(WorkerLost, match="the run has ended"):
+        worker.ask(hanging, 60)
 
 
 def test_a_suite_without_cases_is_a_run_without_results(tmp_path: Path) -> None:

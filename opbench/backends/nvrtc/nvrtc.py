@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import hashlib
 import importlib.util
@@ -121,8 +120,7 @@ def _candidates() -> list[str]:
             found += sorted((str(path) for path in root.glob(pattern)), reverse=True)
     for toolkit in toolkits():
         found += [str(path) for path in sorted(toolkit.glob("lib64/libnvrtc.so"))]
-    system = ctypes.util.find_library("nvrtc")
-    return found + ([system] if system else [])
+    return [*found, "libnvrtc.so.13", "libnvrtc.so.12"]
 
 
 @functools.cache
@@ -133,7 +131,8 @@ def library() -> Nvrtc:
         try:
             return Nvrtc(candidate)
         except (OSError, AttributeError) as error:
-            problems.append(f"{candidate}: {error}")
+            if os.sep in candidate:  # a file that is there; a bare name only asks the loader
+                problems.append(f"{candidate}: {error}")
     raise EnvironmentFault(NOT_INSTALLED + (f" (tried {'; '.join(problems)})" if problems else ""))
 
 

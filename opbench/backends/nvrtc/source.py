@@ -44,13 +44,13 @@ def _mangled_kernel(request: BuildRequest, text: str) -> str:
     plain = _NOISE.sub(lambda noise: noise[0] if noise[0] == '"C"' else re.sub(r"[^\n]", " ", noise[0]), text)
     if re.search(r'extern\s*"C"\s*\{', plain):
         return ""
-    for kernel in request.kernels:
-        for found in re.finditer(rf"[^;{{}}#]*\b__global__\b[^;{{}}]*?\b{re.escape(kernel)}\s*\(", plain):
-            if not re.search(r'extern\s*"C"', found[0]):
-                line = plain.count("\n", 0, found.end()) + 1
-                return (
-                    f"{request.source}:{line}: kernel '{kernel}' is not extern \"C\", so that NVRTC gives it another "
-                    'name: write extern "C" __global__'
-                )
-            break
+    for declared in re.finditer(r"\b__global__\b([^;{}]*)", plain):
+        begin = max(plain.rfind(mark, 0, declared.start()) for mark in ";{}#") + 1
+        kernel = next((name for name in request.kernels if re.search(rf"\b{re.escape(name)}\s*\(", declared[1])), None)
+        if kernel and not re.search(r'extern\s*"C"', plain[begin : declared.start()]):
+            line = plain.count("\n", 0, declared.start()) + 1
+            return (
+                f"{request.source}:{line}: kernel '{kernel}' is not extern \"C\", so that NVRTC gives it another "
+                'name: write extern "C" __global__'
+            )
     return ""
