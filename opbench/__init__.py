@@ -10,6 +10,7 @@ __all__ = [
     "UNIT_ROUNDOFF",
     "Arrays",
     "Builder",
+    "Gradient",
     "Network",
     "Operator",
     "Tensor",
@@ -19,12 +20,14 @@ __all__ = [
     "check",
     "from_storage",
     "load",
+    "passed_on",
     "run",
     "to_storage",
 ]
 
 if TYPE_CHECKING:
     from opbench.api import check, load, run
+    from opbench.catalog.gradient import Gradient, passed_on
     from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
     from opbench.catalog.precision import UNIT_ROUNDOFF
     from opbench.errors import UsageError
@@ -35,6 +38,7 @@ _HOMES = {
     "UNIT_ROUNDOFF": "opbench.catalog.precision",
     "Arrays": "opbench.catalog.operator",
     "Builder": "opbench.graphs.build",
+    "Gradient": "opbench.catalog.gradient",
     "Network": "opbench.nets.executor",
     "Operator": "opbench.catalog.operator",
     "Tensor": "opbench.catalog.operator",
@@ -43,6 +47,7 @@ _HOMES = {
     "check": "opbench.api",
     "from_storage": "opbench.catalog.operator",
     "load": "opbench.api",
+    "passed_on": "opbench.catalog.gradient",
     "run": "opbench.api",
     "to_storage": "opbench.catalog.operator",
 }

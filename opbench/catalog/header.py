@@ -21,7 +21,7 @@ from opbench.paths import shipped
 HEADER_KEYS = {
     "title": str, "operator": str, "builds_on": str, "precision": str, "product": str, "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list, "launch": list,
-    "modules": list, "rung": dict,
+    "modules": list, "reproducible": bool, "rung": dict,
 }  # fmt: skip
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
 ADDED = ("where", "requires")
@@ -177,6 +177,7 @@ class _HeaderReader:
             workspace=self._named_expressions("workspace"),
             launch=tuple(self._launch(i, entry) for i, entry in enumerate(table.get("launch", []))),
             modules=tuple(table.get("modules", ())),
+            reproducible=table.get("reproducible", True),
             include=self.include,
             sources=self.sources,
             source_sha256=checksum(self.sources),

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from opbench.catalog.arrays import drawn, on_the_gpu, widened
+from opbench.catalog.gradient import Gradient
 from opbench.catalog.magnitude import magnitudes, subtracts, terms
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.errors import UsageError, unknown
@@ -94,6 +95,10 @@ class Operator:
     degree: ClassVar[int | None] = None
     """d where inputs twice as large give outputs 2**d times as large, bit for bit (1 for a sum, 2 for a product of two
     inputs): then content that changes costs no second reference. None where that does not hold."""
+    linear_in: ClassVar[Sequence[str]] = ()
+    """Inputs in each of which alone, the others kept, the result is linear: their gradients are adjoints, exactly."""
+    in_place: ClassVar[Mapping[str, str]] = {}
+    """For an output that may lie in an input's memory, that input: each kernel reads an element before it writes it."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
     """For each str field, a mode, the values it may have. A mode called `dtype` says how all tensors are stored."""
 
@@ -125,6 +130,14 @@ class Operator:
     """Method: the result in float64 from float64 inputs by name; an array, or a dict by output name when several."""
     examples: ClassVar[Callable[[], Sequence[Operator]]]
     """Class method: small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
+        """The problems that give the gradients of the wanted inputs, in an order in which they can run.
+
+        They see the forward tensors by name and the gradients of the outputs as "d.NAME"; what they name of the
+        forward tensors is what must be kept for them. None where there is no rule.
+        """
+        return None
 
     def reduction(self) -> int:
         """How many products or terms are added up into one output element.

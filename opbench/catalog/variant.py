@@ -56,6 +56,9 @@ class Variant:
     workspace: Mapping[str, str] = field(default_factory=dict)
     launch: tuple[LaunchTemplate, ...] = ()
     modules: tuple[str, ...] = ()
+    reproducible: bool = True
+    """Whether it gives the same bits every time; false where float atomics add in the order of arrival. No network
+    takes one that does not."""
     include: tuple[Path, ...] = ()
     """Folders that its headers are searched in."""
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)

@@ -14,7 +14,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.catalog.precision import UNIT_ROUNDOFF
-from opbench.catalog.variant import print_config
+from opbench.catalog.variant import Variant, print_config
 from opbench.errors import UsageError, unknown
 from opbench.graphs.graph import Graph, Node
 from opbench.graphs.problems import ALLOWED
@@ -101,9 +101,9 @@ Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 
 
 def current(results: Results, catalog: Catalog) -> Results:
-    """Without the cases of earlier runs that are none today: a rung or a config may have gone since."""
+    """Without the cases of earlier runs that are none today (a rung or a config may have gone) and whose bits vary."""
     known = {
-        operator: {f"{v.id}{print_config(c)}" for v in catalog.variants(operator) for c in v.configs}
+        operator: {f"{v.id}{print_config(c)}" for v in _reproducible(catalog, operator) for c in v.configs}
         for operator in {operator for operator, _ in results} & set(catalog.operator_names())
     }
     return {
@@ -172,7 +172,9 @@ def defaults(catalog: Catalog, node: Node, precision: str) -> list[Case]:
 
     Rungs that any GPU runs come first: special instructions are for a measured choice, and slow on the cpu backend.
     """
-    ladder = [v for v in catalog.variants(node.operator) if not v.is_library and v.precision in ALLOWED[precision]]
+    ladder = [
+        v for v in _reproducible(catalog, node.operator) if not v.is_library and v.precision in ALLOWED[precision]
+    ]
     fitting = [
         Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
     ]
@@ -200,7 +202,7 @@ def candidates(
     catalog = catalog or Catalog()
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems(graph).items():
-        for variant in catalog.variants(operator):
+        for variant in _reproducible(catalog, operator):
             if variant.precision not in ALLOWED[precision] or (variant.is_library and not libraries):
                 continue
             if any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in leave_out):
@@ -210,6 +212,11 @@ def candidates(
                     case = Case(variant, config, problem)
                     cases[case.name] = case
     return list(cases.values())
+
+
+def _reproducible(catalog: Catalog, operator: str) -> list[Variant]:
+    """What a network may take: with a variant whose bits vary, a run could not be repeated."""
+    return [variant for variant in catalog.variants(operator) if variant.reproducible]
 
 
 def _case(catalog: Catalog, node: Node, name: str) -> Case:

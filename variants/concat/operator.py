@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance
+from opbench import Gradient, Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class Concat(Operator):
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"
+    linear_in = ("a", "b")
 
     @property
     def c(self) -> int:
@@ -69,6 +70,10 @@ class Concat(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes, outermost first."""
         return {"out": "n c h w" if self.layout == "nchw" else "n h w c"}
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The gradient of the whole, parted."""
+        return [Gradient("split", self.axes, {"x": "d.out"}, {"a": "d.a", "b": "d.b"})] if wanted else []
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """NumPy's own."""

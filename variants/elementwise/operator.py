@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, from_storage, to_storage
+from opbench import Arrays, Gradient, Operator, from_storage, passed_on, to_storage
 
 DEGREES = {"add": 1, "sub": 1, "mul": 2, "div": 0}
 
@@ -69,6 +69,21 @@ class Elementwise(Operator):
     def flops(self) -> int:
         """One per element."""
         return self.elements
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """Of sums and products, for what is not broadcast, and of what is divided."""
+        found: list[Gradient] = []
+        if "a" in wanted:
+            if self.op in ("add", "sub"):
+                found += passed_on("d.out", "d.a")
+            else:  # out = a * b or a / b: the same is done to the gradient
+                found.append(Gradient(self.name, self.axes, {"a": "d.out", "b": "b"}, {"out": "d.a"}))
+        if "b" in wanted and self.broadcast == "none":
+            if self.op == "add":
+                found += passed_on("d.out", "d.b")
+            elif self.op == "mul":
+                found.append(Gradient(self.name, self.axes, {"a": "d.out", "b": "a"}, {"out": "d.b"}))
+        return found
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """As every operator's, but no divisor is nearer to 0 than 1/2."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance
+from opbench import Gradient, Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class Split(Operator):
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"
+    linear_in = ("x",)
 
     @property
     def c(self) -> int:
@@ -69,6 +70,10 @@ class Split(Operator):
         if self.layout == "nchw":
             return {"a": "n c1 h w", "b": "n c2 h w"}
         return {"a": "n h w c1", "b": "n h w c2"}
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The gradients of the parts, joined."""
+        return [Gradient("concat", self.axes, {"a": "d.a", "b": "d.b"}, {"out": "d.x"})] if wanted else []
 
     def reference(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """NumPy's own."""

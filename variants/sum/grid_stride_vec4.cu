@@ -3,6 +3,7 @@
 // builds_on = "shuffle"
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 2], UNROLL = [4, 2, 8, 1] }
 // where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// reproducible = false
 //
 // [[launch]]
 // zero = "out"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance
+from opbench import Gradient, Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,14 @@ class Transpose(Operator):
     cols: int
 
     degree = 1
+    linear_in = ("x",)
     inputs = {"x": "rows cols"}
     outputs = {"out": "cols rows"}
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The transpose of the transpose."""
+        back: dict[str, int | str] = {"rows": self.cols, "cols": self.rows}
+        return [Gradient("transpose", back, {"x": "d.out"}, {"out": "d.x"})] if wanted else []
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The transpose by NumPy."""
