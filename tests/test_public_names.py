@@ -14,6 +14,7 @@ import opbench
 NAMES = {
     "run", "check", "load",
     "Operator", "Tensor", "Tolerance", "Arrays", "UNIT_ROUNDOFF", "from_storage", "to_storage", "UsageError",
+    "Gradient", "passed_on",
     "Builder", "Network",
     "__version__",
 }  # fmt: skip
