@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance
+from opbench import Gradient, Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,12 @@ class Relu(Operator):
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The larger of x and 0, element by element."""
         return np.maximum(x, 0.0)
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The output's gradient where the output is above 0."""
+        return (
+            [Gradient("relu_backward", {"n": self.n}, {"out": "out", "dout": "d.out"}, {"dx": "d.x"})] if wanted else []
+        )
 
     def tolerance(self, precision: str) -> Tolerance:
         """Exact: nothing is rounded."""
