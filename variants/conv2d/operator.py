@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError
+from opbench import Gradient, Operator, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,11 @@ class Conv2d(Operator):
         return 2 if self.epilogue == "none" else None
 
     @property
+    def linear_in(self) -> Sequence[str]:
+        """Each input alone, the bias too, unless a ReLU follows."""
+        return () if self.epilogue == "bias_relu" else tuple(self.inputs)
+
+    @property
     def p(self) -> int:
         """Height of the output."""
         return (self.h + 2 * self.padding - self.r) // self.stride + 1
@@ -80,6 +85,24 @@ class Conv2d(Operator):
                 f"conv2d: a filter of {self.r}x{self.s} does not fit into an image of {self.h}x{self.w} "
                 f"with padding {self.padding}; the output would be empty"
             )
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The image's by conv2d_dgrad, the filters' and the bias's by one conv2d_wgrad; a ReLU's mask goes first."""
+        entries, dout = [], "d.out"
+        if self.epilogue == "bias_relu" and wanted:
+            elements, dout = self.n * self.k * self.p * self.q, "out.masked"
+            axes = {"n": elements, "dtype": self.dtype}
+            entries.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
+        shape = {name: value for name, value in self.axes.items() if name != "epilogue"}
+        if "image" in wanted:
+            entries.append(
+                Gradient("conv2d_dgrad", shape, {"dout": dout, "weight": "weight"}, {"dimage": "d.image"}),
+            )
+        found = {f"d{name}": f"d.{name}" for name in ("weight", "bias") if name in wanted}
+        if found:
+            axes = {**shape, "bias": "yes" if "bias" in wanted else "no"}
+            entries.append(Gradient("conv2d_wgrad", axes, {"image": "image", "dout": dout}, found))
+        return entries
 
     def flops(self) -> int:
         """One multiplication and one addition per filter element and output element, padding included; no epilogue."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator
+from opbench import Gradient, Operator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,28 @@ class Linear(Operator):
     outputs = {"out": "m n"}
     choices = {"epilogue": ("bias", "bias_relu"), "dtype": ("f32", "bf16", "f16")}
     library = "torch"
+
+    @property
+    def linear_in(self) -> Sequence[str]:
+        """Each input alone, the bias too, unless a ReLU follows."""
+        return () if self.epilogue == "bias_relu" else ("x", "weight", "bias")
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
+        """That of x by linear_dgrad, of weight and bias by one linear_wgrad; a ReLU's mask goes first. None for f16."""
+        if self.dtype == "f16":
+            return None
+        entries, dout = [], "d.out"
+        if self.epilogue == "bias_relu" and wanted:
+            dout, axes = "out.masked", {"n": self.m * self.n, "dtype": self.dtype}
+            entries.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
+        shape = {"m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype}
+        if "x" in wanted:
+            entries.append(Gradient("linear_dgrad", shape, {"dout": dout, "weight": "weight"}, {"dx": "d.x"}))
+        found = {f"d{name}": f"d.{name}" for name in ("weight", "bias") if name in wanted}
+        if found:
+            axes = {**shape, "bias": "yes" if "bias" in wanted else "no"}
+            entries.append(Gradient("linear_wgrad", axes, {"x": "x", "dout": dout}, found))
+        return entries
 
     def flops(self) -> int:
         """One multiplication and one addition per product; the bias is where the sum starts."""

@@ -1,0 +1,74 @@
+// /// opbench
+// title    = "gather: one thread per pixel and channel of the image visits the windows that saw it"
+// supports = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
+// tune     = { BLOCK = [256, 128, 512] }
+//
+// [define]
+// NHWC = "layout == 'nhwc'"
+// BF16 = "dtype == 'bf16'"
+// ADD  = "epilogue == 'add'"
+// MASK = "epilogue == 'mask'"
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_gather"
+// grid   = ["cdiv(n * c * h * w, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// The plainest form that needs no atomics: filter position (i, j) brought pixel (y, x) to row (y + padding - i) / stride
+// and column (x + padding - j) / stride of the output, if those are whole and lie inside. A pixel that no window reaches
+// finds none and gets 0. Limit: loads, two per multiply-add and all of them from the caches; in nchw a warp reads one
+// weight and neighbours of dout, in nhwc neighbours of the weights and one number of dout; at stride s all but 1 of
+// s * s positions are tried in vain.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// nchw: dout [n][k][p][q], weight [k][c][r][s], other (skip or out) and dimage [n][c][h][w]; nhwc: channels innermost
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    conv2d_dgrad_gather(const T* __restrict__ dout, const T* __restrict__ weight,
+#if ADD || MASK
+                        const T* __restrict__ other,
+#endif
+                        T* __restrict__ dimage, int n, int c, int h, int w, int k, int r, int s, int stride,
+                        int padding) {
+    const int p = (h + 2 * padding - r) / stride + 1;
+    const int q = (w + 2 * padding - s) / stride + 1;
+    const size_t index = (size_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (index >= (size_t)n * c * h * w) return;
+#if NHWC
+    const int channel = (int)(index % c), x = (int)(index / c % w), y = (int)(index / c / w % h);
+    const size_t image = index / c / w / h;
+#else
+    const int x = (int)(index % w), y = (int)(index / w % h), channel = (int)(index / w / h % c);
+    const size_t image = index / w / h / c;
+#endif
+    float sum = 0.0f;
+    for (int i = 0; i < r; ++i) {
+        const int down = y + padding - i, row = down / stride;
+        if (down < 0 || down % stride != 0 || row >= p) continue;
+        for (int j = 0; j < s; ++j) {
+            const int right = x + padding - j, column = right / stride;
+            if (right < 0 || right % stride != 0 || column >= q) continue;
+#if NHWC
+            const T* gradient = dout + ((image * p + row) * q + column) * k;
+            const T* filter = weight + (size_t)(i * s + j) * c + channel;
+            for (int ko = 0; ko < k; ++ko) sum += (float)gradient[ko] * (float)filter[(size_t)ko * r * s * c];
+#else
+            const T* gradient = dout + (image * k * p + row) * q + column;
+            const T* filter = weight + (size_t)channel * r * s + i * s + j;
+            for (int ko = 0; ko < k; ++ko)
+                sum += (float)gradient[(size_t)ko * p * q] * (float)filter[(size_t)ko * c * r * s];
+#endif
+        }
+    }
+#if ADD
+    sum += (float)other[index];
+#elif MASK
+    if (!((float)other[index] > 0.0f)) sum = 0.0f;
+#endif
+    dimage[index] = (T)sum;
+}

@@ -1,0 +1,149 @@
+"""conv2d_dgrad: the gradient of a convolution by its image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench import Operator, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2dDgrad(Operator):
+    """dimage[n,c,y*stride+i-padding,x*stride+j-padding] += weight[k,c,i,j] * dout[n,k,y,x], over all k,y,x,i,j.
+
+    The axes are those of the convolution (see conv2d): h and w of the image, p and q of dout. A pixel that no window
+    reaches has the gradient 0. `epilogue` adds a gradient that is there already ("add"), or passes nothing on where
+    the ReLU whose output the image is was cut off ("mask": `out` is that output).
+    """
+
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    r: int
+    s: int
+    stride: int = 1
+    padding: int = 0
+    layout: str = "nchw"
+    epilogue: str = "none"
+    dtype: str = "f32"
+
+    choices = {
+        "layout": ("nchw", "nhwc"),
+        "epilogue": ("none", "add", "mask"),
+        "dtype": ("f32", "bf16"),
+    }
+    linear_in = ("dout", "weight")
+    flops_are_a_floor = False  # Winograd and FFT get by with fewer
+
+    @property
+    def degree(self) -> int | None:
+        """2, as long as nothing is added, which is of degree 1."""
+        return None if self.epilogue == "add" else 2
+
+    @property
+    def p(self) -> int:
+        """Height of dout."""
+        return (self.h + 2 * self.padding - self.r) // self.stride + 1
+
+    @property
+    def q(self) -> int:
+        """Width of dout."""
+        return (self.w + 2 * self.padding - self.s) // self.stride + 1
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Physical axes, outermost first; the last is what the epilogue reads."""
+        nchw = self.layout == "nchw"
+        image = "n c h w" if nchw else "n h w c"
+        other = {"none": {}, "add": {"skip": image}, "mask": {"out": image}}[self.epilogue]
+        return {"dout": "n k p q" if nchw else "n p q k", "weight": "k c r s" if nchw else "k r s c", **other}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Physical axes of the image, outermost first."""
+        return {"dimage": "n c h w" if self.layout == "nchw" else "n h w c"}
+
+    def validate(self) -> None:
+        """Refuse what is no convolution: a stride of 0, an empty filter and one that does not fit the padded image."""
+        if self.stride < 1:
+            raise UsageError(f"conv2d_dgrad: stride={self.stride} is not allowed; at least 1")
+        if self.r < 1 or self.s < 1:
+            raise UsageError(f"conv2d_dgrad: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
+        height, width = self.h + 2 * self.padding, self.w + 2 * self.padding
+        if height < self.r or width < self.s:
+            raise UsageError(
+                f"conv2d_dgrad: a filter of {self.r}x{self.s} does not fit into an image of {self.h}x{self.w} "
+                f"with padding {self.padding}"
+            )
+
+    def flops(self) -> int:
+        """Those of the convolution: one multiplication and one addition per filter element and element of dout."""
+        return 2 * self.n * self.k * self.p * self.q * self.c * self.r * self.s
+
+    def reduction(self) -> int:
+        """Products added up per pixel and channel, at most."""
+        return self.k * self.r * self.s
+
+    def reference(
+        self, dout: np.ndarray, weight: np.ndarray, skip: np.ndarray | None = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """One matrix product per image and filter position, added to the pixels that the position has seen."""
+        channels_first = self.layout == "nchw"
+        if not channels_first:
+            dout, weight = dout.transpose(0, 3, 1, 2), weight.transpose(0, 3, 1, 2)
+        side = self.padding
+        dimage = np.zeros((self.n, self.c, self.h, self.w), like=dout)
+        for index in range(self.n):
+            padded = np.zeros((self.c, self.h + 2 * side, self.w + 2 * side), like=dout)
+            for i in range(self.r):
+                for j in range(self.s):
+                    rows = slice(i, i + (self.p - 1) * self.stride + 1, self.stride)
+                    columns = slice(j, j + (self.q - 1) * self.stride + 1, self.stride)
+                    found = weight[:, :, i, j].T @ dout[index].reshape(self.k, -1)
+                    padded[:, rows, columns] += found.reshape(self.c, self.p, self.q)
+            dimage[index] = padded[:, side : side + self.h, side : side + self.w]
+        if not channels_first:
+            dimage = dimage.transpose(0, 2, 3, 1).copy()
+        if skip is not None:
+            dimage += skip
+        if out is not None:
+            dimage[out <= 0] = 0.0
+        return dimage
+
+    @classmethod
+    def examples(cls) -> Sequence[Conv2dDgrad]:
+        """Every stride, padding, filter shape and mode; pixels that no window reaches; sizes that no tile divides."""
+        add, mask = {"epilogue": "add"}, {"epilogue": "mask"}
+        nhwc, bf16 = {"layout": "nhwc"}, {"dtype": "bf16"}
+        return [
+            cls(n=1, c=1, h=1, w=1, k=1, r=1, s=1),
+            cls(n=2, c=37, h=7, w=5, k=41, r=1, s=1),
+            cls(n=2, c=11, h=13, w=17, k=13, r=3, s=3, padding=1),
+            cls(n=1, c=5, h=14, w=15, k=9, r=3, s=5, stride=3, padding=2),
+            cls(n=2, c=3, h=12, w=17, k=7, r=3, s=2, stride=2, **add),
+            cls(n=1, c=68, h=6, w=11, k=12, r=3, s=3, padding=1, **mask),
+            cls(n=1, c=4, h=9, w=7, k=6, r=1, s=2, stride=3, padding=1, **mask),
+            cls(n=1, c=2, h=9, w=11, k=5, r=7, s=5, padding=3, **add),
+            cls(n=1, c=3, h=27, w=19, k=4, r=11, s=11, stride=4, padding=2),
+            cls(n=1, c=12, h=11, w=14, k=17, r=3, s=3, padding=1, **bf16),
+            cls(n=2, c=3, h=13, w=10, k=5, r=5, s=3, stride=2, padding=1, **mask, **bf16),
+            cls(n=1, c=7, h=8, w=9, k=10, r=3, s=3, padding=1, **add, **bf16),
+            cls(n=1, c=1, h=1, w=1, k=3, r=1, s=1, **nhwc),
+            cls(n=2, c=41, h=7, w=5, k=37, r=1, s=1, **nhwc),
+            cls(n=1, c=13, h=13, w=11, k=11, r=3, s=3, padding=1, **nhwc),
+            cls(n=1, c=68, h=9, w=10, k=24, r=3, s=3, padding=1, **nhwc, **mask),
+            cls(n=2, c=36, h=6, w=7, k=12, r=2, s=3, padding=1, **nhwc, **add),
+            cls(n=1, c=12, h=14, w=15, k=8, r=3, s=5, stride=3, padding=2, **nhwc, **add),
+            cls(n=1, c=5, h=12, w=8, k=7, r=3, s=3, stride=2, padding=1, **nhwc, **mask),
+            cls(n=1, c=8, h=9, w=6, k=4, r=1, s=1, stride=2, padding=1, **nhwc),
+            cls(n=1, c=10, h=11, w=7, k=20, r=5, s=3, padding=2, **nhwc),
+            cls(n=1, c=72, h=8, w=9, k=16, r=3, s=3, padding=1, **nhwc, **bf16),
+            cls(n=1, c=65, h=7, w=6, k=24, r=3, s=2, stride=2, padding=1, **nhwc, **mask, **bf16),
+            cls(n=2, c=16, h=5, w=9, k=13, r=3, s=3, padding=1, **nhwc, **add, **bf16),
+            cls(n=1, c=9, h=10, w=7, k=3, r=1, s=1, **nhwc, **mask, **bf16),
+        ]

@@ -1,0 +1,145 @@
+"""conv2d_wgrad: the gradient of a convolution by its filters and, on request, by its bias."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from opbench import Arrays, Operator, Tolerance, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2dWgrad(Operator):
+    """dweight[k,c,i,j] = sum over n,y,x of dout[n,k,y,x] * image[n,c,y*stride+i-padding,x*stride+j-padding].
+
+    With bias=yes also dbias[k] = sum over n,y,x of dout[n,k,y,x]. The axes are those of the convolution (see conv2d);
+    dweight lies as the convolution's own weight does. `dtype` stores image and dout; what is summed up over a whole
+    batch is float32 always.
+    """
+
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    r: int
+    s: int
+    stride: int = 1
+    padding: int = 0
+    layout: str = "nchw"
+    bias: str = "no"
+    dtype: str = "f32"
+
+    choices = {"layout": ("nchw", "nhwc"), "bias": ("no", "yes"), "dtype": ("f32", "bf16")}
+    linear_in = ("dout",)
+    flops_are_a_floor = False  # Winograd and FFT get by with fewer
+
+    @property
+    def degree(self) -> int | None:
+        """2, but for the bias, whose gradient is of degree 1."""
+        return 2 if self.bias == "no" else None
+
+    @property
+    def p(self) -> int:
+        """Height of dout."""
+        return (self.h + 2 * self.padding - self.r) // self.stride + 1
+
+    @property
+    def q(self) -> int:
+        """Width of dout."""
+        return (self.w + 2 * self.padding - self.s) // self.stride + 1
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Physical axes of image and dout, outermost first."""
+        if self.layout == "nchw":
+            return {"image": "n c h w", "dout": "n k p q"}
+        return {"image": "n h w c", "dout": "n p q k"}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Physical axes of the filters' gradient, outermost first, and of the bias's."""
+        bias = {"dbias": "k"} if self.bias == "yes" else {}
+        return {"dweight": "k c r s" if self.layout == "nchw" else "k r s c", **bias}
+
+    def tensor_dtype(self, name: str) -> str:
+        """Sums over a batch are float32, whatever images are stored in."""
+        return "f32" if name in ("dweight", "dbias") else self.dtype
+
+    def validate(self) -> None:
+        """Refuse what is no convolution: a stride of 0, an empty filter and one that does not fit the padded image."""
+        if self.stride < 1:
+            raise UsageError(f"conv2d_wgrad: stride={self.stride} is not allowed; at least 1")
+        if self.r < 1 or self.s < 1:
+            raise UsageError(f"conv2d_wgrad: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
+        height, width = self.h + 2 * self.padding, self.w + 2 * self.padding
+        if height < self.r or width < self.s:
+            raise UsageError(
+                f"conv2d_wgrad: a filter of {self.r}x{self.s} does not fit into an image of {self.h}x{self.w} "
+                f"with padding {self.padding}"
+            )
+
+    def flops(self) -> int:
+        """Those of the convolution; the bias's additions are not counted."""
+        return 2 * self.n * self.k * self.p * self.q * self.c * self.r * self.s
+
+    def reduction(self) -> int:
+        """Products per weight, of which 65536 bound the error: a sum in blocks errs no more, however long it is.
+
+        The root of a million would allow 2.4e-4 of the norm, and let a result pass that lacks whole rows.
+        """
+        return min(self.n * self.p * self.q, 65536)
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """The base class's for float32 outputs: products of bf16 are exact, and nothing is rounded to bf16."""
+        return Operator.tolerance(replace(self, dtype="f32"), "f32" if self.dtype == "bf16" else precision)
+
+    def reference(self, image: np.ndarray, dout: np.ndarray) -> Arrays:
+        """One matrix product per image and filter position."""
+        channels_first = self.layout == "nchw"
+        if not channels_first:
+            image, dout = image.transpose(0, 3, 1, 2), dout.transpose(0, 3, 1, 2)
+        dweight = np.zeros((self.k, self.c, self.r, self.s), like=image)
+        border = ((0, 0), (self.padding, self.padding), (self.padding, self.padding))
+        for index in range(self.n):
+            padded, gradient = np.pad(image[index], border), dout[index].reshape(self.k, -1)
+            for i in range(self.r):
+                for j in range(self.s):
+                    rows = slice(i, i + (self.p - 1) * self.stride + 1, self.stride)
+                    columns = slice(j, j + (self.q - 1) * self.stride + 1, self.stride)
+                    dweight[:, :, i, j] += gradient @ padded[:, rows, columns].reshape(self.c, -1).T
+        found = {"dweight": dweight if channels_first else dweight.transpose(0, 2, 3, 1).copy()}
+        return {**found, "dbias": dout.sum(axis=(0, 2, 3))} if self.bias == "yes" else found
+
+    @classmethod
+    def examples(cls) -> Sequence[Conv2dWgrad]:
+        """Every stride, padding, filter shape and mode; pixels that no window reaches; sizes that no tile divides."""
+        bias, nhwc, bf16 = {"bias": "yes"}, {"layout": "nhwc"}, {"dtype": "bf16"}
+        return [
+            cls(n=1, c=1, h=1, w=1, k=1, r=1, s=1),
+            cls(n=3, c=37, h=7, w=5, k=41, r=1, s=1),
+            cls(n=2, c=11, h=13, w=17, k=13, r=3, s=3, padding=1),
+            cls(n=1, c=5, h=14, w=15, k=9, r=3, s=5, stride=3, padding=2, **bias),
+            cls(n=2, c=3, h=12, w=17, k=7, r=3, s=2, stride=2),
+            cls(n=1, c=12, h=9, w=11, k=68, r=3, s=3, padding=1, **bias),
+            cls(n=1, c=4, h=9, w=7, k=6, r=1, s=2, stride=3, padding=1),
+            cls(n=1, c=3, h=27, w=19, k=4, r=11, s=11, stride=4, padding=2),
+            cls(n=5, c=1, h=21, w=23, k=5, r=5, s=5, padding=2, **bias),
+            cls(n=1, c=12, h=11, w=14, k=17, r=3, s=3, padding=1, **bf16),
+            cls(n=2, c=3, h=13, w=10, k=5, r=5, s=3, stride=2, padding=1, **bias, **bf16),
+            cls(n=1, c=1, h=1, w=1, k=3, r=1, s=1, **nhwc, **bias),
+            cls(n=2, c=41, h=7, w=5, k=37, r=1, s=1, **nhwc),
+            cls(n=1, c=13, h=13, w=11, k=11, r=3, s=3, padding=1, **nhwc),
+            cls(n=1, c=24, h=9, w=10, k=68, r=3, s=3, padding=1, **nhwc, **bias),
+            cls(n=2, c=12, h=6, w=7, k=36, r=2, s=3, padding=1, **nhwc),
+            cls(n=2, c=8, h=14, w=15, k=12, r=3, s=5, stride=3, padding=2, **nhwc),
+            cls(n=1, c=7, h=12, w=8, k=5, r=3, s=3, stride=2, padding=1, **nhwc, **bias),
+            cls(n=1, c=4, h=9, w=6, k=8, r=1, s=1, stride=2, padding=1, **nhwc),
+            cls(n=3, c=3, h=19, w=17, k=20, r=3, s=3, padding=1, **nhwc, **bias),
+            cls(n=2, c=16, h=12, w=13, k=72, r=3, s=3, padding=1, **nhwc, **bf16),
+            cls(n=1, c=24, h=7, w=6, k=65, r=3, s=2, stride=2, padding=1, **nhwc, **bias, **bf16),
+            cls(n=2, c=13, h=5, w=9, k=16, r=3, s=3, padding=1, **nhwc, **bf16),
+            cls(n=2, c=8, h=10, w=11, k=8, r=3, s=3, padding=1, **nhwc, **bias, **bf16),
+        ]

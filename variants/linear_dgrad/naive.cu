@@ -1,0 +1,36 @@
+// /// opbench
+// title    = "one thread per element of dx, the column on threadIdx.x: rows of the weights are read as they lie"
+// supports = { epilogue = ["none", "mask"], dtype = ["f32", "bf16"] }
+// define   = { BF16 = "dtype == 'bf16'", MASK = "epilogue == 'mask'" }
+// tune     = { BLOCK = [128, 64, 256] }
+// requires = ["m <= 65535"]
+// launch   = [{ kernel = "linear_dgrad_naive", grid = ["cdiv(k, BLOCK)", "m"], block = ["BLOCK"] }]
+// ///
+//
+// The sum as it is written. Unlike in the forward layer, a warp's loads of the weights are whole sectors: neighbours in
+// dx are neighbours in a row of the weights. Limit: every row of dx reads all weights again, from L2 at best, and a
+// loaded number serves one multiply-add.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// dout [m][n], weight [n][k], out and dx [m][k]
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    linear_dgrad_naive(const T* __restrict__ dout, const T* __restrict__ weight,
+#if MASK
+                       const T* __restrict__ out,
+#endif
+                       T* __restrict__ dx, int m, int n, int k) {
+    const int column = blockIdx.x * BLOCK + threadIdx.x, row = blockIdx.y;
+    if (row >= m || column >= k) return;
+    float sum = 0.0f;
+    for (int i = 0; i < n; ++i) sum += (float)dout[(size_t)row * n + i] * (float)weight[(size_t)i * k + column];
+    const size_t at = (size_t)row * k + column;
+#if MASK
+    if (!((float)out[at] > 0.0f)) sum = 0.0f;
+#endif
+    dx[at] = (T)sum;
+}
