@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance, UsageError
+from opbench import Gradient, Operator, Tolerance, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,11 @@ class MaxPool2d(Operator):
                 f"{self}: the window is larger than the padded image of "
                 f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}"
             )
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """Each output's gradient goes to the place of the maximum, which is found again in x."""
+        tensors = {"x": "x", "dout": "d.out"}
+        return [Gradient("maxpool2d_backward", self.axes, tensors, {"dx": "d.x"})] if wanted else []
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The maximum over one shifted, strided slice of the padded image per position in the window."""
