@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError
+from opbench import Gradient, Operator, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,7 @@ class AvgPool2d(Operator):
     choices = {"divisor": ("window", "inside"), "layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"
+    linear_in = ("x",)
 
     @property
     def p(self) -> int:
@@ -88,6 +89,10 @@ class AvgPool2d(Operator):
     def reduction(self) -> int:
         """Positions of a window."""
         return self.window * self.window
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """Each output's gradient, divided, goes to all of its window."""
+        return [Gradient("avgpool2d_backward", self.axes, {"dout": "d.out"}, {"dx": "d.x"})] if wanted else []
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The sum of one shifted, strided slice of the padded image per position in the window, divided."""
