@@ -20,7 +20,9 @@ __all__ = [
     "check",
     "from_storage",
     "load",
+    "magnitude_of_rounded",
     "passed_on",
+    "rounded",
     "run",
     "to_storage",
 ]
@@ -28,7 +30,16 @@ __all__ = [
 if TYPE_CHECKING:
     from opbench.api import check, load, run
     from opbench.catalog.gradient import Gradient, passed_on
-    from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+    from opbench.catalog.operator import (
+        Arrays,
+        Operator,
+        Tensor,
+        Tolerance,
+        from_storage,
+        magnitude_of_rounded,
+        rounded,
+        to_storage,
+    )
     from opbench.catalog.precision import UNIT_ROUNDOFF
     from opbench.errors import UsageError
     from opbench.graphs.build import Builder
@@ -47,7 +58,9 @@ _HOMES = {
     "check": "opbench.api",
     "from_storage": "opbench.catalog.operator",
     "load": "opbench.api",
+    "magnitude_of_rounded": "opbench.catalog.operator",
     "passed_on": "opbench.catalog.gradient",
+    "rounded": "opbench.catalog.operator",
     "run": "opbench.api",
     "to_storage": "opbench.catalog.operator",
 }

@@ -14,6 +14,7 @@ import opbench
 NAMES = {
     "run", "check", "load",
     "Operator", "Tensor", "Tolerance", "Arrays", "UNIT_ROUNDOFF", "from_storage", "to_storage", "UsageError",
+    "rounded", "magnitude_of_rounded",
     "Gradient", "passed_on",
     "Builder", "Network",
     "__version__",

@@ -65,7 +65,7 @@ def _any_subtracts(examples: tuple[Operator, ...]) -> bool:
         with np.errstate(all="ignore"):
             reference = problem.evaluated(wide)
             for number in range(SIGNS):
-                flipped = problem.evaluated({name: a * _signs(name, a, number) for name, a in wide.items()})
+                flipped = problem.evaluated(_scaled(problem, wide, number, 0.0, 1.0))
                 answer = _answer(problem, wide, reference, number)
                 for name, limit in absolute.items():
                     beyond = np.maximum(_sizes(reference[name]), _sizes(flipped[name])) > 1.001 * limit
@@ -85,7 +85,8 @@ def terms(problem: Operator) -> int:
     found = 0.0
     with np.errstate(all="ignore"):
         reference = problem.evaluated(wide)
-        for name, array in wide.items():
+        for name in _reals(problem):
+            array = wide[name]
             places = np.random.default_rng([*name.encode()]).integers(0, array.size, PROBES)
             for place in places:
                 other = array.copy()
@@ -102,14 +103,24 @@ def _work(problem: Operator) -> int:
 
 def _absolute(problem: Operator, wide: Arrays) -> Arrays:
     with np.errstate(all="ignore"):
-        found = problem.evaluated({name: np.abs(array) for name, array in wide.items()})
+        found = problem.evaluated({**wide, **{name: np.abs(wide[name]) for name in _reals(problem)}})
     return {name: _sizes(array) for name, array in found.items()}
 
 
 def _answer(problem: Operator, wide: Arrays, reference: Arrays, number: int) -> Arrays:
     """How much outputs change per relative perturbation of every input, with random signs."""
-    moved = problem.evaluated({name: a * (1 + STEP * _signs(name, a, number)) for name, a in wide.items()})
+    moved = problem.evaluated(_scaled(problem, wide, number, 1.0, STEP))
     return {name: _sizes(moved[name] - reference[name]) / STEP for name in reference}
+
+
+def _scaled(problem: Operator, wide: Arrays, number: int, kept: float, step: float) -> Arrays:
+    """Every input times `kept` plus or minus `step`, with random signs; labels and indices stay what they are."""
+    return {**wide, **{name: wide[name] * (kept + step * _signs(name, wide[name], number)) for name in _reals(problem)}}
+
+
+def _reals(problem: Operator) -> list[str]:
+    """The inputs that rounding changes."""
+    return [t.name for t in problem.input_tensors() if not t.is_integer]
 
 
 def _signs(name: str, array: np.ndarray, number: int) -> np.ndarray:

@@ -39,6 +39,10 @@ LONG_FLOPS = 2e10
 """From here on a reference takes seconds on the host's cores."""
 
 
+NOT_IN_SCOPE = ("axes", "scope", "storage", "inputs", "outputs", "in_place")
+"""Properties that no expression of a header can name."""
+
+
 @dataclass(frozen=True)
 class Tensor:
     """Name, shape and dtype of one input, output or workspace."""
@@ -56,6 +60,11 @@ class Tensor:
     def nbytes(self) -> int:
         """Bytes it takes."""
         return self.elements * DTYPES[self.dtype].itemsize
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it holds whole numbers, such as labels: nothing that rounding or a change of scale could mean."""
+        return self.dtype == "i32"
 
 
 @dataclass(frozen=True)
@@ -208,7 +217,7 @@ class Operator:
         derived = {}
         for cls in type(self).__mro__:
             for key, value in vars(cls).items():
-                if isinstance(value, property) and key not in ("axes", "scope", "storage", "inputs", "outputs"):
+                if isinstance(value, property) and key not in NOT_IN_SCOPE:
                     derived[key] = getattr(self, key)
         return {**derived, **self.axes, "dtype": self.storage}
 
@@ -363,3 +372,20 @@ def from_storage(array: np.ndarray, dtype: str) -> np.ndarray:
     if dtype != "bf16":
         return array
     return (array.astype(np.uint32) << 16).view(np.float32)
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Values as `dtype` stores them, in float64."""
+    return from_storage(to_storage(values.astype(np.float32), dtype), dtype).astype(np.float64)
+
+
+def magnitude_of_rounded(exact: np.ndarray, magnitude: np.ndarray, elementwise: float, dtype: str) -> np.ndarray:
+    """Scale of the allowance of a result that is stored a second time, rounded to a coarser `dtype`.
+
+    The result itself may be off by elementwise * magnitude: where that reaches over a tie, the number on either side is
+    right, elsewhere only the nearest.
+    """
+    middle, allowed = rounded(exact, dtype), elementwise * magnitude
+    off = (np.abs(rounded(exact + sign * allowed, dtype) - middle) for sign in (-1, 1))
+    found: np.ndarray = np.maximum(*off) / elementwise
+    return found

@@ -77,10 +77,12 @@ SMALL_BYTES = 64 << 20
 def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
     """A case's launch, run once, on buffers of its own, which are to be freed; no reference and no check.
 
-    Inputs are the problem's own where they are small, else a few numbers over and over.
+    Inputs are the problem's own where they are small or index others, else a few numbers over and over.
     """
     problem = case.problem
-    inputs = problem.make_inputs(0) if sum(t.nbytes for t in problem.input_tensors()) <= SMALL_BYTES else {}
+    given = problem.input_tensors()
+    own = sum(t.nbytes for t in given) <= SMALL_BYTES or any(t.is_integer for t in given)
+    inputs = problem.make_inputs(0) if own else {}
     values = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
     tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]
     buffers = allocate(backend, tensors)

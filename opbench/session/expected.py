@@ -98,4 +98,6 @@ class Prepared:
 
 
 def _twice(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+    if tensor.is_integer:
+        return array  # an index has no size
     return to_storage(2 * from_storage(array, tensor.dtype), tensor.dtype)

@@ -11,8 +11,8 @@ import pytest
 
 from opbench.catalog.folders import Catalog
 from opbench.catalog.magnitude import subtracts
-from opbench.catalog.operator import Operator
-from opbench.session.verdict import judge
+from opbench.catalog.operator import Arrays, Operator, magnitude_of_rounded, rounded
+from opbench.session.verdict import exact_integers_fit, judge
 
 CATALOG = Catalog()
 Function = Callable[..., np.ndarray]
@@ -114,3 +114,51 @@ def test_no_shipped_operator_that_takes_the_default_subtracts(name: str) -> None
     operator = CATALOG.operator(name)
     own = operator.magnitude_outputs is not Operator.magnitude_outputs
     assert any(map(subtracts, operator.examples())) == own
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Picked(Operator):
+    """out[r] = x[r, place[r]] - 1: an index, and a subtraction."""
+
+    rows: int
+    cols: int
+
+    inputs = {"x": "rows cols", "place": "rows"}
+    outputs = {"out": "rows"}
+    name = "of_a_test"
+
+    def tensor_dtype(self, name: str) -> str:
+        """Places are integers."""
+        return "i32" if name == "place" else "f32"
+
+    def reference(self, x: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """Refuses a place that is none."""
+        assert np.all(place == place.astype(np.int64)) and place.min() >= 0 and place.max() < self.cols
+        return x[np.arange(self.rows), place.astype(np.int64)] - 1.0
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """The last places, which a perturbation would take out of the row."""
+        place = np.full(self.rows, self.cols - 1, np.int32)
+        return {**super().make_inputs(seed, integers), "place": place}
+
+    @classmethod
+    def examples(cls) -> Sequence[Any]:
+        """Odd ones."""
+        return [cls(rows=r, cols=c) for r, c in ((1, 1), (67, 31))]
+
+
+def test_labels_and_indices_are_neither_perturbed_nor_added_up() -> None:
+    problem = _Picked(rows=67, cols=31)
+    inputs = problem.make_inputs(3)
+    magnitude = problem.magnitude_outputs(inputs)["out"]
+    x = inputs["x"][:, -1].astype(np.float64)
+    np.testing.assert_allclose(magnitude, np.maximum.reduce([np.abs(x), abs(np.abs(x) - 1), abs(x - 1)]), rtol=1e-6)
+    assert subtracts(problem) and problem.reduction() == 1
+    assert exact_integers_fit(_Picked(rows=3, cols=9999), {"x": np.ones(3), "place": np.array([9998])})
+
+
+def test_a_second_copy_in_bf16_is_the_nearest_number_except_next_to_a_tie() -> None:
+    exact = np.array([1.0, 1.0 + 2**-9, 1.0 + 2**-8 - 2**-30, 1.0 + 2**-8 + 2**-20])  # bf16 has 1 and 1 + 2**-7
+    magnitude = magnitude_of_rounded(exact, np.ones(4), 2**-22, "bf16")
+    np.testing.assert_array_equal(rounded(exact, "bf16"), [1.0, 1.0, 1.0, 1.0 + 2**-7])
+    np.testing.assert_array_equal(magnitude * 2**-22, [0.0, 0.0, 2**-7, 0.0])

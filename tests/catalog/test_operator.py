@@ -25,7 +25,10 @@ def test_the_reference_has_the_declared_shapes_and_is_finite(problem: Operator) 
     for tensor in problem.output_tensors():
         assert outputs[tensor.name].shape == tensor.shape
         assert np.isfinite(outputs[tensor.name]).all()
-    assert problem.bytes() >= sum(t.nbytes for t in problem.input_tensors())
+    takes_all = type(problem).bytes is Operator.bytes
+    assert problem.bytes() >= sum(
+        t.nbytes for t in (problem.input_tensors() if takes_all else problem.output_tensors())
+    )
 
 
 @pytest.mark.parametrize("name", CATALOG.operator_names())
