@@ -1,0 +1,105 @@
+"""softmax_cross_entropy: the mean negative log-likelihood of labels under each row's softmax, and its gradient."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench import Arrays, Operator, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxCrossEntropy(Operator):
+    """loss = sum over r of -log p[r, labels[r]] / (rows * micro), p being each row's softmax; dlogits is its gradient.
+
+    dlogits[r,c] = (p[r,c] - (c == labels[r])) / (rows * micro). `micro` is the number of batches whose losses and
+    gradients are added up in one step. A label outside 0 to cols - 1 makes its row's gradient and the loss NaN. `dtype`
+    stores logits and dlogits.
+    """
+
+    rows: int
+    cols: int
+    micro: int = 1
+    dtype: str = "f32"
+
+    choices = {"dtype": ("f32", "bf16")}
+    inputs = {"logits": "rows cols", "labels": "rows"}
+    outputs = {"loss": "1", "dlogits": "rows cols"}
+    integers_exact = False  # exponentials are not whole
+
+    @property
+    def lanes(self) -> int:
+        """Elements of the longest vector of up to 16 bytes that divides a row."""
+        lanes = 8 if self.dtype == "bf16" else 4
+        while self.cols % lanes:
+            lanes //= 2
+        return lanes
+
+    def validate(self) -> None:
+        """Refuse a mean over no batch."""
+        if self.micro < 1:
+            raise UsageError(f"{self}: micro={self.micro} is not allowed; at least 1")
+
+    def tensor_dtype(self, name: str) -> str:
+        """Labels are integers, a loss is f32 always."""
+        return {"labels": "i32", "loss": "f32"}.get(name, self.dtype)
+
+    def flops(self) -> int:
+        """Those of a softmax, and a subtraction and a product per element."""
+        return 7 * self.rows * self.cols
+
+    def reduction(self) -> int:
+        """Exponentials added up per row; the losses are added up in two stages, whose error is far below theirs."""
+        return self.cols
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """Seeded logits, and a label of each row."""
+        arrays = super().make_inputs(seed, integers)
+        rng = np.random.default_rng([seed, zlib.crc32(f"{self}/labels".encode())])
+        arrays["labels"] = rng.integers(0, self.cols, self.rows, np.int32)
+        return arrays
+
+    def reference(self, logits: np.ndarray, labels: np.ndarray) -> Arrays:
+        """In float64, with the maximum subtracted."""
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        at = labels.astype(np.int64)[:, None]
+        valid = (at >= 0) & (at < self.cols)
+        onehot = np.arange(self.cols, like=at) == at
+        losses = np.where(valid, -np.sum(np.where(onehot, log_p, 0.0), axis=1, keepdims=True), np.nan)
+        count = self.rows * self.micro
+        return {
+            "loss": np.sum(losses, keepdims=True).reshape(1) / count,
+            "dlogits": np.where(valid, (np.exp(log_p) - onehot) / count, np.nan),
+        }
+
+    def magnitude_outputs(self, inputs: Arrays) -> Arrays:
+        """Terms by their sizes: an error of an exponent is a relative error of its exponential, and 1 + its size long.
+
+        Of dlogits p * (1 + exponent) + onehot, of a row's loss its label's exponent, the logarithm of the sum, and what
+        the errors of the exponentials do to that. The loss is f32 for every `dtype`, so of what is allowed where
+        gradients are rounded to bf16 it has only the share that f32 has.
+        """
+        wide = self.widened(inputs)
+        exponents = wide["logits"].max(axis=1, keepdims=True) - wide["logits"]
+        sums = np.exp(-exponents).sum(axis=1, keepdims=True)
+        p = np.exp(-exponents) / sums
+        onehot = np.arange(self.cols) == wide["labels"][:, None]
+        losses = np.sum((onehot + p) * exponents, axis=1) + np.log(sums[:, 0]) + 1
+        share = 8 * 2.0**-24 * self.cols**0.5 / self.tolerance("f32").elementwise
+        count = self.rows * self.micro
+        return {"loss": losses.sum(keepdims=True) / count * share, "dlogits": (p * (1 + exponents) + onehot) / count}
+
+    @classmethod
+    def examples(cls) -> Sequence[SoftmaxCrossEntropy]:
+        """Rows of one element, shorter and longer than a warp and a block, divided by vectors and not."""
+        shapes = [(1, 1), (5, 3), (128, 10), (3, 31), (2, 32), (13, 64), (4, 257), (2, 1000), (3, 1024), (1, 4099)]
+        shapes += [(1031, 7)]
+        return [
+            cls(rows=rows, cols=cols, micro=1 + i % 3, dtype=dtype)
+            for dtype in ("f32", "bf16")
+            for i, (rows, cols) in enumerate(shapes)
+        ]
