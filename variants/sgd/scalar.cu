@@ -1,0 +1,48 @@
+// /// opbench
+// title    = "one thread per element"
+// tune     = { BLOCK = [256, 128, 512] }
+// define   = { MOMENTUM = "momentum == 'yes'", COPY = "copy == 'bf16'" }
+// supports = { momentum = ["no", "yes"], copy = ["none", "bf16"] }
+//
+// [[launch]]
+// kernel = "sgd_scalar"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["parameter", "gradient", "velocity?", "rates", "hyper", "new_parameter", "new_velocity?", "stored?", "n"]
+// ///
+//
+// The first rung: decay, momentum and step in one kernel, where one operation after the other would move every array
+// several times. Rates come from memory, so that the launch is the same in every step. Limit: 4 bytes per access.
+#if COPY
+#include <cuda_bf16.h>
+#endif
+
+// Each element is read before it is written, by the same thread: new arrays may be the old ones.
+extern "C" __global__ void sgd_scalar(const float* parameter, const float* __restrict__ gradient,
+#if MOMENTUM
+                                      const float* velocity,
+#endif
+                                      const float* __restrict__ rates, const float* __restrict__ hyper,
+                                      float* new_parameter,
+#if MOMENTUM
+                                      float* new_velocity,
+#endif
+#if COPY
+                                      __nv_bfloat16* __restrict__ stored,
+#endif
+                                      int n) {
+    // all: n; rates, hyper: 4
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n) return;
+    const float p = parameter[i];
+    float taken = rates[3] * gradient[i] + hyper[3] * p;
+#if MOMENTUM
+    taken += hyper[0] * velocity[i];
+    new_velocity[i] = taken;
+#endif
+    const float result = p - rates[0] * taken;
+    new_parameter[i] = result;
+#if COPY
+    stored[i] = __float2bfloat16_rn(result);
+#endif
+}
