@@ -1,0 +1,78 @@
+// /// opbench
+// title  = "one block per channel: a pass for each sum, one to apply them"
+// tune   = { BLOCK = [512, 256, 1024] }
+// define = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }
+//
+// [supports]
+// layout   = ["nchw", "nhwc"]
+// dtype    = ["f32", "bf16"]
+// epilogue = ["none", "relu"]
+//
+// [[launch]]
+// kernel = "batchnorm2d_backward_two_reductions"
+// grid   = ["c"]
+// block  = ["BLOCK"]
+// ///
+//
+// The first rung, as the formula says it: the sum of dy, the sum of dy * xhat, then dx. Whether the ReLU let a pixel
+// pass is worked out again, by the expression that the forward pass rounds. Threads' sums are added by a tree in shared
+// memory, in one order on every GPU. Limits: dout is read three times, x three times with a ReLU and else twice; as
+// many blocks as channels; in nhwc a warp's lanes read a whole pixel apart.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// The sum over a block, in every thread.
+__device__ float over_block(float value, float* shared) {
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int half = BLOCK / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+        __syncthreads();
+    }
+    value = shared[0];
+    __syncthreads();
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    batchnorm2d_backward_two_reductions(const T* __restrict__ x, const T* __restrict__ dout,
+                                        const float* __restrict__ scale, const float* __restrict__ shift,
+                                        const float* __restrict__ mean_in, const float* __restrict__ rstd_in,
+                                        T* __restrict__ dx, float* __restrict__ dscale, float* __restrict__ dshift,
+                                        int n, int c, int h, int w) {
+    // x, dout, dx: n c h w or n h w c; the others: c
+    __shared__ float shared[BLOCK];
+    const int channel = blockIdx.x, pixels = n * h * w, plane = h * w;
+    const float mean = mean_in[channel], rstd = rstd_in[channel], factor = rstd * scale[channel];
+    const auto at = [=](int pixel) {
+#if NHWC
+        return (size_t)pixel * c + channel;
+#else
+        return ((size_t)(pixel / plane) * c + channel) * plane + pixel % plane;
+#endif
+    };
+    const auto passed = [=](size_t i) {
+#if RELU
+        return fmaf((float)x[i] - mean, factor, shift[channel]) > 0.0f ? (float)dout[i] : 0.0f;
+#else
+        return (float)dout[i];
+#endif
+    };
+    float sum = 0.0f, product = 0.0f;
+    for (int i = threadIdx.x; i < pixels; i += BLOCK) sum += passed(at(i));
+    sum = over_block(sum, shared);
+    for (int i = threadIdx.x; i < pixels; i += BLOCK) product += passed(at(i)) * (((float)x[at(i)] - mean) * rstd);
+    product = over_block(product, shared);
+    const float first = sum / pixels, second = product / pixels;
+    for (int i = threadIdx.x; i < pixels; i += BLOCK) {
+        const float xhat = ((float)x[at(i)] - mean) * rstd;
+        dx[at(i)] = (T)(factor * (passed(at(i)) - first - xhat * second));
+    }
+    if (threadIdx.x != 0) return;
+    dscale[channel] = product;
+    dshift[channel] = sum;
+}

@@ -1,0 +1,81 @@
+// /// opbench
+// title  = "one block per channel: a pass for the mean, one for the variance, one to normalise"
+// tune   = { BLOCK = [512, 256, 1024] }
+// define = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }
+//
+// [supports]
+// layout   = ["nchw", "nhwc"]
+// dtype    = ["f32", "bf16"]
+// epilogue = ["none", "relu"]
+//
+// [[launch]]
+// kernel = "batchnorm2d_train_three_passes"
+// grid   = ["c"]
+// block  = ["BLOCK"]
+// ///
+//
+// The first rung, as the formula says it: the mean is known before the first difference is squared, so that an image
+// far from 0 loses nothing. Threads' sums are added by a tree in shared memory, in one order on every GPU. Limits: x is
+// read three times; as many blocks as channels, which leaves most of a GPU idle; in nhwc a warp's lanes read a whole
+// pixel apart.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// The sum over a block, in every thread.
+__device__ float over_block(float value, float* shared) {
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int half = BLOCK / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+        __syncthreads();
+    }
+    value = shared[0];
+    __syncthreads();
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    batchnorm2d_train_three_passes(const T* __restrict__ x, const float* __restrict__ scale,
+                                   const float* __restrict__ shift, const float* running_mean,
+                                   const float* running_variance, T* __restrict__ out, float* __restrict__ mean_out,
+                                   float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
+                                   int n, int c, int h, int w, int momentum_percent) {
+    // x, out: n c h w or n h w c; the others: c, the running ones perhaps in place
+    __shared__ float shared[BLOCK];
+    const int channel = blockIdx.x, pixels = n * h * w, plane = h * w;
+    const auto at = [=](int pixel) {
+#if NHWC
+        return (size_t)pixel * c + channel;
+#else
+        return ((size_t)(pixel / plane) * c + channel) * plane + pixel % plane;
+#endif
+    };
+    float sum = 0.0f, squares = 0.0f;
+    for (int i = threadIdx.x; i < pixels; i += BLOCK) sum += (float)x[at(i)];
+    const float mean = over_block(sum, shared) / pixels;
+    for (int i = threadIdx.x; i < pixels; i += BLOCK) {
+        const float centred = (float)x[at(i)] - mean;
+        squares += centred * centred;
+    }
+    const float variance = over_block(squares, shared) / pixels;
+    const float rstd = 1.0f / sqrtf(variance + 1e-5f);
+    const float factor = rstd * scale[channel], offset = shift[channel];
+    for (int i = threadIdx.x; i < pixels; i += BLOCK) {
+        float value = fmaf((float)x[at(i)] - mean, factor, offset);
+#if RELU
+        value = fmaxf(value, 0.0f);
+#endif
+        out[at(i)] = (T)value;
+    }
+    if (threadIdx.x != 0) return;
+    const float momentum = momentum_percent / 100.0f;
+    const float unbiased = pixels > 1 ? variance * ((float)pixels / (pixels - 1)) : variance;
+    mean_out[channel] = mean;
+    rstd_out[channel] = rstd;
+    new_running_mean[channel] = (1.0f - momentum) * running_mean[channel] + momentum * mean;
+    new_running_variance[channel] = (1.0f - momentum) * running_variance[channel] + momentum * unbiased;
+}
