@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance, UsageError
+from opbench import Gradient, Operator, Tolerance, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,7 @@ class Upsample2d(Operator):
     choices = {"mode": ("nearest", "bilinear"), "layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"
+    linear_in = ("x",)
 
     @property
     def p(self) -> int:
@@ -84,6 +85,10 @@ class Upsample2d(Operator):
     def reduction(self) -> int:
         """Pixels weighed per output."""
         return 1 if self.mode == "nearest" else 4
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """Each pixel gathers the gradients of those made of it."""
+        return [Gradient("upsample2d_backward", self.axes, {"dout": "d.out"}, {"dx": "d.x"})] if wanted else []
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """One direction after the other: gather the neighbours, weigh them."""
