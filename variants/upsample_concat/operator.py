@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance
+from opbench import Gradient, Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,7 @@ class UpsampleConcat(Operator):
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"
+    linear_in = ("low", "skip")
 
     @property
     def p(self) -> int:
@@ -64,6 +65,11 @@ class UpsampleConcat(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the output, outermost first."""
         return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The gradient of the whole, parted, and the enlarged part's added up."""
+        parts = {"dlow": "d.low", "dskip": "d.skip"}
+        return [Gradient("upsample_concat_backward", self.axes, {"dout": "d.out"}, parts)] if wanted else []
 
     def reference(self, low: np.ndarray, skip: np.ndarray) -> np.ndarray:
         """Repeat rows and columns, then concatenate."""

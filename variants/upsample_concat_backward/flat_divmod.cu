@@ -1,0 +1,57 @@
+// /// opbench
+// title    = "one thread per element of either gradient, its place found by division from a flat index"
+// tune     = { BLOCK = [256, 128, 512] }
+// define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'" }
+// supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
+// requires = ["n * (c1 + 4 * c2) * h * w <= 4294966272"]
+//
+// [[launch]]
+// kernel = "upsample_concat_backward_flat_divmod"
+// grid   = ["cdiv(n * (c1 + 4 * c2) * h * w, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// The first rung: the joined gradient is read once and in place, where a split and a sum would write the enlarged
+// part's and read it again. The small image's threads come first. Limits: divisions by sizes known at run time only,
+// and one element per load, of which the small image's threads use every second per instruction in nchw.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+extern "C" __global__ void upsample_concat_backward_flat_divmod(const T* __restrict__ dout, T* __restrict__ dlow,
+                                                                T* __restrict__ dskip, int n, int c1, int c2, int h,
+                                                                int w) {
+    // dout: n c p q or n p q c; dlow: n c1 h w or n h w c1; dskip: n c2 p q or n p q c2; c = c2 + c1, p = 2h, q = 2w
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    const unsigned low = (unsigned)n * (unsigned)c1 * (unsigned)h * (unsigned)w;
+    const unsigned c = (unsigned)(c1 + c2), q = 2 * (unsigned)w, large = 2 * (unsigned)h * q;  // pixels
+    if (i < low) {
+#if NHWC
+        const unsigned channel = i % (unsigned)c1, pixel = i / (unsigned)c1;  // of all images
+        const unsigned row = pixel / (unsigned)w, column = pixel % (unsigned)w;
+        const T* source = dout + ((size_t)(2 * row) * q + 2 * column) * c + c2 + channel;
+        const size_t step = c;
+#else
+        const unsigned column = i % (unsigned)w, row = i / (unsigned)w % (unsigned)h;
+        const unsigned plane = i / (unsigned)w / (unsigned)h;
+        const size_t from = (size_t)(plane / (unsigned)c1) * c + c2 + plane % (unsigned)c1;
+        const T* source = dout + from * large + (size_t)(2 * row) * q + 2 * column;
+        const size_t step = 1;
+#endif
+        const float above = (float)source[0] + (float)source[step];
+        const float below = (float)source[q * step] + (float)source[(q + 1) * step];
+        dlow[i] = (T)(above + below);
+        return;
+    }
+    const unsigned k = i - low;
+    if (k >= (unsigned)n * (unsigned)c2 * large) return;
+#if NHWC
+    dskip[k] = dout[(size_t)(k / (unsigned)c2) * c + k % (unsigned)c2];
+#else
+    const unsigned run = (unsigned)c2 * large;  // of an image
+    dskip[k] = dout[(size_t)(k / run) * c * large + k % run];
+#endif
+}
