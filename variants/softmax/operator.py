@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator
+from opbench import Arrays, Gradient, Operator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,11 @@ class Softmax(Operator):
     def reduction(self) -> int:
         """Exponentials added up per row."""
         return self.cols
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """From the probabilities alone: x is not needed again."""
+        tensors = {"out": "out", "dout": "d.out"}
+        return [Gradient("softmax_backward", self.axes, tensors, {"dx": "d.x"})] if wanted else []
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """In float64, with the maximum subtracted."""
