@@ -87,6 +87,9 @@ class Backend(Protocol):
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
         """A new poisoned buffer; `dtype` is f32, f16, bf16, i32, …; raises EnvironmentFault when memory is short."""
 
+    def view(self, buffer: Buffer, tensor: Tensor, offset: int) -> Buffer:
+        """A tensor in the memory of a buffer, at an offset in bytes; the buffer's guard bands are around both."""
+
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Give the memory back."""
 
@@ -180,13 +183,10 @@ class Traced(Backend, Protocol):
 
 @runtime_checkable
 class Arena(Backend, Protocol):
-    """A backend on which many tensors can share one piece of memory."""
+    """A backend on which the activations of a network share one piece of memory."""
 
     def arena(self, nbytes: int) -> Buffer:
         """Memory for many tensors, between guard bands; raises EnvironmentFault when it is short."""
-
-    def view(self, arena: Buffer, tensor: Tensor, offset: int) -> Buffer:
-        """A tensor in an arena, at an offset in bytes."""
 
 
 class Recording(Protocol):

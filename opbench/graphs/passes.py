@@ -241,10 +241,11 @@ def rebuilt(
     while todo:
         if (name := todo.pop()) and name not in used:
             used.add(name)
-            todo.append(values[name].of)
+            todo += [values[name].of, values[name].updates]
     return replace(
         graph,
         values={name: value for name, value in values.items() if name in used},
         nodes=nodes,
         weights={name: array for name, array in weights.items() if name in used},
+        state={name: array for name, array in graph.state.items() if name in used},
     )

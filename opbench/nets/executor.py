@@ -11,7 +11,7 @@ import numpy as np
 from opbench import nvtx
 from opbench.backends.base import Arena, Backend, Buffer, Recorder, Recording
 from opbench.catalog.case import Case
-from opbench.catalog.operator import Arrays, Tensor, from_storage, to_storage
+from opbench.catalog.operator import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph, Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
@@ -25,16 +25,18 @@ _ONE_AT_A_TIME = threading.RLock()
 
 @dataclass
 class Network:
-    """A graph with a case for every node and its weights on the device, ready for contexts.
+    """A graph with a case for every node and its weights and state on the device, ready for contexts.
 
-    Making one raises UsageError for a node without a case or with one of another problem, EnvironmentFault when the
-    weights do not fit into the device's memory.
+    State is one for all contexts: of a graph that updates its own there is one context. Making one raises UsageError
+    for a node without a case or with one of another problem, EnvironmentFault when weights and state do not fit into
+    the device's memory.
     """
 
     graph: Graph
     cases: Mapping[str, Case]
     backend: Backend
     weights: dict[str, Buffer] = field(default_factory=dict)
+    state: dict[str, Buffer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_fitting(self.graph, self.cases)
@@ -43,6 +45,10 @@ class Network:
                 value = self.graph.values[name]
                 self.weights[name] = self.backend.allocate(name, value.shape, value.dtype)
                 self.weights[name].write(np.ascontiguousarray(to_storage(array, value.dtype)))
+            for name in self.graph.state:
+                value = self.graph.values[name]
+                self.state[name] = self.backend.allocate(name, value.shape, value.dtype)
+            self.write_state(self.graph.state)
         except BaseException:
             self.close()
             raise
@@ -61,10 +67,20 @@ class Network:
         sizes = {node.name: sum(aligned(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
         return plan_memory(self.graph, {name: size for name, size in sizes.items() if size}, parallel=parallel)
 
+    def write_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Set some of the state, each array as its value is stored."""
+        for name, array in state.items():
+            self.state[name].write(np.ascontiguousarray(array))
+
+    def read_state(self, *names: str) -> Arrays:
+        """The state as it is now, all of it unless named."""
+        return {name: self.state[name].read() for name in names or self.state}
+
     def close(self) -> None:
-        """Give the weights back."""
-        self.backend.free(self.weights)
+        """Give the weights and the state back."""
+        self.backend.free(self.weights | self.state)
         self.weights.clear()
+        self.state.clear()
 
 
 def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
@@ -101,7 +117,8 @@ class Context:
         self._graph: Recording | None = None
         with _ONE_AT_A_TIME:
             try:
-                self.values = self._place()
+                self._placed = self._place()
+                self._parts: dict[tuple[str, int, str], Buffer] = {}
                 self.launches = {node.name: self._bind(node) for node in nodes}
                 if graph and not left_out and isinstance(network.backend, Recorder):
                     self._graph = self._recorded(network.backend, parallel)
@@ -113,14 +130,28 @@ class Context:
 
     def _place(self) -> dict[str, Buffer]:
         graph, backend = self.network.graph, self.network.backend
-        own = [v for v in graph.values.values() if not v.of and v.name not in graph.weights]
+        given = {**self.network.weights, **self.network.state}
+        own = [v for v in graph.values.values() if not v.of and not v.updates and v.name not in given]
         if not isinstance(backend, Arena):
             self._owned = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
-            return {**self.network.weights, **self._owned}
+            return {**given, **self._owned}
         self._owned = {"activations": backend.arena(self.memory.peak_bytes)}
         arena, offsets = self._owned["activations"], self.memory.offsets
         placed = {v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in own}
-        return {**self.network.weights, **placed}
+        return {**given, **placed}
+
+    def buffer(self, name: str) -> Buffer:
+        """Where a value lies: memory of its own, that of what it is a view of or updates, or a part of that."""
+        base, start = self.network.graph.memory(name)
+        value, whole = self.network.graph.values[name], self._placed[base]
+        if value.elements == self.network.graph.values[base].elements:
+            return whole
+        key = (base, start, name)
+        if key not in self._parts:
+            tensor = Tensor(name, value.shape, value.dtype)
+            offset = start * DTYPES[value.dtype].itemsize
+            self._parts[key] = self.network.backend.view(whole, tensor, offset)
+        return self._parts[key]
 
     def _workspaces(self, node: Node) -> dict[str, Buffer]:
         backend, offset = self.network.backend, self.memory.workspaces.get(node.name, 0)
@@ -138,7 +169,7 @@ class Context:
 
     def _bind(self, node: Node) -> Launch:
         """The node's launch, on its values' memory."""
-        buffers = {tensor.name: self.values[self.network.graph.base(value)] for tensor, value in node.tensors()}
+        buffers = {tensor.name: self.buffer(value) for tensor, value in node.tensors()}
         try:
             return bind(self.network.backend, self.network.cases[node.name], buffers | self._workspaces(node)).launch
         except LaunchError as error:
@@ -151,10 +182,13 @@ class Context:
         steps = []
         for index, node in enumerate(graph.nodes):
             self.launches[node.name]()
-            before = [graph.producer(value) for value in node.inputs.values()]
-            after = sorted({order[p.name] for p in before if p}) if parallel else [index - 1] if index else []
+            before = sorted(order[name] for name in graph.waits_for(node.name))
+            after = before if parallel else [index - 1] if index else []
             steps.append((self.launches[node.name], after))
         backend.synchronize()
+        self.network.write_state(
+            {name: graph.state[name] for name in {v.updates for v in graph.values.values()} if name}
+        )
         return backend.graph(steps)
 
     def launch(self) -> None:
@@ -173,7 +207,7 @@ class Context:
         graph = self.network.graph
         graph.check_inputs(inputs)
         for name, array in inputs.items():
-            self.values[name].write(np.ascontiguousarray(to_storage(array, graph.values[name].dtype)))
+            self.buffer(name).write(np.ascontiguousarray(to_storage(array, graph.values[name].dtype)))
 
     def read(self) -> Arrays:
         """The outputs in float32."""
@@ -181,7 +215,7 @@ class Context:
         found = {}
         for name in graph.outputs:
             value = graph.values[name]
-            stored = self.values[graph.base(name)].read().reshape(value.shape)
+            stored = self.buffer(name).read().reshape(value.shape)
             found[name] = from_storage(stored, value.dtype).astype(np.float32)
         return found
 

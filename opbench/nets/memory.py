@@ -22,7 +22,7 @@ class MemoryPlan:
     """Offsets in bytes into one arena; all sizes are rounded up to the alignment."""
 
     offsets: Mapping[str, int]
-    """Of each value in memory of its own that is no weight; a view lies where its base does."""
+    """Of each value in memory of its own that is no weight or state; a view lies where its base does."""
     workspaces: Mapping[str, int]
     """Of the workspace of each node that has one."""
     peak_bytes: int
@@ -96,7 +96,8 @@ def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
     start = dict.fromkeys(graph.inputs, -1)
     for index, node in enumerate(graph.nodes):
         for name in node.outputs.values():
-            start[name], users[name] = index, {index}
+            if graph.memory(name)[0] not in graph.state:  # which has memory of its own
+                start[name], users[name] = index, {index}
         for name in node.inputs.values():
             if (base := graph.base(name)) in users:
                 users[base].add(index)
@@ -110,13 +111,11 @@ def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
 def _ancestors(graph: Graph) -> list[int]:
     """For each node, as bits, the nodes that must have ended before it starts."""
     index = {node.name: i for i, node in enumerate(graph.nodes)}
-    producers = {value: node.name for node in graph.nodes for value in node.outputs.values()}
     found: list[int] = []
     for node in graph.nodes:
         bits = 0
-        for name in node.inputs.values():
-            if producer := producers.get(graph.base(name)):
-                bits |= found[index[producer]] | 1 << index[producer]
+        for name in graph.waits_for(node.name):
+            bits |= found[index[name]] | 1 << index[name]
         found.append(bits)
     return found
 

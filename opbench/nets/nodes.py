@@ -68,7 +68,8 @@ def check_nodes(
             found[node.name], outputs = _checked(case, given, worker, limit_s)
         if not found[node.name].right:
             outputs = _reference(node, given)
-        values |= {graph.base(value): outputs[name] for name, value in node.outputs.items()}
+        for name, value in node.outputs.items():
+            _keep(graph, values, value, outputs[name])
     return found
 
 
@@ -111,9 +112,22 @@ def _checked(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple
 
 
 def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
-    """A value as stored: a weight, an input, or what a node wrote."""
-    base = graph.base(name)
-    return values[base] if base in values else _stored(graph, base, graph.weights[base])
+    """A value as stored: a weight, an input, a state, or what a node wrote; flat."""
+    base, start, end = graph.place(name)
+    if base not in values:
+        values[base] = _stored(graph, base, {**graph.weights, **graph.state}[base])
+    return values[base].reshape(-1)[start:end]
+
+
+def _keep(graph: Graph, values: Arrays, name: str, written: np.ndarray) -> None:
+    """What a node wrote: a value of its own, or a part of a state."""
+    base, start, end = graph.place(name)
+    if base == name:
+        values[name] = written
+        return
+    _value(graph, values, base)
+    values[base] = values[base].copy()
+    values[base].reshape(-1)[start:end] = written.reshape(-1)
 
 
 def _stored(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:

@@ -56,8 +56,14 @@ REFUSED: dict[str, tuple[Callable[[], Graph], str]] = {
     ),
     "cycle through a view": (lambda: small((relu("r", "v", "b"),)), "the graph has a cycle: r -> r"),
     "two producers": (lambda: small((relu("r", "a", "b"), relu("s", "a", "b"))), "s: it produces 'b', as r does"),
-    "producer of an input": (lambda: small((relu("r", "a", "a"),)), "r: it produces 'a', as an input or weight does"),
-    "producer of a weight": (lambda: small((relu("r", "a", "w"),)), "r: it produces 'w', as an input or weight does"),
+    "producer of an input": (
+        lambda: small((relu("r", "a", "a"),)),
+        "r: it produces 'a', as an input, weight or state does",
+    ),
+    "producer of a weight": (
+        lambda: small((relu("r", "a", "w"),)),
+        "r: it produces 'w', as an input, weight or state does",
+    ),
     "producer of a view": (lambda: small((relu("r", "a", "v"),)), "r: it produces 'v', as a view does"),
     "one name twice": (lambda: small((relu("r", "a", "b"), relu("r", "a", "c"))), "two nodes are called 'r'"),
     "unknown value": (lambda: small((relu("r", "aa", "b"),)), "r: unknown value 'aa'; did you mean 'a'"),
@@ -83,12 +89,15 @@ REFUSED: dict[str, tuple[Callable[[], Graph], str]] = {
     ),
     "view of another size": (
         lambda: small((relu("r", "a", "b"),), values=a_value("v", shape=(5,))),
-        r"'v' \(5,\) f32 cannot be a view of 'b' \(2, 3\) f32",
+        r"'v' \(5,\) f32 cannot be a view, at 0, of 'b' \(2, 3\) f32",
     ),
     "views in a cycle": (lambda: small((), ("a",), values=a_value("b", of="v")), "views in a cycle: b -> v -> b"),
     "view of nothing": (lambda: small((), ("a",), values=a_value("v", of="x")), "v: unknown value 'x'"),
-    "input that is a view": (lambda: small((), ("a",), inputs=("a", "v")), "'v' is an input or weight, so it cannot"),
-    "input twice": (lambda: small((), ("a",), inputs=("a", "a")), "'a' is an input twice"),
+    "input that is a view": (
+        lambda: small((), ("a",), inputs=("a", "v")),
+        "'v' is an input, weight or state, so it cannot",
+    ),
+    "input twice": (lambda: small((), ("a",), inputs=("a", "a")), "'a' is there twice among inputs"),
     "weight of another shape": (
         lambda: small((), ("a",), weights={"w": np.zeros((3, 2), np.float32)}),
         r"weight 'w' has shape \(3, 2\); the network needs \(2, 3\)",

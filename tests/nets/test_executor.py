@@ -67,7 +67,7 @@ def test_threads_share_the_weights_and_give_the_same_answers() -> None:
     alone = Context(network)
     wanted = [alone.run(given)["fc5"] for given in inputs]
     contexts = [Context(network) for _ in range(3)]
-    assert all(c.values["fc3.weight"] is network.weights["fc3.weight"] for c in contexts)
+    assert all(c.buffer("fc3.weight") is network.weights["fc3.weight"] for c in contexts)
 
     def work(number: int) -> list[np.ndarray]:
         return [contexts[number].run(given)["fc5"] for given in inputs]

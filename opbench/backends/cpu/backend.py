@@ -8,9 +8,10 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from opbench.backends.base import Buffer, Program, Trace, TraceOptions
-from opbench.backends.cpu.buffer import CpuBuffer, available_memory
+from opbench.backends.cpu.buffer import CpuArray, CpuBuffer, available_memory
 from opbench.backends.cpu.build import KernelBuilder
 from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
@@ -19,6 +20,7 @@ from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
 from opbench.backends.cpu.toolchain import FAST, TRACED, Toolchain, find_toolchain
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.catalog.operator import Tensor
 from opbench.catalog.sources import closure, without_comments
 from opbench.errors import CompileError
 from opbench.gpus.occupancy import DeviceLimits
@@ -142,6 +144,10 @@ class CpuBackend:
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
         """A new poisoned buffer; raises EnvironmentFault when memory is short."""
         return CpuBuffer(name, shape, dtype)
+
+    def view(self, buffer: Buffer, tensor: Tensor, offset: int) -> Buffer:
+        """A tensor in the memory of a buffer, at an offset in bytes."""
+        return cast(CpuArray, buffer).part(tensor.name, tensor.shape, tensor.dtype, offset)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Give the memory back."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import mmap
 import re
 from pathlib import Path
@@ -45,32 +46,28 @@ PROT_NONE = 0
 MAP_NORESERVE = 0x4000
 
 
-class CpuBuffer:
-    """Memory for one tensor: fence, band, content, band, fence; any access to a fence faults."""
+class CpuArray:
+    """A tensor's place in memory that someone else has, such as a part of a buffer."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
-        if dtype not in DTYPES:
-            raise UsageError(f"unknown dtype '{dtype}'; known: {', '.join(sorted(DTYPES))}")
-        self.name = name
-        self.shape = tuple(shape)
+    initialised = True
+    """Whether anything but poison was put in: a traced kernel that reads what nobody wrote is wrong."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: str, memory: np.ndarray) -> None:
+        self.name, self.shape = name, tuple(shape)
         self.dtype: np.dtype = np.dtype(DTYPES[dtype])
-        self.bytes: int = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-        self.initialised = False
-        """Whether anything but poison was put in: a traced kernel that reads what nobody wrote is wrong."""
-        self._inner = 2 * BAND + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._fence = FENCE
-        self._base: int = self._map()
-        raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._fence)
-        self._all = np.frombuffer(raw, dtype=np.uint8)
-        self._content = self._all[BAND : BAND + self.bytes].view(self.dtype).reshape(self.shape)
-        self._all.view(np.uint16)[: BAND // 2] = PATTERN
-        self._all.view(np.uint16)[(BAND + self.bytes) // 2 :] = PATTERN
-        self.poison()
+        self.bytes: int = memory.size
+        self._bytes = memory
+        self._content = memory.view(self.dtype).reshape(self.shape)
 
     @property
     def address(self) -> int:
-        """Where the content begins: at a page, hence aligned for every vector type."""
-        return self._base + self._fence + BAND
+        """Where the content begins."""
+        return int(self._bytes.ctypes.data)
+
+    def part(self, name: str, shape: tuple[int, ...], dtype: str, offset: int) -> CpuArray:
+        """A tensor in this memory, at an offset in bytes."""
+        size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
+        return CpuArray(name, shape, dtype, self._bytes[offset : offset + size])
 
     def write(self, array: np.ndarray) -> None:
         """Copy a host array of the same shape and dtype in."""
@@ -85,13 +82,53 @@ class CpuBuffer:
 
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
-        self._all[BAND : BAND + self.bytes] = 0xFF
+        self._bytes[:] = 0xFF
         self.initialised = False
 
     def clear(self) -> None:
         """Fill the content with zero bytes."""
-        self._all[BAND : BAND + self.bytes] = 0
+        self._bytes[:] = 0
         self.initialised = True
+
+    def fingerprint(self) -> int:
+        """64 bits that stand for the content."""
+        return int.from_bytes(hashlib.blake2b(self._bytes.data, digest_size=8).digest(), "little")
+
+    def damage(self) -> int | None:
+        """None: there are no guard bands here."""
+        return None
+
+    def distance(self, address: int) -> int:
+        """How far an address lies outside of the content; 0 inside."""
+        start: int = self.address
+        return max(start - address, address - (start + self.bytes - 1), 0)
+
+    def _check(self, array: np.ndarray) -> None:
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f"buffer '{self.name}' holds {self.dtype}{list(self.shape)}, not {array.dtype}{list(array.shape)}"
+            )
+
+
+class CpuBuffer(CpuArray):
+    """Memory for one tensor: fence, band, content, band, fence; any access to a fence faults.
+
+    The content begins at a page, hence aligned for every vector type.
+    """
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
+        if dtype not in DTYPES:
+            raise UsageError(f"unknown dtype '{dtype}'; known: {', '.join(sorted(DTYPES))}")
+        size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
+        self._inner = 2 * BAND + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._fence = FENCE
+        self._base: int = self._map(name, shape, size)
+        raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._fence)
+        self._all = np.frombuffer(raw, dtype=np.uint8)
+        self._all.view(np.uint16)[: BAND // 2] = PATTERN
+        self._all.view(np.uint16)[(BAND + size) // 2 :] = PATTERN
+        super().__init__(name, shape, dtype, self._all[BAND : BAND + size])
+        self.poison()
 
     def damage(self) -> int | None:
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
@@ -108,33 +145,17 @@ class CpuBuffer:
             found.append((int(after[0]) + 1, self.bytes + int(after[0])))
         return min(found)[1] if found else None
 
-    def fingerprint(self) -> int:
-        """64 bits that stand for the content."""
-        content = self._all[BAND : BAND + self.bytes].data
-        return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
-
-    def distance(self, address: int) -> int:
-        """How far an address lies outside of the content; 0 inside."""
-        start: int = self.address
-        return max(start - address, address - (start + self.bytes - 1), 0)
-
     def free(self) -> None:
-        """Give the memory back; the buffer must not be used afterwards."""
+        """Give the memory back; the buffer and its parts must not be used afterwards."""
         if self._base:
-            del self._content, self._all
+            del self._content, self._bytes, self._all
             _libc.munmap(self._base, self._inner + 2 * self._fence)
             self._base = 0
 
-    def _check(self, array: np.ndarray) -> None:
-        if array.shape != self.shape or array.dtype != self.dtype:
-            raise ValueError(
-                f"buffer '{self.name}' holds {self.dtype}{list(self.shape)}, not {array.dtype}{list(array.shape)}"
-            )
-
-    def _map(self) -> int:
+    def _map(self, name: str, shape: tuple[int, ...], size: int) -> int:
         available = available_memory()
         if available is not None and self._inner > available:
-            raise EnvironmentFault(_too_large(self, f"of which {available / 1e9:.2f} GB are free"))
+            raise EnvironmentFault(_too_large(name, shape, size, f"of which {available / 1e9:.2f} GB are free"))
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         for fence in (FENCE, mmap.PAGESIZE):  # a limit on addresses (ulimit -v) may forbid the wide one
             self._fence = fence
@@ -144,12 +165,12 @@ class CpuBuffer:
             if _libc.mprotect(base + fence, self._inner, mmap.PROT_READ | mmap.PROT_WRITE) == 0:
                 return int(base)
             _libc.munmap(base, self._inner + 2 * fence)
-        raise EnvironmentFault(_too_large(self, "which the system refuses"))
+        raise EnvironmentFault(_too_large(name, shape, size, "which the system refuses"))
 
 
-def _too_large(buffer: CpuBuffer, why: str) -> str:
-    size = f"{buffer.bytes / 1e9:.2f} GB"
-    return f"buffer '{buffer.name}' {list(buffer.shape)} needs {size} of memory, {why}; choose a smaller problem"
+def _too_large(name: str, shape: tuple[int, ...], nbytes: int, why: str) -> str:
+    size = f"{nbytes / 1e9:.2f} GB"
+    return f"buffer '{name}' {list(shape)} needs {size} of memory, {why}; choose a smaller problem"
 
 
 def available_memory() -> int | None:

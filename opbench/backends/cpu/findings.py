@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.backends.cpu.buffer import CpuBuffer
+from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
 from opbench.backends.cpu.library import Report
 from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
@@ -62,7 +62,7 @@ class LaunchLog:
     """What findings need to know of the launches: each tag's kernel and module, and the buffers in use."""
 
     tags: dict[tuple[str, Path], int] = field(default_factory=dict)
-    buffers: list[CpuBuffer] = field(default_factory=list)
+    buffers: list[CpuArray] = field(default_factory=list)
 
     def register(self, kernel: str, module: Path) -> int:
         """A number under which the runtime's reports name this kernel."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbench.backends.base import Buffer, KernelResources
-from opbench.backends.cpu.buffer import CpuBuffer
+from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.build import entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
@@ -54,7 +54,7 @@ class CpuProgram:
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
         """Return a callable that runs all launches in order; raises LaunchError for what a GPU would refuse."""
-        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuBuffer)}
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         steps = [self._step(launch, memory) for launch in launches]
         bound = list(memory.values())
 
@@ -70,7 +70,7 @@ class CpuProgram:
 
     def trace(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer], tracing: Tracing) -> bool:
         """Run all launches of a traced module in order and gather what they did; False when one was abandoned."""
-        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuBuffer)}
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._log.buffers = list(memory.values())
         tracing.use_module(shared_arrays(self._path), module_variables(self._path))
         for launch in launches:
@@ -97,7 +97,7 @@ class CpuProgram:
         signature.restype = ctypes.c_char_p
         return Kernel(name, _address(self._library, symbol), signature().decode())
 
-    def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuBuffer]) -> Callable[[], bool]:
+    def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[], bool]:
         if launch.zero:
             cleared = _buffer(buffers, launch.zero, "zero")
 
@@ -109,7 +109,7 @@ class CpuProgram:
         bound = self._launch(launch, buffers)
         return lambda: self._runtime.launch(bound.fresh())
 
-    def _launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuBuffer]) -> BoundLaunch:
+    def _launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> BoundLaunch:
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
             raise LaunchError(unknown("kernel", launch.kernel, self._kernels))
@@ -182,7 +182,7 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             )
 
 
-def _value(argument: str | int | float, launch: KernelLaunch, buffers: Mapping[str, CpuBuffer]) -> ctypes.c_uint64:
+def _value(argument: str | int | float, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ctypes.c_uint64:
     slot = ctypes.c_uint64(0)
     if isinstance(argument, str):
         slot.value = _buffer(buffers, argument, launch.kernel).address
@@ -195,7 +195,7 @@ def _value(argument: str | int | float, launch: KernelLaunch, buffers: Mapping[s
     return slot
 
 
-def _buffer(buffers: Mapping[str, CpuBuffer], name: str, kernel: str) -> CpuBuffer:
+def _buffer(buffers: Mapping[str, CpuArray], name: str, kernel: str) -> CpuArray:
     if name not in buffers:
         raise LaunchError(f"kernel {kernel}: {unknown('buffer', name, buffers)}")
     return buffers[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from opbench.backends.base import Buffer, TraceOptions
-from opbench.backends.cpu.buffer import CpuBuffer
+from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.elf import SharedArray
 from opbench.backends.cpu.library import Runtime
 from opbench.backends.cpu.lines import source_lines
@@ -95,7 +95,7 @@ class Tracing:
 
     def __init__(self, runtime: Runtime, buffers: Mapping[str, Buffer], options: TraceOptions) -> None:
         self._library = runtime.library
-        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuBuffer)}
+        memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._names = list(memory)
         self._lines: list[LineTraffic] = []
         self._kernels: list[KernelTraffic] = []
@@ -188,7 +188,7 @@ class Tracing:
         return gather(self._lines, self._kernels, complete=completed, branches=self._branches)
 
 
-def _describe(buffer: CpuBuffer) -> NativeBuffer:
+def _describe(buffer: CpuArray) -> NativeBuffer:
     return NativeBuffer(buffer.address, buffer.bytes, buffer.dtype.itemsize, buffer.initialised)
 
 
