@@ -1,0 +1,86 @@
+"""Rewriting a network that is to be trained: each pass is a pure function, can be left out, and says what it did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opbench.graphs.graph import Graph, Node
+from opbench.graphs.passes import Pass, edited, sole_producer
+
+
+def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
+    """Leave out the bias of a convolution that a batch norm alone follows, which subtracts it again with the mean.
+
+    Its gradient is 0 but for rounding, of which Adam makes steps as large as any other.
+    """
+    done: list[str] = []
+    for norm in graph.nodes:
+        if norm.operator != "batchnorm2d":
+            continue
+        conv = sole_producer(graph, norm, "x", ("conv2d",))
+        if conv is None or conv.problem.axes["epilogue"] != "bias":
+            continue
+        inputs = {tensor: name for tensor, name in conv.inputs.items() if tensor != "bias"}
+        node = replace(conv, problem=replace(conv.problem, epilogue="none"), inputs=inputs)  # type: ignore[call-arg]
+        graph = edited(graph, nodes={conv.name: node})
+        done.append(f"{conv.name}: its bias left out, as {norm.name} subtracts it with the mean")
+    return graph, done
+
+
+def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let what alone computes the gradient that a ReLU masks set it to 0 itself."""
+    done: list[str] = []
+    for relu in graph.nodes:
+        if relu.operator != "relu_backward":
+            continue
+        before = _sole(graph, relu, "dout", "mask")
+        if before is None or graph.values[relu.inputs["out"]].shape != _shape(graph, before):
+            continue
+        node = _with_epilogue(before, "mask", {"out": relu.inputs["out"]}, relu.outputs["dx"])
+        graph = edited(graph, drop=[relu.name], nodes={before.name: node})
+        done.append(f"{relu.name}: fused into {before.name}")
+    return graph, done
+
+
+def fuse_gradient_add(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let the last of the nodes that give gradients of one value add the others' sum, as on UNet's way down."""
+    done: list[str] = []
+    for add in graph.nodes:
+        if add.operator != "elementwise" or add.problem.axes["op"] != "add" or not add.name.startswith("d."):
+            continue
+        for tensor, other in (("b", "a"), ("a", "b")):
+            before = _sole(graph, add, tensor, "add")
+            if before is None or add.inputs["a"] == add.inputs["b"]:
+                continue
+            if graph.values[add.inputs[other]].shape != _shape(graph, before):
+                continue
+            node = _with_epilogue(before, "add", {"skip": add.inputs[other]}, add.outputs["out"])
+            graph = edited(graph, drop=[add.name], nodes={before.name: node})
+            done.append(f"{add.name}: fused into {before.name}")
+            break
+    return graph, done
+
+
+def _sole(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
+    """The backward node with that epilogue to spare whose result `node` alone reads."""
+    able = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
+    before = sole_producer(graph, node, tensor, able)
+    if before is None or before.problem.axes.get("epilogue") != "none":
+        return None
+    return before if epilogue in before.problem.choices["epilogue"] else None
+
+
+def _shape(graph: Graph, node: Node) -> tuple[int, ...]:
+    return graph.values[next(iter(node.outputs.values()))].shape
+
+
+def _with_epilogue(node: Node, epilogue: str, inputs: dict[str, str], out: str) -> Node:
+    (tensor,) = node.outputs
+    problem = replace(node.problem, epilogue=epilogue)  # type: ignore[call-arg]
+    return replace(node, problem=problem, inputs={**node.inputs, **inputs}, outputs={tensor: out})
+
+
+FORWARD_PASSES: dict[str, Pass] = {"drop_bias_before_batchnorm": drop_bias_before_batchnorm}
+"""Before the backward pass is made."""
+BACKWARD_PASSES: dict[str, Pass] = {"fuse_gradient_add": fuse_gradient_add, "fuse_relu_backward": fuse_relu_backward}
+"""On forward and backward pass together."""

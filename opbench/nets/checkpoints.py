@@ -1,0 +1,83 @@
+"""Checkpoints of a training: all that a step needs, in one file that is there in full or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+from opbench.paths import write_atomically
+
+LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Facts as JSON has them, and arrays by name."""
+
+    facts: Mapping[str, object]
+    arrays: Mapping[str, np.ndarray]
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write the last checkpoint; the one before stays beside it. Raises EnvironmentFault where the disk refuses.
+
+    The old file gets its second name before the new one is published, so one of the two is whole at every moment.
+    """
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
+    content = save(arrays, {"opbench": json.dumps(checkpoint.facts)})
+    last, previous = folder / LAST, folder / PREVIOUS
+    try:
+        if last.exists():
+            previous.unlink(missing_ok=True)
+            os.link(last, previous)
+        write_atomically(last, content)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{last}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
+            "the checkpoint before is kept: --resume goes on from it"
+        ) from None
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """The last checkpoint that can be read whole, else the one before; None where there is none.
+
+    Raises UsageError for files that are no checkpoints of this version.
+    """
+    problems = []
+    for name in (LAST, PREVIOUS):
+        path = folder / name
+        if not path.exists():
+            continue
+        try:
+            return _read(path)
+        except (OSError, ValueError, KeyError) as error:
+            problems.append(f"{path}: cannot be read: {error}")
+    if problems:
+        raise UsageError(f"{problems[0]}; choose another --out DIR")
+    return None
+
+
+def _read(path: Path) -> Checkpoint:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            facts = json.loads((file.metadata() or {})["opbench"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
+    if facts.get("format") != FORMAT:
+        raise UsageError(
+            f"{path}: a checkpoint of format {facts.get('format')}; this opbench reads {FORMAT}: go on with opbench "
+            f"{facts.get('opbench')}, or choose another --out DIR"
+        )
+    return Checkpoint(facts, arrays)

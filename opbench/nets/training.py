@@ -1,0 +1,461 @@
+"""Training: steps of one graph, what they lose, checkpoints that outlive a crash, and what was learnt at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+import opbench
+from opbench import backends
+from opbench.backends.base import Backend
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Arrays
+from opbench.errors import EnvironmentFault, LaunchError, UsageError, writing_remedy
+from opbench.graphs.graph import Graph
+from opbench.graphs.passes import apply_passes
+from opbench.graphs.training import Recipe, Training, training_graph
+from opbench.nets.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from opbench.nets.data import DataSet
+from opbench.nets.executor import Context, Network
+from opbench.nets.plan import choose
+
+DATA = ("data", "targets", "order", "learning_rates", "hyper", "gradients", "losses")
+"""State that a checkpoint leaves out: it follows from the options, or is written anew by each step."""
+RECENT = 50
+"""Steps whose mean loss is told."""
+EVERY_S = 0.5
+"""How often the losses are read."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What a user may choose of training, but for the network and the data."""
+
+    recipe: Recipe
+    """Its steps count for `epochs` 0."""
+    epochs: int = 0
+    backend: str = "auto"
+    out: Path = Path("reports/training")
+    resume: bool = False
+    checkpoint_every_s: float = 60.0
+    evaluate_every: int = 0
+    """Steps between looks at what is held out; 0: at the end of each epoch."""
+    graph: bool = True
+    parallel: bool = False
+    roots: tuple[Path, ...] = ()
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a training is."""
+
+    step: int
+    steps: int
+    epoch: float
+    loss: float
+    """Mean of the last `RECENT` steps."""
+    score: float | None
+    """Of what is held out, when it was last looked at: accuracy, IoU, or the mean loss."""
+    score_name: str
+    images_per_s: float
+    left_s: float
+
+
+class NotFinite(LaunchError):
+    """A loss that is no number; says in which step and which node made the first such value."""
+
+
+@dataclass
+class Trainer:
+    """A network in training on one device."""
+
+    network: Graph
+    data: DataSet
+    options: TrainOptions
+    losses: list[float] = field(default_factory=list)
+    scores: list[tuple[int, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (name,), (out,) = self.network.inputs, self.network.outputs
+        self.batch = self.network.values[name].shape[0]
+        self.output_shape = self.network.values[out].shape
+        options, recipe = self.options, self.options.recipe
+        self.data.require_targets(recipe.loss, self.output_shape)
+        self.steps_per_epoch = self.data.items // self.batch
+        if not self.steps_per_epoch:
+            raise UsageError(f"a batch of {self.batch} is larger than the data set's {self.data.items} pictures")
+        steps = self.steps_per_epoch * options.epochs or recipe.steps
+        self.recipe = replace(recipe, steps=steps)
+        self.step = 0
+        self.name = backends.resolve(options.backend)
+        self.training: Training = training_graph(self.network, self.recipe, len(self.data.images))
+        self.backend: Backend = backends.open_backend(self.name)
+        catalog = Catalog(options.roots)
+        self.plan = choose(self.training.graph, {}, "f32", self.name, sm_count=self.backend.sm_count, catalog=catalog)
+        self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, catalog)
+        self._repeated: list[float] = []
+        """Losses of steps that an earlier try went on to after its last checkpoint."""
+        self.told: list[str] = []
+
+    # The whole ----------------------------------------------------------------------------------------------------
+
+    def run(self, tell: Callable[[Standing], None] = lambda standing: None) -> dict[str, object]:
+        """Train to the end and return the record; files are in the options' folder after each checkpoint.
+
+        Raises UsageError for a checkpoint that is another training's, NotFinite for a loss that is no number.
+        """
+        out = self.options.out
+        _make_folder(out)
+        checkpoint = self._resumed(out) if self.options.resume else None
+        if checkpoint is None and any((out / name).exists() for name in ("losses.jsonl", "checkpoint.safetensors")):
+            raise UsageError(f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR")
+        network = Network(self.training.graph, self.cases, self.backend)
+        try:
+            context = Context(network, graph=self.options.graph, parallel=self.options.parallel)
+            try:
+                network.write_state(self.given_state())
+                if checkpoint:
+                    network.write_state(self.training_state(checkpoint.arrays))
+                record = self._steps(network, context, tell)
+            finally:
+                context.close()
+        finally:
+            network.close()
+        return record
+
+    def given_state(self) -> dict[str, np.ndarray]:
+        """What follows from the data and the recipe."""
+        data, items = self.data, len(self.data.images)
+        shape = self.training.graph.values["targets"].shape
+        epochs = -(-self.recipe.steps // self.steps_per_epoch)
+        order = data.order(epochs, self.batch, self.recipe.seed)[: self.recipe.steps * self.batch]
+        return {"data": data.images.reshape(items, -1), "targets": data.targets.reshape(shape), "order": order}
+
+    def _steps(self, network: Network, context: Context, tell: Callable[[Standing], None]) -> dict[str, object]:
+        log = LossLog(self.options.out / "losses.jsonl", self.losses)
+        began_s = saved_s = told_s = time.perf_counter()
+        began = self.step
+        evaluate_every = self.options.evaluate_every or self.steps_per_epoch
+        spent_s = 0.0  # on looks at what is held out
+        with log:
+            while self.step < self.recipe.steps:
+                context.launch()
+                self.step += 1
+                now_s = time.perf_counter()
+                looks = self.step % evaluate_every == 0 or self.step == self.recipe.steps
+                if now_s - told_s > EVERY_S or looks:
+                    self._collect(network, context, log)
+                    if looks:
+                        self.scores.append((self.step, self.score(self.training.weights(network.read_state()))))
+                        spent_s += time.perf_counter() - now_s
+                    told_s = time.perf_counter()
+                    tell(self._standing(began, told_s - began_s - spent_s))
+                if now_s - saved_s > self.options.checkpoint_every_s:
+                    self._save(network, context, log)
+                    saved_s = time.perf_counter()
+            self._save(network, context, log)
+        seconds = time.perf_counter() - began_s - spent_s
+        record = self._record(network, context, (self.step - began) * self.batch / max(seconds, 1e-9))
+        _write(self.options.out / "train.json", json.dumps(record, indent=1).encode() + b"\n")
+        return record
+
+    def _collect(self, network: Network, context: Context, log: LossLog) -> None:
+        """The losses of the steps since the last look: on disk, each a number, and as they were if done before."""
+        findings = self.backend.synchronize()
+        if findings:
+            from opbench.session.verdict import finding_sentence
+
+            raise LaunchError(f"{self.network.name}: {finding_sentence(findings[0])}")
+        losses = network.read_state("losses")["losses"]
+        for step in range(len(self.losses), self.step):
+            loss = float(losses[step])
+            if not math.isfinite(loss):
+                raise NotFinite(self._blame(network, context, step))
+            if step < len(self._repeated) and self._repeated[step] != loss:
+                self.told.append(
+                    f"step {step + 1} gave {loss!r}, and {self._repeated[step]!r} before the interruption: the same "
+                    "bits need the same plan, GPU and version"
+                )
+                self._repeated = []
+            log.append(step, loss)
+
+    def _standing(self, began: int, seconds: float) -> Standing:
+        done = self.step - began
+        rate = done * self.batch / max(seconds, 1e-9)
+        return Standing(
+            self.step,
+            self.recipe.steps,
+            self.step / self.steps_per_epoch,
+            float(np.mean(self.losses[-RECENT:])),
+            self.scores[-1][1] if self.scores else None,
+            self.score_name,
+            rate,
+            (self.recipe.steps - self.step) * self.batch / rate,
+        )
+
+    # What is held out ---------------------------------------------------------------------------------------------
+
+    @property
+    def score_name(self) -> str:
+        """What the held-out pictures are judged by."""
+        return {"cross_entropy": "accuracy", "binary_cross_entropy": "IoU"}.get(self.recipe.loss, self.recipe.loss)
+
+    def score(self, weights: Mapping[str, np.ndarray]) -> float:
+        """Of the held-out pictures, by the network as it infers: see `judged`."""
+        graph, _ = apply_passes(self.network.with_weights(dict(weights)))
+        plan = choose(graph, {}, "f32", self.name, sm_count=self.backend.sm_count)
+        network = Network(graph, plan.cases(graph), self.backend)
+        try:
+            context = Context(network, graph=False)
+            try:
+                outputs = self._inferred(context)
+            finally:
+                context.close()
+        finally:
+            network.close()
+        return judged(self.recipe.loss, outputs, self.data.held_targets)
+
+    def _inferred(self, context: Context) -> np.ndarray:
+        (name,), (out,) = self.network.inputs, self.network.outputs
+        images, found = self.data.held_images, []
+        for first in range(0, len(images), self.batch):
+            rows = np.resize(np.arange(first, min(first + self.batch, len(images))), self.batch)
+            found.append(context.run({name: images[rows]})[out][: len(images) - first])
+        return np.concatenate(found)
+
+    # Files --------------------------------------------------------------------------------------------------------
+
+    def identity(self) -> dict[str, object]:
+        """What a checkpoint belongs to; another plan or device may go on with it, but not to the same bits."""
+        return {
+            "network": self.network.name,
+            "parameters": {name: list(shape) for name, (_, shape) in self.training.parameters.items()},
+            "recipe": {key: value for key, value in asdict(self.recipe).items() if key != "without"},
+            "data": self.data.sha256,
+        }
+
+    def _save(self, network: Network, context: Context, log: LossLog) -> None:
+        self._collect(network, context, log)
+        size = log.synchronised()
+        state = network.read_state(*(name for name in network.state if name not in DATA))
+        arrays = {f"weight.{name}": a for name, a in self.training.weights(state).items()}
+        arrays |= {f"state.{name}": a for name, a in state.items() if name != "parameters"}
+        facts = {
+            "format": 1,
+            "opbench": opbench.__version__,
+            "step": self.step,
+            "identity": self.identity(),
+            "plan": self._plan_sha256(),
+            "backend": self.name,
+            "losses_bytes": size,
+            "scores": self.scores,
+        }
+        write_checkpoint(self.options.out, Checkpoint(facts, arrays))
+
+    def _plan_sha256(self) -> str:
+        text = json.dumps({name: case.name + case.variant.source_sha256 for name, case in self.cases.items()})
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _resumed(self, out: Path) -> Checkpoint | None:
+        """The last checkpoint of this very training, and the losses up to it; None where there is none yet."""
+        found = read_checkpoint(out)
+        losses = out / "losses.jsonl"
+        if found is None:
+            losses.unlink(missing_ok=True)
+            return None
+        facts = found.facts
+        known: Mapping[str, object] = facts["identity"]  # type: ignore[assignment]
+        for key, value in json.loads(json.dumps(self.identity())).items():
+            if known.get(key) != value:
+                raise UsageError(
+                    f"{out}: the checkpoint there is of another {key} ({_brief(known.get(key))}; asked for is "
+                    f"{_brief(value)}); name the same, or choose another --out DIR"
+                )
+        if (facts["plan"], facts["backend"]) != (self._plan_sha256(), self.name):
+            self.told.append("the checkpoint is of other kernels or another device: it goes on, not to the same bits")
+        self.step = int(str(facts["step"]))
+        self.scores = [(int(step), float(score)) for step, score in facts["scores"]]  # type: ignore[attr-defined]
+        before = read_losses(losses)
+        self.losses, self._repeated = before[: self.step], before
+        if len(self.losses) < self.step:
+            raise UsageError(
+                f"{losses}: has {len(self.losses)} steps, the checkpoint {self.step}; choose another --out DIR"
+            )
+        with losses.open("r+b") as file:
+            file.truncate(int(str(facts["losses_bytes"])))
+        return found
+
+    def training_state(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A checkpoint's arrays as the graph's state."""
+        state = {name.removeprefix("state."): a for name, a in arrays.items() if name.startswith("state.")}
+        arena = self.training.graph.state["parameters"].copy()
+        for name, (start, shape) in self.training.parameters.items():
+            arena[start : start + math.prod(shape)] = arrays[f"weight.{name}"].reshape(-1)
+        return {**state, "parameters": arena}
+
+    def _record(self, network: Network, context: Context, images_per_s: float) -> dict[str, object]:
+        graph, memory = self.training.graph, context.memory
+        return {
+            "format": 1,
+            "opbench": opbench.__version__,
+            "network": self.network.name,
+            "command": list(self.options.command),
+            "recipe": asdict(self.recipe),
+            "data": {"name": self.data.name, "sha256": self.data.sha256, "items": self.data.items},
+            "batch": self.batch,
+            "steps_per_epoch": self.steps_per_epoch,
+            "backend": self.name,
+            "environment": self.backend.environment(),
+            "losses": self.losses,
+            "scores": self.scores,
+            "score_name": self.score_name,
+            "images_per_s": images_per_s,
+            "parameters": sum(math.prod(shape) for _, shape in self.training.parameters.values()),
+            "memory": {
+                "activations_bytes": memory.peak_bytes,
+                "state_bytes": sum(graph.values[name].nbytes for name in graph.state),
+            },
+            "passes": [{"name": name, "on": on, "said": list(said)} for name, on, said in self.training.said],
+            "nodes": [
+                {
+                    "name": node.name,
+                    "group": self.training.groups.get(node.name, "backward"),
+                    "case": self.cases[node.name].name,
+                    "inputs": dict(node.inputs),
+                    "outputs": dict(node.outputs),
+                    "flops": node.problem.flops(),
+                    "compulsory_bytes": node.problem.bytes(),
+                }
+                for node in graph.nodes
+            ],
+            "told": self.told,
+        }
+
+    # Faults -------------------------------------------------------------------------------------------------------
+
+    def _blame(self, network: Network, context: Context, step: int) -> str:
+        """Where the first such value came from: the step is done again node by node, from the last checkpoint on."""
+        checkpoint = read_checkpoint(self.options.out)
+        network.write_state(self.training.graph.state)
+        network.write_state(self.given_state())
+        first = 0
+        if checkpoint:
+            network.write_state(self.training_state(checkpoint.arrays))
+            first = int(str(checkpoint.facts["step"]))
+        where = f"step {step + 1}: the loss is not finite"
+        for _ in range(first, step):
+            context.launch()
+        for node in self.training.graph.nodes:
+            context.launches[node.name]()
+            self.backend.synchronize()
+            for name in node.outputs.values():
+                stored = context.buffer(name).read()
+                if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+                    if node.operator == "record" or name == "losses.next":
+                        continue
+                    return f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made"
+        return f"{where}, but done again from step {first} it is: the step does not repeat its bits"
+
+
+@dataclass
+class LossLog:
+    """The losses of all steps, a line each, appended as they come."""
+
+    path: Path
+    losses: list[float]
+
+    def __enter__(self) -> LossLog:
+        try:
+            self._file = self.path.open("ab")
+        except OSError as error:
+            raise EnvironmentFault(f"{self.path}: cannot be written: {error.strerror or error}") from None
+        return self
+
+    def append(self, step: int, loss: float) -> None:
+        """One step's loss, in the shortest text that gives the same float32."""
+        self._file.write(f'{{"step": {step + 1}, "loss": {np.float32(loss)!s}}}\n'.encode())
+        self.losses.append(loss)
+
+    def synchronised(self) -> int:
+        """Put it on disk for good; the file's size."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise EnvironmentFault(
+                f"{self.path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
+                "go on from the last checkpoint with --resume"
+            ) from None
+        return self._file.tell()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def read_losses(path: Path) -> list[float]:
+    """The losses of a file, up to a line that is cut."""
+    found: list[float] = []
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        try:
+            found.append(float(json.loads(line)["loss"]))
+        except (ValueError, KeyError, TypeError):
+            break
+    return found
+
+
+def judged(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
+    """Accuracy of classes, intersection over union of masks, or the mean loss of anything else."""
+    if loss == "cross_entropy":
+        return float((outputs.argmax(axis=1) == targets).mean())
+    if loss == "binary_cross_entropy":
+        found, wanted = outputs > 0, targets > 0.5
+        return float((found & wanted).sum() / max(1, (found | wanted).sum()))
+    error = outputs.astype(np.float64) - targets
+    return float(np.abs(error).mean() if loss == "l1" else (error**2).mean())
+
+
+def trained_weights(folder: Path) -> Arrays:
+    """The weights of the last checkpoint in a training's folder."""
+    found = read_checkpoint(folder)
+    if found is None:
+        raise UsageError(f"--weights {folder}: holds no checkpoint; make one: opbench net train NETWORK --out {folder}")
+    return {name.removeprefix("weight."): a for name, a in found.arrays.items() if name.startswith("weight.")}
+
+
+def _brief(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR"
+        ) from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    from opbench.paths import write_atomically
+
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}go on with --resume"
+        ) from None

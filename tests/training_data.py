@@ -1,0 +1,50 @@
+"""Small data sets and steps of training, for tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from opbench.catalog.operator import Arrays
+from opbench.graphs.graph import Graph
+from opbench.graphs.training import Recipe, Training, training_graph
+from opbench.nets.data import DataSet
+
+
+def random_data(network: Graph, items: int, loss: str = "cross_entropy", seed: int = 3) -> DataSet:
+    """Normals of the network's input shape, with classes or normals of its output's shape (0 or 1 for masks)."""
+    rng = np.random.default_rng(seed)
+    (name,), (out,) = network.inputs, network.outputs
+    shape, scores = network.values[name].shape[1:], network.values[out].shape
+    images = rng.standard_normal((items, *shape), np.float32)
+    if loss == "cross_entropy":
+        targets = rng.integers(scores[1], size=items).astype(np.int32)
+    else:
+        targets = rng.standard_normal((items, *scores[1:]), np.float32)
+        targets = (targets > 0).astype(np.float32) if loss == "binary_cross_entropy" else targets
+    held = max(1, items // 4)
+    return DataSet("random", images, targets, images[:held], targets[:held], loss=loss)
+
+
+def step_of(network: Graph, recipe: Recipe, data: DataSet) -> Training:
+    """One step with the data in its state."""
+    training = training_graph(network, recipe, len(data.images))
+    graph = training.graph
+    order = np.resize(np.arange(data.items, dtype=np.int32), graph.values["order"].shape)
+    state = {
+        **graph.state,
+        "data": data.images.reshape(len(data.images), -1),
+        "targets": data.targets.reshape(graph.values["targets"].shape),
+        "order": order,
+    }
+    return replace(training, graph=replace(graph, state=state))
+
+
+def gradients_of(training: Training, values: Arrays) -> Arrays:
+    """Each parameter's gradient out of the values of a step."""
+    arena = values["gradients"].reshape(-1)
+    return {
+        name: arena[start : start + int(np.prod(shape))].reshape(shape)
+        for name, (start, shape) in training.parameters.items()
+    }
