@@ -1,0 +1,118 @@
+"""Losses whose kernels write their own gradient: proved by differences of the loss, and labels that are none."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from opbench.backends import open_backend
+from opbench.backends.base import Buffer
+from opbench.backends.cpu import CpuBackend
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Arrays, Operator, from_storage
+from opbench.catalog.variant import Variant
+from opbench.session.binding import allocate
+
+CATALOG = Catalog()
+LOSSES = [name for name in CATALOG.operator_names() if "loss" in CATALOG.operator(name).examples()[0].outputs]
+PROBLEMS = [
+    pytest.param(problem, id=f"{name}{problem}")
+    for name in LOSSES
+    for problem in CATALOG.operator(name).examples()
+    if problem.storage == "f32"
+]
+STEP = 6e-6
+"""Near the cube root of float64's roundoff, where a central difference errs least."""
+DIRECTIONS = 3
+
+
+def test_the_losses_are_found() -> None:
+    assert {"softmax_cross_entropy", "sigmoid_cross_entropy", "mse_loss", "l1_loss"} <= set(LOSSES)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_gradient_is_what_differences_of_the_loss_say(problem: Operator) -> None:
+    """Along random directions of every element at once, and along one element; drawn again where a sign changes."""
+    (gradient,) = (name for name in problem.outputs if name != "loss")
+    name = gradient.removeprefix("d")
+    inputs = problem.widened(problem.make_inputs(zlib.crc32(str(problem).encode()) % 1000))
+    found = problem.evaluated(inputs)[gradient]
+    rng = np.random.default_rng(zlib.crc32(f"{problem.name}{problem}".encode()))
+
+    def slope(direction: np.ndarray, step: float) -> float:
+        ahead, behind = (
+            float(problem.evaluated({**inputs, name: inputs[name] + sign * step * direction})["loss"][0])
+            for sign in (1, -1)
+        )
+        return (ahead - behind) / (2 * step)
+
+    held = 0
+    for number in range(20 * DIRECTIONS):
+        direction = rng.standard_normal(found.shape)
+        if number % 2:  # one element alone: what is wrong in it is lost in the sum of all
+            direction = np.zeros(found.shape)
+            direction.reshape(-1)[rng.integers(found.size)] = 1.0
+        difference, halved = slope(direction, STEP), slope(direction, STEP / 2)
+        size = max(float(np.linalg.norm(found) * np.linalg.norm(direction)), 1e-9)
+        if abs(difference - halved) > 1e-6 * size:
+            continue  # a kink lies between the two points
+        assert abs(float(np.vdot(found, direction)) - difference) <= 1e-5 * size
+        held += 1
+        if held == 2 * DIRECTIONS:
+            return
+    pytest.fail("no direction without a kink was found")
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_several_batches_of_a_step_have_their_mean(name: str) -> None:
+    """The sum over `micro` batches of one size is the loss and the gradient of all of them together."""
+    for problem in CATALOG.operator(name).examples():
+        alone = type(problem).from_axes({**problem.axes, "micro": 1})
+        inputs = problem.widened(problem.make_inputs(1))
+        shared, whole = problem.evaluated(inputs), alone.evaluated(inputs)
+        for key, array in whole.items():
+            np.testing.assert_allclose(shared[key] * problem.scope["micro"], array, rtol=1e-14)
+
+
+def wrote(backend: CpuBackend, case: Case, inputs: Arrays) -> Arrays:
+    """What a traced case makes of inputs; nothing may be found."""
+    problem = case.problem
+    tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]
+    buffers: dict[str, Buffer] = allocate(backend, tensors)
+    try:
+        for key, array in inputs.items():
+            buffers[key].write(array)
+        trace = backend.trace(case.request(), case.launches(backend.sm_count), buffers)
+        assert not trace.findings, trace.findings[0]
+        assert all(buffer.damage() is None for buffer in buffers.values())
+        return {t.name: from_storage(buffers[t.name].read(), t.dtype) for t in problem.output_tensors()}
+    finally:
+        backend.free(buffers)
+
+
+@pytest.mark.parametrize("bad", [-1, 7, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize(
+    "variant", [v for v in CATALOG.variants("softmax_cross_entropy") if not v.is_library], ids=lambda v: v.id
+)
+def test_a_label_that_is_none_makes_its_row_nan_and_reads_nothing_else(variant: Variant, bad: int) -> None:
+    """The other rows have the gradients that they have without it."""
+    backend = open_backend("cpu")
+    assert isinstance(backend, CpuBackend)
+    for dtype in ("f32", "bf16"):
+        problem = CATALOG.operator("softmax_cross_entropy").from_axes({"rows": 5, "cols": 7, "dtype": dtype})
+        case = next(c for config in variant.configs if (c := Case(variant, config, problem)).unmet() is None)
+        inputs = problem.make_inputs(3)
+        good = wrote(backend, case, inputs)
+        labels = inputs["labels"].copy()
+        labels[2] = bad
+        found = wrote(backend, case, {**inputs, "labels": labels})
+        said = problem.reference_outputs({**inputs, "labels": labels})
+        assert np.isfinite(good["loss"]).all() and np.isfinite(good["dlogits"]).all()
+        assert np.isnan(found["loss"]).all() and np.isnan(said["loss"]).all()
+        assert np.isnan(found["dlogits"][2]).all() and np.isnan(said["dlogits"][2]).all()
+        rest = [0, 1, 3, 4]
+        np.testing.assert_array_equal(found["dlogits"][rest], good["dlogits"][rest])
+        assert np.isfinite(said["dlogits"][rest]).all()
