@@ -9,7 +9,8 @@ from fabricate import CEILINGS, measurement
 
 from opbench.decoding import to_json
 from opbench.gpus.ceilings import Ceilings, best_time
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Node
 
 PEERS = {"PyTorch eager": 4.1, "torch.compile": 2.6, "torch.compile, CUDA graphs": 1.7}
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from opbench.catalog.operator import Arrays
 from opbench.graphs.build import Builder
-from opbench.graphs.graph import Graph, Value
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Value
 
 STEPS = (
     "conv2d",

@@ -9,7 +9,8 @@ import numpy as np
 
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
-from opbench.graphs.graph import Graph, Node, Value
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Node, Value
 
 
 class Builder:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from opbench.catalog.folders import Catalog
 from opbench.catalog.gradient import GRADIENT, Gradient, bound, like_tensor, rule
 from opbench.errors import UsageError
-from opbench.graphs.graph import Graph, Node, Value
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Node, Value
 
 
 def differentiated(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:

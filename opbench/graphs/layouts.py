@@ -11,8 +11,9 @@ import numpy as np
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
-from opbench.graphs.graph import CONVERSION, LAYOUTS, Graph, Node, Value
+from opbench.graphs.graph import Graph
 from opbench.graphs.passes import rebuilt, with_modes
+from opbench.graphs.values import CONVERSION, LAYOUTS, Node, Value
 
 PERMUTATION = (0, 2, 3, 1)
 """From nchw to nhwc, and from a filter's "k c r s" to "k r s c"."""

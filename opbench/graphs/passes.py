@@ -11,7 +11,8 @@ import numpy as np
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
-from opbench.graphs.graph import Graph, Node, Value
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Node, Value
 
 Pass = Callable[[Graph], tuple[Graph, list[str]]]
 

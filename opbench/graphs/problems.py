@@ -9,9 +9,10 @@ import numpy as np
 
 from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
-from opbench.graphs.graph import LAYOUTS, Graph
+from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import with_layouts
 from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.values import LAYOUTS
 from opbench.graphs.zoo import NETWORKS
 
 ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32"), "bf16": ("f32", "tf32", "bf16")}

@@ -17,7 +17,8 @@ import numpy as np
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import DTYPES
 from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
-from opbench.graphs.graph import LAYOUTS, Graph, Node, Value
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import LAYOUTS, Node, Value
 from opbench.paths import write_atomically
 
 FORMAT = "opbench network 1"

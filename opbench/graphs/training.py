@@ -12,9 +12,10 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import DTYPES, Operator
 from opbench.errors import UsageError, unknown
 from opbench.graphs.gradients import differentiated
-from opbench.graphs.graph import Graph, Node, Value
+from opbench.graphs.graph import Graph
 from opbench.graphs.passes import PASSES, rebuilt
 from opbench.graphs.training_passes import BACKWARD_PASSES, FORWARD_PASSES
+from opbench.graphs.values import Node, Value
 
 LOSSES = {
     "cross_entropy": "softmax_cross_entropy",

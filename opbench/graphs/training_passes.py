@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
 from opbench.graphs.passes import Pass, edited, sole_producer
+from opbench.graphs.values import Node
 
 
 def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
-from opbench.graphs.graph import Graph, Value
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Value
 
 
 def lenet(batch: int = 1) -> Graph:

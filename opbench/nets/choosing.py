@@ -11,9 +11,10 @@ from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import allowed_layouts, problem_in, with_layouts, works_on_images
 from opbench.graphs.passes import PASSES, to_dtype
+from opbench.graphs.values import Node
 from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
 from opbench.nets.layout_choice import choose_layouts
 from opbench.nets.memory import live_bytes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -255,7 +254,7 @@ def _picture(file: Path) -> np.ndarray:
         else:
             from PIL import Image
 
-            image: Any = Image.open(file)
+            image = Image.open(file)
             array = np.asarray(image.convert("L" if image.mode in ("1", "L", "I", "F", "I;16") else "RGB")) / 255.0
     except (OSError, ValueError) as error:
         raise UsageError(f"--data: {file} cannot be read: {error}") from None

@@ -13,7 +13,8 @@ from opbench.backends.base import Arena, Backend, Buffer, Recorder, Recording
 from opbench.catalog.case import Case
 from opbench.catalog.operator import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.errors import LaunchError, UsageError
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
 from opbench.session.binding import bind
 from opbench.session.verdict import finding_sentence

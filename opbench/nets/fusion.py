@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
 from opbench.graphs.passes import rebuilt
+from opbench.graphs.values import Node
 
 
 def parts(problem: Operator) -> tuple[Operator, Operator] | None:

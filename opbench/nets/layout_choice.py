@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from opbench.catalog.operator import Operator
 from opbench.errors import UsageError
-from opbench.graphs.graph import CONVERSION, Graph, Node
+from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import (
     allowed_layouts,
     check_layouts,
@@ -18,6 +18,7 @@ from opbench.graphs.layouts import (
     same_memory,
     works_on_images,
 )
+from opbench.graphs.values import CONVERSION, Node
 
 Cost = Callable[[Operator], float | None]
 """Seconds that a problem takes, or None where nothing can compute it."""

@@ -11,7 +11,8 @@ import numpy as np
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays, to_storage
 from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Node
 from opbench.results.result import Status
 from opbench.runs.protocol import BUILD_LIMIT_S, Build, Built, Check, Told, Unsupported, pack
 from opbench.runs.worker import Worker, WorkerLost

@@ -14,7 +14,8 @@ import numpy as np
 from opbench.backends.base import Libraries
 from opbench.catalog.operator import Arrays
 from opbench.errors import EnvironmentFault, UsageError, unknown
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Node
 from opbench.paths import pip_install
 from opbench.results.network import PeerRecord
 

@@ -16,8 +16,9 @@ from opbench.catalog.operator import Operator
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.catalog.variant import Variant, print_config
 from opbench.errors import UsageError, unknown
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
 from opbench.graphs.problems import ALLOWED
+from opbench.graphs.values import Node
 from opbench.nets.memory import aligned, live_bytes, plan_memory
 from opbench.results.result import Result
 

@@ -19,8 +19,9 @@ from opbench.catalog.operator import Arrays
 from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.gpus.ceilings import Ceilings, best_time, committed
-from opbench.graphs.graph import Graph, Node
+from opbench.graphs.graph import Graph
 from opbench.graphs.saving import load
+from opbench.graphs.values import Node
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets.choosing import planned, results_for, rewritten
 from opbench.nets.executor import Context, Network, require_fitting

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +25,7 @@ from opbench.graphs.training import Recipe, Training, training_graph
 from opbench.nets.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from opbench.nets.data import DataSet
 from opbench.nets.executor import Context, Network
+from opbench.nets.losses import LossLog, judged, read_losses
 from opbench.nets.plan import choose
 
 DATA = ("data", "targets", "order", "learning_rates", "hyper", "gradients", "losses")
@@ -365,67 +365,6 @@ class Trainer:
                         continue
                     return f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made"
         return f"{where}, but done again from step {first} it is: the step does not repeat its bits"
-
-
-@dataclass
-class LossLog:
-    """The losses of all steps, a line each, appended as they come."""
-
-    path: Path
-    losses: list[float]
-
-    def __enter__(self) -> LossLog:
-        try:
-            self._file = self.path.open("ab")
-        except OSError as error:
-            raise EnvironmentFault(f"{self.path}: cannot be written: {error.strerror or error}") from None
-        return self
-
-    def append(self, step: int, loss: float) -> None:
-        """One step's loss, in the shortest text that gives the same float32."""
-        self._file.write(f'{{"step": {step + 1}, "loss": {np.float32(loss)!s}}}\n'.encode())
-        self.losses.append(loss)
-
-    def synchronised(self) -> int:
-        """Put it on disk for good; the file's size."""
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise EnvironmentFault(
-                f"{self.path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-                "go on from the last checkpoint with --resume"
-            ) from None
-        return self._file.tell()
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-
-def read_losses(path: Path) -> list[float]:
-    """The losses of a file, up to a line that is cut."""
-    found: list[float] = []
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return found
-    for line in lines:
-        try:
-            found.append(float(json.loads(line)["loss"]))
-        except (ValueError, KeyError, TypeError):
-            break
-    return found
-
-
-def judged(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
-    """Accuracy of classes, intersection over union of masks, or the mean loss of anything else."""
-    if loss == "cross_entropy":
-        return float((outputs.argmax(axis=1) == targets).mean())
-    if loss == "binary_cross_entropy":
-        found, wanted = outputs > 0, targets > 0.5
-        return float((found & wanted).sum() / max(1, (found | wanted).sum()))
-    error = outputs.astype(np.float64) - targets
-    return float(np.abs(error).mean() if loss == "l1" else (error**2).mean())
 
 
 def trained_weights(folder: Path) -> Arrays:

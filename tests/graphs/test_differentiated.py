@@ -8,7 +8,8 @@ import pytest
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.gradients import differentiated
-from opbench.graphs.graph import Graph, Value
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Value
 
 STEP = 1e-6
 

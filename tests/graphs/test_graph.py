@@ -17,7 +17,8 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Arrays
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
-from opbench.graphs.graph import Graph, Node, Value, seen_flat
+from opbench.graphs.graph import Graph
+from opbench.graphs.values import Node, Value, seen_flat
 from opbench.graphs.zoo import NETWORKS, lenet, unet
 
 

@@ -14,9 +14,10 @@ from random_networks import assert_same_outputs, networks
 from opbench.catalog.operator import Operator
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
-from opbench.graphs.graph import CONVERSION, Graph
+from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import allowed_layouts, with_layouts, works_on_images
 from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.values import CONVERSION
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets.layout_choice import choose_layouts
 

@@ -9,8 +9,9 @@ import pytest
 
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
-from opbench.graphs.graph import Graph, Value
+from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import with_layouts
+from opbench.graphs.values import Value
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets.peers import Peer, peers, to_module
 

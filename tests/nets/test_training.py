@@ -17,7 +17,8 @@ from opbench.graphs.zoo import lenet
 from opbench.nets.checkpoints import LAST, PREVIOUS, read_checkpoint
 from opbench.nets.data import DataSet, load_data
 from opbench.nets.executor import Context, Network
-from opbench.nets.training import NotFinite, Trainer, TrainOptions, read_losses, trained_weights
+from opbench.nets.losses import read_losses
+from opbench.nets.training import NotFinite, Trainer, TrainOptions, trained_weights
 
 SMALL = Recipe(optimizer="adam", learning_rate=2e-3, steps=6)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
-from opbench.graphs.graph import Value
 from opbench.graphs.passes import EPSILON
+from opbench.graphs.values import Value
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import numpy as np
 
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
-from opbench.graphs.graph import Graph, Value
+from opbench.graphs.graph import Graph
 from opbench.graphs.importing.assembly import Assembly, Constant, Operand
+from opbench.graphs.values import Value
 
 if TYPE_CHECKING:
     import torch
