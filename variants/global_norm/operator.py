@@ -41,6 +41,10 @@ class GlobalNorm(Operator):
         norm = np.sqrt(np.sum(gradient * gradient, keepdims=True))
         return {"norm": norm, "factor": np.minimum(1.0, limit / (norm + 1e-6))}
 
+    def magnitude_outputs(self, inputs: Arrays) -> Arrays:
+        """The results themselves: squares, and a limit above 0."""
+        return self.reference_outputs(inputs)
+
     @classmethod
     def examples(cls) -> Sequence[GlobalNorm]:
         """One element, primes around a warp and a block, whole powers of two, and lengths that need several blocks."""
