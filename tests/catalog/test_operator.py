@@ -9,6 +9,7 @@ from opbench.catalog import arrays
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator, from_storage, to_storage
 from opbench.errors import UsageError
+from opbench.session.expected import Prepared
 
 CATALOG = Catalog()
 PROBLEMS = [p for name in CATALOG.operator_names() for p in CATALOG.operator(name).examples()]
@@ -74,15 +75,15 @@ def test_every_bf16_survives_the_round_trip() -> None:
 
 @pytest.mark.parametrize("name", Catalog().operator_names())
 def test_a_degree_is_true_bit_for_bit(name: str) -> None:
-    operator = Catalog().operator(name)
-    for problem in operator.examples()[:6]:
+    """By the inputs that a check changes content with, for an example of each combination of modes and the first six."""
+    examples = Catalog().operator(name).examples()
+    of_modes = {tuple(p.axes[mode] for mode in p.modes()): p for p in reversed(examples)}
+    for problem in {*examples[:6], *of_modes.values()}:
         if problem.degree is None:
             continue
-        inputs = problem.make_inputs(3)
-        dtype = problem.storage
-        twice = {key: to_storage(2 * from_storage(array, dtype), dtype) for key, array in inputs.items()}
-        doubled = problem.reference_outputs(twice)
-        for key, array in problem.reference_outputs(inputs).items():
+        prepared = Prepared(problem, 3, {})
+        doubled = problem.reference_outputs(prepared.inputs("again"))
+        for key, array in problem.reference_outputs(prepared.inputs("normal")).items():
             np.testing.assert_array_equal(doubled[key], 2.0**problem.degree * array)
 
 

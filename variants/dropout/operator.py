@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance, UsageError
+from opbench import Arrays, Gradient, Operator, Tolerance, UsageError, passed_on
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout(Operator):
     """out[i] = x[i] / (1 - percent/100) where element i's 32 random bits are at least percent/100 * 2^32, else 0.
 
-    The bits are word i % 4 of Philox4x32-10 with the counter (i // 4, 0, 0, 0) and the key (seed, 0). At inference
-    (training="no") out = x. `dtype` stores both arrays.
+    The bits are word i % 4 of Philox4x32-10 with the counter (i // 4, 0, 0, 0) and the key (seed, 0). With
+    counter="step" the counter is (i // 4, step, 0, 0), so that each step of a training run has a mask of its own: that
+    of the gradient is drawn again, and no byte is kept for it. At inference (training="no") out = x. `dtype` stores
+    both arrays.
     """
 
     n: int
     percent: int = 50
     seed: int = 1
     training: str = "no"
+    counter: str = "zero"
     dtype: str = "f32"
 
-    choices = {"training": ("no", "yes"), "dtype": ("f32", "bf16")}
+    choices = {"training": ("no", "yes"), "counter": ("zero", "step"), "dtype": ("f32", "bf16")}
     degree = 1
-    inputs = {"x": "n"}
+    linear_in = ("x",)
     outputs = {"out": "n"}
     library = "torch"
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """The step where masks differ by it."""
+        return {"x": "n", **({"step": "1"} if self.counter == "step" else {})}
 
     @property
     def threshold(self) -> int:
@@ -47,11 +56,33 @@ class Dropout(Operator):
         if self.seed >= 2**31:
             raise UsageError(f"{self}: seed={self.seed} is not allowed; below 2**31")
 
-    def reference(self, x: np.ndarray) -> np.ndarray:
+    def tensor_dtype(self, name: str) -> str:
+        """Steps are counted in integers."""
+        return "i32" if name == "step" else self.dtype
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The same mask on the gradient; at inference there is none."""
+        if self.training == "no":
+            return passed_on("d.out", "d.x")
+        step = {"step": "step"} if self.counter == "step" else {}
+        return [Gradient(self.name, self.axes, {"x": "d.out", **step}, {"out": "d.x"})]
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """Seeded, and one of the first hundred steps."""
+        arrays = super().make_inputs(seed, integers)
+        if self.counter == "step":
+            rng = np.random.default_rng([seed, zlib.crc32(f"{self}/step".encode())])
+            arrays["step"] = rng.integers(1, 101, 1, np.int32)
+        return arrays
+
+    def reference(self, x: np.ndarray, step: np.ndarray | None = None) -> np.ndarray:
         """The mask from NumPy's arithmetic on 64 bits."""
         if self.training == "no":
             return x
-        bits = philox4x32(np.arange(-(-self.n // 4), dtype=np.uint64, like=x), self.seed).reshape(-1)[: self.n]
+        groups = np.arange(-(-self.n // 4), dtype=np.uint64, like=x)
+        if step is not None:
+            groups = groups + (step.astype(np.int64).astype(np.uint64) << np.uint64(32))
+        bits = philox4x32(groups, self.seed).reshape(-1)[: self.n]
         return np.where(bits >= self.threshold, x * (100 / (100 - self.percent)), 0.0)
 
     def tolerance(self, precision: str) -> Tolerance:
@@ -60,18 +91,18 @@ class Dropout(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Dropout]:
-        """Lengths of each remainder by 8, several shares and seeds, both modes and dtypes."""
+        """Lengths of each remainder by 8, several shares and seeds, every mode and dtype."""
         lengths = [(1, 50, 1), (2, 25, 7), (3, 80, 1), (5, 0, 3), (1021, 50, 12345), (4096, 10, 1), (20014, 50, 2)]
         return [
-            cls(n=n, percent=percent, seed=seed, training=training, dtype=dtype)
-            for training in ("yes", "no")
+            cls(n=n, percent=percent, seed=seed, training=training, counter=counter, dtype=dtype)
+            for training, counter in (("yes", "zero"), ("yes", "step"), ("no", "zero"), ("no", "step"))
             for dtype in ("f32", "bf16")
             for n, percent, seed in lengths
         ]
 
 
 def philox4x32(counter: np.ndarray, seed: int) -> np.ndarray:
-    """Four 32-bit words for each counter, whose shape is (count, 4), by ten rounds.
+    """Four 32-bit words for each 64-bit counter, whose shape is (count, 4), by ten rounds.
 
     Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
     """

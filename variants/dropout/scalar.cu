@@ -1,14 +1,14 @@
 // /// opbench
 // title    = "one thread per element, which uses one of the four words that it computes"
 // tune     = { BLOCK = [256, 128, 512] }
-// define   = { BF16 = "dtype == 'bf16'", TRAINING = "training == 'yes'" }
-// supports = { training = ["no", "yes"], dtype = ["f32", "bf16"] }
+// define   = { BF16 = "dtype == 'bf16'", TRAINING = "training == 'yes'", STEP = "counter == 'step'" }
+// supports = { training = ["no", "yes"], counter = ["zero", "step"], dtype = ["f32", "bf16"] }
 //
 // [[launch]]
 // kernel = "dropout_scalar"
 // grid   = ["cdiv(n, BLOCK)"]
 // block  = ["BLOCK"]
-// args   = ["x", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
+// args   = ["x", "step?", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
 // The first rung: a counter-based generator needs no state in memory, so that a mask costs no bytes. Limits: three of
@@ -20,9 +20,9 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// Ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011), on the counter (group, 0, 0, 0) and key (seed, 0).
-__device__ __forceinline__ uint4 philox(unsigned group, unsigned seed) {
-    uint4 word = make_uint4(group, 0, 0, 0);
+// Ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011), on the counter (group, step, 0, 0), key (seed, 0).
+__device__ __forceinline__ uint4 philox(unsigned group, unsigned step, unsigned seed) {
+    uint4 word = make_uint4(group, step, 0, 0);
     unsigned key0 = seed, key1 = 0;
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
@@ -35,14 +35,22 @@ __device__ __forceinline__ uint4 philox(unsigned group, unsigned seed) {
     return word;
 }
 
-extern "C" __global__ void dropout_scalar(const T* __restrict__ x, T* __restrict__ out, int n, unsigned seed,
-                                          int shifted, int percent) {
+extern "C" __global__ void dropout_scalar(const T* __restrict__ x,
+#if STEP
+                                          const int* __restrict__ step,
+#endif
+                                          T* __restrict__ out, int n, unsigned seed, int shifted, int percent) {
     const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
     // x, out: n
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;
 #if TRAINING
-    const uint4 word = philox(i / 4, seed);
+#if STEP
+    const unsigned word1 = (unsigned)*step;
+#else
+    const unsigned word1 = 0;
+#endif
+    const uint4 word = philox(i / 4, word1, seed);
     const unsigned bits = i % 4 == 0 ? word.x : i % 4 == 1 ? word.y : i % 4 == 2 ? word.z : word.w;
     out[i] = (T)(bits >= threshold ? (float)x[i] * (100.0f / (100 - percent)) : 0.0f);
 #else

@@ -2,14 +2,14 @@
 // title     = "one 16-byte vector per thread: all four words of a counter are used"
 // builds_on = "scalar"
 // tune      = { BLOCK = [256, 128, 512], STREAM = [0, 1] }
-// define    = { BF16 = "dtype == 'bf16'", TRAINING = "training == 'yes'" }
-// supports  = { training = ["no", "yes"], dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", TRAINING = "training == 'yes'", STEP = "counter == 'step'" }
+// supports  = { training = ["no", "yes"], counter = ["zero", "step"], dtype = ["f32", "bf16"] }
 //
 // [[launch]]
 // kernel = "dropout_vectorised"
 // grid   = ["cdiv(n, BLOCK * (8 if dtype == 'bf16' else 4))"]
 // block  = ["BLOCK"]
-// args   = ["x", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
+// args   = ["x", "step?", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
 // A quarter of the random arithmetic, done while the vector of x is on its way, and 16 bytes per access. STREAM marks
@@ -22,9 +22,9 @@ typedef float T;
 #endif
 constexpr int LANES = 16 / sizeof(T);
 
-// Ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011), on the counter (group, 0, 0, 0) and key (seed, 0).
-__device__ __forceinline__ uint4 philox(unsigned group, unsigned seed) {
-    uint4 word = make_uint4(group, 0, 0, 0);
+// Ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011), on the counter (group, step, 0, 0), key (seed, 0).
+__device__ __forceinline__ uint4 philox(unsigned group, unsigned step, unsigned seed) {
+    uint4 word = make_uint4(group, step, 0, 0);
     unsigned key0 = seed, key1 = 0;
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
@@ -38,7 +38,11 @@ __device__ __forceinline__ uint4 philox(unsigned group, unsigned seed) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    dropout_vectorised(const T* __restrict__ x, T* __restrict__ out, int n, unsigned seed, int shifted, int percent) {
+    dropout_vectorised(const T* __restrict__ x,
+#if STEP
+                       const int* __restrict__ step,
+#endif
+                       T* __restrict__ out, int n, unsigned seed, int shifted, int percent) {
     const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
     // x, out: n, both aligned to 16 bytes
     const unsigned first = (blockIdx.x * BLOCK + threadIdx.x) * LANES;
@@ -59,10 +63,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         }
     }
 #if TRAINING
+#if STEP
+    const unsigned word1 = (unsigned)*step;
+#else
+    const unsigned word1 = 0;
+#endif
     const float factor = 100.0f / (100 - percent);
 #pragma unroll
     for (int lane = 0; lane < LANES; lane += 4) {
-        const uint4 word = philox((first + lane) / 4, seed);
+        const uint4 word = philox((first + lane) / 4, word1, seed);
         element[lane] = (T)(word.x >= threshold ? (float)element[lane] * factor : 0.0f);
         element[lane + 1] = (T)(word.y >= threshold ? (float)element[lane + 1] * factor : 0.0f);
         element[lane + 2] = (T)(word.z >= threshold ? (float)element[lane + 2] * factor : 0.0f);
