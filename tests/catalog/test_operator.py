@@ -75,7 +75,7 @@ def test_every_bf16_survives_the_round_trip() -> None:
 
 @pytest.mark.parametrize("name", Catalog().operator_names())
 def test_a_degree_is_true_bit_for_bit(name: str) -> None:
-    """By the inputs that a check changes content with, for an example of each combination of modes and the first six."""
+    """By what a check changes content with, for the first six examples and one of each combination of modes."""
     examples = Catalog().operator(name).examples()
     of_modes = {tuple(p.axes[mode] for mode in p.modes()): p for p in reversed(examples)}
     for problem in {*examples[:6], *of_modes.values()}:
