@@ -1,0 +1,221 @@
+// /// opbench
+// supports = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires = ["n * c * h * w <= 4294966272", "cdiv(c // WIDTH, ACROSS) <= 65535"]
+//
+// [define]
+// BF16   = "dtype == 'bf16'"
+// RELU   = "epilogue == 'relu'"
+// C      = "c"
+// ACROSS = "min(c // WIDTH, 32)"
+// DOWN   = "BLOCK // ACROSS"
+//
+// [workspace]
+// part_sum     = "c * PARTS"
+// part_product = "c * PARTS"
+//
+// [[launch]]
+// kernel = "sums_of_parts"
+// grid   = ["PARTS", "cdiv(c // WIDTH, ACROSS)"]
+// block  = ["BLOCK"]
+// args   = ["x", "dout", "scale", "shift", "mean", "rstd", "part_sum", "part_product", "n * h * w"]
+//
+// [[launch]]
+// kernel = "sums_of_channels"
+// grid   = ["c"]
+// block  = ["128"]
+// args   = ["part_sum", "part_product", "dscale", "dshift"]
+//
+// [[launch]]
+// kernel = "apply"
+// grid   = ["cdiv(cdiv(n * h * w, UNROLL) * (c // WIDTH), BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "dout", "scale", "shift", "mean", "rstd", "dscale", "dshift", "dx", "n * h * w"]
+//
+// [rung.nhwc_split]
+// title     = "nhwc: a lane per channel, pixels in up to SPLIT parts, added in order by a second kernel"
+// builds_on = "one_pass"
+// tune      = { SPLIT = [512, 1024, 256], BLOCK = [256, 512] }
+// define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, 4 * DOWN))" }
+//
+// [rung.nhwc_vector]
+// title     = "nhwc: 16 bytes of channels per lane, UNROLL pixels of either image in flight"
+// builds_on = "nhwc_split"
+// tune      = { SPLIT = [1024, 512, 2048], UNROLL = [4, 2], BLOCK = [256, 512], BACKWARDS = [1, 0] }
+// define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w, UNROLL * DOWN))" }
+// ///
+//
+// Neighbouring lanes have neighbouring channels, so that every access is of whole sectors, and each keeps its channels'
+// sums to itself; a block's rows of lanes are pixels, and meet in shared memory in a tree. How many parts there are
+// depends on the problem alone, and each sum has its place in an order: the same bits on every GPU. x - mean is formed
+// before anything is multiplied, so that a mean of many deviations costs no digits. BACKWARDS applies the sums from the
+// end of the images, where the L2 cache still holds what was read last. Limits: nhwc_split has 4 bytes (2) per access;
+// nhwc_vector is bound by HBM, which both images cross twice.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr unsigned PACKS = C / WIDTH;  // of a pixel
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<sizeof(T) * WIDTH>::type Pack;
+
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+// What is the same for a channel's pixels.
+struct Channel {
+    float mean, factor, shift;
+    __device__ __forceinline__ float passed(float centred, float gradient) const {
+#if RELU
+        return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
+#else
+        return gradient;
+#endif
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    sums_of_parts(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
+                  const float* __restrict__ shift, const float* __restrict__ mean, const float* __restrict__ rstd,
+                  float* __restrict__ part_sum, float* __restrict__ part_product, unsigned pixels) {
+    // x, dout: pixels PACKS; part_sum, part_product: PARTS C; the others: C
+    __shared__ float shared[2 * WIDTH][BLOCK];
+    const unsigned t = threadIdx.x, row = t / ACROSS, pack = blockIdx.y * ACROSS + t % ACROSS;
+    const unsigned size = (pixels + PARTS - 1) / PARTS, end = min((blockIdx.x + 1) * size, pixels);
+    float sums[2 * WIDTH] = {};  // of dy, then of dy * (x - mean)
+    if (row < DOWN && pack < PACKS) {
+        Channel own[WIDTH];
+#pragma unroll
+        for (int lane = 0; lane < WIDTH; ++lane) {
+            const unsigned channel = pack * WIDTH + lane;
+            own[lane] = {mean[channel], rstd[channel] * scale[channel], shift[channel]};
+        }
+        for (unsigned first = blockIdx.x * size + row; first < end; first += UNROLL * DOWN) {
+            Pack packs[UNROLL], gradient[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                if (first + u * DOWN >= end) break;
+                packs[u] = x[(size_t)(first + u * DOWN) * PACKS + pack];
+                gradient[u] = dout[(size_t)(first + u * DOWN) * PACKS + pack];
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                if (first + u * DOWN >= end) break;
+#pragma unroll
+                for (int lane = 0; lane < WIDTH; ++lane) {
+                    const float centred = lane_of(packs[u], lane) - own[lane].mean;
+                    const float dy = own[lane].passed(centred, lane_of(gradient[u], lane));
+                    sums[lane] += dy;
+                    sums[WIDTH + lane] += dy * centred;
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 2 * WIDTH; ++k) shared[k][t] = sums[k];
+    for (unsigned rows = DOWN, half; rows > 1; rows = half) {
+        half = (rows + 1) / 2;
+        __syncthreads();
+        if (row + half >= rows) continue;
+#pragma unroll
+        for (int k = 0; k < 2 * WIDTH; ++k) shared[k][t] += shared[k][t + half * ACROSS];
+    }
+    if (row != 0 || pack >= PACKS) return;
+#pragma unroll
+    for (int lane = 0; lane < WIDTH; ++lane) {
+        const unsigned channel = pack * WIDTH + lane;
+        part_sum[blockIdx.x * C + channel] = shared[lane][t];
+        part_product[blockIdx.x * C + channel] = shared[WIDTH + lane][t] * rstd[channel];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    sums_of_channels(const float* __restrict__ part_sum, const float* __restrict__ part_product,
+                     float* __restrict__ dscale, float* __restrict__ dshift) {
+    // part_sum, part_product: PARTS C; dscale, dshift: C
+    __shared__ float sums[4], products[4];
+    const int channel = blockIdx.x;
+    float sum = 0.0f, product = 0.0f;
+#pragma unroll 4
+    for (unsigned part = threadIdx.x; part < PARTS; part += 128) {
+        sum += part_sum[part * C + channel];
+        product += part_product[part * C + channel];
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        sum += __shfl_down_sync(0xffffffffu, sum, distance);
+        product += __shfl_down_sync(0xffffffffu, product, distance);
+    }
+    if (threadIdx.x % 32 == 0) {
+        sums[threadIdx.x / 32] = sum;
+        products[threadIdx.x / 32] = product;
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    dshift[channel] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    dscale[channel] = (products[0] + products[1]) + (products[2] + products[3]);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    apply(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
+          const float* __restrict__ shift, const float* __restrict__ mean, const float* __restrict__ rstd,
+          const float* __restrict__ dscale, const float* __restrict__ dshift, Pack* __restrict__ dx, unsigned pixels) {
+    // x, dout, dx: pixels PACKS; the others: C
+    const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= groups * PACKS) return;
+    const unsigned pack = i % PACKS, group = BACKWARDS ? groups - 1 - i / PACKS : i / PACKS;  // UNROLL pixels each
+    Pack packs[UNROLL], gradient[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned pixel = group * UNROLL + u;
+        if (pixel >= pixels) break;
+        packs[u] = __ldcs(x + (size_t)pixel * PACKS + pack);
+        gradient[u] = __ldcs(dout + (size_t)pixel * PACKS + pack);
+    }
+    const float share = 1.0f / (float)pixels;
+    Channel own[WIDTH];
+    float constant[WIDTH], slope[WIDTH];
+#pragma unroll
+    for (int lane = 0; lane < WIDTH; ++lane) {
+        const unsigned channel = pack * WIDTH + lane;
+        own[lane] = {mean[channel], rstd[channel] * scale[channel], shift[channel]};
+        constant[lane] = dshift[channel] * share;
+        slope[lane] = dscale[channel] * share * rstd[channel];
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned pixel = group * UNROLL + u;
+        if (pixel >= pixels) break;
+        Pack result;
+#pragma unroll
+        for (int lane = 0; lane < WIDTH; ++lane) {
+            const float centred = lane_of(packs[u], lane) - own[lane].mean;
+            const float dy = own[lane].passed(centred, lane_of(gradient[u], lane));
+            const float rest = dy - constant[lane] - centred * slope[lane];
+            reinterpret_cast<T*>(&result)[lane] = (T)(own[lane].factor * rest);
+        }
+        __stcs(dx + (size_t)pixel * PACKS + pack, result);
+    }
+}

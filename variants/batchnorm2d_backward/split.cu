@@ -1,0 +1,203 @@
+// /// opbench
+// supports = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires = ["n * c * h * w <= 4294966272", "c <= 65535"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// RELU  = "epilogue == 'relu'"
+// C     = "c"
+// PLANE = "h * w"
+//
+// [workspace]
+// part_sum     = "c * PARTS"
+// part_product = "c * PARTS"
+//
+// [[launch]]
+// kernel = "sums_of_parts"
+// grid   = ["PARTS", "c"]
+// block  = ["BLOCK"]
+// args   = ["x", "dout", "scale", "shift", "mean", "rstd", "part_sum", "part_product", "n"]
+//
+// [[launch]]
+// kernel = "sums_of_channels"
+// grid   = ["c"]
+// block  = ["128"]
+// args   = ["part_sum", "part_product", "dscale", "dshift"]
+//
+// [[launch]]
+// kernel = "apply"
+// grid   = ["cdiv(n * c * h * w // WIDTH, BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
+// args   = ["x", "dout", "scale", "shift", "mean", "rstd", "dscale", "dshift", "dx", "n"]
+//
+// [rung.split]
+// title     = "each channel in up to SPLIT parts, a block each, added in order by a second kernel; a third applies"
+// builds_on = "one_pass"
+// tune      = { SPLIT = [32, 16, 64], BLOCK = [256, 512] }
+// define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, BLOCK))" }
+//
+// [rung.vectorised]
+// title     = "16-byte accesses, UNROLL of either image in flight, applied from the end where the L2 cache has it"
+// builds_on = "split"
+// tune      = { SPLIT = [32, 16, 64], UNROLL = [2, 4, 1], BLOCK = [256, 512], BACKWARDS = [1, 0] }
+// define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w // lanes, BLOCK * UNROLL))" }
+// ///
+//
+// How many parts there are depends on the problem alone, and each sum has its place in an order: the same bits on every
+// GPU, whatever block finishes first. x - mean is formed before anything is multiplied, so that a mean of many
+// deviations costs no digits; x * a + b with the mean inside b would. The ReLU's mask is worked out again in both
+// passes by the expression that the forward pass rounds: its output is not read. Limits: split has 4 bytes (2) per
+// access; vectorised is bound by HBM, which both images cross twice: sums from the epilogue of the convolution's
+// gradient would save a pass.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr unsigned VECTORS = PLANE / WIDTH;  // of a plane
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<sizeof(T) * WIDTH>::type Pack;
+
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+// What is the same for a channel's pixels.
+struct Channel {
+    float mean, rstd, factor, shift;
+    __device__ __forceinline__ float passed(float centred, float gradient) const {
+#if RELU
+        return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
+#else
+        return gradient;
+#endif
+    }
+};
+
+// Both sums over a block, in thread 0.
+template <int WARPS>
+__device__ __forceinline__ void over_block(float& sum, float& product) {
+    __shared__ float sums[WARPS], products[WARPS];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        sum += __shfl_down_sync(0xffffffffu, sum, distance);
+        product += __shfl_down_sync(0xffffffffu, product, distance);
+    }
+    if (threadIdx.x % 32 == 0) {
+        sums[threadIdx.x / 32] = sum;
+        products[threadIdx.x / 32] = product;
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int warp = 1; warp < WARPS; ++warp) {
+        sum += sums[warp];
+        product += products[warp];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    sums_of_parts(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
+                  const float* __restrict__ shift, const float* __restrict__ mean, const float* __restrict__ rstd,
+                  float* __restrict__ part_sum, float* __restrict__ part_product, int n) {
+    // x, dout: n C VECTORS; part_sum, part_product: C PARTS; the others: C
+    const unsigned part = blockIdx.x, channel = blockIdx.y, all = (unsigned)n * VECTORS;
+    const unsigned size = (all + PARTS - 1) / PARTS, end = min((part + 1) * size, all);
+    const Channel own = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
+    float sum = 0.0f, product = 0.0f;  // product: with rstd still to be multiplied
+    for (unsigned first = part * size + threadIdx.x; first < end; first += UNROLL * BLOCK) {
+        Pack pack[UNROLL], gradient[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            const unsigned i = first + u * BLOCK;
+            if (i >= end) break;
+            const size_t at = ((size_t)(i / VECTORS) * C + channel) * VECTORS + i % VECTORS;
+            pack[u] = x[at];
+            gradient[u] = dout[at];
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            if (first + u * BLOCK >= end) break;
+#pragma unroll
+            for (int lane = 0; lane < WIDTH; ++lane) {
+                const float centred = lane_of(pack[u], lane) - own.mean;
+                const float dy = own.passed(centred, lane_of(gradient[u], lane));
+                sum += dy;
+                product += dy * centred;
+            }
+        }
+    }
+    product *= own.rstd;
+    over_block<BLOCK / 32>(sum, product);
+    if (threadIdx.x != 0) return;
+    part_sum[channel * PARTS + part] = sum;
+    part_product[channel * PARTS + part] = product;
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    sums_of_channels(const float* __restrict__ part_sum, const float* __restrict__ part_product,
+                     float* __restrict__ dscale, float* __restrict__ dshift) {
+    // part_sum, part_product: C PARTS; dscale, dshift: C
+    const int channel = blockIdx.x;
+    float sum = 0.0f, product = 0.0f;
+    for (unsigned part = threadIdx.x; part < PARTS; part += 128) {
+        sum += part_sum[channel * PARTS + part];
+        product += part_product[channel * PARTS + part];
+    }
+    over_block<4>(sum, product);
+    if (threadIdx.x != 0) return;
+    dscale[channel] = product;
+    dshift[channel] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    apply(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
+          const float* __restrict__ shift, const float* __restrict__ mean, const float* __restrict__ rstd,
+          const float* __restrict__ dscale, const float* __restrict__ dshift, Pack* __restrict__ dx, int n) {
+    // x, dout, dx: n C VECTORS; the others: C
+    const unsigned all = (unsigned)n * (C * VECTORS);
+    const unsigned first = (BACKWARDS ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (BLOCK * UNROLL) + threadIdx.x;
+    const float share = 1.0f / ((float)n * PLANE);
+    Pack pack[UNROLL], gradient[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        if (first + u * BLOCK >= all) break;
+        pack[u] = __ldcs(x + first + u * BLOCK);
+        gradient[u] = __ldcs(dout + first + u * BLOCK);
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= all) break;
+        const int channel = (int)(i / VECTORS % C);
+        const Channel own = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
+        const float constant = dshift[channel] * share, slope = dscale[channel] * share * own.rstd;
+        Pack result;
+#pragma unroll
+        for (int lane = 0; lane < WIDTH; ++lane) {
+            const float centred = lane_of(pack[u], lane) - own.mean;
+            const float dy = own.passed(centred, lane_of(gradient[u], lane));
+            reinterpret_cast<T*>(&result)[lane] = (T)(own.factor * (dy - constant - centred * slope));
+        }
+        __stcs(dx + i, result);
+    }
+}
