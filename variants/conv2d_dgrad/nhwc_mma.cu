@@ -1,0 +1,116 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
+// requires  = [
+//     "stride == 1 and r == s", "r <= 15", "n * p * q * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
+//     "(c + BN) * (k * r * s + 64) < 2 ** 31",
+// ]
+// define    = { WM = "32 if BM == 64 else 64", EPILOGUE = "'plain' if epilogue == 'none' else epilogue", OTHER = "epilogue != 'none'" }
+// compute_capability = "8.0"
+// workspace = { turned = "cdiv(k * c * r * s, 2) if dtype == 'bf16' else k * c * r * s" }
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_turn_filters"
+// grid   = ["cdiv(k, 32) * cdiv(c, 32)", "r * s"]
+// block  = [32, 8]
+// args   = ["weight", "turned", "k", "c", "r * s"]
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_nhwc_mma"
+// grid   = ["cdiv(n * h * w, BM) * cdiv(c, BN)"]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * (BM + BN) * 128"
+// args   = ["dout", "turned", "skip?", "out?", "dimage", "n", "k", "p", "q", "c", "r", "r - 1 - padding"]
+//
+// [rung.nhwc_mma_bf16]
+// title     = "tensor cores, bf16: the convolution of dout with filters turned by half a turn and transposed"
+// builds_on = "implicit_gemm"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
+// define.WN      = "32 if BN == 64 else 64"
+// define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
+// define.ALIGNED = "k % 8 == 0"
+//
+// [rung.nhwc_mma_tf32]
+// title     = "tensor cores, floats rounded to tf32: the convolution of dout with turned and transposed filters"
+// builds_on = "implicit_gemm"
+// product   = "tf32"
+// tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
+// define.WN      = "32 if BN == 64 else 64"
+// define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
+// define.ALIGNED = "k % 4 == 0"
+//
+// [rung.nhwc_mma_3xtf32]
+// title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
+// builds_on = "nhwc_mma_tf32"
+// product   = "tf32x3"
+// tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
+// define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
+//
+// [rung.nhwc_mma_tf32_corrected]
+// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// builds_on = "nhwc_mma_3xtf32"
+// product   = "tf32_corrected"
+// requires  = ["k * r * s >= 128"]
+// tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4] }
+// where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
+// define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
+// ///
+//
+// At stride 1 the image's gradient is a convolution itself: of dout, padded by r - 1 - padding (which may be negative),
+// with filters turned by half a turn whose input and output channels change places. So a first kernel turns and
+// transposes the filters, little work beside the products, and the second is the forward rung conv2d/nhwc_mma with another
+// epilogue: a gradient that is there is added, or the mask of a ReLU applied, where the result is written. Limit: that of
+// the forward rung, and the launch that turns the filters; strides are left to implicit_gemm. Ideas: CUTLASS, "implicit
+// GEMM convolution"; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
+
+#include <opbench/gradients.cuh>
+#include <opbench/image_rows.cuh>
+#include <opbench/products.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT> P;
+typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
+typedef P::T T;
+
+// weight [k][positions][c], turned [c][positions][k], positions backwards; blockIdx.y: the position
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_turn_filters(const T* __restrict__ weight, T* __restrict__ turned, int k, int c, int positions) {
+    __shared__ T tile[32][33];
+    const int tiles_c = (c + 31) / 32, position = blockIdx.y;
+    const int c0 = blockIdx.x % tiles_c * 32, k0 = blockIdx.x / tiles_c * 32;
+    for (int i = threadIdx.y; i < 32; i += 8)
+        if (k0 + i < k && c0 + threadIdx.x < c)
+            tile[i][threadIdx.x] = weight[((size_t)(k0 + i) * positions + position) * c + c0 + threadIdx.x];
+    __syncthreads();
+    for (int i = threadIdx.y; i < 32; i += 8)
+        if (c0 + i < c && k0 + threadIdx.x < k)
+            turned[((size_t)(c0 + i) * positions + positions - 1 - position) * k + k0 + threadIdx.x] =
+                tile[threadIdx.x][i];
+}
+
+// dout [n][p][q][k], turned [c][r][r][k], other (skip or out) and dimage [n][h][w][c]; border: dout's padding
+extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
+    conv2d_dgrad_nhwc_mma(const T* __restrict__ dout, const T* __restrict__ turned,
+#if OTHER
+                          const T* __restrict__ other,
+#endif
+                          T* __restrict__ dimage, int n, int k, int p, int q, int c, int r, int border) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ Window windows[BM];
+    const Image size(n, k, p, q, r, r, 1, border);
+    const int tiles_n = (c + BN - 1) / BN;  // neighbouring blocks share the rows of dout, the larger operand
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    ImageAndFilters<Tile, ALIGNED> rows(shared, dout, turned, windows, size, m0, n0, c);
+#if !OTHER
+    const T* other = nullptr;
+#endif
+    const Warp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile>(sum, shared, (size.depth() + Tile::bk - 1) / Tile::bk, warp, rows);
+    store_gradient<Tile, EPILOGUE>(sum, shared, dimage, other, m0 + warp.m, n0 + warp.n, size.pixels(), c);
+}

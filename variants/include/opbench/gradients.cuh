@@ -1,0 +1,100 @@
+// What becomes of the sums of an image's gradient: one that is there already is added, or none is passed on where the
+// ReLU before was cut off. The other operand has the output's shape and is read where the output is written.
+#pragma once
+
+#include <opbench/epilogue.cuh>
+
+namespace opbench {
+
+enum Epilogue { plain, add, mask };
+
+template <Epilogue epilogue>
+__device__ __forceinline__ float finished(float sum, float other) {
+    return epilogue == add ? sum + other : epilogue == mask && !(other > 0.0f) ? 0.0f : sum;
+}
+
+// to[0 .. vec) from sums and other[0 .. vec), both in whole vectors.
+template <Epilogue epilogue, int vec, class Out>
+__device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], const Out* other) {
+    union __align__(vec * sizeof(Out)) Packed {
+        Out elements[vec];
+        uint2 half;
+        uint4 whole;
+    } packed;
+    constexpr bool whole = vec * sizeof(Out) == 16;
+    static_assert(whole || vec * sizeof(Out) == 8, "vectors of 8 or 16 bytes");
+    if constexpr (epilogue != plain) {
+        if constexpr (whole)
+            packed.whole = *reinterpret_cast<const uint4*>(other);
+        else
+            packed.half = *reinterpret_cast<const uint2*>(other);
+    }
+#pragma unroll
+    for (int e = 0; e < vec; ++e)
+        packed.elements[e] = Out(finished<epilogue>(sum[e], epilogue == plain ? 0.0f : (float)packed.elements[e]));
+    if constexpr (whole)
+        *reinterpret_cast<uint4*>(to) = packed.whole;
+    else
+        *reinterpret_cast<uint2*>(to) = packed.half;
+}
+
+// As store_tile: out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory, which
+// holds floats here, so that a sum is rounded once, after the epilogue.
+template <class Block, Epilogue epilogue, class Out>
+__device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, unsigned char* memory, Out* out,
+                                               const Out* other, int row0, int column0, int rows, int columns) {
+    constexpr int vec = 16 / sizeof(Out), pitch = Block::wn + 8, per_row = Block::wn / vec;
+    static_assert(Block::threads / 32 * 16 * pitch * 4 <= Block::stages * Block::stage_bytes, "where the stages were");
+    const int lane = threadIdx.x % 32;
+    float* staged = reinterpret_cast<float*>(memory) + threadIdx.x / 32 * 16 * pitch;
+#pragma unroll
+    for (int mi = 0; mi < Block::tm; ++mi) {
+#pragma unroll
+        for (int e = 0; e < Block::tn * 2; ++e)
+            store_pair(staged + (lane / 4 + e % 2 * 8) * pitch + e / 2 * 8 + lane % 4 * 2, sum[mi][e / 2][e % 2 * 2],
+                       sum[mi][e / 2][e % 2 * 2 + 1]);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 16 * per_row / 32; ++i) {
+            const int e = lane + i * 32, row = row0 + mi * 16 + e / per_row, at = column0 + e % per_row * vec;
+            if (row >= rows || at >= columns) continue;
+            const float* from = staged + e / per_row * pitch + e % per_row * vec;
+            const size_t to = (size_t)row * columns + at;
+            if (columns % vec == 0) {
+                float v[vec];
+#pragma unroll
+                for (int f = 0; f < vec; ++f) v[f] = from[f];
+                finish_vector<epilogue>(out + to, v, epilogue == plain ? nullptr : other + to);
+            } else {
+#pragma unroll 1
+                for (int f = 0; f < min(vec, columns - at); ++f)
+                    out[to + f] = Out(finished<epilogue>(from[f], epilogue == plain ? 0.0f : (float)other[to + f]));
+            }
+        }
+        __syncwarp();
+    }
+}
+
+// out[] = sum of parts[z][] in index order, and the epilogue. One thread per element, or per four where they divide.
+template <int parts_, Epilogue epilogue, class Out>
+__device__ __forceinline__ void add_gradient_parts(const float* parts, Out* out, const Out* other, int total) {
+    const int index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (total % 4 == 0) {
+        const int first = index * 4;
+        if (first >= total) return;
+        float sum[4] = {};
+#pragma unroll
+        for (int z = 0; z < parts_; ++z) {
+            const float4 v = *reinterpret_cast<const float4*>(parts + (size_t)z * total + first);
+            sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
+        }
+        finish_vector<epilogue>(out + first, sum, epilogue == plain ? nullptr : other + first);
+    } else if (index < total) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int z = 0; z < parts_; ++z) sum += parts[(size_t)z * total + index];
+        out[index] = Out(finished<epilogue>(sum, epilogue == plain ? 0.0f : (float)other[index]));
+    }
+}
+
+}  // namespace opbench

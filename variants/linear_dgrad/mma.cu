@@ -1,0 +1,77 @@
+// /// opbench
+// supports  = { epilogue = ["none", "mask"] }
+// compute_capability = "8.0"
+//
+// [define]
+// WM       = "min(BM, 64)"
+// EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
+// OTHER    = "epilogue != 'none'"
+//
+// [[launch]]
+// kernel = "linear_dgrad_mma"
+// grid   = ["cdiv(m, BM) * cdiv(k, BN)"]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * (BM + BN) * 128"
+//
+// [rung.mma_bf16]
+// title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages; weights are transposed by ldmatrix"
+// builds_on = "register_tile"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { N_ALIGNED = "n % 8 == 0", K_ALIGNED = "k % 8 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 256, 64], WN = [64, 32], STAGES = [3, 4] }
+// where     = ["(BM, BN, WN, STAGES) in ((128, 256, 64, 3), (128, 128, 64, 3), (64, 64, 32, 4))"]
+//
+// [rung.mma_tf32]
+// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; weights are read as they lie, by words"
+// builds_on = "register_tile"
+// product   = "tf32"
+// define    = { N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 256, 64], WN = [64, 32], STAGES = [3, 4] }
+// where     = ["(BM, BN, WN, STAGES) in ((128, 256, 64, 4), (128, 128, 64, 3), (64, 64, 32, 4))"]
+//
+// [rung.mma_3xtf32]
+// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// builds_on = "mma_tf32"
+// product   = "tf32x3"
+// define    = { N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4] }
+// where     = ["(BM, BN) != (128, 64)"]
+// ///
+//
+// The product of matmul/mma whose right operand is stored by rows, as the weights are: nothing is transposed beforehand.
+// Copies by cp.async run STAGES steps ahead and hold no register. ldmatrix transposes bf16 on its way to registers; it
+// moves 16-bit numbers only, so that floats are read by words of 4 bytes. The mask of the ReLU before is applied where dx
+// is written. Limit: mma.sync, which reaches some 62 % of Hopper's matrix units, the loads of words with floats, and for
+// the batches of training few tiles, which the rung above splits. After CUTLASS 2's multistage kernels for Ampere and its
+// example 27; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+
+#include <opbench/gradients.cuh>
+#include <opbench/matrix_columns.cuh>
+#include <opbench/products.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT> P;
+typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
+typedef P::T T;
+
+// dout [m][n], weight [n][k], other (out) and dx [m][k]
+extern "C" __global__ void __launch_bounds__(Tile::threads)
+    linear_dgrad_mma(const T* __restrict__ dout, const T* __restrict__ weight,
+#if OTHER
+                     const T* __restrict__ other,
+#endif
+                     T* __restrict__ dx, int m, int n, int k) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const int tiles_m = (m + BM - 1) / BM;  // neighbouring blocks share the columns of weight, the larger operand
+    const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
+    RowsAndColumns<Tile, N_ALIGNED, K_ALIGNED> rows(shared, dout, weight, m0, n0, m, k, n, 0, n);
+    const ColumnsWarp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile, true, true>(sum, shared, (n + Tile::bk - 1) / Tile::bk, warp, rows);
+#if !OTHER
+    const T* other = nullptr;
+#endif
+    store_gradient<Tile, EPILOGUE>(sum, shared, dx, other, m0 + warp.m, n0 + warp.n, m, k);
+}
