@@ -1,0 +1,200 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
+// requires  = [
+//     "r <= 16 and s <= 15", "n * h * w * c < 2 ** 31", "n * p * q + 256 < 2 ** 31",
+//     "SPLIT * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 32) < 2 ** 31",
+// ]
+// where     = ["BM <= BN", "STAGES == (3 if BN == 128 else 4)", "SPLIT != 8 or BM == 128", "SPLIT != 128 or BM == 64"]
+// define    = { WM = "64 if BN == 128 else 32", BIAS = "1 if bias == 'yes' else 0" }
+// compute_capability = "8.0"
+// workspace = { parts = "SPLIT * k * c * r * s", bias_parts = "SPLIT * k" }
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_mma_split"
+// grid   = ["cdiv(k, BM) * cdiv(c * r * s + BIAS, BN)", "SPLIT"]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * (BM + BN) * 128"
+// args   = ["image", "dout", "parts", "bias_parts", "n", "c", "h", "w", "k", "r", "s", "stride", "padding", "p", "q"]
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_add_parts"
+// grid   = ["cdiv(k * c * r * s, 128 * (4 if c * r * s % 4 == 0 else 1)) + BIAS * cdiv(k, 128)"]
+// block  = [128]
+// args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
+//
+// [rung.nhwc_mma_bf16_split]
+// title     = "tensor cores, bf16: pixels are the depth, both operands transposed by ldmatrix, sums promoted to float"
+// builds_on = "implicit_gemm_split"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8] }
+// define    = { WN = "32", C_ALIGNED = "c % 8 == 0", K_ALIGNED = "k % 8 == 0" }
+//
+// [rung.nhwc_mma_tf32_split]
+// title     = "tensor cores, floats rounded to tf32: pixels are the depth, both operands are read by words"
+// builds_on = "implicit_gemm_split"
+// product   = "tf32"
+// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8] }
+// define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+//
+// [rung.nhwc_mma_3xtf32_split]
+// title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
+// builds_on = "nhwc_mma_tf32_split"
+// product   = "tf32x3"
+// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8] }
+// define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+//
+// [rung.nhwc_mma_tf32_corrected_split]
+// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// builds_on = "nhwc_mma_3xtf32_split"
+// product   = "tf32_corrected"
+// requires  = ["n * p * q >= 128"]
+// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8] }
+// define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+// ///
+//
+// dout and the image as im2col would lay it out are both stored by pixels, over which the product sums: cp.async copies
+// them as they lie, 16 bytes of channels at a time, and they are transposed on their way to registers, by ldmatrix in
+// bf16, by loads of words in floats. A thread's chunk of a filter's columns is always the same one, so that its filter
+// position is found once; pixels advance step by step, each lane looks up the window of one of its warp's rows, without a
+// division, and the others get it by exchange. A column of ones makes the bias's gradient. SPLIT blocks share a tile's
+// pixels, as a layer has few weights; a second kernel adds their parts in index order, and the tensor core's own sums,
+// which it rounds towards zero, are added in float every few steps, so that the error does not grow with the batch. Limit:
+// mma.sync; with floats the loads of words, four for ldmatrix's one; with few or odd channels loads of single numbers.
+// Ideas: CUTLASS, "implicit GEMM convolution" (wgrad) and its split K; Ootomo and Yokota, "Recovering single precision
+// accuracy from Tensor Cores" (2022).
+
+#include <opbench/depth_rows.cuh>
+#include <opbench/image_rows.cuh>
+#include <opbench/partials.cuh>
+#include <opbench/products.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+struct P : Product<PRODUCT> { static constexpr int promoted = PRODUCT == bf16 ? 4 : Product<PRODUCT>::promoted; };
+typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
+typedef P::T T;
+
+// A pixel of dout that goes through the batch in steps of Tile::bk.
+struct Pixel {
+    int item, row, column, left;  // left: pixels from here to the end of the block's stretch
+    int next_item, next_row, next_column;
+
+    __device__ __forceinline__ Pixel(int at, int end, const Image& size)
+        : item(at / size.q / size.p), row(at / size.q % size.p), column(at % size.q), left(end - at),
+          next_item(Tile::bk / size.q / size.p), next_row(Tile::bk / size.q % size.p), next_column(Tile::bk % size.q) {}
+    __device__ __forceinline__ void step(const Image& size) {
+        column += next_column, row += next_row, item += next_item, left -= Tile::bk;
+        if (column >= size.q) column -= size.q, ++row;
+        if (row >= size.p) row -= size.p, ++item;
+    }
+    __device__ __forceinline__ Window window(const Image& size) const {
+        if (left <= 0) return {0, ~0u};
+        const int y = row * size.stride - size.padding, x = column * size.stride - size.padding;
+        const int first_i = min(max(-y, 0), size.r), last_i = max(min(size.h - y, size.r), first_i);
+        const int first_j = min(max(-x, 0), size.s), last_j = max(min(size.w - x, size.s), first_j);
+        const unsigned inside = ((1u << last_i) - (1u << first_i)) | ((1u << last_j) - (1u << first_j)) << 16;
+        return {((item * size.h + y) * size.w + x) * size.c, ~inside};
+    }
+};
+
+// The columns of a filter in its image, [pixels][depth], and one of ones behind them.
+struct Patches {
+    typedef WideB<Tile> Own;
+    static constexpr int vec = Tile::vec, own_rows = 32 / Own::in_row;  // that a warp copies in a pass
+    static constexpr int numbers = C_ALIGNED ? 1 : vec;                 // of a chunk that are found one by one
+    static_assert(Own::passes * own_rows <= 32, "a lane looks up one row of a step");
+
+    const T* image;
+    const Image size;
+    Pixel pixel;  // that this lane looks up
+    int to;
+    int offset[numbers];       // of this thread's columns in a window
+    unsigned needed[numbers];  // bits of Window::outside that must not be set
+    float otherwise[numbers];
+
+    __device__ __forceinline__ Patches(const T* image, const Image& size, int first, int start, int end)
+        : image(image), size(size), pixel(start + looked_up(), end, size),
+          to(Own::place(threadIdx.x / Own::in_row, threadIdx.x % Own::in_row)) {
+#pragma unroll
+        for (int e = 0; e < numbers; ++e) {
+            const int column = first + (int)threadIdx.x % Own::in_row * vec + e, depth = size.depth();
+            const Taps taps(min(column, depth), 0, size.c, size.r, size.s);
+            offset[e] = (taps.i * size.w + taps.j) * size.c + taps.channel, needed[e] = taps.needed();
+            otherwise[e] = BIAS && column == depth ? 1.0f : 0.0f;
+        }
+    }
+    // The row of a step whose window this lane finds: that of pass lane / own_rows.
+    __device__ __forceinline__ static int looked_up() {
+        const int lane = threadIdx.x % 32;
+        return threadIdx.x / 32 * own_rows + lane % own_rows + lane / own_rows * Own::fill_rows;
+    }
+    __device__ __forceinline__ void copy(unsigned char* stage) {
+        const Window own = pixel.window(size);
+        constexpr int unrolled = C_ALIGNED ? 16 : 1;  // number by number would take too many registers
+#pragma unroll unrolled
+        for (int l = 0; l < Own::passes; ++l) {
+            const int lane = l * own_rows + threadIdx.x % 32 / Own::in_row;
+            const int origin = __shfl_sync(0xffffffffu, own.origin, lane);
+            const unsigned outside = __shfl_sync(0xffffffffu, own.outside, lane);
+            unsigned char* const at = stage + to + l * Tile::threads * 16;
+            if (C_ALIGNED && !(BIAS && otherwise[0] != 0.0f)) {
+                copy_chunk(at, image + (origin + offset[0]), outside & needed[0] ? 0 : 16);
+                continue;
+            }
+            union __align__(16) Chunk {
+                T elements[vec];
+                uint4 bits;
+            } found;
+            found.bits = make_uint4(0u, 0u, 0u, 0u);
+#pragma unroll
+            for (int e = 0; e < numbers; ++e)
+                found.elements[e] = C_ALIGNED || outside & needed[e] ? T(otherwise[e]) : image[origin + offset[e]];
+            *reinterpret_cast<uint4*>(at) = found.bits;
+        }
+        pixel.step(size);
+    }
+};
+
+typedef DepthRows<Tile, WideA<Tile>, K_ALIGNED> Gradients;
+
+// image [n][h][w][c], dout [n][p][q][k], parts [SPLIT][k][r][s][c], bias_parts [SPLIT][k]
+extern "C" __global__ void __launch_bounds__(Tile::threads)
+    conv2d_wgrad_nhwc_mma_split(const T* __restrict__ image, const T* __restrict__ dout, float* __restrict__ parts,
+                                float* __restrict__ bias_parts, int n, int c, int h, int w, int k, int r, int s,
+                                int stride, int padding, int p, int q) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const Image size(n, c, h, w, r, s, stride, padding);
+    const int depth = size.depth(), pixels = size.pixels(), tiles_n = (depth + BIAS + BN - 1) / BN;
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    const Stretch part((pixels + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    const int start = part.first * Tile::bk, end = min(pixels, (part.first + part.steps) * Tile::bk);
+    BothByDepth<Tile, Gradients, Patches> rows(shared, Gradients(dout, m0, k, start, end),
+                                               Patches(image, size, n0, start, end));
+    const DepthWarp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile>(sum, shared, part.steps, warp, rows);
+    float* const own = parts + (size_t)blockIdx.y * k * depth;
+    store_tile<Tile, false, false>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n, k, depth);
+    if (BIAS) store_column<Tile>(sum, bias_parts + (size_t)blockIdx.y * k, m0 + warp.m, n0 + warp.n, k, depth);
+}
+
+// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+extern "C" __global__ void __launch_bounds__(128)
+    conv2d_wgrad_nhwc_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
+                                float* __restrict__ dweight,
+#if BIAS
+                                float* __restrict__ dbias,
+#endif
+                                int k, int depth) {
+#if BIAS
+    const int output = (int)(gridDim.x - 1 - blockIdx.x) * 128 + threadIdx.x;
+    if (output < (k + 127) / 128 * 128) {
+        float sum = 0.0f;
+        for (int z = 0; z < SPLIT; ++z) sum += output < k ? bias_parts[(size_t)z * k + output] : 0.0f;
+        if (output < k) dbias[output] = sum;
+        return;
+    }
+#endif
+    add_partials<SPLIT, false, false>(parts, (const float*)nullptr, dweight, k * depth, depth);
+}

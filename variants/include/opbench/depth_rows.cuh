@@ -1,0 +1,150 @@
+// Two matrices that are stored by rows of the depth, a [depth][m] and b [depth][n]: the products of a gradient by
+// weights, whose depth is a batch. Both are copied as they lie, and transposed on their way from a stage to registers.
+#pragma once
+
+#include <opbench/matrix_columns.cuh>
+
+namespace opbench {
+
+// Where the rows of a step lie in a stage, `width` numbers each, from byte `base` on.
+template <class Block, int width, int base>
+struct Wide {
+    static constexpr int in_row = width / Block::vec, fill_rows = Block::threads / in_row;
+    static constexpr int passes = Block::bk / fill_rows;
+    static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes 16-bit numbers only
+    static_assert(Block::wk == 1 && in_row >= 8 && Block::bk % fill_rows == 0 && fill_rows % (words ? 4 : 8) == 0,
+                  "whole lines of 128 bytes, copied in whole passes");
+
+    // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of four, as a warp reads words, no two share
+    // a bank.
+    __device__ __forceinline__ static int place(int row, int chunk) {
+        return base + (row * in_row + (chunk ^ (words ? row % 4 * 2 : row % 8))) * 16;
+    }
+};
+template <class Block>
+using WideA = Wide<Block, Block::bm, 0>;
+template <class Block>
+using WideB = Wide<Block, Block::bn, Block::bm * row_bytes>;
+
+// A thread's part in copying rows of a matrix [rows][columns]: one chunk of every fill_rows-th, always the same one.
+// aligned: rows are whole chunks. ones: a column of ones follows the last, whose products are the sums of the other
+// operand's rows.
+template <class Block, class Own, bool aligned, bool ones = false>
+struct DepthRows {
+    typedef typename Block::T T;
+
+    const T* from;
+    int to, columns, rows_left, columns_left;  // from its chunk on
+
+    // From column `first` and row `start` on, to row `end`.
+    __device__ __forceinline__ DepthRows(const T* matrix, int first, int columns, int start, int end)
+        : columns(columns) {
+        const int row = threadIdx.x / Own::in_row, chunk = threadIdx.x % Own::in_row;
+        from = matrix + (size_t)(start + row) * columns + first + chunk * Block::vec;
+        to = Own::place(row, chunk);
+        rows_left = end - start - row, columns_left = columns - first - chunk * Block::vec;
+    }
+    __device__ __forceinline__ void copy(unsigned char* stage) {
+        constexpr int unrolled = aligned ? 16 : 1;  // number by number would take too many registers
+#pragma unroll unrolled
+        for (int l = 0; l < Own::passes; ++l) {
+            const int row = l * Own::fill_rows;
+            unsigned char* const at = stage + to + l * Block::threads * 16;
+            if (ones && columns_left <= 0)
+                one(at);
+            else if (ones && !aligned && columns_left < Block::vec)
+                copy_last(at, from + (size_t)row * columns, row < rows_left);
+            else
+                copy_numbers<Block::vec, aligned>(at, from + (size_t)row * columns, row < rows_left ? columns_left : 0);
+        }
+        from += (size_t)Block::bk * columns, rows_left -= Block::bk;
+    }
+    // The column of ones, beside which the chunk holds zeros. Its rows end with the other operand's.
+    __device__ __forceinline__ void one(unsigned char* at) const {
+        *reinterpret_cast<uint4*>(at) = make_uint4(0u, 0u, 0u, 0u);
+        if (columns_left == 0) *reinterpret_cast<T*>(at) = T(1.0f);
+    }
+    __device__ __forceinline__ void copy_last(unsigned char* at, const T* row, bool exists) const {
+#pragma unroll 1
+        for (int e = 0; e < Block::vec; ++e)
+            reinterpret_cast<T*>(at)[e] = e == columns_left ? T(1.0f) : exists && e < columns_left ? row[e] : T(0.0f);
+    }
+};
+
+// A stage of two such matrices.
+template <class Block, class A, class B>
+struct BothByDepth {
+    static constexpr bool endless = true;  // brings zeros beyond the end of the depth
+    unsigned char* const memory;
+    A a;
+    B b;
+
+    __device__ __forceinline__ BothByDepth(unsigned char* memory, const A& a, const B& b)
+        : memory(memory), a(a), b(b) {}
+    // The next step to stage `slot`.
+    __device__ __forceinline__ void operator()(int slot) {
+        a.copy(memory + slot * Block::stage_bytes);
+        b.copy(memory + slot * Block::stage_bytes);
+    }
+};
+
+// A warp that reads fragments of such stages.
+template <class Block>
+struct DepthWarp {
+    static constexpr bool words = WideA<Block>::words;
+    int m, n;  // its first row and column
+    unsigned a_at, b_at;
+
+    // Lane l reads one chunk of a row of 16 in depth, or words of rows l % 4 and four on, column l / 4.
+    __device__ __forceinline__ DepthWarp() {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        m = warp / Block::warps_n * Block::wm, n = warp % Block::warps_n * Block::wn;
+        const int a_chunk = m / Block::vec, b_chunk = n / Block::vec;
+        if constexpr (words) {
+            a_at = WideA<Block>::place(lane % 4, a_chunk + lane / 16) + lane / 4 % 4 * 4;
+            b_at = WideB<Block>::place(lane % 4, b_chunk + lane / 16) + lane / 4 % 4 * 4;
+        } else {
+            a_at = WideA<Block>::place(lane % 8 + lane / 16 * 8, a_chunk + lane / 8 % 2);
+            b_at = WideB<Block>::place(lane % 16, b_chunk + lane / 16);
+        }
+    }
+    // Eight columns of a row are two chunks of words, one of 16-bit numbers.
+    __device__ __forceinline__ void fetch(unsigned stage, int slice, typename Block::A& a, typename Block::B& b) const {
+        typedef ColumnsWarp<Block> Load;
+        constexpr int a_row = WideA<Block>::in_row * 16, b_row = WideB<Block>::in_row * 16;
+        const unsigned a_from = stage + slice * 2 * Block::vec * a_row, b_from = stage + slice * 2 * Block::vec * b_row;
+        if constexpr (words) {
+#pragma unroll
+            for (int e = 0; e < Block::tm * 4; ++e) {
+                const int j = e / 4 * 2 + e % 2;
+                a[e / 4][e % 4] = Load::load_word(a_from + (a_at ^ j % 4 * 32) + j / 4 * 128 + e % 4 / 2 * 4 * a_row);
+            }
+#pragma unroll
+            for (int e = 0; e < Block::tn * 2; ++e) {
+                const int j = e / 2;
+                b[j / 2][j % 2 * 2 + e % 2] =
+                    Load::load_word(b_from + (b_at ^ j % 4 * 32) + j / 4 * 128 + e % 2 * 4 * b_row);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < Block::tm; ++i) Load::load_matrices_transposed(a[i], a_from + (a_at ^ i * 32));
+#pragma unroll
+            for (int j = 0; j < Block::tn / 2; ++j) Load::load_matrices_transposed(b[j], b_from + (b_at ^ j * 32));
+        }
+    }
+};
+
+// The sums of one column, if the warp's part that begins at (row0, column0) has it: to[row].
+template <class Block>
+__device__ __forceinline__ void store_column(const typename Block::Sums& sum, float* to, int row0, int column0,
+                                             int rows, int column) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int e = 0; e < Block::tm * Block::tn * 4; ++e) {
+        const int row = row0 + e / (Block::tn * 4) * 16 + e / 2 % 2 * 8 + lane / 4;
+        if (column == column0 + e / 4 % Block::tn * 8 + lane % 4 * 2 + e % 2 && row < rows)
+            to[row] = sum[e / (Block::tn * 4)][e / 4 % Block::tn][e % 4];
+    }
+}
+
+}  // namespace opbench

@@ -1,0 +1,75 @@
+// /// opbench
+// supports  = { bias = ["no", "yes"] }
+// compute_capability = "8.0"
+// define.BIAS = "bias == 'yes'"
+//
+// [[launch]]
+// kernel = "linear_wgrad_mma"
+// grid   = ["cdiv(n, BM) * cdiv(k + (1 if BIAS else 0), BN)"]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * (BM + BN) * 128"
+//
+// [rung.mma_bf16]
+// title     = "bf16 matrix instructions (mma.sync); both operands are transposed by ldmatrix, sums promoted to float"
+// builds_on = "register_tile"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { WM = "min(BM, 64)", N_ALIGNED = "n % 8 == 0", K_ALIGNED = "k % 8 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [3, 4] }
+// where     = ["BM == BN", "STAGES == (3 if BM == 128 else 4)"]
+//
+// [rung.mma_tf32]
+// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; both operands are read by words"
+// builds_on = "register_tile"
+// product   = "tf32"
+// define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 64], WN = [64, 32], STAGES = [3, 4] }
+// where     = ["(BM, BN, WN, STAGES) in ((128, 128, 64, 3), (64, 64, 32, 4))"]
+//
+// [rung.mma_3xtf32]
+// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// builds_on = "mma_tf32"
+// product   = "tf32x3"
+// define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4] }
+// where     = ["BM == BN"]
+// ///
+//
+// A product whose depth is the batch, by which both operands are stored: they are copied as they lie, and transposed on
+// their way to registers, by ldmatrix in bf16, by loads of words in floats, since ldmatrix moves 16-bit numbers only. A
+// column of ones after the last makes the bias's gradient. The weights' gradient is float32 in bf16 too, so that the sums
+// of the tensor core, which it rounds towards zero, are added in float every 256 products. Limit: for the batches of
+// training, 32 to 256, writing dweight; for larger ones mma.sync and the loads of words. After CUTLASS 2's multistage
+// kernels for Ampere; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+
+#include <opbench/depth_rows.cuh>
+#include <opbench/epilogue.cuh>
+#include <opbench/products.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+struct P : Product<PRODUCT> { static constexpr int promoted = PRODUCT == bf16 ? 4 : Product<PRODUCT>::promoted; };
+typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
+typedef P::T T;
+typedef DepthRows<Tile, WideA<Tile>, N_ALIGNED> Gradients;
+typedef DepthRows<Tile, WideB<Tile>, K_ALIGNED, BIAS> Items;
+
+// x [m][k], dout [m][n], dweight [n][k], dbias [n]
+extern "C" __global__ void __launch_bounds__(Tile::threads)
+    linear_wgrad_mma(const T* __restrict__ x, const T* __restrict__ dout, float* __restrict__ dweight,
+#if BIAS
+                     float* __restrict__ dbias,
+#endif
+                     int m, int n, int k) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const int tiles_n = (k + BIAS + BN - 1) / BN;
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    BothByDepth<Tile, Gradients, Items> rows(shared, Gradients(dout, m0, n, 0, m), Items(x, n0, k, 0, m));
+    const DepthWarp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile>(sum, shared, (m + Tile::bk - 1) / Tile::bk, warp, rows);
+    store_tile<Tile, false, false>(sum, shared, dweight, (const T*)nullptr, m0 + warp.m, n0 + warp.n, n, k);
+#if BIAS
+    store_column<Tile>(sum, dbias, m0 + warp.m, n0 + warp.n, n, k);
+#endif
+}
