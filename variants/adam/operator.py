@@ -54,11 +54,8 @@ class Adam(Operator):
         arrays["moment1"] *= np.abs(arrays["gradient"])
         arrays["moment2"] *= arrays["moment2"]
         arrays["moment2"] *= arrays["gradient"] * arrays["gradient"]
-        step, lr, factor = (
-            int(rng.integers(1, 1000)),
-            10.0 ** rng.uniform(-4, -1),
-            rng.choice([1.0, rng.uniform(0.1, 1)]),
-        )
+        step = int(10.0 ** rng.uniform(0, 3))  # early ones more often, whose corrections are large
+        lr, factor = 10.0 ** rng.uniform(-4, -1), rng.choice([1.0, rng.uniform(0.1, 1)])
         arrays["rates"] = np.array([lr, 1 / (1 - 0.9**step), 1 / (1 - 0.999**step), factor], np.float32)
         arrays["hyper"] = np.array([0.9, 0.999, 1e-8, 0.01], np.float32)
         return arrays

@@ -57,11 +57,16 @@ class SigmoidCrossEntropy(Operator):
         return 1
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """Seeded logits, some of them large, and targets: 0, 1 and what is between."""
+        """Seeded logits, some of them large, targets 0, 1 and between; at times all 0, and all logits sure.
+
+        Of the sure ones the loss is all in the logarithms, next to 0.
+        """
         arrays = super().make_inputs(seed, integers)
         rng = np.random.default_rng([seed, zlib.crc32(f"{self}/target".encode())])
         logits = from_storage(arrays["logits"], self.dtype) * rng.choice(np.float32([1, 8]), self.n)
         target = np.clip(rng.uniform(-0.5, 1.5, self.n), 0, 1).astype(np.float32)
+        if rng.random() < 0.25:
+            logits, target = rng.uniform(-20, -8, self.n).astype(np.float32), np.zeros(self.n, np.float32)
         return {"logits": to_storage(logits, self.dtype), "target": to_storage(target, self.dtype)}
 
     def reference(self, logits: np.ndarray, target: np.ndarray) -> Arrays:

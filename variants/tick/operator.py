@@ -33,9 +33,9 @@ class Tick(Operator):
         return "i32" if name in ("step", "new_step") else "f32"
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """A step in the table or after its end, rates above 0, and betas that optimisers have, 0 among them."""
+        """A step of the table or after its end, rates above 0, and betas that optimisers have, 0 among them."""
         rng = np.random.default_rng([seed, zlib.crc32(str(self).encode())])
-        step = int(rng.integers(0, self.steps + 3))
+        step = int(rng.choice([0, rng.integers(self.steps), self.steps, self.steps + 2]))
         return {
             "step": np.array([step], np.int32),
             "table": rng.uniform(1e-4, 1.0, self.steps).astype(np.float32),
@@ -60,4 +60,4 @@ class Tick(Operator):
     @classmethod
     def examples(cls) -> Sequence[Tick]:
         """Tables of one rate and of many."""
-        return [cls(steps=steps) for steps in (1, 2, 7, 1021)]
+        return [cls(steps=steps) for steps in (1, 2, 3, 5, 7, 31, 1021)]
