@@ -1,0 +1,54 @@
+// /// opbench
+// title        = "one thread per window adds its gradient to its maximum, with atomics onto zeros"
+// builds_on    = "gather"
+// reproducible = false
+// tune         = { BLOCK = [256, 128, 512] }
+// define       = { NHWC = "layout == 'nhwc'" }
+// supports     = { layout = ["nchw", "nhwc"] }
+// requires     = ["n * c * p * q <= 4294966272"]
+//
+// [[launch]]
+// zero = "dx"
+//
+// [[launch]]
+// kernel = "maxpool2d_backward_atomic_scatter"
+// grid   = ["cdiv(n * c * p * q, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// Each window is searched once, where the rung below searches it for each of its pixels. For teaching: the price is
+// that dx is written twice, by a clearing and by atomics that the L2 cache works off, and where windows overlap that
+// sums are taken in the order of arrival, so that their bits vary from run to run; no network takes it. PyTorch's own
+// kernels for overlapping windows in channels_last do so.
+extern "C" __global__ void maxpool2d_backward_atomic_scatter(const float* __restrict__ x,
+                                                             const float* __restrict__ dout, float* __restrict__ dx,
+                                                             int n, int c, int h, int w, int window, int stride,
+                                                             int padding) {
+    // x, dx: n c h w or n h w c; dout: n c p q or n p q c, fewer than 2^32 elements
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    const unsigned p = (unsigned)((h + 2 * padding - window) / stride + 1);
+    const unsigned q = (unsigned)((w + 2 * padding - window) / stride + 1);
+    if (i >= (unsigned)n * (unsigned)c * p * q) return;
+#if NHWC
+    const unsigned row = i / (unsigned)c / q % p, column = i / (unsigned)c % q;
+    const size_t base = (size_t)(i / (unsigned)c / q / p) * h * w * c + i % (unsigned)c;
+    const size_t step = c;  // from a pixel to the next
+#else
+    const unsigned row = i / q % p, column = i % q;
+    const size_t base = (size_t)(i / q / p) * h * w;
+    const size_t step = 1;
+#endif
+    const int top = (int)row * stride - padding, left = (int)column * stride - padding;
+    float largest = __int_as_float(0xff800000);  // -infinity
+    int place = -1;
+    for (int y = max(top, 0); y < min(top + window, h); ++y) {
+        for (int z = max(left, 0); z < min(left + window, w); ++z) {
+            const float value = x[base + (size_t)(y * w + z) * step];
+            if (value > largest) {
+                largest = value;
+                place = y * w + z;
+            }
+        }
+    }
+    if (place >= 0) atomicAdd(dx + base + (size_t)place * step, dout[i]);
+}

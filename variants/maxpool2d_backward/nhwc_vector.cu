@@ -1,0 +1,164 @@
+// /// opbench
+// title     = "nhwc: 16 bytes of channels per access, a tile of ROWS x COLUMNS strides per thread"
+// builds_on = "window_constant"
+// tune      = { COLUMNS = [1, 2], ROWS = [1, 2], BLOCK = [256, 128] }
+// where     = ["ROWS <= COLUMNS"]
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "add"] }
+// requires  = ["n * c * h * w <= 4294966272", "WINDOW_ROWS * WINDOW_COLUMNS * (c // packs) <= 72"]
+//
+// [define]
+// BF16           = "dtype == 'bf16'"
+// ADD            = "epilogue == 'add'"
+// WINDOW         = "window"
+// STRIDE         = "stride"
+// PADDING        = "padding"
+// LANES          = "c // packs"
+// PACKS          = "packs"
+// H              = "h"
+// W              = "w"
+// P              = "p"
+// Q              = "q"
+// WINDOW_ROWS    = "(ROWS * stride - 1 + padding) // stride + (window - 1 - padding) // stride + 1"
+// WINDOW_COLUMNS = "(COLUMNS * stride - 1 + padding) // stride + (window - 1 - padding) // stride + 1"
+//
+// [[launch]]
+// kernel = "maxpool2d_backward_nhwc_vector"
+// grid   = ["cdiv(n * cdiv(h, ROWS * stride) * cdiv(w, COLUMNS * stride) * packs, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// A lane takes the widest vector of up to 16 bytes that divides a pixel's channels. Each window over the tile is
+// searched once for all of its pixels, in the order of rows, and keeps largest element and place for each channel; at
+// 2x2 windows that touch, a thread moves four vectors of the image, one of gradients and four of results: the least
+// that there is. WINDOW_ROWS x WINDOW_COLUMNS windows are over a tile, which bounds the registers. Limit: HBM; at 3x3
+// and wider the comparisons.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
+constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
+// The first window over a tile, counted from the one that starts (padding apart) where the tile does.
+constexpr int FIRST = WINDOW - 1 >= PADDING ? -((WINDOW - 1 - PADDING) / STRIDE) : 1;
+constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where that begins, from the tile's own begin
+constexpr int INPUT_ROWS = (WINDOW_ROWS - 1) * STRIDE + WINDOW, INPUT_COLUMNS = (WINDOW_COLUMNS - 1) * STRIDE + WINDOW;
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    maxpool2d_backward_nhwc_vector(const Pack* __restrict__ x, const Pack* __restrict__ dout,
+#if ADD
+                                   const Pack* __restrict__ skip,
+#endif
+                                   Pack* __restrict__ dx, int n, int c, int h, int w, int window, int stride,
+                                   int padding) {
+    // x, skip, dx: n H W PACKS; dout: n P Q PACKS
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (ROW_TILES * COLUMN_TILES * PACKS)) return;
+    const unsigned pack = i % PACKS;
+    const int tile_column = (int)(i / PACKS % COLUMN_TILES), tile_row = (int)(i / PACKS / COLUMN_TILES % ROW_TILES);
+    const unsigned number = i / PACKS / COLUMN_TILES / ROW_TILES;
+    const int top = tile_row * TILE_ROWS, left = tile_column * TILE_COLUMNS;
+    const Pack* image = x + (size_t)number * (H * W * PACKS) + pack;
+
+    Pack gradient[WINDOW_ROWS][WINDOW_COLUMNS];
+    float largest[WINDOW_ROWS][WINDOW_COLUMNS][LANES];
+    int place[WINDOW_ROWS][WINDOW_COLUMNS][LANES];
+#pragma unroll
+    for (int a = 0; a < WINDOW_ROWS; ++a) {
+#pragma unroll
+        for (int b = 0; b < WINDOW_COLUMNS; ++b) {
+            const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                reinterpret_cast<T*>(&gradient[a][b])[lane] = (T)0.0f;
+                largest[a][b][lane] = __int_as_float(0xff800000);  // -infinity
+                place[a][b][lane] = -1;
+            }
+            if ((unsigned)row < P && (unsigned)column < Q) {
+                gradient[a][b] = dout[(((size_t)number * P + row) * Q + column) * PACKS + pack];
+            }
+        }
+    }
+#pragma unroll
+    for (int y = 0; y < INPUT_ROWS; ++y) {
+#pragma unroll
+        for (int z = 0; z < INPUT_COLUMNS; ++z) {
+            const int u = top + BEFORE + y, v = left + BEFORE + z;
+            if ((unsigned)u >= H || (unsigned)v >= W) continue;
+            const Pack values = image[(u * W + v) * PACKS];
+#pragma unroll
+            for (int a = 0; a < WINDOW_ROWS; ++a) {
+#pragma unroll
+                for (int b = 0; b < WINDOW_COLUMNS; ++b) {
+                    const int r = y - a * STRIDE, s = z - b * STRIDE;
+                    if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
+#pragma unroll
+                    for (int lane = 0; lane < LANES; ++lane) {
+                        const float value = lane_of(values, lane);
+                        if (value > largest[a][b][lane]) {
+                            largest[a][b][lane] = value;
+                            place[a][b][lane] = r * WINDOW + s;
+                        }
+                    }
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int y = 0; y < TILE_ROWS; ++y) {
+        if (H % TILE_ROWS != 0 && top + y >= H) break;
+#pragma unroll
+        for (int z = 0; z < TILE_COLUMNS; ++z) {
+            if (W % TILE_COLUMNS != 0 && left + z >= W) break;
+            const size_t target = ((size_t)number * (H * W) + (top + y) * W + left + z) * PACKS + pack;
+#if ADD
+            const Pack added = skip[target];
+#endif
+            Pack result;
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int a = 0; a < WINDOW_ROWS; ++a) {
+#pragma unroll
+                    for (int b = 0; b < WINDOW_COLUMNS; ++b) {
+                        const int r = y - BEFORE - a * STRIDE, s = z - BEFORE - b * STRIDE;
+                        if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
+                        if (place[a][b][lane] == r * WINDOW + s) sum += lane_of(gradient[a][b], lane);
+                    }
+                }
+#if ADD
+                sum += lane_of(added, lane);
+#endif
+                reinterpret_cast<T*>(&result)[lane] = (T)sum;
+            }
+            dx[target] = result;
+        }
+    }
+}

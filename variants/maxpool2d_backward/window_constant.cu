@@ -1,0 +1,95 @@
+// /// opbench
+// title     = "window, stride and sizes known to the compiler: a search's loads are in flight together"
+// builds_on = "gather"
+// tune      = { BLOCK = [256, 128, 512] }
+// requires  = ["n * c * h * w <= 4294966272", "cdiv(window, stride) * window <= 16"]
+//
+// [supports]
+// layout   = ["nchw", "nhwc"]
+// dtype    = ["f32", "bf16"]
+// epilogue = ["none", "add"]
+//
+// [define]
+// BF16    = "dtype == 'bf16'"
+// NHWC    = "layout == 'nhwc'"
+// ADD     = "epilogue == 'add'"
+// WINDOW  = "window"
+// STRIDE  = "stride"
+// PADDING = "padding"
+// C       = "c"
+// H       = "h"
+// W       = "w"
+// P       = "p"
+// Q       = "q"
+//
+// [[launch]]
+// kernel = "maxpool2d_backward_window_constant"
+// grid   = ["cdiv(n * c * h * w, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// The loops over the windows above a pixel and over a window's elements unroll, divisions are multiplications, and of
+// windows that touch without overlapping each pixel searches one. Limits: a window is still searched once for each of
+// its pixels, out of the L1 cache; one element per load and store.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int OVER = (WINDOW + STRIDE - 1) / STRIDE;  // windows that may cover a pixel, along one axis
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    maxpool2d_backward_window_constant(const T* __restrict__ x, const T* __restrict__ dout,
+#if ADD
+                                       const T* __restrict__ skip,
+#endif
+                                       T* __restrict__ dx, int n, int c, int h, int w, int window, int stride,
+                                       int padding) {
+    // x, skip, dx: n C H W or n H W C, fewer than 2^32 elements; dout: n C P Q or n P Q C
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (C * H * W)) return;
+#if NHWC
+    constexpr int STEP = C;  // from a pixel to the next
+    const unsigned pixel = i / C % (H * W), image = i / C / (H * W);
+    const T* source = x + (size_t)image * (H * W * C) + i % C;
+    const T* gradient = dout + (size_t)image * (P * Q * C) + i % C;
+#else
+    constexpr int STEP = 1;
+    const unsigned pixel = i % (H * W), plane = i / (H * W);
+    const T* source = x + (size_t)plane * (H * W);
+    const T* gradient = dout + (size_t)plane * (P * Q);
+#endif
+    const int y = (int)(pixel / W) + PADDING, z = (int)(pixel % W) + PADDING;  // in the padded image
+    const int last_row = y / STRIDE, last_column = z / STRIDE;                 // windows that start at or before it
+    float sum = 0.0f;
+#pragma unroll
+    for (int a = OVER - 1; a >= 0; --a) {
+#pragma unroll
+        for (int b = OVER - 1; b >= 0; --b) {
+            const int row = last_row - a, column = last_column - b;
+            const int r0 = y - row * STRIDE, s0 = z - column * STRIDE;  // the pixel's place in the window
+            if (row < 0 || row >= P || column < 0 || column >= Q || r0 >= WINDOW || s0 >= WINDOW) continue;
+            float largest = __int_as_float(0xff800000);  // -infinity
+            int place = -1;
+#pragma unroll
+            for (int r = 0; r < WINDOW; ++r) {
+#pragma unroll
+                for (int s = 0; s < WINDOW; ++s) {
+                    const int u = row * STRIDE - PADDING + r, v = column * STRIDE - PADDING + s;
+                    if (PADDING > 0 && ((unsigned)u >= H || (unsigned)v >= W)) continue;
+                    const float value = (float)source[(u * W + v) * STEP];
+                    if (value > largest) {
+                        largest = value;
+                        place = r * WINDOW + s;
+                    }
+                }
+            }
+            if (place == r0 * WINDOW + s0) sum += (float)gradient[(row * Q + column) * STEP];
+        }
+    }
+#if ADD
+    sum += (float)skip[i];
+#endif
+    dx[i] = (T)sum;
+}
