@@ -77,20 +77,10 @@ typedef Product<PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 
-// weight [k][positions][c], turned [c][positions][k], positions backwards; blockIdx.y: the position
+// weight [k][positions][c], turned [c][positions][k], positions backwards
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_turn_filters(const T* __restrict__ weight, T* __restrict__ turned, int k, int c, int positions) {
-    __shared__ T tile[32][33];
-    const int tiles_c = (c + 31) / 32, position = blockIdx.y;
-    const int c0 = blockIdx.x % tiles_c * 32, k0 = blockIdx.x / tiles_c * 32;
-    for (int i = threadIdx.y; i < 32; i += 8)
-        if (k0 + i < k && c0 + threadIdx.x < c)
-            tile[i][threadIdx.x] = weight[((size_t)(k0 + i) * positions + position) * c + c0 + threadIdx.x];
-    __syncthreads();
-    for (int i = threadIdx.y; i < 32; i += 8)
-        if (c0 + i < c && k0 + threadIdx.x < k)
-            turned[((size_t)(c0 + i) * positions + positions - 1 - position) * k + k0 + threadIdx.x] =
-                tile[threadIdx.x][i];
+    turn_filters(weight, turned, k, c, positions);
 }
 
 // dout [n][p][q][k], turned [c][r][r][k], other (skip or out) and dimage [n][h][w][c]; border: dout's padding

@@ -4,7 +4,7 @@
 //     "r <= 16 and s <= 15", "n * h * w * c < 2 ** 31", "n * p * q + 256 < 2 ** 31",
 //     "SPLIT * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 32) < 2 ** 31",
 // ]
-// where     = ["BM <= BN", "STAGES == (3 if BN == 128 else 4)", "SPLIT != 8 or BM == 128", "SPLIT != 128 or BM == 64"]
+// where     = ["BM <= BN", "STAGES == (3 if BN == 128 else 4)", "SPLIT > 8 or BM == 128", "SPLIT != 128 or BM == 64"]
 // define    = { WM = "64 if BN == 128 else 32", BIAS = "1 if bias == 'yes' else 0" }
 // compute_capability = "8.0"
 // workspace = { parts = "SPLIT * k * c * r * s", bias_parts = "SPLIT * k" }
@@ -27,21 +27,21 @@
 // builds_on = "implicit_gemm_split"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
-// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8] }
+// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 8 == 0", K_ALIGNED = "k % 8 == 0" }
 //
 // [rung.nhwc_mma_tf32_split]
 // title     = "tensor cores, floats rounded to tf32: pixels are the depth, both operands are read by words"
 // builds_on = "implicit_gemm_split"
 // product   = "tf32"
-// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8] }
+// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 //
 // [rung.nhwc_mma_3xtf32_split]
 // title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
 // builds_on = "nhwc_mma_tf32_split"
 // product   = "tf32x3"
-// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8] }
+// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 //
 // [rung.nhwc_mma_tf32_corrected_split]
@@ -49,7 +49,7 @@
 // builds_on = "nhwc_mma_3xtf32_split"
 // product   = "tf32_corrected"
 // requires  = ["n * p * q >= 128"]
-// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8] }
+// tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // ///
 //
@@ -65,8 +65,8 @@
 // accuracy from Tensor Cores" (2022).
 
 #include <opbench/depth_rows.cuh>
+#include <opbench/gradients.cuh>
 #include <opbench/image_rows.cuh>
-#include <opbench/partials.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
 using namespace opbench;
@@ -187,14 +187,8 @@ extern "C" __global__ void __launch_bounds__(128)
                                 float* __restrict__ dbias,
 #endif
                                 int k, int depth) {
-#if BIAS
-    const int output = (int)(gridDim.x - 1 - blockIdx.x) * 128 + threadIdx.x;
-    if (output < (k + 127) / 128 * 128) {
-        float sum = 0.0f;
-        for (int z = 0; z < SPLIT; ++z) sum += output < k ? bias_parts[(size_t)z * k + output] : 0.0f;
-        if (output < k) dbias[output] = sum;
-        return;
-    }
+#if !BIAS
+    float* dbias = nullptr;
 #endif
-    add_partials<SPLIT, false, false>(parts, (const float*)nullptr, dweight, k * depth, depth);
+    add_weight_parts<SPLIT, BIAS>(parts, bias_parts, dweight, dbias, k, depth);
 }

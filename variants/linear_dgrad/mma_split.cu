@@ -56,7 +56,6 @@
 
 #include <opbench/gradients.cuh>
 #include <opbench/matrix_columns.cuh>
-#include <opbench/partials.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
 using namespace opbench;

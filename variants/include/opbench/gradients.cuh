@@ -1,8 +1,9 @@
-// What becomes of the sums of an image's gradient: one that is there already is added, or none is passed on where the
-// ReLU before was cut off. The other operand has the output's shape and is read where the output is written.
+// What becomes of the sums of a gradient. Of an image's: one that is there already is added, or none is passed on where
+// the ReLU before was cut off; the other operand has the output's shape and is read where the output is written. Of
+// weights': parts of theirs and of the bias's are added in order.
 #pragma once
 
-#include <opbench/epilogue.cuh>
+#include <opbench/partials.cuh>
 
 namespace opbench {
 
@@ -95,6 +96,37 @@ __device__ __forceinline__ void add_gradient_parts(const float* parts, Out* out,
         for (int z = 0; z < parts_; ++z) sum += parts[(size_t)z * total + index];
         out[index] = Out(finished<epilogue>(sum, epilogue == plain ? 0.0f : (float)other[index]));
     }
+}
+
+// dweight[row][column] = sum of parts[z][row][column] in index order; by the last blocks dbias[row] of bias_parts[z][row].
+template <int parts_, bool with_bias>
+__device__ __forceinline__ void add_weight_parts(const float* parts, const float* bias_parts, float* dweight,
+                                                 float* dbias, int rows, int columns) {
+    if constexpr (with_bias) {
+        const int row = (int)((gridDim.x - 1 - blockIdx.x) * blockDim.x + threadIdx.x);
+        if (row < (int)((rows + blockDim.x - 1) / blockDim.x * blockDim.x)) {
+            float sum = 0.0f;
+            for (int z = 0; z < parts_; ++z) sum += row < rows ? bias_parts[(size_t)z * rows + row] : 0.0f;
+            if (row < rows) dbias[row] = sum;
+            return;
+        }
+    }
+    add_partials<parts_, false, false>(parts, (const float*)nullptr, dweight, rows * columns, columns);
+}
+
+// Filters [k][positions][c] to [c][positions][k], positions backwards, by blocks of 32 x 8 threads; blockIdx.y is the
+// position. With these a convolution takes a gradient back.
+template <class T>
+__device__ __forceinline__ void turn_filters(const T* filters, T* turned, int k, int c, int positions) {
+    __shared__ T tile[32][33];
+    const int tiles_c = (c + 31) / 32, position = blockIdx.y, x = threadIdx.x;
+    const int c0 = blockIdx.x % tiles_c * 32, k0 = blockIdx.x / tiles_c * 32;
+    for (int y = threadIdx.y; y < 32; y += 8)
+        if (k0 + y < k && c0 + x < c) tile[y][x] = filters[((size_t)(k0 + y) * positions + position) * c + c0 + x];
+    __syncthreads();
+    for (int y = threadIdx.y; y < 32; y += 8)
+        if (c0 + y < c && k0 + x < k)
+            turned[((size_t)(c0 + y) * positions + positions - 1 - position) * k + k0 + x] = tile[x][y];
 }
 
 }  // namespace opbench

@@ -1,0 +1,94 @@
+// /// opbench
+// supports  = { bias = ["no", "yes"] }
+// requires  = ["SPLIT * n * (k + 1) <= 2 ** 30"]
+// where     = ["BM == BN"]
+// compute_capability = "8.0"
+// define.BIAS = "1 if bias == 'yes' else 0"
+// workspace = { parts = "SPLIT * n * k", bias_parts = "SPLIT * n" }
+//
+// [[launch]]
+// kernel = "linear_wgrad_mma_parts"
+// grid   = ["cdiv(n, BM) * cdiv(k + BIAS, BN)", "SPLIT"]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
+// shared = "STAGES * (BM + BN) * 128"
+// args   = ["x", "dout", "parts", "bias_parts", "m", "n", "k"]
+//
+// [[launch]]
+// kernel = "linear_wgrad_mma_add_parts"
+// grid   = ["cdiv(n * k, 128 * (4 if k % 4 == 0 else 1)) + BIAS * cdiv(n, 128)"]
+// block  = [128]
+// args   = ["parts", "bias_parts", "dweight", "dbias?", "n", "k"]
+//
+// [rung.mma_bf16_split]
+// title     = "as mma_bf16, with the batch split over SPLIT blocks per tile, parts added by a second kernel"
+// builds_on = "mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { WM = "min(BM, 64)", N_ALIGNED = "n % 8 == 0", K_ALIGNED = "k % 8 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [3, 4], SPLIT = [4, 16, 2] }
+// where     = ["STAGES == (3 if BM == 128 else 4)"]
+//
+// [rung.mma_tf32_split]
+// title     = "as mma_tf32, with the batch split over SPLIT blocks per tile, parts added by a second kernel"
+// builds_on = "mma_tf32"
+// product   = "tf32"
+// define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 64], WN = [64, 32], STAGES = [3, 4], SPLIT = [4, 16, 2] }
+// where     = ["(BM, WN, STAGES) in ((128, 64, 3), (64, 32, 4))"]
+//
+// [rung.mma_3xtf32_split]
+// title     = "as mma_3xtf32, with the batch split over SPLIT blocks per tile, parts added by a second kernel"
+// builds_on = "mma_3xtf32"
+// product   = "tf32x3"
+// define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
+// tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4], SPLIT = [4, 16, 2] }
+// ///
+//
+// A layer of few weights and a large batch, such as one over the pixels of images, makes few tiles: SPLIT blocks share a
+// tile, each adds up a stretch of the batch into a workspace, and a second kernel adds the parts in index order, the same
+// bits every time on every GPU. Limit: the parts are written and read once more, from L2, and a second launch; it does not
+// pay where the weights are many and the batch is small. After "split K" in CUTLASS's efficient GEMM notes.
+
+#include <opbench/depth_rows.cuh>
+#include <opbench/gradients.cuh>
+#include <opbench/products.cuh>
+#include <opbench/stages.cuh>
+using namespace opbench;
+
+struct P : Product<PRODUCT> { static constexpr int promoted = PRODUCT == bf16 ? 4 : Product<PRODUCT>::promoted; };
+typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
+typedef P::T T;
+typedef DepthRows<Tile, WideA<Tile>, N_ALIGNED> Gradients;
+typedef DepthRows<Tile, WideB<Tile>, K_ALIGNED, BIAS> Items;
+
+// x [m][k], dout [m][n], parts [SPLIT][n][k], bias_parts [SPLIT][n]
+extern "C" __global__ void __launch_bounds__(Tile::threads)
+    linear_wgrad_mma_parts(const T* __restrict__ x, const T* __restrict__ dout, float* __restrict__ parts,
+                           float* __restrict__ bias_parts, int m, int n, int k) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const int tiles_n = (k + BIAS + BN - 1) / BN;
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    const Stretch part((m + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    const int start = part.first * Tile::bk, end = min(m, (part.first + part.steps) * Tile::bk);
+    BothByDepth<Tile, Gradients, Items> rows(shared, Gradients(dout, m0, n, start, end), Items(x, n0, k, start, end));
+    const DepthWarp<Tile> warp;
+    Tile::Sums sum = {};
+    multiply_stages<Tile>(sum, shared, part.steps, warp, rows);
+    float* const own = parts + (size_t)blockIdx.y * n * k;
+    store_tile<Tile, false, false>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n, n, k);
+    if (BIAS) store_column<Tile>(sum, bias_parts + (size_t)blockIdx.y * n, m0 + warp.m, n0 + warp.n, n, k);
+}
+
+// The parts in index order: of dweight [n][k], and by the last blocks of dbias [n].
+extern "C" __global__ void __launch_bounds__(128)
+    linear_wgrad_mma_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
+                               float* __restrict__ dweight,
+#if BIAS
+                               float* __restrict__ dbias,
+#endif
+                               int n, int k) {
+#if !BIAS
+    float* dbias = nullptr;
+#endif
+    add_weight_parts<SPLIT, BIAS>(parts, bias_parts, dweight, dbias, n, k);
+}
