@@ -1,0 +1,150 @@
+// /// opbench
+// title     = "a tile of ROWS x COLUMNS strides per thread: each gradient loaded and divided once; vectors of a row"
+// builds_on = "window_constant"
+// tune      = { COLUMNS = [2, 4, 1, 8], ROWS = [1, 2], BLOCK = [256, 128] }
+// where     = ["ROWS <= COLUMNS"]
+// supports  = { dtype = ["f32", "bf16"], divisor = ["window", "inside"] }
+// requires  = [
+//   "n * c * h * w <= 4294966272",
+//   "ROWS * stride * COLUMNS * stride <= 64",
+//   "(ROWS + cdiv(window, stride)) * (COLUMNS + cdiv(window, stride)) <= 64",
+// ]
+//
+// [define]
+// BF16    = "dtype == 'bf16'"
+// INSIDE  = "divisor == 'inside'"
+// WINDOW  = "window"
+// STRIDE  = "stride"
+// PADDING = "padding"
+// C       = "c"
+// H       = "h"
+// W       = "w"
+// P       = "p"
+// Q       = "q"
+//
+// [[launch]]
+// kernel = "avgpool2d_backward_tiles"
+// grid   = ["cdiv(n * c * cdiv(h, ROWS * stride) * cdiv(w, COLUMNS * stride), BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["dout", "dx", "n"]
+// ///
+//
+// At 2x2 windows that touch, a thread of COLUMNS = 2 reads a float2 and writes two float4. Tiles start at multiples of
+// the stride, so that which window covers which pixel is known to the compiler, whatever the padding; overlapping
+// windows' gradients are shared in registers. The vectors' width follows from what W and the tile divide by; rows of
+// odd length fall back to scalars. Limit: HBM, all but a fifth of it writes.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
+constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
+// Windows over a tile, counted from the one that starts (padding apart) where the tile does.
+constexpr int FIRST = WINDOW - 1 >= PADDING ? -((WINDOW - 1 - PADDING) / STRIDE) : 1;
+constexpr int WINDOW_ROWS = (TILE_ROWS - 1 + PADDING) / STRIDE - FIRST + 1;
+constexpr int WINDOW_COLUMNS = (TILE_COLUMNS - 1 + PADDING) / STRIDE - FIRST + 1;
+constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where the first begins, from the tile's own begin
+
+constexpr bool row_and_tile_divide_by(int width) { return W % width == 0 && TILE_COLUMNS % width == 0; }
+constexpr int WIDTH = BF16 && row_and_tile_divide_by(8) ? 8
+                      : row_and_tile_divide_by(4)       ? 4
+                      : row_and_tile_divide_by(2)       ? 2
+                                                        : 1;
+constexpr bool GRADIENTS_IN_LINE = FIRST == 0 && WINDOW_COLUMNS == COLUMNS && Q % COLUMNS == 0;
+constexpr int GRADIENT_WIDTH = !GRADIENTS_IN_LINE         ? 1
+                               : BF16 && COLUMNS % 8 == 0 ? 8
+                               : COLUMNS % 4 == 0         ? 4
+                               : COLUMNS % 2 == 0         ? 2
+                                                          : 1;
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+template <int N>
+struct Vector {
+    typename Raw<sizeof(T) * N>::type raw;
+    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
+};
+
+// How many of a window's positions count along one axis.
+__device__ __forceinline__ int positions(int window, int size) {
+#if INSIDE && PADDING > 0
+    const int first = window * STRIDE - PADDING;
+    return min(first + WINDOW, size) - max(first, 0);
+#else
+    return WINDOW;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    avgpool2d_backward_tiles(const T* __restrict__ dout, T* __restrict__ dx, int n) {
+    // dout: n C P Q, dx: n C H W, both aligned to 16 bytes
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (C * ROW_TILES * COLUMN_TILES)) return;
+    const int tile_column = (int)(i % COLUMN_TILES), tile_row = (int)(i / COLUMN_TILES % ROW_TILES);
+    const unsigned plane = i / COLUMN_TILES / ROW_TILES;
+    const int top = tile_row * TILE_ROWS, left = tile_column * TILE_COLUMNS;
+
+    float share[WINDOW_ROWS][WINDOW_COLUMNS];
+#pragma unroll
+    for (int a = 0; a < WINDOW_ROWS; ++a) {
+#pragma unroll
+        for (int b = 0; b < WINDOW_COLUMNS; b += GRADIENT_WIDTH) {
+            const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
+            Vector<GRADIENT_WIDTH> v;
+#pragma unroll
+            for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) v.lane(lane) = (T)0.0f;
+            const bool inside = (unsigned)row < P && (unsigned)column < Q;
+            if (inside) {
+                v = *reinterpret_cast<const Vector<GRADIENT_WIDTH>*>(dout + ((size_t)plane * P + row) * Q + column);
+            }
+#pragma unroll
+            for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) {
+                const int divisor = inside ? positions(row, H) * positions(column + lane, W) : 1;
+                share[a][b + lane] = (float)v.lane(lane) / (float)divisor;
+            }
+        }
+    }
+#pragma unroll
+    for (int y = 0; y < TILE_ROWS; ++y) {
+        if (H % TILE_ROWS != 0 && top + y >= H) break;
+#pragma unroll
+        for (int k = 0; k < TILE_COLUMNS / WIDTH; ++k) {
+            if (W % TILE_COLUMNS != 0 && left + k * WIDTH >= W) break;
+            Vector<WIDTH> result;
+#pragma unroll
+            for (int lane = 0; lane < WIDTH; ++lane) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int a = 0; a < WINDOW_ROWS; ++a) {
+#pragma unroll
+                    for (int b = 0; b < WINDOW_COLUMNS; ++b) {
+                        const int r = y - BEFORE - a * STRIDE, s = k * WIDTH + lane - BEFORE - b * STRIDE;
+                        if (r >= 0 && r < WINDOW && s >= 0 && s < WINDOW) sum += share[a][b];
+                    }
+                }
+                result.lane(lane) = (T)sum;
+            }
+            const size_t target = (size_t)plane * (H * W) + (top + y) * W + left + k * WIDTH;
+            *reinterpret_cast<Vector<WIDTH>*>(dx + target) = result;
+        }
+    }
+}
