@@ -1,0 +1,127 @@
+// /// opbench
+// title     = "COLUMNS small pixels per thread from vectors of the large rows over them"
+// builds_on = "scale_constant"
+// tune      = { COLUMNS = [2, 4, 1, 8], BLOCK = [256, 128, 512] }
+// supports  = { dtype = ["f32", "bf16"], mode = ["nearest", "bilinear"] }
+// requires  = ["n * c * h * w <= 4294966272", "COLUMNS * scale <= 32"]
+//
+// [define]
+// BF16     = "dtype == 'bf16'"
+// BILINEAR = "mode == 'bilinear'"
+// SCALE    = "scale"
+// C        = "c"
+// H        = "h"
+// W        = "w"
+//
+// [[launch]]
+// kernel = "upsample2d_backward_vectorised"
+// grid   = ["cdiv(n * c * h * cdiv(w, COLUMNS), BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["dout", "dx", "n"]
+// ///
+//
+// At scale 2 and COLUMNS = 2 a thread reads a float4 of each row. A row is first added up, by its columns' weights, to
+// the small pixels under it, then as a whole by its own. Bilinear rows serve two small ones and are read twice, the
+// second time out of a cache, as are the vectors to the left and right. The vectors' width follows from what the rows
+// and a thread's pixels divide by. Limit: HBM.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int P = SCALE * H, Q = SCALE * W;
+constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // pixels beyond those over a small one that it went into
+constexpr int GROUPS = (W + COLUMNS - 1) / COLUMNS;
+constexpr bool row_and_step_divide_by(int width) { return Q % width == 0 && COLUMNS * SCALE % width == 0; }
+constexpr int WIDTH = BF16 && row_and_step_divide_by(8) ? 8
+                      : row_and_step_divide_by(4)       ? 4
+                      : row_and_step_divide_by(2)       ? 2
+                                                        : 1;
+constexpr int SHIFT = (WIDTH - REACH % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
+constexpr int VECTORS = (SHIFT + COLUMNS * SCALE + 2 * REACH + WIDTH - 1) / WIDTH;
+constexpr int OUT_WIDTH = W % COLUMNS != 0 ? 1 : sizeof(T) * COLUMNS <= 16 ? COLUMNS : 16 / sizeof(T);
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+template <int N>
+struct Vector {
+    typename Raw<sizeof(T) * N>::type raw;
+    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
+};
+
+// By which weight, along one axis, a pixel of the large image `offset` from a small one's first was made of that, which is
+// the first or last of its axis, or neither. Known to the compiler but for the borders.
+__device__ __forceinline__ float weight(int offset, bool first, bool last) {
+#if BILINEAR
+    const int away = 2 * offset + 1 - SCALE;  // in units of 1 / (2 SCALE)
+    if (away < 0 ? first : away > 0 && last) return 1.0f;
+    return (float)(2 * SCALE - (away < 0 ? -away : away)) / (float)(2 * SCALE);
+#else
+    return 1.0f;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    upsample2d_backward_vectorised(const T* __restrict__ dout, T* __restrict__ dx, int n) {
+    // dout: n C P Q, dx: n C H W, both aligned to 16 bytes
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (C * H * GROUPS)) return;
+    const int z = (int)(i % GROUPS) * COLUMNS, y = (int)(i / GROUPS % H);
+    const size_t plane = i / GROUPS / H;
+    const T* gradient = dout + plane * ((size_t)P * Q);
+    const int left = z * SCALE - REACH - SHIFT;  // a multiple of WIDTH
+    float sum[COLUMNS] = {};
+#pragma unroll
+    for (int r = -REACH; r < SCALE + REACH; ++r) {
+        const int row = y * SCALE + r;
+        if (BILINEAR && (unsigned)row >= P) continue;
+        Vector<WIDTH> v[VECTORS];
+#pragma unroll
+        for (int k = 0; k < VECTORS; ++k) {
+            const int column = left + k * WIDTH;  // inside a row or outside it, never across
+#pragma unroll
+            for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)0.0f;
+            if ((unsigned)column < Q) {
+                v[k] = *reinterpret_cast<const Vector<WIDTH>*>(gradient + (size_t)row * Q + column);
+            }
+        }
+        const float share = weight(r, y == 0, y == H - 1);
+#pragma unroll
+        for (int k = 0; k < COLUMNS; ++k) {
+            float line = 0.0f;
+#pragma unroll
+            for (int s = -REACH; s < SCALE + REACH; ++s) {
+                const int at = SHIFT + REACH + k * SCALE + s;
+                const float by = weight(s, z + k == 0, z + k == W - 1);
+                line += by * (float)v[at / WIDTH].lane(at % WIDTH);
+            }
+            sum[k] += share * line;
+        }
+    }
+    T* target = dx + (plane * H + y) * W + z;
+#pragma unroll
+    for (int k = 0; k < COLUMNS; k += OUT_WIDTH) {
+        Vector<OUT_WIDTH> result;
+#pragma unroll
+        for (int lane = 0; lane < OUT_WIDTH; ++lane) result.lane(lane) = (T)sum[k + lane];
+        if (W % COLUMNS == 0 || z + k < W) *reinterpret_cast<Vector<OUT_WIDTH>*>(target + k) = result;
+    }
+}
