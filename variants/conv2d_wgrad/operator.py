@@ -142,6 +142,8 @@ class Conv2dWgrad(Operator):
             cls(n=1, c=24, h=7, w=6, k=65, r=3, s=2, stride=2, padding=1, **nhwc, **bias, **bf16),
             cls(n=2, c=13, h=5, w=9, k=16, r=3, s=3, padding=1, **nhwc, **bf16),
             cls(n=2, c=8, h=31, w=29, k=8, r=3, s=3, padding=1, **nhwc, **bias, **bf16),
+            cls(n=2, c=1, h=17, w=14, k=10, r=5, s=5, padding=2, **nhwc, **bf16),
+            cls(n=3, c=2, h=15, w=12, k=68, r=3, s=3, stride=2, padding=1, **nhwc, **bias, **bf16),
             cls(n=13, c=16, h=5, w=7, k=16, r=3, s=3, padding=1, **nhwc, **bf16),
             cls(n=11, c=8, h=7, w=5, k=12, r=2, s=2, **nhwc),
         ]
