@@ -46,7 +46,9 @@ def test_every_command_is_in_the_readme_and_has_help(name: str) -> None:
             assert parameter.help and parameter.help.endswith((".", ")", "]")), f"{name} {parameter.opts}"
 
 
-@pytest.mark.parametrize("words", [[name] for name in SHOWN] + [["net", name] for name in ("list", "show", "run")])
+@pytest.mark.parametrize(
+    "words", [[name] for name in SHOWN] + [["net", name] for name in ("list", "show", "run", "train")]
+)
 def test_help_fits_80_columns_and_cuts_no_summary(words: list[str]) -> None:
     done = CliRunner().invoke(cli, [*words, "--help"], terminal_width=80, max_content_width=80)
     assert done.exit_code == 0 and "..." not in re.sub(r"\]\.\.\.|S\.\.\.| \[ARGS\]\.\.\.", "", done.output), (

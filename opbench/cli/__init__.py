@@ -21,7 +21,7 @@ COMMANDS = {
     "list": (".listing", "Operators, variants, suites or cases that opbench knows."),
     "run": (".running", "Check and measure a suite, an operator or a file of your own; write a report."),
     "check": (".running", "Verdicts only, on the operators' examples and on random shapes."),
-    "net": (".networks", "Run a network from the best variants, with the time of every node, beside PyTorch."),
+    "net": (".training", "Run or train a network from the best variants, with the time of every node."),
     "report": (".reporting", "Write report.html and the PNGs of a run again."),
     "ceiling": (".reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),
     "compare": (".comparing", "Say which cases of a second run broke, became slower, or cannot be told."),

@@ -37,7 +37,14 @@ SIZES = {
 
 @click.group("net")
 def net_command() -> None:
-    """Networks from the best variants: list them, show what is in one, run one."""
+    """Networks from the best variants: list, show, run and train them."""
+
+
+def sizes_options(function: Callable[..., object]) -> Callable[..., object]:
+    """A network's sizes, each an option."""
+    for name, help_text in reversed(SIZES.items()):
+        function = click.option(f"--{name}", type=click.IntRange(min=1), metavar="N", help=help_text)(function)
+    return function
 
 
 def network_options(function: Callable[..., object]) -> Callable[..., object]:
@@ -66,10 +73,7 @@ def network_options(function: Callable[..., object]) -> Callable[..., object]:
             show_default=True,
             help="The least precise arithmetic allowed; with bf16 all values are stored so, too.",
         ),
-        *(
-            click.option(f"--{name}", type=click.IntRange(min=1), metavar="N", help=help_text)
-            for name, help_text in reversed(SIZES.items())
-        ),
+        sizes_options,
         click.argument("network", metavar="NAME|FILE.json", shell_complete=completion.networks),
     ):
         function = option(function)

@@ -19,11 +19,15 @@ from opbench.errors import EnvironmentFault, UsageError
 @click.argument("run", type=click.Path(path_type=Path))
 @gpu_option
 def report_command(run: Path, gpu: str) -> None:
-    """Write report.html and the PNGs of RUN (a run's folder, a network's too) again and print its table."""
+    """Write report.html and the PNGs of RUN (a run's folder, a network's or training's too) again; print its table."""
     from opbench.report.network import is_network
+    from opbench.results.training import is_training
 
     if is_network(run):
         _report_network(run)
+        return
+    if is_training(run):
+        _report_training(run)
         return
     from opbench.report import write_report
     from opbench.results.files import read_run
@@ -33,6 +37,16 @@ def report_command(run: Path, gpu: str) -> None:
     for path in write_report(found, found.folder, gpu):
         click.echo(f"wrote {path}", err=True)
     print_table(frame(found, gpu), found.left_out)
+
+
+def _report_training(run: Path) -> None:
+    from opbench.report.training import headline, write_training
+    from opbench.results.training import read_training
+
+    record = read_training(run)
+    for path in write_training(record, run if run.is_dir() else run.parent):
+        click.echo(f"wrote {path}", err=True)
+    click.echo("\n".join(headline(record)))
 
 
 def _report_network(run: Path) -> None:

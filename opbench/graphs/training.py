@@ -158,7 +158,7 @@ class _Draft:
         graph, gradients = differentiated(graph, seeds, learned)
         graph = self._passed(graph, BACKWARD_PASSES)
         backward = [node.name for node in graph.nodes if node.name not in before]
-        self.groups |= dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward")
+        self.groups = dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward") | self.groups
         graph, parameters = self._with_arenas(graph, gradients)
         graph = self._with_optimizer(graph, sum_of(parameters))
         return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.said))

@@ -81,3 +81,11 @@ def _read(path: Path) -> Checkpoint:
             f"{facts.get('opbench')}, or choose another --out DIR"
         )
     return Checkpoint(facts, arrays)
+
+
+def trained_weights(folder: Path) -> dict[str, np.ndarray]:
+    """The weights of the last checkpoint in a training's folder."""
+    found = read_checkpoint(folder)
+    if found is None:
+        raise UsageError(f"--weights {folder}: holds no checkpoint; make one: opbench net train NETWORK --out {folder}")
+    return {name.removeprefix("weight."): a for name, a in found.arrays.items() if name.startswith("weight.")}

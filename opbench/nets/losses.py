@@ -56,7 +56,7 @@ def read_losses(path: Path) -> list[float]:
         return found
     for line in lines:
         try:
-            found.append(float(json.loads(line)["loss"]))
+            found.append(float(np.float32(json.loads(line)["loss"])))
         except (ValueError, KeyError, TypeError):
             break
     return found

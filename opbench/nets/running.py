@@ -23,6 +23,7 @@ from opbench.graphs.graph import Graph
 from opbench.graphs.saving import load
 from opbench.graphs.values import Node
 from opbench.graphs.zoo import NETWORKS
+from opbench.nets.checkpoints import trained_weights
 from opbench.nets.choosing import planned, results_for, rewritten
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
@@ -110,9 +111,11 @@ def make_graph(options: NetOptions) -> Graph:
 
 
 def read_weights(source: str) -> dict[str, np.ndarray]:
-    """Weights by name from a file, or those that opbench ships."""
+    """Weights by name from a file or a training's folder, or those that opbench ships."""
     if source == "digits":
         return trained_lenet()
+    if Path(source).is_dir():
+        return trained_weights(Path(source))
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 

@@ -17,16 +17,20 @@ from opbench import backends
 from opbench.backends.base import Backend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.catalog.operator import Arrays
-from opbench.errors import EnvironmentFault, LaunchError, UsageError, writing_remedy
+from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.graphs.graph import Graph
 from opbench.graphs.passes import apply_passes
-from opbench.graphs.training import Recipe, Training, training_graph
+from opbench.graphs.training import Training, training_graph
+from opbench.nets import checkpoints
 from opbench.nets.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from opbench.nets.choosing import gather
 from opbench.nets.data import DataSet
 from opbench.nets.executor import Context, Network
 from opbench.nets.losses import LossLog, judged, read_losses
-from opbench.nets.plan import choose
+from opbench.nets.plan import Plan, choose
+from opbench.nets.train_options import Standing, TrainOptions
+from opbench.results.training import FORMAT, TrainingRecord, keep_training
+from opbench.runs.header import now
 
 DATA = ("data", "targets", "order", "learning_rates", "hyper", "gradients", "losses")
 """State that a checkpoint leaves out: it follows from the options, or is written anew by each step."""
@@ -34,41 +38,6 @@ RECENT = 50
 """Steps whose mean loss is told."""
 EVERY_S = 0.5
 """How often the losses are read."""
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """What a user may choose of training, but for the network and the data."""
-
-    recipe: Recipe
-    """Its steps count for `epochs` 0."""
-    epochs: int = 0
-    backend: str = "auto"
-    out: Path = Path("reports/training")
-    resume: bool = False
-    checkpoint_every_s: float = 60.0
-    evaluate_every: int = 0
-    """Steps between looks at what is held out; 0: at the end of each epoch."""
-    graph: bool = True
-    parallel: bool = False
-    roots: tuple[Path, ...] = ()
-    command: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How far a training is."""
-
-    step: int
-    steps: int
-    epoch: float
-    loss: float
-    """Mean of the last `RECENT` steps."""
-    score: float | None
-    """Of what is held out, when it was last looked at: accuracy, IoU, or the mean loss."""
-    score_name: str
-    images_per_s: float
-    left_s: float
 
 
 class NotFinite(LaunchError):
@@ -101,15 +70,30 @@ class Trainer:
         self.training: Training = training_graph(self.network, self.recipe, len(self.data.images))
         self.backend: Backend = backends.open_backend(self.name)
         catalog = Catalog(options.roots)
-        self.plan = choose(self.training.graph, {}, "f32", self.name, sm_count=self.backend.sm_count, catalog=catalog)
+        if options.precision not in ("f32", "tf32"):
+            raise UsageError(f"--precision {options.precision} is not allowed in training; f32 or tf32")
+        self.known = gather(options.results, catalog)
+        self.plan = self._chosen(self.training.graph)
+        self.started = now()
         self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, catalog)
         self._repeated: list[float] = []
         """Losses of steps that an earlier try went on to after its last checkpoint."""
         self.told: list[str] = []
 
+    def _chosen(self, graph: Graph) -> Plan:
+        return choose(
+            graph,
+            self.known,
+            self.options.precision,
+            self.name,
+            sm_count=self.backend.sm_count,
+            parallel=self.options.parallel,
+            catalog=Catalog(self.options.roots),
+        )
+
     # The whole ----------------------------------------------------------------------------------------------------
 
-    def run(self, tell: Callable[[Standing], None] = lambda standing: None) -> dict[str, object]:
+    def run(self, tell: Callable[[Standing], None] = lambda standing: None) -> TrainingRecord:
         """Train to the end and return the record; files are in the options' folder after each checkpoint.
 
         Raises UsageError for a checkpoint that is another training's, NotFinite for a loss that is no number.
@@ -141,7 +125,7 @@ class Trainer:
         order = data.order(epochs, self.batch, self.recipe.seed)[: self.recipe.steps * self.batch]
         return {"data": data.images.reshape(items, -1), "targets": data.targets.reshape(shape), "order": order}
 
-    def _steps(self, network: Network, context: Context, tell: Callable[[Standing], None]) -> dict[str, object]:
+    def _steps(self, network: Network, context: Context, tell: Callable[[Standing], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
         began_s = saved_s = told_s = time.perf_counter()
         began = self.step
@@ -165,8 +149,8 @@ class Trainer:
                     saved_s = time.perf_counter()
             self._save(network, context, log)
         seconds = time.perf_counter() - began_s - spent_s
-        record = self._record(network, context, (self.step - began) * self.batch / max(seconds, 1e-9))
-        _write(self.options.out / "train.json", json.dumps(record, indent=1).encode() + b"\n")
+        record = self._record(context, (self.step - began) * self.batch / max(seconds, 1e-9))
+        keep_training(record, self.options.out)
         return record
 
     def _collect(self, network: Network, context: Context, log: LossLog) -> None:
@@ -213,8 +197,7 @@ class Trainer:
     def score(self, weights: Mapping[str, np.ndarray]) -> float:
         """Of the held-out pictures, by the network as it infers: see `judged`."""
         graph, _ = apply_passes(self.network.with_weights(dict(weights)))
-        plan = choose(graph, {}, "f32", self.name, sm_count=self.backend.sm_count)
-        network = Network(graph, plan.cases(graph), self.backend)
+        network = Network(graph, self._chosen(graph).cases(graph, Catalog(self.options.roots)), self.backend)
         try:
             context = Context(network, graph=False)
             try:
@@ -251,7 +234,7 @@ class Trainer:
         arrays = {f"weight.{name}": a for name, a in self.training.weights(state).items()}
         arrays |= {f"state.{name}": a for name, a in state.items() if name != "parameters"}
         facts = {
-            "format": 1,
+            "format": checkpoints.FORMAT,
             "opbench": opbench.__version__,
             "step": self.step,
             "identity": self.identity(),
@@ -303,32 +286,36 @@ class Trainer:
             arena[start : start + math.prod(shape)] = arrays[f"weight.{name}"].reshape(-1)
         return {**state, "parameters": arena}
 
-    def _record(self, network: Network, context: Context, images_per_s: float) -> dict[str, object]:
-        graph, memory = self.training.graph, context.memory
+    def _record(self, context: Context, images_per_s: float) -> TrainingRecord:
+        graph = self.training.graph
         return {
-            "format": 1,
+            "format": FORMAT,
             "opbench": opbench.__version__,
-            "network": self.network.name,
+            "started": self.started,
             "command": list(self.options.command),
-            "recipe": asdict(self.recipe),
+            "network": self.network.name,
+            "recipe": {key: str(value) for key, value in asdict(self.recipe).items()},
             "data": {"name": self.data.name, "sha256": self.data.sha256, "items": self.data.items},
             "batch": self.batch,
             "steps_per_epoch": self.steps_per_epoch,
+            "precision": self.options.precision,
             "backend": self.name,
             "environment": self.backend.environment(),
             "losses": self.losses,
-            "scores": self.scores,
+            "scores": [list(pair) for pair in self.scores],
             "score_name": self.score_name,
             "images_per_s": images_per_s,
             "parameters": sum(math.prod(shape) for _, shape in self.training.parameters.values()),
             "memory": {
-                "activations_bytes": memory.peak_bytes,
+                "activations_bytes": context.memory.peak_bytes,
                 "state_bytes": sum(graph.values[name].nbytes for name in graph.state),
+                "data_bytes": sum(graph.values[name].nbytes for name in ("data", "targets", "order")),
             },
             "passes": [{"name": name, "on": on, "said": list(said)} for name, on, said in self.training.said],
             "nodes": [
                 {
                     "name": node.name,
+                    "operator": node.operator,
                     "group": self.training.groups.get(node.name, "backward"),
                     "case": self.cases[node.name].name,
                     "inputs": dict(node.inputs),
@@ -367,14 +354,6 @@ class Trainer:
         return f"{where}, but done again from step {first} it is: the step does not repeat its bits"
 
 
-def trained_weights(folder: Path) -> Arrays:
-    """The weights of the last checkpoint in a training's folder."""
-    found = read_checkpoint(folder)
-    if found is None:
-        raise UsageError(f"--weights {folder}: holds no checkpoint; make one: opbench net train NETWORK --out {folder}")
-    return {name.removeprefix("weight."): a for name, a in found.arrays.items() if name.startswith("weight.")}
-
-
 def _brief(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -386,15 +365,4 @@ def _make_folder(folder: Path) -> None:
     except OSError as error:
         raise EnvironmentFault(
             f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR"
-        ) from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    from opbench.paths import write_atomically
-
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}go on with --resume"
         ) from None

@@ -14,11 +14,12 @@ from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.training import Recipe
 from opbench.graphs.zoo import lenet
-from opbench.nets.checkpoints import LAST, PREVIOUS, read_checkpoint
+from opbench.nets.checkpoints import LAST, PREVIOUS, read_checkpoint, trained_weights
 from opbench.nets.data import DataSet, load_data
 from opbench.nets.executor import Context, Network
 from opbench.nets.losses import read_losses
-from opbench.nets.training import NotFinite, Trainer, TrainOptions, trained_weights
+from opbench.nets.train_options import TrainOptions
+from opbench.nets.training import NotFinite, Trainer
 
 SMALL = Recipe(optimizer="adam", learning_rate=2e-3, steps=6)
 

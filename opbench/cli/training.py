@@ -1,0 +1,222 @@
+"""`opbench net train`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opbench import paths, units
+from opbench.cli.networks import net_command, sizes_given, sizes_options
+from opbench.cli.options import BACKENDS, json_option, variants_option
+from opbench.cli.running import leave, stdout_console
+from opbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from opbench.nets.train_options import Standing
+    from opbench.results.training import TrainingRecord
+
+BATCH = 32
+
+
+@net_command.command("train")
+@sizes_options
+@click.option(
+    "--data",
+    required=True,
+    metavar="NAME|FILE.npz|FOLDER",
+    help="digits, digits+2 (shifted by up to two pixels), digits:224 (enlarged), textures; arrays images and targets; "
+    "a subfolder of pictures a class.",
+)
+@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Times over the data [default: 10].")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps, in place of epochs.")
+@click.option("--loss", metavar="NAME", help="cross_entropy, binary_cross_entropy, l1, mse [default: by the data].")
+@click.option("--optimizer", default="adam", show_default=True, metavar="NAME", help="adam, adamw or sgd.")
+@click.option("--lr", "learning_rate", type=float, default=1e-3, show_default=True, help="Learning rate.")
+@click.option("--schedule", default="cosine", show_default=True, metavar="NAME", help="constant or cosine.")
+@click.option("--warmup", "warmup_steps", type=click.IntRange(min=0), default=0, metavar="STEPS", help="Linear rise.")
+@click.option("--momentum", type=float, default=0.9, show_default=True, help="Of sgd.")
+@click.option("--decay", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Weight decay.")
+@click.option("--weights", default="", metavar="FILE|DIR|digits", help="Start from these in place of the seed's.")
+@click.option(
+    "--precision", type=click.Choice(["f32", "tf32"]), default="f32", show_default=True, help="Least precise allowed."
+)
+@click.option(
+    "--results",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Choose each node's variant from the results of this run; repeatable.",
+)
+@click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, such as fuse_relu_backward.")
+@click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
+@click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
+@click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where it runs.")
+@variants_option
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the data's order and dropout."
+)
+@click.option(
+    "--evaluate-every",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Judge what is held out [default: an epoch].",
+)
+@click.option(
+    "--checkpoint-every",
+    "checkpoint_every_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Keep what a resumed training needs.",
+)
+@click.option("--resume", is_flag=True, help="Go on from the last checkpoint in --out.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="The training's folder.")
+@json_option
+@click.argument("network", metavar="NAME|FILE.json")
+def train_command(
+    network: str,
+    data: str,
+    epochs: int | None,
+    steps: int | None,
+    loss: str | None,
+    optimizer: str,
+    learning_rate: float,
+    schedule: str,
+    warmup_steps: int,
+    momentum: float,
+    decay: float,
+    weights: str,
+    precision: str,
+    results: tuple[Path, ...],
+    without: tuple[str, ...],
+    no_graph: bool,
+    parallel: bool,
+    backend: str,
+    roots: tuple[Path, ...],
+    seed: int,
+    evaluate_every: int | None,
+    checkpoint_every_s: float,
+    resume: bool,
+    out: Path | None,
+    as_json: bool,
+    **sizes: int | None,
+) -> None:
+    """Train a network, to the same bits every time.
+
+    It writes losses.jsonl, checkpoint.safetensors, train.json and the page train.html.
+
+    \b
+    Exit codes: 0 trained · 1 a loss that is no number · 2 usage · 3 environment.
+    """
+    from opbench import backends
+    from opbench.graphs.training import Recipe
+    from opbench.nets.data import load_data
+    from opbench.nets.options import NetOptions
+    from opbench.nets.running import make_graph
+    from opbench.nets.train_options import TrainOptions
+    from opbench.nets.training import Trainer
+    from opbench.report.training import write_training
+
+    if epochs and steps:
+        raise UsageError("--epochs and --steps both say when to end; give one of them")
+    if resume and out is None:
+        raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
+    given = sizes_given(network, sizes)
+    if "batch" in given and sizes.get("batch") is None:
+        given["batch"] = BATCH
+    further = tuple(root.resolve() for root in roots)
+    graph = make_graph(NetOptions(network, given, weights=weights, roots=further))
+    if len(graph.inputs) != 1:
+        raise UsageError(f"{network}: it has {len(graph.inputs)} inputs; training takes a network of one")
+    found = load_data(data, graph.values[graph.inputs[0]].shape, seed)
+    recipe = Recipe(
+        loss=loss or found.loss,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        warmup_steps=warmup_steps,
+        momentum=momentum,
+        decay=decay,
+        steps=steps or 1,
+        seed=seed,
+        without=without,
+    )
+    options = TrainOptions(
+        recipe,
+        epochs=0 if steps else epochs or 10,
+        backend=backend,
+        precision=precision,
+        results=results,
+        out=out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(backend)}"),
+        resume=resume,
+        checkpoint_every_s=checkpoint_every_s,
+        evaluate_every=evaluate_every or 0,
+        graph=not no_graph,
+        parallel=parallel,
+        roots=further,
+        command=tuple(sys.argv[1:]),
+    )
+    with standing_on_stderr() as tell:
+        trainer = Trainer(graph, found, options)
+        record = trainer.run(tell)
+    for line in record["told"]:
+        click.echo(f"note: {line}", err=True)
+    page = write_training(record, options.out)[0]
+    click.echo(f"report: {page}", err=True)
+    if as_json:
+        leave(0, lambda: click.echo(json.dumps(record)))
+    else:
+        leave(0, lambda: stdout_console().print(summary(record, options.out), markup=False, highlight=False))
+
+
+def summary(record: TrainingRecord, out: Path) -> str:
+    """What came of it, and what to do with it."""
+    from opbench.report.training import headline
+
+    return "\n".join([*headline(record), f"use it: opbench net run {record['network']} --weights {out}"])
+
+
+def told_score(name: str, score: float) -> str:
+    """A share in per cent, an IoU as a number, a loss in its digits."""
+    return f"{100 * score:.1f} %" if name == "accuracy" else f"{score:.3f}" if name == "IoU" else f"{score:.4g}"
+
+
+def told(standing: Standing) -> str:
+    """One line: how far, how well, how fast, how long still."""
+    held = (
+        "" if standing.score is None else f" · {standing.score_name} {told_score(standing.score_name, standing.score)}"
+    )
+    left = f" · {units.duration(standing.left_s)} left" if standing.left_s >= 1 else ""
+    return (
+        f"epoch {standing.epoch:.1f} · step {standing.step}/{standing.steps} · loss {standing.loss:.4f}{held} · "
+        f"{standing.images_per_s:,.0f} images/s{left}"
+    )
+
+
+@contextmanager
+def standing_on_stderr() -> Iterator[Callable[[Standing], None]]:
+    """One line that changes where stderr is a terminal, else a line for every tenth of the steps."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.status import Status
+
+        with Status("the step is compiled", console=Console(stderr=True)) as status:
+            yield lambda standing: status.update(told(standing))
+        return
+    shown = -1
+
+    def tell(standing: Standing) -> None:
+        nonlocal shown
+        tenth = 10 * standing.step // standing.steps
+        if tenth > shown:
+            shown = tenth
+            click.echo(told(standing), err=True)
+
+    yield tell

@@ -1,0 +1,168 @@
+"""The page of a training: its curves, its step's nodes by what they are for, and how to repeat it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import warnings
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from opbench import units
+from opbench.errors import EnvironmentFault
+from opbench.paths import write_atomically
+from opbench.report.charts.chart import COLOURS, Chart
+from opbench.report.charts.svg import STYLE, to_png
+from opbench.report.template import render_template
+from opbench.results.training import GROUPS, TrainingNode, TrainingRecord
+
+PAGE = "train.html"
+PIXELS_PER_POINT = 1.6
+SMOOTHED = 50
+"""Steps whose mean the dark line shows."""
+FEW = 300
+"""Points up to which each step's loss is a line of its own strength."""
+
+
+def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
+    """Write train.html and loss.png into a folder; a pure function of the record. Returns the files, the page first."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        chart = loss_chart(record)
+        files = {PAGE: _page(record, chart).encode(), "loss.png": to_png(chart.figure)}
+    for name, content in files.items():
+        try:
+            write_atomically(folder / name, content)
+        except OSError as fault:
+            raise EnvironmentFault(
+                f"{folder / name}: cannot write: {fault.strerror or fault}; the record is kept: opbench report DIR"
+            ) from None
+    return [folder / name for name in files]
+
+
+def loss_chart(record: TrainingRecord) -> Chart:
+    """The loss of every step with its moving mean, and below it the score of what is held out."""
+    losses, scores = np.array(record["losses"]), record["scores"]
+    figure = Figure(figsize=(8.0, 4.6))
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    steps = np.arange(1, len(losses) + 1)
+    upper.plot(steps, losses, color=COLOURS[0], alpha=0.35 if len(losses) > FEW else 0.6, linewidth=0.7)
+    window = min(SMOOTHED, max(1, len(losses) // 5))
+    mean = np.convolve(losses, np.ones(window) / window, "valid")
+    upper.plot(steps[window - 1 :], mean, color=COLOURS[0], linewidth=1.8)
+    upper.set_ylabel("loss")
+    if losses.min() > 0 and losses.max() / losses.min() > 20:
+        upper.set_yscale("log")
+    share = record["score_name"] in ("accuracy", "IoU")
+    marker = "o" if len(scores) < 40 else ""
+    values = [100 * score if record["score_name"] == "accuracy" else score for _, score in scores]
+    lower.plot([step for step, _ in scores], values, color=COLOURS[1], marker=marker, markersize=3.5, linewidth=1.4)
+    lower.set_ylabel(f"{record['score_name']}, held out" + (" (%)" if record["score_name"] == "accuracy" else ""))
+    lower.set_xlabel("step")
+    for axes in (upper, lower):
+        axes.grid(True, axis="y")
+        axes.set_xlim(1, max(2, len(losses)))
+    figure.subplots_adjust(left=0.1, right=0.985, top=0.975, bottom=0.11, hspace=0.09)
+    best = (max if share else min)(score for _, score in scores)
+    return Chart(
+        "loss",
+        figure,
+        "Loss and what is held out",
+        f"{len(losses)} steps from {losses[0]:.4g} to {losses[-1]:.4g}; best {record['score_name']} {best:.4g}.",
+        {},
+        f"Above: each step's loss and the mean of the last {window}. Below: {record['score_name']} of pictures that "
+        "were not trained with.",
+    )
+
+
+def _page(record: TrainingRecord, chart: Chart) -> str:
+    drawn = {**chart.drawn(chart.name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
+    environment = record["environment"]
+    where = environment.get("gpu") or environment.get("device") or record["backend"]
+    return render_template(
+        "training.html.j2",
+        title=f"{record['network']} trained on {record['data']['name']}",
+        facts=[str(where), f"opbench {record['opbench']}", record["started"]],
+        headline=headline(record),
+        notes=record["told"],
+        chart=drawn,
+        groups=[_group(record, group) for group in GROUPS],
+        nodes=[_row(number, node) for number, node in enumerate(record["nodes"], 1)],
+        passes=record["passes"],
+        facts_of_run=_facts(record),
+        memory=[
+            ("activations and workspaces, one arena", _size(record["memory"]["activations_bytes"])),
+            ("parameters, gradients, moments, statistics", _size(_own_state(record))),
+            ("the data set, on the device", _size(record["memory"]["data_bytes"])),
+        ],
+        recipe=[(name.replace("_", " "), value) for name, value in record["recipe"].items()],
+        command=shlex.join(["opbench", *record["command"]]) if record["command"] else "",
+        environment=[(name, str(value)) for name, value in environment.items() if value not in ("", None, [], {})],
+    )
+
+
+def headline(record: TrainingRecord) -> list[str]:
+    """What was learnt, and how fast."""
+    losses, (step, score) = record["losses"], record["scores"][-1]
+    few = min(50, max(1, len(losses) // 5))
+    held = f"{100 * score:.2f} %" if record["score_name"] == "accuracy" else f"{score:.4g}"
+    return [
+        f"{record['score_name']} {held} of what is held out after {int(step)} steps of {record['batch']}; "
+        f"the mean loss fell from {np.mean(losses[:few]):.4g} to {np.mean(losses[-few:]):.4g}.",
+        f"{record['images_per_s']:,.0f} images/s, looks at what is held out not counted; "
+        f"{record['parameters']:,} parameters.",
+    ]
+
+
+def _size(nbytes: int) -> str:
+    return units.si(nbytes, "B")
+
+
+def _own_state(record: TrainingRecord) -> int:
+    return record["memory"]["state_bytes"] - record["memory"]["data_bytes"]
+
+
+def _facts(record: TrainingRecord) -> list[tuple[str, str]]:
+    epochs = len(record["losses"]) / record["steps_per_epoch"]
+    return [
+        ("pictures to train with", f"{record['data']['items']:,}"),
+        ("batch", str(record["batch"])),
+        ("steps an epoch", str(record["steps_per_epoch"])),
+        ("epochs", f"{epochs:.4g}"),
+        ("precision", record["precision"]),
+    ]
+
+
+def _group(record: TrainingRecord, group: str) -> dict[str, object]:
+    nodes = [node for node in record["nodes"] if node["group"] == group]
+    flops, moved = sum(n["flops"] for n in nodes), sum(n["compulsory_bytes"] for n in nodes)
+    whole = sum(n["flops"] for n in record["nodes"]) or 1
+    whole_bytes = sum(n["compulsory_bytes"] for n in record["nodes"]) or 1
+    return {
+        "name": group,
+        "count": len(nodes),
+        "flops": units.si(flops, "FLOP") if flops else "–",
+        "flops_share": flops / whole,
+        "bytes": _size(moved),
+        "bytes_share": moved / whole_bytes,
+    }
+
+
+def _row(number: int, node: TrainingNode) -> dict[str, object]:
+    variant, _, problem = node["case"].partition("(")
+    return {
+        "number": number,
+        "name": node["name"],
+        "operator": node["operator"],
+        "group": node["group"],
+        "variant": variant.partition("/")[2],
+        "problem": f"({problem}",
+        "flops": units.si(node["flops"], "FLOP") if node["flops"] else "–",
+        "flops_sort": math.log10(node["flops"] + 1),
+        "bytes": _size(node["compulsory_bytes"]),
+        "bytes_sort": node["compulsory_bytes"],
+    }

@@ -1,0 +1,93 @@
+"""What one training left behind: train.json, read and asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypedDict
+
+from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+from opbench.paths import write_atomically
+
+FILE = "train.json"
+FORMAT = 1
+GROUPS = ("data", "forward", "loss", "backward", "optimizer")
+"""What a step's nodes are for, in their order."""
+
+
+class TrainingNode(TypedDict):
+    """One node of the step."""
+
+    name: str
+    operator: str
+    group: str
+    case: str
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    flops: int
+    compulsory_bytes: int
+
+
+class TrainingPass(TypedDict):
+    """One pass over the graph, and what it did."""
+
+    name: str
+    on: bool
+    said: list[str]
+
+
+class TrainingRecord(TypedDict):
+    """A training from its first step to its last."""
+
+    format: int
+    opbench: str
+    started: str
+    command: list[str]
+    network: str
+    recipe: dict[str, str]
+    data: dict[str, object]
+    batch: int
+    steps_per_epoch: int
+    precision: str
+    backend: str
+    environment: dict[str, object]
+    losses: list[float]
+    scores: list[list[float]]
+    """Step and score of what is held out."""
+    score_name: str
+    images_per_s: float
+    parameters: int
+    memory: dict[str, int]
+    passes: list[TrainingPass]
+    nodes: list[TrainingNode]
+    told: list[str]
+
+
+def is_training(folder: Path) -> bool:
+    """Whether a folder, or a file, is a training's."""
+    return folder.name == FILE or (folder / FILE).is_file()
+
+
+def keep_training(record: TrainingRecord, folder: Path) -> None:
+    """Write the record whole or not at all."""
+    try:
+        write_atomically(folder / FILE, json.dumps(record, indent=1).encode() + b"\n")
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{folder / FILE}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
+            "the last checkpoint is kept: go on with --resume"
+        ) from None
+
+
+def read_training(folder: Path) -> TrainingRecord:
+    """A training's record; raises UsageError for a file that is none."""
+    path = folder / FILE if folder.is_dir() else folder
+    try:
+        record: TrainingRecord = json.loads(path.read_bytes())
+        if record["format"] != FORMAT:
+            raise UsageError(f"{path}: a training of format {record['format']}; this opbench reads {FORMAT}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{path}: cannot be read: {error}; a training ends with it: opbench net train --resume"
+        ) from None
+    return record

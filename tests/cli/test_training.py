@@ -1,0 +1,127 @@
+"""`opbench net train` as a user calls it: what it leaves, what it refuses, and what a killed one loses."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from common import Cli
+
+from opbench.nets.checkpoints import read_checkpoint
+
+TINY = ["--data", "digits", "--batch", "4", "--steps", "8", "--backend", "cpu", "--lr", "2e-3"]
+
+
+def train(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "opbench", "net", "train", "lenet", *TINY, *arguments]
+
+
+def digest(folder: Path) -> dict[str, bytes]:
+    found = read_checkpoint(folder)
+    assert found
+    return {name: array.tobytes() for name, array in found.arrays.items()} | {
+        "losses": (folder / "losses.jsonl").read_bytes()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    subprocess.run(train("--out", str(out)), check=True, capture_output=True)
+    return out
+
+
+def test_it_says_what_was_learnt_and_leaves_its_files(cli: Cli, undisturbed: Path) -> None:
+    names = {path.name for path in undisturbed.iterdir()}
+    assert names == {"checkpoint.safetensors", "losses.jsonl", "loss.png", "train.html", "train.json"}
+    record = json.loads((undisturbed / "train.json").read_text())
+    assert len(record["losses"]) == 8 and record["scores"][-1][0] == 8
+    lines = [json.loads(line) for line in (undisturbed / "losses.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 9))
+    assert [np.float32(line["loss"]) for line in lines] == [np.float32(loss) for loss in record["losses"]]
+    page = (undisturbed / "train.html").read_text()
+    for text in ("lenet trained on digits", "conv2.conv2d_wgrad", "optimizer", "net train lenet"):
+        assert text in page
+    again = cli("report", undisturbed)
+    assert again.returncode == 0 and "accuracy" in again.stdout and "wrote" in again.stderr
+
+
+def test_a_trained_network_can_be_run(cli: Cli, undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = cli("net", "run", "lenet", "--weights", undisturbed, "--backend", "cpu", "--no-check", "--out", out)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("moment", range(6))
+def test_a_killed_training_goes_on_to_the_same_bits(undisturbed: Path, tmp_path: Path, moment: int) -> None:
+    """At five random moments, and once inside the write of a checkpoint."""
+    out = tmp_path / "run"
+    arguments = train("--out", str(out), "--checkpoint-every", "0")
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (out / "checkpoint.safetensors").exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.002)
+    if moment:
+        time.sleep(random.Random(moment).random() * 0.4)
+    else:
+        while process.poll() is None and not list(out.glob(".checkpoint*")):
+            pass
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = subprocess.run([*train("--out", str(out)), "--resume"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "note:" not in done.stderr, done.stderr
+    assert digest(out) == digest(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "digit"), "unknown data set 'digit'"),
+        (("--data", "digits:56"), "its images are [1, 56, 56]; the network takes [1, 28, 28]"),
+        (("--data", "nowhere.npz"), "nowhere.npz: cannot be read"),
+        (("--data", "digits", "--loss", "mse"), "--loss mse takes targets of [10]"),
+        (("--data", "digits", "--optimizer", "adams"), "unknown optimizer 'adams'"),
+        (("--data", "digits", "--without", "fuse"), "unknown pass 'fuse'"),
+        (("--data", "digits", "--batch", "2000"), "a batch of 2000 is larger than the data set's 1437 pictures"),
+        (("--data", "digits", "--epochs", "1", "--steps", "1"), "--epochs and --steps both say when to end"),
+        (("--data", "digits", "--resume"), "--resume goes on with the training in a folder; name it: --out DIR"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli("net", "train", "lenet", "--backend", "cpu", *arguments)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_and_folders_of_ones_own_train(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.random((20, 1, 28, 28), np.float32)
+    np.savez(tmp_path / "own.npz", images=images, targets=np.arange(20) % 10)
+    shorter = ["--batch", "4", "--steps", "2", "--backend", "cpu"]
+    done = cli("net", "train", "lenet", "--data", tmp_path / "own.npz", *shorter, "--out", tmp_path / "a")
+    assert done.returncode == 0, done.stderr
+    for name in ("cats", "dogs"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(5):
+            np.save(tmp_path / "pictures" / name / f"{number}.npy", images[number, 0])
+    done = cli("net", "train", "lenet", "--data", tmp_path / "pictures", *shorter, "--out", tmp_path / "b")
+    assert done.returncode == 0, done.stderr
+    np.save(tmp_path / "pictures" / "dogs" / "9.npy", images[0, 0, :20])
+    done = cli("net", "train", "lenet", "--data", tmp_path / "pictures", *shorter, "--out", tmp_path / "c")
+    assert done.returncode == 2 and "all must be of one size" in done.stderr
+
+
+def test_a_loss_that_is_no_number_ends_it_with_1(cli: Cli, tmp_path: Path) -> None:
+    arguments = ["--data", "digits", "--batch", "4", "--steps", "6", "--backend", "cpu", "--optimizer", "sgd"]
+    done = cli("net", "train", "lenet", *arguments, "--lr", "1e30", "--out", tmp_path / "run")
+    assert done.returncode == 1 and "the loss is not finite; the first value that is not is" in done.stderr
