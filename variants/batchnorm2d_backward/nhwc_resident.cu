@@ -1,0 +1,152 @@
+// /// opbench
+// title     = "nhwc: ACROSS vectors of channels per block, all their pixels in its registers: read once, one launch"
+// builds_on = "nhwc_vector"
+// tune      = { ACROSS = [2, 4, 1, 8], BLOCK = [512, 256, 1024] }
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires  = ["n * c * h * w <= 4294966272", "ITEMS * max(1, lanes * (2 if dtype == 'bf16' else 4) // 4) <= 16"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// RELU  = "epilogue == 'relu'"
+// LANES = "lanes"
+// PACKS = "c // lanes"
+// TOTAL = "n * h * w"
+// ITEMS = "cdiv(TOTAL, BLOCK // ACROSS)"
+//
+// [[launch]]
+// kernel = "batchnorm2d_backward_nhwc_resident"
+// grid   = ["cdiv(PACKS, ACROSS)"]
+// block  = ["BLOCK"]
+// ///
+//
+// Deep layers have many channels of few pixels: a block holds all pixels of a few channels of both images in registers,
+// so that sums and what they are applied to take one read, and no part waits for another kernel. ACROSS = 2 reads 32
+// bytes of a pixel, a whole sector. Limits: up to 16 words of either image a thread; few channels make few blocks. For
+// HBM it is the least: two reads, one write.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr unsigned DOWN = BLOCK / ACROSS;  // pixels at a time
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+// What is the same for a channel's pixels.
+struct Channel {
+    float mean, rstd, factor, shift;
+    __device__ __forceinline__ float passed(float centred, float gradient) const {
+#if RELU
+        return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
+#else
+        return gradient;
+#endif
+    }
+};
+
+// The sums over a block's rows, for each of its ACROSS vectors of channels, in every thread.
+template <int COUNT>
+__device__ __forceinline__ void over_rows(float (&value)[COUNT], float (*warps)[ACROSS][COUNT]) {
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+#pragma unroll
+        for (int step = 16; step >= ACROSS; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
+        if (threadIdx.x % 32 < ACROSS) warps[threadIdx.x / 32][threadIdx.x % 32][k] = value[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+        value[k] = warps[0][threadIdx.x % ACROSS][k];
+        for (int warp = 1; warp < BLOCK / 32; ++warp) value[k] += warps[warp][threadIdx.x % ACROSS][k];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    batchnorm2d_backward_nhwc_resident(const Pack* __restrict__ x, const Pack* __restrict__ dout,
+                                       const float* __restrict__ scale, const float* __restrict__ shift,
+                                       const float* __restrict__ mean, const float* __restrict__ rstd,
+                                       Pack* __restrict__ dx, float* __restrict__ dscale, float* __restrict__ dshift,
+                                       int n, int c, int h, int w) {
+    // x, dout, dx: TOTAL PACKS; the others: PACKS LANES
+    __shared__ float warps[BLOCK / 32][ACROSS][2 * LANES];
+    const unsigned row = threadIdx.x / ACROSS, pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS;
+    const bool inside = PACKS % ACROSS == 0 || pack < PACKS;
+    Pack packs[ITEMS], gradient[ITEMS];
+    Channel own[LANES] = {};
+    float sums[2 * LANES] = {};  // of dy, then of dy * (x - mean)
+    if (inside) {
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k) {
+            const unsigned pixel = k * DOWN + row;
+            if (TOTAL % DOWN != 0 && pixel >= TOTAL) break;
+            packs[k] = __ldcs(x + (size_t)pixel * PACKS + pack);
+            gradient[k] = __ldcs(dout + (size_t)pixel * PACKS + pack);
+        }
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const unsigned channel = pack * LANES + lane;
+            own[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
+        }
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k) {
+            if (TOTAL % DOWN != 0 && k * DOWN + row >= TOTAL) break;
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                const float centred = lane_of(packs[k], lane) - own[lane].mean;
+                const float dy = own[lane].passed(centred, lane_of(gradient[k], lane));
+                sums[lane] += dy;
+                sums[LANES + lane] += dy * centred;
+            }
+        }
+    }
+    over_rows(sums, warps);
+    if (!inside) return;
+    const float share = 1.0f / (float)TOTAL;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+        const unsigned channel = pack * LANES + lane;
+        const float sum = sums[lane], product = sums[LANES + lane] * own[lane].rstd;
+        sums[lane] = sum * share;
+        sums[LANES + lane] = product * share * own[lane].rstd;
+        if (row != 0) continue;
+        dscale[channel] = product;
+        dshift[channel] = sum;
+    }
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned pixel = k * DOWN + row;
+        if (TOTAL % DOWN != 0 && pixel >= TOTAL) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const float centred = lane_of(packs[k], lane) - own[lane].mean;
+            const float dy = own[lane].passed(centred, lane_of(gradient[k], lane));
+            const float rest = dy - sums[lane] - centred * sums[LANES + lane];
+            reinterpret_cast<T*>(&packs[k])[lane] = (T)(own[lane].factor * rest);
+        }
+        __stcs(dx + (size_t)pixel * PACKS + pack, packs[k]);
+    }
+}

@@ -1,0 +1,137 @@
+// /// opbench
+// title     = "one block per channel, both images of which stay in its registers: read once, one launch"
+// builds_on = "vectorised"
+// tune      = { BLOCK = [512, 256, 1024, 128] }
+// supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires  = ["n * c * h * w <= 4294966272", "ITEMS * max(1, lanes * (2 if dtype == 'bf16' else 4) // 4) <= 16"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// RELU  = "epilogue == 'relu'"
+// LANES = "lanes"
+// C     = "c"
+// PLANE = "h * w"
+// TOTAL = "n * h * w // lanes"
+// ITEMS = "cdiv(TOTAL, BLOCK)"
+//
+// [[launch]]
+// kernel = "batchnorm2d_backward_resident"
+// grid   = ["c"]
+// block  = ["BLOCK"]
+// ///
+//
+// Deep layers have many channels of few pixels: a block's registers hold both images of one, so that the sums and what
+// they are applied to take one read, and no part waits for another kernel. Limits: up to 16 words of either image a
+// thread, 16384 floats a channel; fewer channels than multiprocessors leave some idle. For HBM it is the least: two
+// reads, one write.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr unsigned VECTORS = PLANE / LANES;  // of a plane
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+// What is the same for a channel's pixels.
+struct Channel {
+    float mean, rstd, factor, shift;
+    __device__ __forceinline__ float passed(float centred, float gradient) const {
+#if RELU
+        return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
+#else
+        return gradient;
+#endif
+    }
+};
+
+// The sums over a block, in every thread.
+template <int COUNT>
+__device__ __forceinline__ void over_block(float (&value)[COUNT], float (*warps)[COUNT]) {
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
+        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32][k] = value[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+        value[k] = warps[0][k];
+        for (int warp = 1; warp < BLOCK / 32; ++warp) value[k] += warps[warp][k];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    batchnorm2d_backward_resident(const Pack* __restrict__ x, const Pack* __restrict__ dout,
+                                  const float* __restrict__ scale, const float* __restrict__ shift,
+                                  const float* __restrict__ mean, const float* __restrict__ rstd, Pack* __restrict__ dx,
+                                  float* __restrict__ dscale, float* __restrict__ dshift, int n, int c, int h, int w) {
+    // x, dout, dx: n C VECTORS; the others: C
+    __shared__ float warps[BLOCK / 32][2];
+    const int channel = blockIdx.x;
+    const auto at = [=](unsigned i) { return ((size_t)(i / VECTORS) * C + channel) * VECTORS + i % VECTORS; };
+    const Channel own = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
+    Pack pack[ITEMS], gradient[ITEMS];
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned i = k * BLOCK + threadIdx.x;
+        if (TOTAL % BLOCK != 0 && i >= TOTAL) break;
+        pack[k] = __ldcs(x + at(i));
+        gradient[k] = __ldcs(dout + at(i));
+    }
+    float sums[2] = {0.0f, 0.0f};  // of dy and of dy * (x - mean)
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        if (TOTAL % BLOCK != 0 && k * BLOCK + threadIdx.x >= TOTAL) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const float centred = lane_of(pack[k], lane) - own.mean;
+            const float dy = own.passed(centred, lane_of(gradient[k], lane));
+            sums[0] += dy;
+            sums[1] += dy * centred;
+        }
+    }
+    over_block(sums, warps);
+    const float sum = sums[0], product = sums[1] * own.rstd, share = 1.0f / ((float)TOTAL * LANES);
+    const float constant = sum * share, slope = product * share * own.rstd;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned i = k * BLOCK + threadIdx.x;
+        if (TOTAL % BLOCK != 0 && i >= TOTAL) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const float centred = lane_of(pack[k], lane) - own.mean;
+            const float dy = own.passed(centred, lane_of(gradient[k], lane));
+            reinterpret_cast<T*>(&pack[k])[lane] = (T)(own.factor * (dy - constant - centred * slope));
+        }
+        __stcs(dx + at(i), pack[k]);
+    }
+    if (threadIdx.x != 0) return;
+    dscale[channel] = product;
+    dshift[channel] = sum;
+}

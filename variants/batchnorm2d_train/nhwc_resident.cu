@@ -1,0 +1,142 @@
+// /// opbench
+// title     = "nhwc: ACROSS vectors of channels per block, all their pixels in its registers: x read once, one launch"
+// builds_on = "nhwc_vector"
+// tune      = { ACROSS = [2, 4, 1, 8], BLOCK = [512, 256, 1024] }
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires  = ["n * c * h * w <= 4294966272", "ITEMS * max(1, lanes * (2 if dtype == 'bf16' else 4) // 4) <= 32"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// RELU  = "epilogue == 'relu'"
+// LANES = "lanes"
+// PACKS = "c // lanes"
+// TOTAL = "n * h * w"
+// ITEMS = "cdiv(TOTAL, BLOCK // ACROSS)"
+//
+// [[launch]]
+// kernel = "batchnorm2d_train_nhwc_resident"
+// grid   = ["cdiv(PACKS, ACROSS)"]
+// block  = ["BLOCK"]
+// ///
+//
+// Deep layers have many channels of few pixels: a block holds all pixels of a few channels in registers, so that mean,
+// squares about it and result take one read, and no part waits for another kernel. ACROSS = 2 reads 32 bytes of
+// a pixel, a whole sector. The variance is of two passes, as in the first rung, over registers. Limits: up to 32 words
+// a thread; few channels make few blocks. For HBM it is the least: one read, one write.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr unsigned DOWN = BLOCK / ACROSS;  // pixels at a time
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+// The sums over a block's rows, for each of its ACROSS vectors of channels, in every thread.
+template <int COUNT>
+__device__ __forceinline__ void over_rows(float (&value)[COUNT], float (*warps)[ACROSS][COUNT]) {
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+#pragma unroll
+        for (int step = 16; step >= ACROSS; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
+        if (threadIdx.x % 32 < ACROSS) warps[threadIdx.x / 32][threadIdx.x % 32][k] = value[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+        value[k] = warps[0][threadIdx.x % ACROSS][k];
+        for (int warp = 1; warp < BLOCK / 32; ++warp) value[k] += warps[warp][threadIdx.x % ACROSS][k];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    batchnorm2d_train_nhwc_resident(const Pack* __restrict__ x, const float* __restrict__ scale,
+                                    const float* __restrict__ shift, const float* running_mean,
+                                    const float* running_variance, Pack* __restrict__ out, float* __restrict__ mean_out,
+                                    float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
+                                    int n, int c, int h, int w, int momentum_percent) {
+    // x, out: TOTAL PACKS; the others: PACKS LANES, the running ones perhaps in place
+    __shared__ float first[BLOCK / 32][ACROSS][LANES], second[BLOCK / 32][ACROSS][LANES];
+    const unsigned row = threadIdx.x / ACROSS, pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS;
+    const bool inside = PACKS % ACROSS == 0 || pack < PACKS;
+    Pack packs[ITEMS];
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned pixel = k * DOWN + row;
+        if (inside && (TOTAL % DOWN == 0 || pixel < TOTAL)) packs[k] = __ldcs(x + (size_t)pixel * PACKS + pack);
+    }
+    float mean[LANES] = {}, squares[LANES] = {};
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        if (!inside || (TOTAL % DOWN != 0 && k * DOWN + row >= TOTAL)) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) mean[lane] += lane_of(packs[k], lane);
+    }
+    over_rows(mean, first);
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) mean[lane] /= (float)TOTAL;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        if (!inside || (TOTAL % DOWN != 0 && k * DOWN + row >= TOTAL)) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const float centred = lane_of(packs[k], lane) - mean[lane];
+            squares[lane] += centred * centred;
+        }
+    }
+    over_rows(squares, second);
+    if (!inside) return;
+    float factor[LANES], offset[LANES];
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+        const unsigned channel = pack * LANES + lane;
+        const float pixels = (float)TOTAL, variance = squares[lane] / pixels, rstd = 1.0f / sqrtf(variance + 1e-5f);
+        factor[lane] = rstd * scale[channel];
+        offset[lane] = shift[channel];
+        if (row != 0) continue;
+        const float momentum = momentum_percent / 100.0f;
+        const float unbiased = pixels > 1.0f ? variance * (pixels / (pixels - 1.0f)) : variance;
+        mean_out[channel] = mean[lane];
+        rstd_out[channel] = rstd;
+        new_running_mean[channel] = (1.0f - momentum) * running_mean[channel] + momentum * mean[lane];
+        new_running_variance[channel] = (1.0f - momentum) * running_variance[channel] + momentum * unbiased;
+    }
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned pixel = k * DOWN + row;
+        if (TOTAL % DOWN != 0 && pixel >= TOTAL) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            float value = fmaf(lane_of(packs[k], lane) - mean[lane], factor[lane], offset[lane]);
+#if RELU
+            value = fmaxf(value, 0.0f);
+#endif
+            reinterpret_cast<T*>(&packs[k])[lane] = (T)value;
+        }
+        __stcs(out + (size_t)pixel * PACKS + pack, packs[k]);
+    }
+}

@@ -1,0 +1,136 @@
+// /// opbench
+// title     = "one block per channel, which stays in its registers: x read once, one launch"
+// builds_on = "vectorised"
+// tune      = { BLOCK = [512, 256, 1024, 128] }
+// supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// requires  = ["n * c * h * w <= 4294966272", "ITEMS * max(1, lanes * (2 if dtype == 'bf16' else 4) // 4) <= 32"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// RELU  = "epilogue == 'relu'"
+// LANES = "lanes"
+// C     = "c"
+// PLANE = "h * w"
+// TOTAL = "n * h * w // lanes"
+// ITEMS = "cdiv(TOTAL, BLOCK)"
+//
+// [[launch]]
+// kernel = "batchnorm2d_train_resident"
+// grid   = ["c"]
+// block  = ["BLOCK"]
+// ///
+//
+// Deep layers have many channels of few pixels: a block's registers hold one whole, so that the mean, the squares about
+// it and the result take one read, and no part waits for another kernel. The variance is of two passes, as in the first
+// rung, over registers. A warp's vectors are contiguous within a plane. Limits: up to 32 words a thread, 32768 floats a
+// channel; fewer channels than multiprocessors leave some idle. For HBM it is the least: one read, one write.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr unsigned VECTORS = PLANE / LANES;  // of a plane
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<sizeof(T) * LANES>::type Pack;
+
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+// The sums over a block, in every thread.
+template <int COUNT>
+__device__ __forceinline__ void over_block(float (&value)[COUNT], float (*warps)[COUNT]) {
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) value[k] += __shfl_xor_sync(0xffffffffu, value[k], step);
+        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32][k] = value[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+        value[k] = warps[0][k];
+        for (int warp = 1; warp < BLOCK / 32; ++warp) value[k] += warps[warp][k];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    batchnorm2d_train_resident(const Pack* __restrict__ x, const float* __restrict__ scale,
+                               const float* __restrict__ shift, const float* running_mean,
+                               const float* running_variance, Pack* __restrict__ out, float* __restrict__ mean_out,
+                               float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
+                               int n, int c, int h, int w, int momentum_percent) {
+    // x, out: n C VECTORS; the others: C, the running ones perhaps in place
+    __shared__ float first[BLOCK / 32][1], second[BLOCK / 32][1];
+    const int channel = blockIdx.x;
+    const auto at = [=](unsigned i) { return ((size_t)(i / VECTORS) * C + channel) * VECTORS + i % VECTORS; };
+    const float pixels = (float)TOTAL * LANES;
+    Pack pack[ITEMS];
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned i = k * BLOCK + threadIdx.x;
+        if (TOTAL % BLOCK == 0 || i < TOTAL) pack[k] = __ldcs(x + at(i));
+    }
+    float sum[1] = {0.0f}, squares[1] = {0.0f};
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        if (TOTAL % BLOCK != 0 && k * BLOCK + threadIdx.x >= TOTAL) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) sum[0] += lane_of(pack[k], lane);
+    }
+    over_block(sum, first);
+    const float mean = sum[0] / pixels;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        if (TOTAL % BLOCK != 0 && k * BLOCK + threadIdx.x >= TOTAL) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const float centred = lane_of(pack[k], lane) - mean;
+            squares[0] += centred * centred;
+        }
+    }
+    over_block(squares, second);
+    const float variance = squares[0] / pixels, rstd = 1.0f / sqrtf(variance + 1e-5f);
+    const float factor = rstd * scale[channel], offset = shift[channel];
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned i = k * BLOCK + threadIdx.x;
+        if (TOTAL % BLOCK != 0 && i >= TOTAL) break;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            float value = fmaf(lane_of(pack[k], lane) - mean, factor, offset);
+#if RELU
+            value = fmaxf(value, 0.0f);
+#endif
+            reinterpret_cast<T*>(&pack[k])[lane] = (T)value;
+        }
+        __stcs(out + at(i), pack[k]);
+    }
+    if (threadIdx.x != 0) return;
+    const float momentum = momentum_percent / 100.0f;
+    const float unbiased = pixels > 1.0f ? variance * (pixels / (pixels - 1.0f)) : variance;
+    mean_out[channel] = mean;
+    rstd_out[channel] = rstd;
+    new_running_mean[channel] = (1.0f - momentum) * running_mean[channel] + momentum * mean;
+    new_running_variance[channel] = (1.0f - momentum) * running_variance[channel] + momentum * unbiased;
+}
