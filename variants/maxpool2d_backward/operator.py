@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError
+from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,12 @@ class MaxPool2dBackward(Operator):
     def reduction(self) -> int:
         """Windows that may share a pixel, and the gradient that is added."""
         return (-(-self.window // self.stride)) ** 2 + (self.epilogue == "add")
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """As every operator's, but x in whole halves: windows then have equal maxima, of which the first counts."""
+        arrays = super().make_inputs(seed, integers)
+        arrays["x"] = to_storage(np.rint(2 * from_storage(arrays["x"], self.dtype)) / 2, self.dtype)
+        return arrays
 
     def reference(self, x: np.ndarray, dout: np.ndarray, skip: np.ndarray | None = None) -> np.ndarray:
         """Find each window's first maximum, then add up one strided slice per position in the window."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance
+from opbench import Arrays, Operator, Tolerance, from_storage, to_storage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,12 @@ class ReluBackward(Operator):
     def lanes(self) -> int:
         """Elements of 16 bytes; the last elements are treated one by one."""
         return 8 if self.dtype == "bf16" else 4
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """As every operator's, but `out` is what a ReLU gives: half of it is 0, which lets nothing pass."""
+        arrays = super().make_inputs(seed, integers)
+        arrays["out"] = to_storage(np.maximum(from_storage(arrays["out"], self.dtype), np.float32(0.0)), self.dtype)
+        return arrays
 
     def reference(self, out: np.ndarray, dout: np.ndarray) -> np.ndarray:
         """The gradient where the output is above 0."""

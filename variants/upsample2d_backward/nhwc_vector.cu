@@ -57,7 +57,7 @@ __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];
 }
 
-// By which weight, along one axis, a pixel of the large image `offset` from a small one's first was made of that, which is
+// By which weight, along one axis, a large pixel `offset` from the first over a small one was made of that, which is
 // the first or last of its axis, or neither. Known to the compiler but for the borders.
 __device__ __forceinline__ float weight(int offset, bool first, bool last) {
 #if BILINEAR
