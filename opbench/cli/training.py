@@ -53,6 +53,13 @@ BATCH = 32
     metavar="DIR",
     help="Choose each node's variant from the results of this run; repeatable.",
 )
+@click.option(
+    "--layout",
+    type=click.Choice(["auto", "nchw", "nhwc"]),
+    default="auto",
+    show_default=True,
+    help="Of images; auto is nhwc on a GPU, whose tensor cores read that, else nchw.",
+)
 @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, such as fuse_relu_backward.")
 @click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
 @click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
@@ -95,6 +102,7 @@ def train_command(
     weights: str,
     precision: str,
     results: tuple[Path, ...],
+    layout: str,
     without: tuple[str, ...],
     no_graph: bool,
     parallel: bool,
@@ -146,6 +154,7 @@ def train_command(
         decay=decay,
         steps=steps or 1,
         seed=seed,
+        layout=layout if layout != "auto" else "nhwc" if backends.resolve(backend) == "cuda" else "nchw",
         without=without,
     )
     options = TrainOptions(

@@ -132,11 +132,11 @@ class _Backward:
 
     def _seen(self, name: str, like: str) -> str:
         """A gradient in the shape of another value."""
-        value, shape = self.values[name], self.values[like].shape
-        if value.shape == shape:
+        value, wanted = self.values[name], self.values[like]
+        if value.shape == wanted.shape:
             return name
-        view = f"{name}.as_{'x'.join(map(str, shape))}"
-        self.values.setdefault(view, Value(view, shape, value.dtype, of=name))
+        view = f"{name}.as_{'x'.join(map(str, wanted.shape))}"
+        self.values.setdefault(view, Value(view, wanted.shape, value.dtype, wanted.layout, of=name))
         return view
 
     def _add_part(self, name: str, gradient: str) -> None:

@@ -41,6 +41,23 @@ def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
     return rebuilt(graph, draft.values, draft.nodes, draft.weights)
 
 
+def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray]) -> tuple[str, np.ndarray]:
+    """The weight of the network as it was built that a weight of `with_layouts` is, and its numbers in that order.
+
+    `weights` are those of the network as it was built.
+    """
+    if name in weights:
+        return name, array
+    plain, _, rest = name.rpartition(".nhwc")
+    if plain not in weights:
+        raise UsageError(f"'{name}' is no weight of the network; it has {', '.join(weights)}")
+    if rest:  # the columns of a linear layer that reads a flattened image
+        c, h, w = map(int, rest.removeprefix("_").split("x"))
+        columns = array.reshape(-1, h, w, c).transpose(0, 3, 1, 2)
+        return plain, np.ascontiguousarray(columns.reshape(weights[plain].shape))
+    return plain, np.ascontiguousarray(array.transpose(np.argsort(PERMUTATION)))
+
+
 # What a node allows -----------------------------------------------------------------------------------------------
 
 

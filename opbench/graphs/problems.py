@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from opbench.errors import UsageError, unknown
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import with_layouts
 from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.training import Recipe, training_graph
 from opbench.graphs.values import LAYOUTS
 from opbench.graphs.zoo import NETWORKS
 
@@ -19,8 +20,12 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32
 """The precision classes that a user's choice allows; with bf16 all values are stored so, too."""
 
 
-def network_problems(name: str, sizes: Mapping[str, object], precision: str, layout: str) -> list[Operator]:
+def network_problems(
+    name: str, sizes: Mapping[str, object], precision: str, layout: str, training: bool = False
+) -> list[Operator]:
     """Each problem of a network after all passes, once, in the order of its nodes; `layout` may be "both".
+
+    With `training` those of a step of its training, by the loss that its output is for.
 
     Raises UsageError with the nearest right name for an unknown network, size, precision or layout.
     """
@@ -29,10 +34,26 @@ def network_problems(name: str, sizes: Mapping[str, object], precision: str, lay
         raise UsageError(unknown("precision", precision, ALLOWED))
     if layout not in (*LAYOUTS, "both"):
         raise UsageError(unknown("layout", layout, (*LAYOUTS, "both")))
+    layouts = LAYOUTS if layout == "both" else (layout,)
+    if training:
+        return _training_problems(NETWORKS[name](**sizes), precision, layouts)
     graph, _ = apply_passes(_without_numbers(NETWORKS[name](**sizes)))
     graph = to_dtype(graph, "bf16") if precision == "bf16" else graph
-    graphs = [_laid_out(graph, each) for each in (LAYOUTS if layout == "both" else (layout,))]
+    graphs = [_laid_out(graph, each) for each in layouts]
     return list(dict.fromkeys(node.problem for each in graphs for node in each.nodes))
+
+
+ITEMS = 1024
+"""Pictures in the data set that a training's problems are asked for with; only its gather's size depends on them."""
+
+
+def _training_problems(network: Graph, precision: str, layouts: Sequence[str]) -> list[Operator]:
+    if precision == "bf16":
+        raise UsageError("training = true: precision = 'bf16' is not there yet; f32 or tf32")
+    (out,) = network.outputs
+    loss = "cross_entropy" if len(network.values[out].shape) == 2 else "binary_cross_entropy"
+    graphs = [training_graph(network, Recipe(loss=loss, layout=each), ITEMS).graph for each in layouts]
+    return list(dict.fromkeys(node.problem for graph in graphs for node in graph.nodes))
 
 
 def require_sizes(name: str, sizes: Mapping[str, object]) -> None:

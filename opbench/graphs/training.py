@@ -13,9 +13,10 @@ from opbench.catalog.operator import DTYPES, Operator
 from opbench.errors import UsageError, unknown
 from opbench.graphs.gradients import differentiated
 from opbench.graphs.graph import Graph
+from opbench.graphs.layouts import permuted_from, with_layouts
 from opbench.graphs.passes import PASSES, rebuilt
 from opbench.graphs.training_passes import BACKWARD_PASSES, FORWARD_PASSES
-from opbench.graphs.values import Node, Value
+from opbench.graphs.values import LAYOUTS, Node, Value
 
 LOSSES = {
     "cross_entropy": "softmax_cross_entropy",
@@ -49,6 +50,8 @@ class Recipe:
     decay: float = 0.0
     steps: int = 1
     seed: int = 0
+    layout: str = "nchw"
+    """Of all images: nchw, or nhwc, in which tensor cores read them."""
     without: tuple[str, ...] = ()
     """Passes to leave out."""
 
@@ -57,6 +60,7 @@ class Recipe:
             ("--loss", self.loss, LOSSES),
             ("--optimizer", self.optimizer, OPTIMIZERS),
             ("--schedule", self.schedule, SCHEDULES),
+            ("--layout", self.layout, LAYOUTS),
         ):
             if value not in known:
                 raise UsageError(f"{option}: {unknown(option.removeprefix('--'), value, known)}")
@@ -97,7 +101,7 @@ class Training:
     """The network itself, as it infers."""
     recipe: Recipe
     parameters: Mapping[str, tuple[int, tuple[int, ...]]]
-    """Of each parameter, first element and shape in the arenas `parameters`, `gradients` and the moments."""
+    """Of each parameter, in its layout, first element and shape in the arenas of parameters, gradients and moments."""
     statistics: Mapping[str, str]
     """Running statistics: name of the network's weight to that of the state."""
     groups: Mapping[str, str]
@@ -105,13 +109,21 @@ class Training:
     said: tuple[tuple[str, bool, tuple[str, ...]], ...] = ()
     """Each pass, whether it was on, and what it did."""
 
+    def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The arena `parameters` that holds the network's weights."""
+        given = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
+        arena = self.graph.state["parameters"].copy()
+        for name, (start, shape) in self.parameters.items():
+            arena[start : start + math.prod(shape)] = given[name].reshape(-1)
+        return arena
+
     def weights(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The network's weights out of a state."""
         arena = state["parameters"].reshape(-1)
-        found = {
-            name: arena[start : start + math.prod(shape)].reshape(shape)
+        found = dict(
+            permuted_from(name, arena[start : start + math.prod(shape)].reshape(shape), self.forward.weights)
             for name, (start, shape) in self.parameters.items()
-        }
+        )
         found |= {weight: state[name] for weight, name in self.statistics.items()}
         return {name: found.get(name, array) for name, array in self.forward.weights.items()}
 
@@ -149,8 +161,9 @@ class _Draft:
         graph = self._passed(
             self.network, {n: PASSES[n] for n in ("fuse_relu", "fuse_upsample_concat")} | FORWARD_PASSES
         )
+        graph = with_layouts_of(graph, self.recipe.layout)
         graph, statistics = self._for_training(graph)
-        learned = [name for name in learned if name in graph.weights]
+        learned = [name for name in graph.weights if self._plain(name) in learned]
         forward = [node.name for node in graph.nodes]
         graph = self._with_data(graph)
         graph, seeds = self._with_loss(graph)
@@ -172,6 +185,11 @@ class _Draft:
         if not learned:
             raise UsageError(f"{self.network.name}: it has no weights to train")
         return learned
+
+    def _plain(self, name: str) -> str:
+        """The weight's name in the network as it was built; its own for what passes have added."""
+        plain = name.rpartition(".nhwc")[0]
+        return plain if plain in self.network.weights else name
 
     def _passed(self, graph: Graph, passes: Mapping[str, object]) -> Graph:
         for name, rewrite in passes.items():
@@ -357,6 +375,13 @@ class _Draft:
         self.groups["optimizer"] = "optimizer"
         graph = replace(graph, values=values, state=state, nodes=(*graph.nodes, node), outputs=("loss",))
         return rebuilt(graph, graph.values, graph.nodes, graph.weights)
+
+
+def with_layouts_of(graph: Graph, layout: str) -> Graph:
+    """The network with every node that has the choice in one layout."""
+    if layout == "nchw":
+        return graph
+    return with_layouts(graph, {node.name: layout for node in graph.nodes if "layout" in node.problem.modes()})
 
 
 def sum_of(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:

@@ -281,10 +281,8 @@ class Trainer:
     def training_state(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """A checkpoint's arrays as the graph's state."""
         state = {name.removeprefix("state."): a for name, a in arrays.items() if name.startswith("state.")}
-        arena = self.training.graph.state["parameters"].copy()
-        for name, (start, shape) in self.training.parameters.items():
-            arena[start : start + math.prod(shape)] = arrays[f"weight.{name}"].reshape(-1)
-        return {**state, "parameters": arena}
+        weights = {name.removeprefix("weight."): a for name, a in arrays.items() if name.startswith("weight.")}
+        return {**state, "parameters": self.training.arena(weights)}
 
     def _record(self, context: Context, images_per_s: float) -> TrainingRecord:
         graph = self.training.graph

@@ -31,6 +31,7 @@ SUITE_KEYS: Mapping[str, Kinds] = {
 }  # fmt: skip
 NETWORK_KEYS: Mapping[str, Kinds] = {
     "network": str, "sizes": dict, "precision": str, "layout": str, "variants": list, "configs": str, "cpu": dict,
+    "training": bool,
 }  # fmt: skip
 RUN_KEYS: Mapping[str, Kinds] = {
     "operator": str,
@@ -196,10 +197,14 @@ def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None
     for key, value in table.items():
         if key not in known:
             raise UsageError(unknown(what, key, known))
-        if not isinstance(value, known[key]) or isinstance(value, bool):
-            words: dict[Kinds, str] = {list: "list", dict: "table", str: "string", int: "whole number"}
+        if not isinstance(value, known[key]) or isinstance(value, bool) != (known[key] is bool):
+            words: dict[Kinds, str] = {
+                list: "list", dict: "table", str: "string", int: "whole number", bool: "true or false",
+            }  # fmt: skip
             allowed = words.get(known[key], "number")
-            raise UsageError(f"{key} = {value!r} is not allowed; it must be a {allowed}")
+            raise UsageError(
+                f"{key} = {value!r} is not allowed; it must be {'' if known[key] is bool else 'a '}{allowed}"
+            )
 
 
 def _require_each(values: Sequence[object], kind: type, what: str) -> None:
@@ -249,7 +254,13 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, fo
     _require_each(patterns, str, "variants")
     for each in (entry, entry.get("cpu", {})):
         require_sizes(chosen["network"], each.get("sizes", {}))
-    problems = network_problems(chosen["network"], chosen.get("sizes", {}), precision, chosen.get("layout", "nchw"))
+    problems = network_problems(
+        chosen["network"],
+        chosen.get("sizes", {}),
+        precision,
+        chosen.get("layout", "nchw"),
+        chosen.get("training", False),
+    )
     ladders = {operator: catalog.variants(operator) for operator in dict.fromkeys(p.name for p in problems)}
     known = {variant.name for ladder in ladders.values() for variant in ladder}
     if odd := next((p for p in patterns if not fnmatch.filter(known, p)), None):

@@ -12,6 +12,7 @@ from training_data import gradients_of, random_data, step_of
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
+from opbench.graphs.layouts import permuted_from
 from opbench.graphs.training import TRAINING_PASSES, Recipe, Training, training_graph
 from opbench.graphs.zoo import lenet, unet
 
@@ -98,6 +99,22 @@ def test_each_pass_changes_no_gradient(name: str, left_out: str) -> None:
     if said[left_out]:
         tensors = [sum(len(n.inputs) for n in t.graph.nodes) for t in (whole, without)]
         assert len(without.graph.nodes) > len(whole.graph.nodes) or tensors[0] < tensors[1]
+
+
+@pytest.mark.parametrize("name", ["lenet", "unet"])
+def test_nhwc_gives_the_same_gradients_in_its_order(name: str) -> None:
+    """And the network's weights, in and out of the arena, in the order in which it was built."""
+    weights = NETWORKS[name][0]().weights
+    plain, channels_last = step(name), step(name, layout="nhwc")
+    assert any("layout=nhwc" in str(node.problem) for node in channels_last.graph.nodes)
+    one, other = (gradients_of(t, t.graph.reference({})) for t in (plain, channels_last))
+    restored = dict(permuted_from(n, gradient, weights) for n, gradient in other.items())
+    assert restored.keys() == one.keys()
+    for parameter, gradient in one.items():
+        assert np.linalg.norm(gradient - restored[parameter]) <= 1e-11 * np.linalg.norm(gradient), parameter
+    found = channels_last.weights(channels_last.graph.state)
+    assert all(np.array_equal(found[n], array) for n, array in weights.items())
+    assert np.array_equal(channels_last.arena(weights), channels_last.graph.state["parameters"])
 
 
 def test_passes_find_what_they_are_for() -> None:
