@@ -25,10 +25,11 @@ __all__ = [
     "rounded",
     "run",
     "to_storage",
+    "train",
 ]
 
 if TYPE_CHECKING:
-    from opbench.api import check, load, run
+    from opbench.api import check, load, run, train
     from opbench.catalog.gradient import Gradient, passed_on
     from opbench.catalog.operator import (
         Arrays,
@@ -63,6 +64,7 @@ _HOMES = {
     "rounded": "opbench.catalog.operator",
     "run": "opbench.api",
     "to_storage": "opbench.catalog.operator",
+    "train": "opbench.api",
 }
 
 

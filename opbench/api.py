@@ -26,6 +26,11 @@ from opbench.timing.sampling import TimingOptions
 if TYPE_CHECKING:
     import pandas
 
+    from opbench.graphs.graph import Graph
+    from opbench.nets.data import DataSet
+    from opbench.nets.train_options import Standing
+    from opbench.results.training import TrainingRecord
+
 
 def silent(progress: Progress) -> None:
     """Tell nothing."""
@@ -181,3 +186,64 @@ def load(folder: str | Path) -> pandas.DataFrame:
     from opbench.results.rows import frame
 
     return frame(read_run(Path(folder)))
+
+
+def train(
+    network: Graph,
+    data: str | DataSet,
+    *,
+    epochs: int = 0,
+    steps: int = 0,
+    loss: str = "",
+    optimizer: str = "adam",
+    learning_rate: float = 1e-3,
+    schedule: str = "cosine",
+    warmup_steps: int = 0,
+    decay: float = 0.0,
+    layout: str = "nchw",
+    precision: str = "f32",
+    backend: str = "auto",
+    variants: Sequence[str | Path] = (),
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    tell: Callable[[Standing], None] = lambda standing: None,
+) -> TrainingRecord:
+    """Train a network of one input and one output; returns the record, with the weights in the folder `out`.
+
+    `data` is a name as `opbench net train --data` takes it, or a `DataSet` (`opbench.nets.data.own_data` makes one of
+    arrays); `epochs` or `steps` say when to end, ten epochs unless told; `loss` is what is usual for the data unless
+    told. Raises UsageError for what does not fit together, before anything runs, NotFinite for a loss that is none.
+    """
+    from opbench.graphs.training import Recipe
+    from opbench.nets.data import load_data
+    from opbench.nets.train_options import TrainOptions
+    from opbench.nets.training import Trainer
+    from opbench.report.training import write_training
+
+    if epochs and steps:
+        raise UsageError("epochs and steps both say when to end; give one of them")
+    given = data if not isinstance(data, str) else load_data(data, network.values[network.inputs[0]].shape, seed)
+    recipe = Recipe(
+        loss=loss or given.loss,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        warmup_steps=warmup_steps,
+        decay=decay,
+        steps=steps or 1,
+        seed=seed,
+        layout=layout,
+    )
+    options = TrainOptions(
+        recipe,
+        epochs=0 if steps else epochs or 10,
+        backend=backend,
+        precision=precision,
+        roots=tuple(Path(root).resolve() for root in variants),
+        out=Path(out) if out else paths.new_run(f"{network.name}-training-{backends.resolve(backend)}"),
+        resume=resume,
+    )
+    record = Trainer(network, given, options).run(tell)
+    write_training(record, options.out)
+    return record

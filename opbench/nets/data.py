@@ -210,7 +210,7 @@ def _file(path: Path) -> DataSet:
     if "held_images" in found and "held_targets" in found:
         held = np.asarray(found["held_images"], np.float32), _targets(found["held_targets"])
         return DataSet(str(path), images, targets, *held, loss=_usual(targets))
-    return _parted(str(path), images, targets)
+    return own_data(images, targets, str(path))
 
 
 def _targets(array: np.ndarray) -> np.ndarray:
@@ -222,8 +222,9 @@ def _usual(targets: np.ndarray) -> str:
     return "cross_entropy" if targets.dtype == np.int32 else "mse"
 
 
-def _parted(name: str, images: np.ndarray, targets: np.ndarray) -> DataSet:
-    """Each fifth item held out."""
+def own_data(images: np.ndarray, targets: np.ndarray, name: str = "own") -> DataSet:
+    """Images (items, c, h, w) and their classes or arrays, each fifth held out."""
+    images, targets = np.asarray(images, np.float32), _targets(targets)
     held = np.arange(len(images)) % TEST_EVERY == 0
     return DataSet(name, images[~held], targets[~held], images[held], targets[held], loss=_usual(targets))
 
@@ -244,7 +245,7 @@ def _folder(path: Path) -> DataSet:
                 )
     if not images:
         raise UsageError(f"--data {path}: holds no pictures; a subfolder a class, of {', '.join(PICTURES)}")
-    return _parted(str(path), np.stack(images), np.asarray(targets, np.int32))
+    return own_data(np.stack(images), np.asarray(targets, np.int32), str(path))
 
 
 def _picture(file: Path) -> np.ndarray:
