@@ -61,6 +61,7 @@ BATCH = 32
     help="Of images; auto is nhwc on a GPU, whose tensor cores read that, else nchw.",
 )
 @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, such as fuse_relu_backward.")
+@click.option("--check", is_flag=True, help="First check every node of the first step on its data.")
 @click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
 @click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where it runs.")
@@ -104,6 +105,7 @@ def train_command(
     results: tuple[Path, ...],
     layout: str,
     without: tuple[str, ...],
+    check: bool,
     no_graph: bool,
     parallel: bool,
     backend: str,
@@ -167,6 +169,7 @@ def train_command(
         resume=resume,
         checkpoint_every_s=checkpoint_every_s,
         evaluate_every=evaluate_every or 0,
+        check=check,
         graph=not no_graph,
         parallel=parallel,
         roots=further,

@@ -21,6 +21,10 @@ class TrainOptions:
     checkpoint_every_s: float = 60.0
     evaluate_every: int = 0
     """Steps between looks at what is held out; 0: at the end of each epoch."""
+    check: bool = False
+    """Check every node of the first step first, as `opbench net run` does."""
+    time_limit_s: float = 60.0
+    """What the check of a node may take."""
     graph: bool = True
     parallel: bool = False
     precision: str = "f32"

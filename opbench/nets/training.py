@@ -27,10 +27,13 @@ from opbench.nets.choosing import gather
 from opbench.nets.data import DataSet
 from opbench.nets.executor import Context, Network
 from opbench.nets.losses import LossLog, judged, read_losses
+from opbench.nets.nodes import check_nodes
 from opbench.nets.plan import Plan, choose
 from opbench.nets.train_options import Standing, TrainOptions
 from opbench.results.training import FORMAT, TrainingRecord, keep_training
 from opbench.runs.header import now
+from opbench.runs.protocol import Open
+from opbench.runs.worker import Worker
 
 DATA = ("data", "targets", "order", "learning_rates", "hyper", "gradients", "losses")
 """State that a checkpoint leaves out: it follows from the options, or is written anew by each step."""
@@ -103,6 +106,8 @@ class Trainer:
         checkpoint = self._resumed(out) if self.options.resume else None
         if checkpoint is None and any((out / name).exists() for name in ("losses.jsonl", "checkpoint.safetensors")):
             raise UsageError(f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR")
+        if self.options.check:
+            self._check_nodes(out)
         network = Network(self.training.graph, self.cases, self.backend)
         try:
             context = Context(network, graph=self.options.graph, parallel=self.options.parallel)
@@ -116,6 +121,21 @@ class Trainer:
         finally:
             network.close()
         return record
+
+    def _check_nodes(self, out: Path) -> None:
+        """Every node of the first step, in a worker, on what those before it wrote; LaunchError for a wrong one."""
+        graph = self.training.graph
+        graph = replace(graph, state={**graph.state, **self.given_state()})
+        worker = Worker(Open(self.name, self.options.roots, self.recipe.seed), out / "worker.log")
+        try:
+            found = check_nodes(graph, self.cases, {}, worker, self.options.time_limit_s)
+        finally:
+            worker.end()
+        if wrong := {name: check for name, check in found.items() if not check.right}:
+            name, check = next(iter(wrong.items()))
+            more = f" (and {len(wrong) - 1} more nodes)" if len(wrong) > 1 else ""
+            raise LaunchError(f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{more}")
+        self.told.append(f"all {len(found)} nodes of the first step are right on its own data")
 
     def given_state(self) -> dict[str, np.ndarray]:
         """What follows from the data and the recipe."""

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from common import CHEATS
 from training_data import gradients_of, random_data
 
-from opbench.errors import UsageError
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.errors import LaunchError, UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.training import Recipe
@@ -152,6 +155,19 @@ def test_a_loss_that_is_no_number_is_named_with_step_and_node(tmp_path: Path) ->
         NotFinite, match=r"step \d+: the loss is not finite; the first value that is not is '.+', which"
     ):
         trainer(tmp_path / "run", data=data, recipe=recipe).run()
+
+
+def test_every_node_of_the_first_step_can_be_checked_first(tmp_path: Path) -> None:
+    good = trainer(tmp_path / "good", check=True)
+    good.run()
+    assert good.told == [f"all {len(good.training.graph.nodes)} nodes of the first step are right on its own data"]
+    cheat = Catalog().variant_file(CHEATS / "lets_a_gradient_through_at_zero.cu")
+    bad = trainer(tmp_path / "bad", check=True)
+    name = "conv.relu_backward"
+    bad.cases = {**bad.cases, name: Case(cheat, cheat.configs[0], bad.cases[name].problem)}
+    with pytest.raises(LaunchError, match=r"conv.relu_backward: .*lets_a_gradient_through_at_zero.* is wrong: "):
+        bad.run()
+    assert not (tmp_path / "bad" / "losses.jsonl").exists()
 
 
 def test_bad_data_is_refused_before_anything_runs(tmp_path: Path) -> None:
