@@ -211,7 +211,8 @@ class _Draft:
                 nodes.append(self._train_batchnorm(graph, node, values, state, statistics))
             elif node.operator == "dropout":
                 axes = {**node.problem.axes, "training": "yes", "counter": "step"}
-                axes["seed"] = (self.recipe.seed * 1000 + len(nodes) + 1) % 2**31
+                before = sum(other.operator == "dropout" for other in nodes)  # alike, whichever passes have run
+                axes["seed"] = (self.recipe.seed * 1000 + before + 1) % 2**31
                 problem = self._problem(node.name, "dropout", axes)
                 nodes.append(replace(node, problem=problem, inputs={**node.inputs, "step": NEXT}))
             else:
