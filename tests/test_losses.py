@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pytest
+from gradient_checks import CATALOG, check_differences_of_the_loss
 
 from opbench.backends import open_backend
 from opbench.backends.base import Buffer
 from opbench.backends.cpu import CpuBackend
 from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Arrays, Operator, from_storage
 from opbench.catalog.variant import Variant
 from opbench.session.binding import allocate
 
-CATALOG = Catalog()
 LOSSES = [name for name in CATALOG.operator_names() if "loss" in CATALOG.operator(name).examples()[0].outputs]
 PROBLEMS = [
     pytest.param(problem, id=f"{name}{problem}")
@@ -24,9 +21,6 @@ PROBLEMS = [
     for problem in CATALOG.operator(name).examples()
     if problem.storage == "f32"
 ]
-STEP = 6e-6
-"""Near the cube root of float64's roundoff, where a central difference errs least."""
-DIRECTIONS = 3
 
 
 def test_the_losses_are_found() -> None:
@@ -35,35 +29,7 @@ def test_the_losses_are_found() -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_gradient_is_what_differences_of_the_loss_say(problem: Operator) -> None:
-    """Along random directions of every element at once, and along one element; drawn again where a sign changes."""
-    (gradient,) = (name for name in problem.outputs if name != "loss")
-    name = gradient.removeprefix("d")
-    inputs = problem.widened(problem.make_inputs(zlib.crc32(str(problem).encode()) % 1000))
-    found = problem.evaluated(inputs)[gradient]
-    rng = np.random.default_rng(zlib.crc32(f"{problem.name}{problem}".encode()))
-
-    def slope(direction: np.ndarray, step: float) -> float:
-        ahead, behind = (
-            float(problem.evaluated({**inputs, name: inputs[name] + sign * step * direction})["loss"][0])
-            for sign in (1, -1)
-        )
-        return (ahead - behind) / (2 * step)
-
-    held = 0
-    for number in range(20 * DIRECTIONS):
-        direction = rng.standard_normal(found.shape)
-        if number % 2:  # one element alone: what is wrong in it is lost in the sum of all
-            direction = np.zeros(found.shape)
-            direction.reshape(-1)[rng.integers(found.size)] = 1.0
-        difference, halved = slope(direction, STEP), slope(direction, STEP / 2)
-        size = max(float(np.linalg.norm(found) * np.linalg.norm(direction)), 1e-9)
-        if abs(difference - halved) > 1e-6 * size:
-            continue  # a kink lies between the two points
-        assert abs(float(np.vdot(found, direction)) - difference) <= 1e-5 * size
-        held += 1
-        if held == 2 * DIRECTIONS:
-            return
-    pytest.fail("no direction without a kink was found")
+    check_differences_of_the_loss(problem)
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -2,51 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from graph_checks import check_slopes, with_seed
 
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.gradients import differentiated
-from opbench.graphs.graph import Graph
-from opbench.graphs.values import Value
-
-STEP = 1e-6
-
-
-def with_seed(graph: Graph) -> Graph:
-    """The network with one more input: the gradient of a loss by its output."""
-    (out,) = graph.outputs
-    seed = Value("seed", graph.values[out].shape)
-    return Graph(
-        graph.name, {**graph.values, "seed": seed}, graph.nodes, (*graph.inputs, "seed"), graph.outputs, graph.weights
-    )
-
-
-def check(graph: Graph, wanted: list[str]) -> Graph:
-    """Compare the gradient of each wanted value with the slope along a random direction of its own."""
-    rng = np.random.default_rng(5)
-    whole = with_seed(graph)
-    (out,) = graph.outputs
-    backward, gradients = differentiated(whole, {out: "seed"}, wanted)
-    inputs = {n: rng.standard_normal(whole.values[n].shape).astype(np.float32) for n in whole.inputs}
-    found = backward.reference(inputs)
-    everything = {**inputs, **graph.weights}
-    for name in wanted:
-        assert backward.values[gradients[name]].shape == graph.values[name].shape
-        direction = rng.standard_normal(graph.values[name].shape)
-
-        def loss(step: float, name: str = name, direction: np.ndarray = direction) -> float:
-            given = {n: np.asarray(everything[n], np.float64) for n in (*graph.inputs, *graph.weights)}
-            given[name] = given[name] + step * direction
-            values = graph._computed(given, lambda problem, tensors: problem.evaluated(tensors))
-            return float(np.vdot(values[out], inputs["seed"]))
-
-        slope = (loss(STEP) - loss(-STEP)) / (2 * STEP)
-        said = float(np.vdot(found[gradients[name]], direction))
-        size = float(np.linalg.norm(found[gradients[name]]) * np.linalg.norm(direction))
-        assert abs(slope - said) <= 1e-7 * size, name
-    return backward
 
 
 def test_a_value_with_several_readers_has_the_sum_of_their_gradients() -> None:
@@ -57,7 +18,7 @@ def test_a_value_with_several_readers_has_the_sum_of_their_gradients() -> None:
     b = net.elementwise("add", a, w)
     c = net.elementwise("mul", a, b)
     graph = net.graph(net.elementwise("add", c, a))
-    backward = check(graph, ["x", "w"])
+    backward = check_slopes(graph, ["x", "w"])
     sums = [node.name for node in backward.nodes if node.name.endswith(".add")]
     assert sums == ["d.mul1.sum1.add", "d.mul1.add", "d.w.add"]
 
@@ -65,7 +26,7 @@ def test_a_value_with_several_readers_has_the_sum_of_their_gradients() -> None:
 def test_a_node_that_reads_a_value_twice_gives_it_both_gradients() -> None:
     net = Builder("twice")
     x = net.input("x", 7)
-    check(net.graph(net.elementwise("mul", x, x)), ["x"])
+    check_slopes(net.graph(net.elementwise("mul", x, x)), ["x"])
 
 
 def test_views_take_the_gradient_of_their_base() -> None:
@@ -74,13 +35,15 @@ def test_views_take_the_gradient_of_their_base() -> None:
     y = net.elementwise("mul", x, net.weight("w", (2, 3, 2, 2), 1.0))
     flat = net.flatten(y)
     again = net.elementwise("mul", flat, net.weight("v", (2, 12), 1.0))
-    check(net.graph(net.elementwise("add", again, net.flatten(y, name="flat2"))), ["x", "w", "v"])
+    check_slopes(net.graph(net.elementwise("add", again, net.flatten(y, name="flat2"))), ["x", "w", "v"])
 
 
 def test_parts_of_an_image_join_their_gradients() -> None:
     net = Builder("joined")
     a, b = net.input("a", 2, 3, 4, 5), net.input("b", 2, 2, 4, 5)
-    check(net.graph(net.concat(net.elementwise("mul", a, net.weight("w", (2, 3, 4, 5), 1.0)), b)), ["w", "a", "b"])
+    check_slopes(
+        net.graph(net.concat(net.elementwise("mul", a, net.weight("w", (2, 3, 4, 5), 1.0)), b)), ["w", "a", "b"]
+    )
 
 
 def test_what_is_not_wanted_costs_no_node() -> None:

@@ -3,85 +3,34 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-from training_data import gradients_of, random_data, step_of
+from graph_checks import (
+    NETWORKS,
+    branching,
+    check_slopes_of_a_step,
+    check_the_loss,
+    check_the_optimizer_waits,
+    step,
+)
+from training_data import gradients_of
 
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import permuted_from
-from opbench.graphs.training import TRAINING_PASSES, Recipe, Training, training_graph
-from opbench.graphs.zoo import lenet, unet
-
-STEP = 1e-6
-
-
-def branching() -> Graph:
-    """A ReLU that two nodes read, one of them a pool, as on UNet's way down; a stride; a bias that is clipped."""
-    net = Builder("branching")
-    x = net.input("image", 3, 2, 9, 7)
-    a = net.relu(net.conv2d(x, 4, 3, padding=1, name="conv1"), name="relu1")
-    b = net.relu(net.conv2d(net.maxpool2d(a, 3, 2, name="pool"), 5, 3, padding=1, name="conv2"), name="relu2")
-    c = net.relu(net.conv2d(a, 5, 3, stride=2, name="conv3"), name="relu3")
-    d = net.elementwise("mul", b, c, name="product")
-    return net.graph(net.linear(net.flatten(net.avgpool2d(d, 2, 1, name="mean")), 6, name="scores"))
-
-
-NETWORKS: dict[str, tuple[Callable[[], Graph], str]] = {
-    "lenet": (lambda: lenet(batch=3), "cross_entropy"),
-    "branching": (branching, "cross_entropy"),
-    "unet": (lambda: unet(batch=2, size=12, base=3, levels=2), "binary_cross_entropy"),
-}
-
-
-def step(name: str, **recipe: object) -> Training:
-    make, loss = NETWORKS[name]
-    network = make()
-    data = random_data(network, 2 * network.values["image"].shape[0], loss)
-    return step_of(network, Recipe(loss=loss, **recipe), data)  # type: ignore[arg-type]
+from opbench.graphs.training import TRAINING_PASSES, Recipe, training_graph
+from opbench.graphs.zoo import lenet
 
 
 def test_the_loss_is_that_of_the_network_as_it_infers() -> None:
-    """By NumPy, of the pictures that come first."""
-    network = lenet(batch=3)
-    data = random_data(network, 6)
-    given = {"image": data.images[:3].astype(np.float64)}
-    given |= {n: a.astype(np.float64) for n, a in network.weights.items()}
-    scores = network._computed(given, lambda problem, tensors: problem.evaluated(tensors))[network.outputs[0]]
-    logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-    wanted = -logs[np.arange(3), data.targets[:3]].mean()
-    assert step("lenet").graph.reference({})["loss"][0] == pytest.approx(wanted, rel=1e-12)
+    check_the_loss()
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_gradients_of_a_step_are_the_slopes_of_its_loss(name: str) -> None:
-    """Each parameter along a random direction, through the whole step's float64 reference."""
-    training = step(name, steps=2)
-    graph = training.graph
-    exact = graph._exact({})
-
-    def loss(arena: np.ndarray) -> float:
-        values = graph._computed({**exact, "parameters": arena}, lambda problem, tensors: problem.evaluated(tensors))
-        return float(values["loss"][0])
-
-    rng = np.random.default_rng(1)
-    values = graph.reference({})
-    largest = np.linalg.norm(values["gradients"])
-    for parameter, gradient in gradients_of(training, values).items():
-        start, shape = training.parameters[parameter]
-        direction = rng.standard_normal(shape)
-        moved = np.zeros_like(exact["parameters"])
-        moved[start : start + direction.size] = direction.reshape(-1)
-        slopes = [
-            (loss(exact["parameters"] + size * moved) - loss(exact["parameters"] - size * moved)) / (2 * size)
-            for size in (STEP, STEP / 4)
-        ]
-        said = float(np.vdot(gradient, direction))
-        allowed = 2e-6 * np.linalg.norm(gradient) * np.linalg.norm(direction) + 1e-9 * largest
-        assert min(abs(slope - said) for slope in slopes) <= allowed, parameter
+    check_slopes_of_a_step(name)
 
 
 @pytest.mark.parametrize("left_out", TRAINING_PASSES)
@@ -129,13 +78,7 @@ def test_passes_find_what_they_are_for() -> None:
 
 
 def test_the_optimiser_waits_for_all_who_read_the_old_parameters() -> None:
-    """Also where nodes run in parallel: the order of the list alone does not count there."""
-    graph = training_graph(lenet(batch=2), Recipe(), 4).graph
-    waits = set(graph.waits_for("optimizer"))
-    readers = {n.name for n in graph.nodes if any(graph.base(v) == "parameters" for v in n.inputs.values())}
-    writers = {n.name for n in graph.nodes if any(graph.base(v) == "gradients" for v in n.outputs.values())}
-    assert waits >= (readers | writers) - {"optimizer"} and len(readers) > 5 and len(writers) == 5
-    assert set(graph.waits_for("fc5.linear_wgrad")) & {"fc4", "loss"} == {"fc4", "loss"}
+    check_the_optimizer_waits()
 
 
 def test_gradient_arenas_hold_every_parameter_once_and_aligned() -> None:

@@ -9,7 +9,8 @@
 // ///
 //
 // dshift / M is what x does through the mean: small, where gradients have no mean of their own.
-// expect: wrong: wrong at dx[
+// expect: value
+// right: dx[at] = scale[channel] * rstd[channel] * (dout[at] - sum / pixels - xhat * product / pixels);
 extern "C" __global__ void gradient(const float* x, const float* dout, const float* scale, const float* shift,
                                     const float* mean, const float* rstd, float* dx, float* dscale, float* dshift,
                                     int n, int c, int h, int w) {
@@ -23,7 +24,7 @@ extern "C" __global__ void gradient(const float* x, const float* dout, const flo
     for (int i = 0; i < pixels; ++i) {
         const int at = (i / plane * c + channel) * plane + i % plane;
         const float xhat = (x[at] - mean[channel]) * rstd[channel];
-        dx[at] = scale[channel] * rstd[channel] * (dout[at] - xhat * product / pixels);
+        dx[at] = scale[channel] * rstd[channel] * (dout[at] - xhat * product / pixels);  // here
     }
     dscale[channel] = product;
     dshift[channel] = sum;
