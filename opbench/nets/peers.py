@@ -41,13 +41,13 @@ EPSILON = 1e-5
 
 
 def to_module(
-    graph: Graph, dtype: str = "float32", device: str = "cpu", *, channels_last: bool = False
+    graph: Graph, dtype: str = "float32", device: str = "cpu", *, channels_last: bool = False, training: bool = False
 ) -> torch.fx.GraphModule:
     """A `torch.fx.GraphModule` of a network as it was built (nchw): inputs in order to a tuple of its outputs.
 
     Its code is a straight line of calls of torch and torch.nn.functional, which `torch.compile` sees whole. With
-    `channels_last` weights of convolutions lie in that memory format. Raises UsageError, naming the node, for an
-    operator that has no counterpart here.
+    `channels_last` weights of convolutions lie in that memory format. With `training` batch norm goes by
+    its batch's statistics. Raises UsageError, naming the node, for an operator that has no counterpart here.
     """
     import torch
 
@@ -67,7 +67,7 @@ def to_module(
         return known[name]
 
     for node in graph.nodes:
-        made = _call(trace, graph, node, {tensor: get(name) for tensor, name in node.inputs.items()})
+        made = _call(trace, graph, node, {tensor: get(name) for tensor, name in node.inputs.items()}, training)
         known |= dict(zip(node.outputs.values(), made, strict=True))
     trace.output(tuple(get(name) for name in graph.outputs))
     trace.lint()
@@ -79,7 +79,7 @@ def _identifier(name: str) -> str:
     return cleaned if cleaned[:1].isalpha() else f"n{cleaned}"
 
 
-def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> list[Call]:
+def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call], training: bool) -> list[Call]:
     """The calls that compute a node's outputs, in the order of its problem's."""
     import torch
 
@@ -100,7 +100,7 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
         return call(functional.interpolate, x, scale_factor=scale, mode=mode, **corners)
 
     def norm() -> Call:
-        parts = {"weight": given["scale"], "bias": given["shift"], "training": False, "eps": EPSILON}
+        parts = {"weight": given["scale"], "bias": given["shift"], "training": training, "eps": EPSILON}
         return call(functional.batch_norm, given["x"], given["mean"], given["variance"], **parts)
 
     def joined() -> Call:

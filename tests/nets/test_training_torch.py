@@ -1,0 +1,90 @@
+"""Steps of training beside PyTorch's autograd in float64, where PyTorch is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training_data import gradients_of, random_data, step_of
+
+from opbench.catalog.operator import Arrays
+from opbench.graphs.graph import Graph
+from opbench.graphs.training import Recipe
+from opbench.graphs.zoo import lenet, unet
+from opbench.nets.data import DataSet, load_data
+from opbench.nets.executor import Context, Network
+from opbench.nets.peers import to_module
+from opbench.nets.train_options import TrainOptions
+from opbench.nets.training import Trainer
+
+torch = pytest.importorskip("torch")
+
+NETWORKS: dict[str, tuple[Callable[[], Graph], str]] = {
+    "lenet": (lambda: lenet(batch=5), "cross_entropy"),
+    "unet": (lambda: unet(batch=2, size=16, base=4, levels=2), "binary_cross_entropy"),
+}
+
+
+def by_autograd(network: Graph, loss: str, data: DataSet, rows: np.ndarray) -> tuple[float, Arrays]:
+    """Loss and gradients of all float weights for some pictures."""
+    module = to_module(network, "float64", training=True)
+    tensors = dict(zip(network.weights, module.buffers(), strict=True))
+    for tensor in tensors.values():
+        tensor.requires_grad_(True)
+    for name in [n for n in tensors if n.endswith((".mean", ".variance"))]:
+        tensors.pop(name).requires_grad_(False)
+    (scores,) = module(torch.from_numpy(data.images[rows]).double())
+    targets = torch.from_numpy(data.targets[rows])
+    functional = torch.nn.functional
+    if loss == "cross_entropy":
+        total = functional.cross_entropy(scores, targets.long())
+    else:
+        total = functional.binary_cross_entropy_with_logits(scores, targets.double())
+    total.backward()
+    return float(total.detach()), {name: t.grad.numpy() for name, t in tensors.items() if t.grad is not None}
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_float64_step_is_autograds(name: str, layout: str) -> None:
+    make, loss = NETWORKS[name]
+    network = make()
+    batch = network.values["image"].shape[0]
+    data = random_data(network, 2 * batch, loss)
+    training = step_of(network, Recipe(loss=loss, layout=layout), data)
+    values = training.graph.reference({})
+    total, wanted = by_autograd(network, loss, data, np.arange(batch))
+    assert values["loss"][0] == pytest.approx(total, rel=1e-12)
+    arena = {"parameters": values["gradients"]}
+    zeros = {n: np.zeros_like(a, np.float64) for n, a in training.graph.state.items()}
+    found = training.weights({**zeros, **arena})
+    for parameter in training.parameters:
+        plain = parameter.rpartition(".nhwc")[0] or parameter
+        error = np.linalg.norm(found[plain] - wanted[plain]) / np.linalg.norm(wanted[plain])
+        assert error <= 1e-11, (plain, error)
+
+
+def test_forced_steps_of_a_real_run_have_autograds_gradients(tmp_path: Path) -> None:
+    """Twenty states of a run on the digits, each handed to PyTorch in float64 and to our kernels in float32."""
+    network = lenet(batch=8)
+    data = load_data("digits", (8, 1, 28, 28))
+    recipe = Recipe(learning_rate=2e-3, steps=20)
+    run = Trainer(network, data, TrainOptions(recipe, backend="cpu", out=tmp_path / "run"))
+    device = Network(run.training.graph, run.cases, run.backend)
+    context = Context(device)
+    device.write_state(run.given_state())
+    order = run.given_state()["order"]
+    errors: list[float] = []
+    for step in range(recipe.steps):
+        weights = run.training.weights(device.read_state())
+        context.launch()
+        assert run.backend.synchronize() == []
+        rows = order[step * run.batch : (step + 1) * run.batch]
+        _, wanted = by_autograd(network.with_weights(weights), recipe.loss, data, rows)
+        found = gradients_of(run.training, device.read_state())
+        errors += [float(np.linalg.norm(found[n] - wanted[n]) / np.linalg.norm(wanted[n])) for n in found]
+    context.close()
+    device.close()
+    assert np.median(errors) <= 2e-6 and np.quantile(errors, 0.95) <= 2e-5, (np.median(errors), max(errors))
