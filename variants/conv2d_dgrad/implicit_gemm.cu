@@ -16,15 +16,18 @@
 // kernel = "conv2d_dgrad_implicit_gemm"
 // grid   = ["cdiv(n * h * w, BM) * cdiv(c, BN)"]
 // block  = ["BM * BN // 64"]
-// args   = ["dout", "weight", "skip?", "out?", "dimage", "n", "c", "h", "w", "k", "r", "s", "stride", "padding", "p", "q"]
+// args   = [
+//     "dout", "weight", "skip?", "out?", "dimage", "n", "c", "h", "w", "k", "r", "s", "stride", "padding", "p", "q",
+// ]
 // ///
 //
 // Rows are pixels of the image, columns its channels, depth is filter position times output channel. Position (i, j)
-// fetches for pixel (y, x) what lies at ((y + padding - i) / stride, (x + padding - j) / stride) of dout, so that address
-// and check change once per position; the filters are read as they lie, neither turned nor transposed. A step is fetched
-// into registers while the one before is multiplied, and 16 numbers from shared memory make 64 multiply-adds. Right for
-// any stride, but at stride s all but 1 of s * s products are with zeros. Limit: the multiply-adds, and in nchw loads of
-// weights that lie r * s apart. Idea: "implicit GEMM convolution" of CUTLASS, as the forward rung.
+// fetches for pixel (y, x) what lies at ((y + padding - i) / stride, (x + padding - j) / stride) of dout, so that
+// address and check change once per position; the filters are read as they lie, neither turned nor transposed. A step
+// is fetched into registers while the one before is multiplied, and 16 numbers from shared memory make 64
+// multiply-adds. Right for any stride, but at stride s all but 1 of s * s products are with zeros. Limit: the
+// multiply-adds, and in nchw loads of weights that lie r * s apart. Idea: "implicit GEMM convolution" of CUTLASS, as
+// the forward rung.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -4,8 +4,10 @@
 //     "stride == 1 and r == s", "r <= 15", "n * p * q * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
 //     "(c + BN) * (k * r * s + 64) < 2 ** 31",
 // ]
-// define    = { WM = "32 if BM == 64 else 64", EPILOGUE = "'plain' if epilogue == 'none' else epilogue", OTHER = "epilogue != 'none'" }
 // compute_capability = "8.0"
+// define.WM       = "32 if BM == 64 else 64"
+// define.EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
+// define.OTHER    = "epilogue != 'none'"
 // workspace = { turned = "cdiv(k * c * r * s, 2) if dtype == 'bf16' else k * c * r * s" }
 //
 // [[launch]]
@@ -62,10 +64,11 @@
 //
 // At stride 1 the image's gradient is a convolution itself: of dout, padded by r - 1 - padding (which may be negative),
 // with filters turned by half a turn whose input and output channels change places. So a first kernel turns and
-// transposes the filters, little work beside the products, and the second is the forward rung conv2d/nhwc_mma with another
-// epilogue: a gradient that is there is added, or the mask of a ReLU applied, where the result is written. Limit: that of
-// the forward rung, and the launch that turns the filters; strides are left to implicit_gemm. Ideas: CUTLASS, "implicit
-// GEMM convolution"; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
+// transposes the filters, little work beside the products, and the second is the forward rung conv2d/nhwc_mma with
+// another epilogue: a gradient that is there is added, or the mask of a ReLU applied, where the result is written.
+// Limit: that of the forward rung, and the launch that turns the filters; strides are left to implicit_gemm. Ideas:
+// CUTLASS, "implicit GEMM convolution"; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores"
+// (2022).
 
 #include <opbench/gradients.cuh>
 #include <opbench/image_rows.cuh>

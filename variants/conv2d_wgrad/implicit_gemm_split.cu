@@ -29,12 +29,12 @@
 // ///
 //
 // Rows are output channels, columns the weights of a filter as they lie, depth is all pixels of the batch: dout turned
-// times the image as im2col would lay it out, which is never written. A step of BK pixels is fetched into registers while
-// the one before is multiplied; 16 numbers from shared memory make 64 multiply-adds. A table has what a step's pixels
-// share, so that each load costs two additions and a check of the border. A layer has few weights and very many pixels:
-// SPLIT blocks share a tile's depth, and a second kernel adds their sums in index order. SPLIT is no function of the GPU,
-// so that the bits are the same on each. A last column of ones makes the bias's gradient. Lanes run along pixels in nchw
-// and along channels in nhwc, as memory does. Limit: the multiply-adds and the loads of single numbers.
+// times the image as im2col would lay it out, which is never written. A step of BK pixels is fetched into registers
+// while the one before is multiplied; 16 numbers from shared memory make 64 multiply-adds. A table has what a step's
+// pixels share, so that each load costs two additions and a check of the border. A layer has few weights and very many
+// pixels: SPLIT blocks share a tile's depth, and a second kernel adds their sums in index order. SPLIT is no function
+// of the GPU, so that the bits are the same on each. A last column of ones makes the bias's gradient. Lanes run along
+// pixels in nchw and along channels in nhwc, as memory does. Limit: the multiply-adds and the loads of single numbers.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -162,10 +162,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         const int row = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
+        if (row >= k) continue;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-            const int column = column0 + n_thread + j % 4 + j / 4 * 4 * LANES_N;
-            if (row < k && column < columns) own_part[(size_t)row * columns + column] = sum[i][j];
+        for (int half = 0; half < 2; ++half) {
+            const int column = column0 + n_thread + half * 4 * LANES_N;
+            float* to = own_part + (size_t)row * columns + column;
+            const float* v = &sum[i][half * 4];
+            if (columns % 4 == 0) {
+                if (column < columns) *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+            } else {
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    if (column + j < columns) to[j] = v[j];
+            }
         }
     }
 }

@@ -2,9 +2,12 @@
 // title     = "nhwc, few input channels: all weights of four filters stay in registers while dout streams by once"
 // builds_on = "implicit_gemm_split"
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
-// tune      = { BLOCK = [256, 128], SPLIT = [528, 1056, 264] }
+// tune      = { BLOCK = [256, 128], PIXELS = [2, 4, 1], SPLIT = [528, 1056] }
 // workspace = { parts = "k * (c * r * s + BIAS) * SPLIT" }
-// requires  = ["c * r * s <= 32", "k <= 4 * BLOCK", "r * ((q - 1) * stride + s) * c <= 10240", "n * p < 2 ** 31"]
+// requires  = [
+//     "c * r * s <= 32", "k <= 4 * BLOCK", "r * ((cdiv(q, PIXELS) * PIXELS - 1) * stride + s) * c <= 10240",
+//     "n * p < 2 ** 31",
+// ]
 //
 // [define]
 // BF16   = "dtype == 'bf16'"
@@ -19,22 +22,26 @@
 // kernel = "conv2d_wgrad_nhwc_few_channels"
 // grid   = ["SPLIT"]
 // block  = ["BLOCK"]
-// shared = "4 * max(r * ((q - 1) * stride + s) * c, 4 * BLOCK)"
-// args   = ["image", "dout", "parts", "n", "h", "w", "k", "padding", "p", "q"]
+// shared = "4 * max(r * ((cdiv(q, PIXELS) * PIXELS - 1) * stride + s) * c, 4 * BLOCK)"
+// args   = [
+//     "image", "dout", "parts", "n", "h", "w", "k", "padding", "p", "q",
+//     "((cdiv(q, PIXELS) * PIXELS - 1) * stride + s) * c",
+// ]
 //
 // [[launch]]
 // kernel = "conv2d_wgrad_add_split"
-// grid   = ["cdiv(k * (c * r * s + BIAS), 8)"]
-// block  = [256]
+// grid   = ["cdiv(k * (c * r * s + BIAS), 32)"]
+// block  = [32, 16]
 // args   = ["parts", "dweight", "dbias?", "k"]
 // ///
 //
 // The first layer of a network has some 27 weights a filter, too few for the tiles of a matrix product, and a million
 // pixels. Here a thread keeps the sums of four filters, walks over pixels, reads four channels of dout by one load, and
 // finds the pixel's window in shared memory, where a block brings the image rows of one row of dout, zeros around them:
-// one load for four multiply-adds and no check. dout is read once. The sums of a block's threads are added in order, and
-// those of SPLIT blocks by one warp each in a fixed tree: the same bits every time on every GPU. Limit: reading dout, and
-// about as much the loads from shared memory; the two barriers of a row.
+// one load for four multiply-adds and no check, for more where the windows of PIXELS neighbours overlap. dout is read
+// once. The sums of a block's threads are added in order, and those of SPLIT blocks by a second kernel in an order of
+// its own: the same bits every time on every GPU. Limit: reading dout, and about as much the loads from shared memory;
+// the two barriers of a row.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -42,8 +49,9 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 constexpr int DEPTH = R * S * C, SUMS = DEPTH + BIAS;
+constexpr int SPAN = ((PIXELS - 1) * STRIDE + S) * C;  // of the windows of neighbours in a row
 
-// Four numbers, of which `left` exist.
+// Four numbers, of which `left` exist: all or none where four divides them.
 __device__ __forceinline__ void load_four(float (&to)[4], const T* __restrict__ from, int left) {
 #if K4
     union __align__(4 * sizeof(T)) Four {
@@ -51,11 +59,11 @@ __device__ __forceinline__ void load_four(float (&to)[4], const T* __restrict__ 
 #if BF16
         uint2 bits;
     } four;
-    four.bits = *reinterpret_cast<const uint2*>(from);
+    four.bits = left > 0 ? *reinterpret_cast<const uint2*>(from) : make_uint2(0u, 0u);
 #else
         uint4 bits;
     } four;
-    four.bits = *reinterpret_cast<const uint4*>(from);
+    four.bits = left > 0 ? *reinterpret_cast<const uint4*>(from) : make_uint4(0u, 0u, 0u, 0u);
 #endif
 #pragma unroll
     for (int v = 0; v < 4; ++v) to[v] = (float)four.elements[v];
@@ -65,14 +73,14 @@ __device__ __forceinline__ void load_four(float (&to)[4], const T* __restrict__ 
 #endif
 }
 
-// image [n][h][w][C], dout [n][p][q][k], parts [k][SUMS][SPLIT]
+// image [n][h][w][C], dout [n][p][q][k], parts [SPLIT][SUMS][k]; line: numbers of an image row in shared memory, zeros
+// around it included
 extern "C" __global__ void __launch_bounds__(BLOCK)
     conv2d_wgrad_nhwc_few_channels(const T* __restrict__ image, const T* __restrict__ dout, float* __restrict__ parts,
-                                   int n, int h, int w, int k, int padding, int p, int q) {
+                                   int n, int h, int w, int k, int padding, int p, int q, int line) {
     extern __shared__ __align__(16) float shared[];
     const int groups = (k + 3) / 4, at_once = BLOCK / groups;  // of four filters; pixels
     const int group = threadIdx.x % groups, first = threadIdx.x / groups;
-    const int line = ((q - 1) * STRIDE + S) * C;  // of an image row in shared memory
     const int begin = (int)((long long)n * p * blockIdx.x / SPLIT);
     const int end = (int)((long long)n * p * (blockIdx.x + 1) / SPLIT);
     float sum[SUMS][4] = {};
@@ -88,54 +96,69 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         __syncthreads();
         if (first >= at_once) continue;
         const T* gradients = dout + (size_t)row * q * k + group * 4;
-#pragma unroll 2
-        for (int pixel = first; pixel < q; pixel += at_once) {
-            float gradient[4];
-            load_four(gradient, gradients + (size_t)pixel * k, k - group * 4);
-            const float* window = shared + pixel * STRIDE * C;
+        for (int pixel = first * PIXELS; pixel < q; pixel += at_once * PIXELS) {
+            float gradient[PIXELS][4];
 #pragma unroll
-            for (int i = 0; i < R; ++i)
+            for (int u = 0; u < PIXELS; ++u)
+                load_four(gradient[u], gradients + (size_t)(pixel + u) * k, pixel + u < q ? k - group * 4 : 0);
 #pragma unroll
-                for (int e = 0; e < S * C; ++e)
+            for (int i = 0; i < R; ++i) {
+                float window[SPAN];
 #pragma unroll
-                    for (int v = 0; v < 4; ++v) sum[i * S * C + e][v] += gradient[v] * window[i * line + e];
+                for (int e = 0; e < SPAN; ++e) window[e] = shared[i * line + pixel * STRIDE * C + e];
+#pragma unroll
+                for (int u = 0; u < PIXELS; ++u)
+#pragma unroll
+                    for (int e = 0; e < S * C; ++e)
+#pragma unroll
+                        for (int v = 0; v < 4; ++v)
+                            sum[i * S * C + e][v] += gradient[u][v] * window[u * STRIDE * C + e];
+            }
 #if BIAS
 #pragma unroll
-            for (int v = 0; v < 4; ++v) sum[DEPTH][v] += gradient[v];
+            for (int u = 0; u < PIXELS; ++u)
+#pragma unroll
+                for (int v = 0; v < 4; ++v) sum[DEPTH][v] += gradient[u][v];
 #endif
         }
     }
 #pragma unroll
     for (int e = 0; e < SUMS; ++e) {
         __syncthreads();
-#pragma unroll
-        for (int v = 0; v < 4; ++v)
-            if (first < at_once) shared[(first * groups + group) * 4 + v] = sum[e][v];
+        if (first < at_once)
+            reinterpret_cast<float4*>(shared)[first * groups + group] =
+                make_float4(sum[e][0], sum[e][1], sum[e][2], sum[e][3]);
         __syncthreads();
         for (int filter = threadIdx.x; filter < k; filter += BLOCK) {
             float total = 0.0f;
             for (int z = 0; z < at_once; ++z) total += shared[z * groups * 4 + filter];
-            parts[((size_t)filter * SUMS + e) * SPLIT + blockIdx.x] = total;
+            parts[((size_t)blockIdx.x * SUMS + e) * k + filter] = total;
         }
     }
 }
 
-// parts [k][SUMS][SPLIT], dweight [k][DEPTH], dbias [k]; a warp per sum
-extern "C" __global__ void __launch_bounds__(256)
+// parts [SPLIT][SUMS][k], dweight [k][DEPTH], dbias [k]; 32 sums a block, each by 16 threads
+extern "C" __global__ void __launch_bounds__(512)
     conv2d_wgrad_add_split(const float* __restrict__ parts, float* __restrict__ dweight,
 #if BIAS
                            float* __restrict__ dbias,
 #endif
                            int k) {
-    const int index = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (index >= k * SUMS) return;
+    __shared__ float stretch[16][32];
+    const int index = blockIdx.x * 32 + threadIdx.x, total = k * SUMS;
     float sum = 0.0f;
-    for (int z = lane; z < SPLIT; z += 32) sum += parts[(size_t)index * SPLIT + z];
+    if (index < total) {
+#pragma unroll 4
+        for (int z = threadIdx.y; z < SPLIT; z += 16) sum += parts[(size_t)z * total + index];
+    }
+    stretch[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || index >= total) return;
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_down_sync(0xffffffffu, sum, distance);
-    if (lane != 0) return;
-    if (index % SUMS < DEPTH) dweight[index / SUMS * DEPTH + index % SUMS] = sum;
+    for (int y = 1; y < 16; ++y) sum += stretch[y][threadIdx.x];
+    const int e = index / k, filter = index % k;
+    if (e < DEPTH) dweight[filter * DEPTH + e] = sum;
 #if BIAS
-    if (index % SUMS == DEPTH) dbias[index / SUMS] = sum;
+    if (e == DEPTH) dbias[filter] = sum;
 #endif
 }

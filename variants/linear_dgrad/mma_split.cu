@@ -49,10 +49,10 @@
 // ///
 //
 // A batch of 32 to 256 items has a few dozen tiles, too few for all multiprocessors, and the weights of a layer are its
-// bytes: they shall stream through all of them. SPLIT blocks share a tile, each sums its own stretch of n into a workspace
-// [SPLIT, m, k], and a second kernel adds the parts in index order and applies the mask: the same bits every time. Limit:
-// DRAM for small batches; the parts are written and read once more, from L2, and there is a second launch. After "split
-// K" in CUTLASS's efficient GEMM notes.
+// bytes: they shall stream through all of them. SPLIT blocks share a tile, each sums its own stretch of n into a
+// workspace [SPLIT, m, k], and a second kernel adds the parts in index order and applies the mask: the same bits every
+// time. Limit: DRAM for small batches; the parts are written and read once more, from L2, and there is a second launch.
+// After "split K" in CUTLASS's efficient GEMM notes.
 
 #include <opbench/gradients.cuh>
 #include <opbench/matrix_columns.cuh>

@@ -6,9 +6,9 @@
 // launch   = [{ kernel = "linear_wgrad_naive", grid = ["n * cdiv(k, BLOCK)"], block = ["BLOCK"] }]
 // ///
 //
-// The sum as it is written, in the order of the batch: a warp reads neighbours of a row of x and one number of dout; the
-// first thread of a row adds up the bias's gradient too. For the batch of a training step, 32 to 256, it is bounded by
-// writing dweight and by reading x from the caches n times: a loaded number serves one multiply-add.
+// The sum as it is written, in the order of the batch: a warp reads neighbours of a row of x and one number of dout;
+// the first thread of a row adds up the bias's gradient too. For the batch of a training step, 32 to 256, it is bounded
+// by writing dweight and by reading x from the caches n times: a loaded number serves one multiply-add.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -36,12 +36,12 @@
 // args   = ["parts", "dweight", "dbias?", "n", "k"]
 // ///
 //
-// A product whose depth is the batch: rows of dout and of x lie as shared memory wants them, so that nothing is turned on
-// its way. A step of BK items is fetched into registers while the one before is multiplied, and 16 numbers from shared
-// memory make 64 multiply-adds. A last column of ones makes the bias's gradient. Few weights and a large batch make few
-// tiles: SPLIT blocks then share the depth, and a second kernel adds their parts in index order, the same bits every
-// time on every GPU. Limit: the multiply-adds, and for the batches of training writing dweight. After CUTLASS's SIMT
-// SGEMM, layout "nt" (A. Kerr et al., 2017), and "split K" in its efficient GEMM notes.
+// A product whose depth is the batch: rows of dout and of x lie as shared memory wants them, so that nothing is turned
+// on its way. A step of BK items is fetched into registers while the one before is multiplied, and 16 numbers from
+// shared memory make 64 multiply-adds. A last column of ones makes the bias's gradient. Few weights and a large batch
+// make few tiles: SPLIT blocks then share the depth, and a second kernel adds their parts in index order, the same bits
+// every time on every GPU. Limit: the multiply-adds, and for the batches of training writing dweight. After CUTLASS's
+// SIMT SGEMM, layout "nt" (A. Kerr et al., 2017), and "split K" in its efficient GEMM notes.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -129,12 +129,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         const int row = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
+        if (row >= n) continue;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-            const int column = column0 + n_thread + j % 4 + j / 4 * 4 * LANES_N;
-            if (row < n && column < columns) dweight[(size_t)row * columns + column] = sum[i][j];
+        for (int half = 0; half < 2; ++half) {
+            const int column = column0 + n_thread + half * 4 * LANES_N;
+            float* to = dweight + (size_t)row * columns + column;
+            const float* v = &sum[i][half * 4];
+            if (columns % 4 == 0) {
+                if (column < columns) *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+            } else {
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    if (column + j < columns) to[j] = v[j];
+            }
 #if BIAS && SPLIT == 1
-            if (row < n && column == k) dbias[row] = sum[i][j];
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                if (column + j == k) dbias[row] = v[j];
 #endif
         }
     }

@@ -62,9 +62,10 @@ __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, 
             const float* from = staged + e / per_row * pitch + e % per_row * vec;
             const size_t to = (size_t)row * columns + at;
             if (columns % vec == 0) {
-                float v[vec];
+                __align__(16) float v[vec];
 #pragma unroll
-                for (int f = 0; f < vec; ++f) v[f] = from[f];
+                for (int f = 0; f < vec; f += 4)
+                    *reinterpret_cast<float4*>(v + f) = *reinterpret_cast<const float4*>(from + f);
                 finish_vector<epilogue>(out + to, v, epilogue == plain ? nullptr : other + to);
             } else {
 #pragma unroll 1
@@ -98,7 +99,8 @@ __device__ __forceinline__ void add_gradient_parts(const float* parts, Out* out,
     }
 }
 
-// dweight[row][column] = sum of parts[z][row][column] in index order; by the last blocks dbias[row] of bias_parts[z][row].
+// dweight[row][column] = sum of parts[z][row][column] in index order; by the last blocks dbias[row], of
+// bias_parts[z][row].
 template <int parts_, bool with_bias>
 __device__ __forceinline__ void add_weight_parts(const float* parts, const float* bias_parts, float* dweight,
                                                  float* dbias, int rows, int columns) {
