@@ -80,12 +80,6 @@ def phase_range(phase: Phase) -> Range:
     return _NOTHING if domain is None else _PushPop(domain, phase, "#999999", phase)
 
 
-def run_range() -> Range:
-    """Around a whole run."""
-    domain = _domain()
-    return _NOTHING if domain is None else _PushPop(domain, "run", "#000000", "run")
-
-
 class _PushPop:
     """A push/pop range of this thread."""
 

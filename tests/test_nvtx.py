@@ -94,8 +94,8 @@ def test_a_tool_shows_in_the_environment(environment: dict[str, str], found: str
 
 def test_without_a_tool_nvtx_is_not_even_imported() -> None:
     program = (
-        "import sys\nfrom opbench.nvtx import case_range, phase_range, run_range\n"
-        "with run_range(), phase_range('check'), case_range('a/b(x=1)', 'a'): pass\n"
+        "import sys\nfrom opbench.nvtx import case_range, phase_range\n"
+        "with phase_range('build'), phase_range('check'), case_range('a/b(x=1)', 'a'): pass\n"
         "sys.exit('nvtx' in sys.modules)"
     )
     variables = (*nvtx.TOOL_VARIABLES, nvtx.SWITCH)
@@ -104,7 +104,7 @@ def test_without_a_tool_nvtx_is_not_even_imported() -> None:
 
 
 def test_without_a_tool_all_ranges_are_one_object(fresh: pytest.MonkeyPatch) -> None:
-    assert nvtx.case_range("a/b(x=1)", "a") is nvtx.phase_range("measure") is nvtx.run_range()
+    assert nvtx.case_range("a/b(x=1)", "a") is nvtx.phase_range("measure") is nvtx.phase_range("build")
 
 
 class Recorder:
@@ -144,14 +144,14 @@ def test_with_a_tool_ranges_carry_name_colour_and_category(fresh: pytest.MonkeyP
 def test_the_switch_decides_over_the_environment(fresh: pytest.MonkeyPatch, switch: str) -> None:
     fresh.setenv("CUDA_INJECTION64_PATH", "/tool.so")
     fresh.setenv(nvtx.SWITCH, switch)
-    with nvtx.run_range(), nvtx.case_range("a/b(x=1)", "a"):
+    with nvtx.phase_range("build"), nvtx.case_range("a/b(x=1)", "a"):
         assert (nvtx._domain() is not None) == (switch == "1")
 
 
 def test_a_missing_package_is_said_once_and_stops_nothing(fresh: pytest.MonkeyPatch) -> None:
     fresh.setitem(sys.modules, "nvtx", None)
     fresh.setenv(nvtx.SWITCH, "1")
-    with pytest.warns(RuntimeWarning, match="pip install nvtx"), nvtx.run_range():
+    with pytest.warns(RuntimeWarning, match="pip install nvtx"), nvtx.phase_range("build"):
         pass
-    with nvtx.run_range():
+    with nvtx.phase_range("build"):
         pass

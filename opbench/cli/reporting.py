@@ -79,7 +79,7 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as tell:
         _, ceilings = measure_ceilings(out or Path(scratch), tell)
     if out:
-        (out / "ceilings.json").write_text(json.dumps(ceilings, indent=2) + "\n")
+        paths.write_atomically(out / "ceilings.json", f"{json.dumps(ceilings, indent=2)}\n".encode())
     if as_json:
         click.echo(json.dumps(ceilings, indent=2))
         return

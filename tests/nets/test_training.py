@@ -161,11 +161,11 @@ def test_every_node_of_the_first_step_can_be_checked_first(tmp_path: Path) -> No
     good = trainer(tmp_path / "good", check=True)
     good.run()
     assert good.told == [f"all {len(good.training.graph.nodes)} nodes of the first step are right on its own data"]
-    cheat = Catalog().variant_file(CHEATS / "lets_a_gradient_through_at_zero.cu")
+    cheat = Catalog().variant_file(CHEATS / "gradients" / "passes_gradients_at_zero.cu")
     bad = trainer(tmp_path / "bad", check=True)
     name = "conv.relu_backward"
     bad.cases = {**bad.cases, name: Case(cheat, cheat.configs[0], bad.cases[name].problem)}
-    with pytest.raises(LaunchError, match=r"conv.relu_backward: .*lets_a_gradient_through_at_zero.* is wrong: "):
+    with pytest.raises(LaunchError, match=r"conv.relu_backward: .*passes_gradients_at_zero.* is wrong: "):
         bad.run()
     assert not (tmp_path / "bad" / "losses.jsonl").exists()
 
