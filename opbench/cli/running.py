@@ -192,7 +192,7 @@ def leave(code: int, show: Callable[[], None]) -> None:
     click.get_current_context().exit(code)
 
 
-REPEATED = ("--backend", "--variants", "--random", "--time-limit", "--seed")
+REPEATED = ("--cpu-only", "--backend", "--variants", "--random", "--time-limit", "--seed")
 
 
 def _flags_given() -> str:
@@ -202,7 +202,8 @@ def _flags_given() -> str:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if given and option.opts[0] in REPEATED:
             value = context.params[option.name or ""]
-            words += [f"{option.opts[0]} {shlex.quote(str(v))}" for v in (value if option.multiple else [value])]
+            values = value if option.multiple else [value]
+            words += [option.opts[0] if v is True else f"{option.opts[0]} {shlex.quote(str(v))}" for v in values]
     return " ".join(words)
 
 

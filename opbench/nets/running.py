@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 import opbench
 from opbench import backends, paths
-from opbench.backends.base import Backend, DeviceClock, Libraries, Timed
+from opbench.backends.base import Backend, Libraries, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Arrays
@@ -27,6 +26,7 @@ from opbench.nets.checkpoints import trained_weights
 from opbench.nets.choosing import planned, results_for, rewritten
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
+from opbench.nets.node_times import TIMING, node_times
 from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
 from opbench.nets.peers import Peers, peers
@@ -46,11 +46,8 @@ from opbench.runs.protocol import Open
 from opbench.runs.runner import Progress, Tell
 from opbench.runs.worker import Worker
 from opbench.timing.measurement import Measurement
-from opbench.timing.sampling import TimingOptions, measure
+from opbench.timing.sampling import measure
 
-TIMING = TimingOptions(budget_s=2.0, max_samples=200)
-CHAINS = 15
-"""How often the nodes are timed one by one; the median counts."""
 END_TO_END = 4.0
 """Roundings of a network's values add up as a random walk at worst: so many times the root of the nodes' number."""
 
@@ -198,7 +195,7 @@ def _measured(
                     timed |= found.failed
                 total = measured["opbench"]
             between_s = clock.between
-            nodes_s = _node_times(context, clock)
+            nodes_s = node_times(context, clock)
     finally:
         context.close()
     memory = context.memory
@@ -269,14 +266,6 @@ def _ceilings(environment: Mapping[str, object], backend: Backend, gpu: str) -> 
         return Ceilings.from_json(known)
     words = str(environment.get("gpu", "")).lower().split()
     return next((committed(word) for word in words if (paths.shipped("reports") / word / "ceilings").is_dir()), None)
-
-
-def _node_times(context: Context, clock: DeviceClock) -> dict[str, float]:
-    """Each node's own time among the others, its input where the node before left it."""
-    names = list(context.launches)
-    chains = [clock.chain(list(context.launches.values())) for _ in range(CHAINS)]
-    medians = (statistics.median(chain[i] for chain in chains) for i in range(len(names)))
-    return {name: max(0.0, seconds - clock.between) for name, seconds in zip(names, medians, strict=True)}
 
 
 def _node(

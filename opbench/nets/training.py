@@ -27,10 +27,11 @@ from opbench.nets.choosing import gather
 from opbench.nets.data import DataSet
 from opbench.nets.executor import Context, Network
 from opbench.nets.losses import LossLog, judged, read_losses
+from opbench.nets.node_times import step_times
 from opbench.nets.nodes import check_nodes
 from opbench.nets.plan import Plan, choose
 from opbench.nets.train_options import Standing, TrainOptions
-from opbench.results.training import FORMAT, TrainingRecord, keep_training
+from opbench.results.training import FORMAT, StepTimes, TrainingRecord, keep_training
 from opbench.runs.header import now
 from opbench.runs.protocol import Open
 from opbench.runs.worker import Worker
@@ -169,7 +170,8 @@ class Trainer:
                     saved_s = time.perf_counter()
             self._save(network, context, log)
         seconds = time.perf_counter() - began_s - spent_s
-        record = self._record(context, (self.step - began) * self.batch / max(seconds, 1e-9))
+        timed = step_times(context, self.backend)
+        record = self._record(context, timed, (self.step - began) * self.batch / max(seconds, 1e-9))
         keep_training(record, self.options.out)
         return record
 
@@ -304,7 +306,7 @@ class Trainer:
         weights = {name.removeprefix("weight."): a for name, a in arrays.items() if name.startswith("weight.")}
         return {**state, "parameters": self.training.arena(weights)}
 
-    def _record(self, context: Context, images_per_s: float) -> TrainingRecord:
+    def _record(self, context: Context, timed: StepTimes, images_per_s: float) -> TrainingRecord:
         graph = self.training.graph
         return {
             "format": FORMAT,
@@ -323,6 +325,7 @@ class Trainer:
             "scores": [list(pair) for pair in self.scores],
             "score_name": self.score_name,
             "images_per_s": images_per_s,
+            "times": timed,
             "parameters": sum(math.prod(shape) for _, shape in self.training.parameters.values()),
             "memory": {
                 "activations_bytes": context.memory.peak_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,10 @@ def _page(record: TrainingRecord, chart: Chart) -> str:
         notes=record["told"],
         chart=drawn,
         groups=[_group(record, group) for group in GROUPS],
-        nodes=[_row(number, node) for number, node in enumerate(record["nodes"], 1)],
+        timed=bool(record["times"]),
+        nodes=[
+            _row(number, node, record["times"].get("nodes_s", {})) for number, node in enumerate(record["nodes"], 1)
+        ],
         passes=record["passes"],
         facts_of_run=_facts(record),
         memory=[
@@ -115,7 +119,17 @@ def headline(record: TrainingRecord) -> list[str]:
         f"the mean loss fell from {np.mean(losses[:few]):.4g} to {np.mean(losses[-few:]):.4g}.",
         f"{record['images_per_s']:,.0f} images/s, looks at what is held out not counted; "
         f"{record['parameters']:,} parameters.",
+        *_step_words(record),
     ]
+
+
+def _step_words(record: TrainingRecord) -> list[str]:
+    """How long a step takes, where that was measured."""
+    if "hot" not in record["times"]:
+        return []
+    hot, cold = record["times"]["hot"], record["times"]["cold"]
+    back_to_back = f"{units.time(hot['median_s'])} back to back ({units.interval(hot['low_s'], hot['high_s'])})"
+    return [f"A step takes {back_to_back}, {units.time(cold['median_s'])} from a cold L2."]
 
 
 def _size(nbytes: int) -> str:
@@ -137,9 +151,14 @@ def _facts(record: TrainingRecord) -> list[tuple[str, str]]:
     ]
 
 
+def _node_times(record: TrainingRecord) -> Mapping[str, float]:
+    return record["times"].get("nodes_s", {})
+
+
 def _group(record: TrainingRecord, group: str) -> dict[str, object]:
     nodes = [node for node in record["nodes"] if node["group"] == group]
     flops, moved = sum(n["flops"] for n in nodes), sum(n["compulsory_bytes"] for n in nodes)
+    times = _node_times(record)
     whole = sum(n["flops"] for n in record["nodes"]) or 1
     whole_bytes = sum(n["compulsory_bytes"] for n in record["nodes"]) or 1
     return {
@@ -149,10 +168,12 @@ def _group(record: TrainingRecord, group: str) -> dict[str, object]:
         "flops_share": flops / whole,
         "bytes": _size(moved),
         "bytes_share": moved / whole_bytes,
+        "time": units.time(sum(times.get(n["name"], 0.0) for n in nodes)) if times else "",
+        "time_share": sum(times.get(n["name"], 0.0) for n in nodes) / (sum(times.values()) or 1.0),
     }
 
 
-def _row(number: int, node: TrainingNode) -> dict[str, object]:
+def _row(number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, object]:
     variant, _, problem = node["case"].partition("(")
     return {
         "number": number,
@@ -165,4 +186,6 @@ def _row(number: int, node: TrainingNode) -> dict[str, object]:
         "flops_sort": math.log10(node["flops"] + 1),
         "bytes": _size(node["compulsory_bytes"]),
         "bytes_sort": node["compulsory_bytes"],
+        "time": units.time(times.get(node["name"])),
+        "time_sort": times.get(node["name"], 0.0),
     }

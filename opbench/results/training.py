@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 from opbench.paths import write_atomically
+from opbench.results.network import Times
 
 FILE = "train.json"
 FORMAT = 1
@@ -36,6 +37,17 @@ class TrainingPass(TypedDict):
     said: list[str]
 
 
+class StepTimes(TypedDict, total=False):
+    """What one step took; empty where there is no clock."""
+
+    cold: Times
+    """From a cold L2."""
+    hot: Times
+    """Steps back to back."""
+    nodes_s: dict[str, float]
+    """Each node's own, among the others."""
+
+
 class TrainingRecord(TypedDict):
     """A training from its first step to its last."""
 
@@ -56,6 +68,7 @@ class TrainingRecord(TypedDict):
     """Step and score of what is held out."""
     score_name: str
     images_per_s: float
+    times: StepTimes
     parameters: int
     memory: dict[str, int]
     passes: list[TrainingPass]

@@ -1,0 +1,80 @@
+"""The page of a training, from a record that was made up."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from opbench.errors import UsageError
+from opbench.report.training import headline, write_training
+from opbench.results.training import GROUPS, TrainingRecord, keep_training, read_training
+
+
+def record(timed: bool) -> TrainingRecord:
+    losses = [2.3 / (1 + step / 30) for step in range(400)]
+    nodes = [
+        {
+            "name": f"node_of_{group}",
+            "operator": "conv2d",
+            "group": group,
+            "case": "conv2d/naive_grid3d[BLOCK=256](n=1,c=1,h=5,w=5,k=1,r=3,s=3)",
+            "inputs": {},
+            "outputs": {},
+            "flops": 10**9 * number,
+            "compulsory_bytes": 10**6,
+        }
+        for number, group in enumerate(GROUPS)
+    ]
+    took = {"median_s": 4e-4, "low_s": 3.9e-4, "high_s": 4.2e-4}
+    times = {"cold": took, "hot": {**took, "median_s": 3.1e-4}, "nodes_s": {str(n["name"]): 1e-4 for n in nodes}}
+    return {
+        "format": 1,
+        "opbench": "0.1.0",
+        "started": "2026-11-22T10:00:00+00:00",
+        "command": ["net", "train", "lenet", "--data", "digits"],
+        "network": "lenet",
+        "recipe": {"loss": "cross_entropy"},
+        "data": {"name": "<digits>", "sha256": "0", "items": 1437},
+        "batch": 32,
+        "steps_per_epoch": 44,
+        "precision": "f32",
+        "backend": "cuda" if timed else "cpu",
+        "environment": {"gpu": "NVIDIA H200"} if timed else {"device": "a CPU"},
+        "losses": losses,
+        "scores": [[200, 0.9], [400, 0.985]],
+        "score_name": "accuracy",
+        "images_per_s": 12345.6,
+        "times": times if timed else {},
+        "parameters": 61706,
+        "memory": {"activations_bytes": 10**6, "state_bytes": 3 * 10**6, "data_bytes": 10**6},
+        "passes": [{"name": "fuse_relu", "on": True, "said": ["relu1: fused into conv1"]}],
+        "nodes": nodes,
+        "told": ["the checkpoint is of another device"],
+    }  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None:
+    written = record(timed)
+    page, picture = write_training(written, tmp_path)
+    text = page.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    for words in ("accuracy 98.50 %", "12,346 images/s", "&lt;digits&gt;", "relu1: fused into conv1", "another device"):
+        assert words in text, words
+    assert all(f"node_of_{group}" in text for group in GROUPS)
+    assert ("310 µs back to back" in text) == timed and (text.count("100 µs") == 2 * len(GROUPS)) == timed
+    assert "<script src" not in text and not re.search(r"https?://(?!www\.w3\.org)", text)
+
+
+def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
+    keep_training(record(True), tmp_path)
+    assert read_training(tmp_path) == record(True) == read_training(tmp_path / "train.json")
+    assert headline(record(False))[0].startswith("accuracy 98.50 % of what is held out after 400 steps of 32")
+    (tmp_path / "train.json").write_text('{"format": 2}')
+    with pytest.raises(UsageError, match="a training of format 2; this opbench reads 1"):
+        read_training(tmp_path)
+    (tmp_path / "train.json").write_text("{")
+    with pytest.raises(UsageError, match=r"cannot be read: .*a training ends with it: opbench net train --resume"):
+        read_training(tmp_path)
