@@ -363,7 +363,9 @@ def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
     """Round float32 values to `dtype` as it is stored (to nearest, ties to even)."""
     if dtype != "bf16":
         return values.astype(DTYPES[dtype], copy=False)
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)  # a float64 is rounded twice; inputs are float32
+    bits = values.astype(np.float32, order="C", copy=False).view(
+        np.uint32
+    )  # a float64 is rounded twice; inputs are float32
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 

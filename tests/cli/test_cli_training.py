@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -77,6 +78,21 @@ def test_a_killed_training_goes_on_to_the_same_bits(undisturbed: Path, tmp_path:
     process.wait()
     done = subprocess.run([*train("--out", str(out)), "--resume"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "note:" not in done.stderr, done.stderr
+    assert digest(out) == digest(undisturbed)
+
+
+def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    done = subprocess.run(train("--out", str(out)), capture_output=True, text=True, check=False, preexec_fn=small_files)
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert "checkpoint.safetensors: cannot be written: File too large" in done.stderr and "--resume" in done.stderr
+    assert [path.name for path in out.iterdir()] == ["losses.jsonl"]
+    done = subprocess.run([*train("--out", str(out)), "--resume"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert digest(out) == digest(undisturbed)
 
 

@@ -43,8 +43,8 @@ def offered(line: str, cwd: Path) -> set[str]:
     ("line", "wanted"),
     [
         ("opbench che", {"check"}),
-        ("opbench net ", {"list", "show", "run"}),
-        ("opbench check re", {"relu", "reread"}),
+        ("opbench net ", {"list", "show", "run", "train"}),
+        ("opbench check rel", {"relu", "relu_backward"}),
         ("opbench check relu/", {v.id for v in Catalog().variants("relu")}),
         ("opbench explain relu/gr", {"relu/grid_stride"}),
         ("opbench run lay", {"layers", "layout2d"}),
