@@ -38,12 +38,21 @@ class Ran:
 
 
 def cases(variant: Variant) -> list[Case]:
-    """Every example with the first config that fits, and each value of a tuned parameter with the longest example."""
+    """The shortest and the longest example in each mode with the first config that fits, and each value of a tuned
+    parameter with the longest example: the check of every variant takes them all, apart.
+    """
     examples = [problem for problem in CATALOG.operator(variant.operator).examples() if problem.in_place]
     fitting = [case for p in examples for c in variant.configs if (case := Case(variant, c, p)).unmet() is None]
-    firsts = {case.problem: case for case in reversed(fitting)}
+    firsts = sorted({case.problem: case for case in reversed(fitting)}.values(), key=lambda c: c.problem.bytes())
+
+    def modes(case: Case) -> tuple[object, ...]:
+        return tuple(case.problem.axes[mode] for mode in case.problem.modes())
+
+    longest = {modes(case): case for case in firsts}
+    shortest = {modes(case): case for case in reversed(firsts)}
     values = {item: case for case in sorted(fitting, key=lambda c: c.problem.bytes()) for item in case.config.items()}
-    return list({case.name: case for case in (*firsts.values(), *values.values())}.values())
+    found = (*longest.values(), *shortest.values(), *values.values())
+    return list({case.name: case for case in found}.values())
 
 
 def run(backend: CpuBackend, case: Case, shared: Mapping[str, str]) -> Ran:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,21 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     scikit-learn has them with 8 x 8 pixels of 0 to 16 (Alpaydin and Kaynak 1998); each pixel becomes 3 x 3, with a
     border of two pixels of 0 around.
     """
-    try:
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
+        raise EnvironmentFault(f"digits come with scikit-learn; {pip_install('nets')}")
+    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    if file.is_file():  # what load_digits reads; to import scikit-learn for it takes seconds
+        table = np.loadtxt(file, delimiter=",")
+        pixels, classes = table[:, :-1].reshape(-1, 8, 8), table[:, -1]
+    else:
         from sklearn.datasets import load_digits
-    except ImportError:
-        raise EnvironmentFault(f"digits come with scikit-learn; {pip_install('nets')}") from None
-    data = load_digits()
-    enlarged = (data.images / 16).repeat(3, axis=1).repeat(3, axis=2)
+
+        data = load_digits()
+        pixels, classes = data.images, data.target
+    enlarged = (pixels / 16).repeat(3, axis=1).repeat(3, axis=2)
     images = np.pad(enlarged, ((0, 0), (2, 2), (2, 2)))[:, None]
-    return np.ascontiguousarray(images, np.float32), data.target.astype(np.int64)
+    return np.ascontiguousarray(images, np.float32), classes.astype(np.int64)
 
 
 def held_out_digits(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,12 +18,27 @@ import pytest
 from common import Cli
 
 from opbench.nets.checkpoints import read_checkpoint
+from opbench.nets.data import digit_set
 
-TINY = ["--data", "digits", "--batch", "4", "--steps", "8", "--backend", "cpu", "--lr", "2e-3"]
+TINY = ["--batch", "4", "--steps", "8", "--backend", "cpu", "--lr", "2e-3"]
+DATA = Path(tempfile.gettempdir()) / f"opbench-test-{os.getuid()}" / "tiny.npz"
 
 
 def train(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "opbench", "net", "train", "lenet", *TINY, *arguments]
+    """The command on the first digits, a few of them held out, so that most of its time is its start."""
+    if not DATA.exists():
+        found = digit_set(0, 28, "digits")
+        DATA.parent.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=DATA.parent, suffix=".npz", delete=False) as file:
+            np.savez(
+                file,
+                images=found.images[:40],
+                targets=found.targets[:40],
+                held_images=found.held_images[:8],
+                held_targets=found.held_targets[:8],
+            )
+        Path(file.name).replace(DATA)
+    return [sys.executable, "-m", "opbench", "net", "train", "lenet", "--data", str(DATA), *TINY, *arguments]
 
 
 def digest(folder: Path) -> dict[str, bytes]:
@@ -48,7 +65,7 @@ def test_it_says_what_was_learnt_and_leaves_its_files(cli: Cli, undisturbed: Pat
     assert [line["step"] for line in lines] == list(range(1, 9))
     assert [np.float32(line["loss"]) for line in lines] == [np.float32(loss) for loss in record["losses"]]
     page = (undisturbed / "train.html").read_text()
-    for text in ("lenet trained on digits", "conv2.conv2d_wgrad", "optimizer", "net train lenet"):
+    for text in ("lenet trained on ", "conv2.conv2d_wgrad", "optimizer", "net train lenet"):
         assert text in page
     again = cli("report", undisturbed)
     assert again.returncode == 0 and "accuracy" in again.stdout and "wrote" in again.stderr

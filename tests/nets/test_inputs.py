@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_photographs_fill_a_batch() -> None:
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "skimage.color", None)
     monkeypatch.setitem(sys.modules, "skimage", None)
     with pytest.raises(EnvironmentFault, match=r"scikit-learn; pip install .*\[nets\]'"):
