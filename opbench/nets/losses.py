@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,17 +33,27 @@ class LossLog:
         self._file.write(f'{{"step": {step + 1}, "loss": {np.float32(loss)!s}}}\n'.encode())
         self.losses.append(loss)
 
+    def flush(self) -> None:
+        """Let other programs see it."""
+        with self._writing():
+            self._file.flush()
+
     def synchronised(self) -> int:
         """Put it on disk for good; the file's size."""
-        try:
+        with self._writing():
             self._file.flush()
             os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise EnvironmentFault(
                 f"{self.path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
                 "go on from the last checkpoint with --resume"
             ) from None
-        return self._file.tell()
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

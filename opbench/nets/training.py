@@ -149,7 +149,8 @@ class Trainer:
     def _steps(self, network: Network, context: Context, tell: Callable[[Standing], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
         began_s = saved_s = told_s = time.perf_counter()
-        began = self.step
+        began = told = self.step
+        ahead = 1  # launches before one is waited for: a device takes them far faster than it works them off
         evaluate_every = self.options.evaluate_every or self.steps_per_epoch
         spent_s = 0.0  # on looks at what is held out
         with log:
@@ -158,11 +159,14 @@ class Trainer:
                 self.step += 1
                 now_s = time.perf_counter()
                 looks = self.step % evaluate_every == 0 or self.step == self.recipe.steps
-                if now_s - told_s > EVERY_S or looks:
+                if self.step - told >= ahead or looks:
                     self._collect(network, context, log)
+                    collected_s = time.perf_counter()
+                    ahead = max(1, int(EVERY_S * (self.step - told) / (collected_s - told_s)))
+                    told = self.step
                     if looks:
                         self.scores.append((self.step, self.score(self.training.weights(network.read_state()))))
-                        spent_s += time.perf_counter() - now_s
+                        spent_s += time.perf_counter() - collected_s
                     told_s = time.perf_counter()
                     tell(self._standing(began, told_s - began_s - spent_s))
                 if now_s - saved_s > self.options.checkpoint_every_s:
@@ -194,6 +198,7 @@ class Trainer:
                 )
                 self._repeated = []
             log.append(step, loss)
+        log.flush()
 
     def _standing(self, began: int, seconds: float) -> Standing:
         done = self.step - began
