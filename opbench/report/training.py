@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from opbench import units
 from opbench.errors import EnvironmentFault
@@ -58,6 +59,8 @@ def loss_chart(record: TrainingRecord) -> Chart:
     upper.set_ylabel("loss")
     if losses.min() > 0 and losses.max() / losses.min() > 20:
         upper.set_yscale("log")
+        upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # texts here are no mathematics
+        upper.yaxis.set_minor_formatter(NullFormatter())
     share = record["score_name"] in ("accuracy", "IoU")
     marker = "o" if len(scores) < 40 else ""
     values = [100 * score if record["score_name"] == "accuracy" else score for _, score in scores]
@@ -113,9 +116,10 @@ def headline(record: TrainingRecord) -> list[str]:
     """What was learnt, and how fast."""
     losses, (step, score) = record["losses"], record["scores"][-1]
     few = min(50, max(1, len(losses) // 5))
-    held = f"{100 * score:.2f} %" if record["score_name"] == "accuracy" else f"{score:.4g}"
+    name = record["score_name"]
+    held = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
     return [
-        f"{record['score_name']} {held} of what is held out after {int(step)} steps of {record['batch']}; "
+        f"{name[0].upper()}{name[1:]} {held} of what is held out after {int(step)} steps of {record['batch']}; "
         f"the mean loss fell from {np.mean(losses[:few]):.4g} to {np.mean(losses[-few:]):.4g}.",
         f"{record['images_per_s']:,.0f} images/s, looks at what is held out not counted; "
         f"{record['parameters']:,} parameters.",

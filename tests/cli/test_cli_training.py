@@ -68,7 +68,7 @@ def test_it_says_what_was_learnt_and_leaves_its_files(cli: Cli, undisturbed: Pat
     for text in ("lenet trained on ", "conv2.conv2d_wgrad", "optimizer", "net train lenet"):
         assert text in page
     again = cli("report", undisturbed)
-    assert again.returncode == 0 and "accuracy" in again.stdout and "wrote" in again.stderr
+    assert again.returncode == 0 and "Accuracy" in again.stdout and "wrote" in again.stderr
 
 
 def test_a_trained_network_can_be_run(cli: Cli, undisturbed: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from opbench.results.training import GROUPS, TrainingRecord, keep_training, read
 
 
 def record(timed: bool) -> TrainingRecord:
-    losses = [2.3 / (1 + step / 30) for step in range(400)]
+    losses = [2.3 / (1 + step / 10) for step in range(400)]
     nodes = [
         {
             "name": f"node_of_{group}",
@@ -61,17 +61,18 @@ def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None
     page, picture = write_training(written, tmp_path)
     text = page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
-    for words in ("accuracy 98.50 %", "12,346 images/s", "&lt;digits&gt;", "relu1: fused into conv1", "another device"):
+    for words in ("Accuracy 98.50 %", "12,346 images/s", "&lt;digits&gt;", "relu1: fused into conv1", "another device"):
         assert words in text, words
     assert all(f"node_of_{group}" in text for group in GROUPS)
     assert ("310 µs back to back" in text) == timed and (text.count("100 µs") == 2 * len(GROUPS)) == timed
+    assert "10^" not in text, "a logarithmic axis has plain numbers"
     assert "<script src" not in text and not re.search(r"https?://(?!www\.w3\.org)", text)
 
 
 def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     keep_training(record(True), tmp_path)
     assert read_training(tmp_path) == record(True) == read_training(tmp_path / "train.json")
-    assert headline(record(False))[0].startswith("accuracy 98.50 % of what is held out after 400 steps of 32")
+    assert headline(record(False))[0].startswith("Accuracy 98.50 % of what is held out after 400 steps of 32")
     (tmp_path / "train.json").write_text('{"format": 2}')
     with pytest.raises(UsageError, match="a training of format 2; this opbench reads 1"):
         read_training(tmp_path)
