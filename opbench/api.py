@@ -215,7 +215,7 @@ def train(
     arrays); `epochs` or `steps` say when to end, ten epochs unless told; `loss` is what is usual for the data unless
     told. Raises UsageError for what does not fit together, before anything runs, NotFinite for a loss that is none.
     """
-    from opbench.graphs.training import Recipe
+    from opbench.graphs.recipe import Recipe
     from opbench.nets.data import load_data
     from opbench.nets.train_options import TrainOptions
     from opbench.nets.training import Trainer

@@ -11,7 +11,8 @@ from training_data import gradients_of, random_data, step_of
 from opbench.graphs.build import Builder
 from opbench.graphs.gradients import differentiated
 from opbench.graphs.graph import Graph
-from opbench.graphs.training import Recipe, Training, training_graph
+from opbench.graphs.recipe import Recipe
+from opbench.graphs.training import Training, training_graph
 from opbench.graphs.values import Value
 from opbench.graphs.zoo import lenet, unet
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from opbench.catalog.operator import Arrays
 from opbench.graphs.graph import Graph
-from opbench.graphs.training import Recipe, Training, training_graph
+from opbench.graphs.recipe import Recipe
+from opbench.graphs.training import Training, training_graph
 from opbench.nets.data import DataSet
 
 

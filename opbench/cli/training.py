@@ -126,7 +126,7 @@ def train_command(
     Exit codes: 0 trained · 1 a loss that is no number · 2 usage · 3 environment.
     """
     from opbench import backends
-    from opbench.graphs.training import Recipe
+    from opbench.graphs.recipe import Recipe
     from opbench.nets.data import load_data
     from opbench.nets.options import NetOptions
     from opbench.nets.running import make_graph

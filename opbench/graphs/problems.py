@@ -12,7 +12,8 @@ from opbench.errors import UsageError, unknown
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import with_layouts
 from opbench.graphs.passes import apply_passes, to_dtype
-from opbench.graphs.training import Recipe, training_graph
+from opbench.graphs.recipe import Recipe
+from opbench.graphs.training import training_graph
 from opbench.graphs.values import LAYOUTS
 from opbench.graphs.zoo import NETWORKS
 

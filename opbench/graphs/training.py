@@ -10,86 +10,20 @@ import numpy as np
 
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import DTYPES, Operator
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError
 from opbench.graphs.gradients import differentiated
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import permuted_from, with_layouts
 from opbench.graphs.passes import PASSES, rebuilt
+from opbench.graphs.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graphs.training_passes import BACKWARD_PASSES, FORWARD_PASSES
-from opbench.graphs.values import LAYOUTS, Node, Value
+from opbench.graphs.values import Node, Value
 
-LOSSES = {
-    "cross_entropy": "softmax_cross_entropy",
-    "binary_cross_entropy": "sigmoid_cross_entropy",
-    "l1": "l1_loss",
-    "mse": "mse_loss",
-}
-"""The operator of each loss."""
-OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
-"""The operator of each optimiser."""
-SCHEDULES = ("constant", "cosine")
 ALIGNMENT = 64
 """Elements: each parameter begins at a multiple of 256 bytes of its arena, so that vector accesses stay aligned."""
 STATISTICS = ("mean", "variance")
 """What of a batch norm is not learned but measured."""
 COUNTER, NEXT = "step", "step.next"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a network is trained, but for the data."""
-
-    loss: str = "cross_entropy"
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
-    schedule: str = "constant"
-    warmup_steps: int = 0
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    momentum: float = 0.9
-    decay: float = 0.0
-    steps: int = 1
-    seed: int = 0
-    layout: str = "nchw"
-    """Of all images: nchw, or nhwc, in which tensor cores read them."""
-    without: tuple[str, ...] = ()
-    """Passes to leave out."""
-
-    def __post_init__(self) -> None:
-        for option, value, known in (
-            ("--loss", self.loss, LOSSES),
-            ("--optimizer", self.optimizer, OPTIMIZERS),
-            ("--schedule", self.schedule, SCHEDULES),
-            ("--layout", self.layout, LAYOUTS),
-        ):
-            if value not in known:
-                raise UsageError(f"{option}: {unknown(option.removeprefix('--'), value, known)}")
-        if self.steps < 1:
-            raise UsageError(f"{self.steps} steps are not allowed; at least 1")
-        if not 0 < self.learning_rate < math.inf:
-            raise UsageError(f"--lr {self.learning_rate} is not allowed; a number above 0")
-        for name in self.without:
-            if name not in TRAINING_PASSES:
-                raise UsageError(f"--without: {unknown('pass', name, TRAINING_PASSES)}")
-
-    def learning_rates(self) -> np.ndarray:
-        """The rate of each step in float32: a linear rise, then constant or half a cosine down to 0."""
-        t = np.arange(self.steps, dtype=np.float64)
-        rate = np.full(self.steps, self.learning_rate)
-        if self.schedule == "cosine":
-            span = max(1, self.steps - self.warmup_steps)
-            rate *= 0.5 * (1 + np.cos(np.pi * np.clip((t - self.warmup_steps) / span, 0, 1)))
-        rising = np.minimum(1.0, (t + 1) / self.warmup_steps) if self.warmup_steps else 1.0
-        return (rate * rising).astype(np.float32)
-
-    def hyper(self) -> np.ndarray:
-        """The constants of the optimiser as its operator takes them."""
-        first = (self.momentum, 0.0, 0.0) if self.optimizer == "sgd" else (*self.betas, self.epsilon)
-        return np.array([*first, self.decay], np.float32)
-
-
-TRAINING_PASSES = (*(name for name in ("fuse_relu", "fuse_upsample_concat")), *FORWARD_PASSES, *BACKWARD_PASSES)
-"""What `Recipe.without` may name."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +59,8 @@ class Training:
             for name, (start, shape) in self.parameters.items()
         )
         found |= {weight: state[name] for weight, name in self.statistics.items()}
-        return {name: found.get(name, array) for name, array in self.forward.weights.items()}
+        # What is left out of the step is a bias that a batch norm subtracts again: it is in no running mean.
+        return {name: found.get(name, np.zeros_like(array)) for name, array in self.forward.weights.items()}
 
 
 def training_graph(
@@ -204,11 +139,14 @@ class _Draft:
         values, state = dict(graph.values), dict(graph.state)
         statistics: dict[str, str] = {}
         nodes: list[Node] = []
+        left_out = self._biases_left_out(graph)
         values |= {COUNTER: Value(COUNTER, (1,), "i32"), NEXT: Value(NEXT, (1,), "i32", updates=COUNTER)}
         state[COUNTER] = np.zeros(1, np.int32)
         for node in graph.nodes:
             if node.operator == "batchnorm2d":
                 nodes.append(self._train_batchnorm(graph, node, values, state, statistics))
+                if node.name in left_out:
+                    state[node.inputs["mean"]] = graph.weights[node.inputs["mean"]] - left_out[node.name]
             elif node.operator == "dropout":
                 axes = {**node.problem.axes, "training": "yes", "counter": "step"}
                 before = sum(other.operator == "dropout" for other in nodes)  # alike, whichever passes have run
@@ -227,6 +165,16 @@ class _Draft:
         self.groups["tick"] = "data"
         weights = {name: array for name, array in graph.weights.items() if name not in state}
         return replace(graph, values=values, nodes=(tick, *nodes), state=state, weights=weights), statistics
+
+    def _biases_left_out(self, graph: Graph) -> dict[str, np.ndarray]:
+        """By batch norm, the bias before it that a pass has left out, so that its running mean must lack it, too."""
+        found = {}
+        for norm in self.network.nodes:
+            conv = self.network.producer(norm.inputs["x"]) if norm.operator == "batchnorm2d" else None
+            bias = conv.inputs.get("bias") if conv else None
+            if bias is not None and bias not in graph.weights:
+                found[norm.name] = self.network.weights[bias]
+        return found
 
     def _train_batchnorm(
         self,

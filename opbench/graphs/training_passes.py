@@ -85,3 +85,5 @@ FORWARD_PASSES: dict[str, Pass] = {"drop_bias_before_batchnorm": drop_bias_befor
 """Before the backward pass is made."""
 BACKWARD_PASSES: dict[str, Pass] = {"fuse_gradient_add": fuse_gradient_add, "fuse_relu_backward": fuse_relu_backward}
 """On forward and backward pass together."""
+TRAINING_PASSES = ("fuse_relu", "fuse_upsample_concat", *FORWARD_PASSES, *BACKWARD_PASSES)
+"""All that a training may leave out, in their order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.graphs.training import Recipe
+from opbench.graphs.recipe import Recipe
 
 
 @dataclass(frozen=True)

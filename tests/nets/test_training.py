@@ -15,7 +15,7 @@ from opbench.catalog.folders import Catalog
 from opbench.errors import LaunchError, UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
-from opbench.graphs.training import Recipe
+from opbench.graphs.recipe import Recipe
 from opbench.graphs.zoo import lenet
 from opbench.nets.checkpoints import LAST, PREVIOUS, read_checkpoint, trained_weights
 from opbench.nets.data import DataSet, load_data

@@ -11,7 +11,7 @@ from training_data import gradients_of, random_data, step_of
 
 from opbench.catalog.operator import Arrays
 from opbench.graphs.graph import Graph
-from opbench.graphs.training import Recipe
+from opbench.graphs.recipe import Recipe
 from opbench.graphs.zoo import lenet, unet
 from opbench.nets.data import DataSet, load_data
 from opbench.nets.executor import Context, Network
