@@ -24,6 +24,11 @@ class Checkpoint:
     facts: Mapping[str, object]
     arrays: Mapping[str, np.ndarray]
 
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """The network's, by the names and in the order in which it was built."""
+        return {n.removeprefix("weight."): a for n, a in self.arrays.items() if n.startswith("weight.")}
+
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write the last checkpoint; the one before stays beside it. Raises EnvironmentFault where the disk refuses.
@@ -88,4 +93,4 @@ def trained_weights(folder: Path) -> dict[str, np.ndarray]:
     found = read_checkpoint(folder)
     if found is None:
         raise UsageError(f"--weights {folder}: holds no checkpoint; make one: opbench net train NETWORK --out {folder}")
-    return {name.removeprefix("weight."): a for name, a in found.arrays.items() if name.startswith("weight.")}
+    return found.weights

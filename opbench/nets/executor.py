@@ -229,13 +229,14 @@ class Context:
             self.write(inputs)
             if self._graph is None:
                 self.launch()
-                self._settle()
+                self.settle()
                 return self.read()
         self._graph.run()
         with _ONE_AT_A_TIME:
             return self.read()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Wait for all launches; raises LaunchError for what was seen of them."""
         findings = self.network.backend.synchronize()
         if findings:
             raise LaunchError(f"{self.network.graph.name}: {finding_sentence(findings[0])}")

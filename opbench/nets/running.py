@@ -68,7 +68,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
     if options.plan:
         load_plan(options.plan, graph.name, "", options.precision)
     results = results_for(graph, options, name, tell, catalog)
-    _make_folder(options.out)
+    make_folder(options.out)
     worker = Worker(Open(name, options.roots, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
@@ -131,7 +131,8 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
     return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a run's folder; raises EnvironmentFault where the system refuses."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

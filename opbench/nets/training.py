@@ -17,7 +17,7 @@ from opbench import backends
 from opbench.backends.base import Backend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.errors import EnvironmentFault, LaunchError, UsageError
+from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph
 from opbench.graphs.passes import apply_passes
 from opbench.graphs.training import Training, training_graph
@@ -30,6 +30,7 @@ from opbench.nets.losses import LossLog, judged, read_losses
 from opbench.nets.node_times import step_times
 from opbench.nets.nodes import check_nodes
 from opbench.nets.plan import Plan, choose
+from opbench.nets.running import make_folder
 from opbench.nets.train_options import Standing, TrainOptions
 from opbench.results.training import FORMAT, StepTimes, TrainingRecord, keep_training
 from opbench.runs.header import now
@@ -103,7 +104,7 @@ class Trainer:
         Raises UsageError for a checkpoint that is another training's, NotFinite for a loss that is no number.
         """
         out = self.options.out
-        _make_folder(out)
+        make_folder(out)
         checkpoint = self._resumed(out) if self.options.resume else None
         if checkpoint is None and any((out / name).exists() for name in ("losses.jsonl", "checkpoint.safetensors")):
             raise UsageError(f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR")
@@ -115,7 +116,7 @@ class Trainer:
             try:
                 network.write_state(self.given_state())
                 if checkpoint:
-                    network.write_state(self.training_state(checkpoint.arrays))
+                    network.write_state(self.training_state(checkpoint))
                 record = self._steps(network, context, tell)
             finally:
                 context.close()
@@ -181,11 +182,7 @@ class Trainer:
 
     def _collect(self, network: Network, context: Context, log: LossLog) -> None:
         """The losses of the steps since the last look: on disk, each a number, and as they were if done before."""
-        findings = self.backend.synchronize()
-        if findings:
-            from opbench.session.verdict import finding_sentence
-
-            raise LaunchError(f"{self.network.name}: {finding_sentence(findings[0])}")
+        context.settle()
         losses = network.read_state("losses")["losses"]
         for step in range(len(self.losses), self.step):
             loss = float(losses[step])
@@ -305,11 +302,10 @@ class Trainer:
             file.truncate(int(str(facts["losses_bytes"])))
         return found
 
-    def training_state(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def training_state(self, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         """A checkpoint's arrays as the graph's state."""
-        state = {name.removeprefix("state."): a for name, a in arrays.items() if name.startswith("state.")}
-        weights = {name.removeprefix("weight."): a for name, a in arrays.items() if name.startswith("weight.")}
-        return {**state, "parameters": self.training.arena(weights)}
+        state = {name.removeprefix("state."): a for name, a in checkpoint.arrays.items() if name.startswith("state.")}
+        return {**state, "parameters": self.training.arena(checkpoint.weights)}
 
     def _record(self, context: Context, timed: StepTimes, images_per_s: float) -> TrainingRecord:
         graph = self.training.graph
@@ -363,7 +359,7 @@ class Trainer:
         network.write_state(self.given_state())
         first = 0
         if checkpoint:
-            network.write_state(self.training_state(checkpoint.arrays))
+            network.write_state(self.training_state(checkpoint))
             first = int(str(checkpoint.facts["step"]))
         where = f"step {step + 1}: the loss is not finite"
         for _ in range(first, step):
@@ -383,12 +379,3 @@ class Trainer:
 def _brief(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR"
-        ) from None

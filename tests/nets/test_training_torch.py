@@ -19,7 +19,7 @@ from opbench.nets.peers import to_module
 from opbench.nets.train_options import TrainOptions
 from opbench.nets.training import Trainer
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="its autograd is what steps are compared with; opbench[torch] brings it")
 
 NETWORKS: dict[str, tuple[Callable[[], Graph], str]] = {
     "lenet": (lambda: lenet(batch=5), "cross_entropy"),
