@@ -262,13 +262,19 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, fo
         chosen.get("training", False),
     )
     ladders = {operator: catalog.variants(operator) for operator in dict.fromkeys(p.name for p in problems)}
-    known = {variant.name for ladder in ladders.values() for variant in ladder}
-    if odd := next((p for p in patterns if not fnmatch.filter(known, p)), None):
+    every = [variant for ladder in ladders.values() for variant in ladder]
+    if odd := next((p for p in patterns if not any(_is_meant(variant, p) for variant in every)), None):
+        known = {variant.id if "/" in odd else variant.name for variant in every}
         raise UsageError(f"{chosen['network']}: {unknown('variant', odd, known)}")
     for problem in problems:
-        variants = [v for v in ladders[problem.name] if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
+        variants = [v for v in ladders[problem.name] if any(_is_meant(v, p) for p in patterns)]
         able = [v for v in variants if v.precision in ALLOWED[precision]]
         found.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
+
+
+def _is_meant(variant: Variant, pattern: str) -> bool:
+    """Whether a glob is the variant's name, or with a slash in it the operator's and the variant's."""
+    return fnmatch.fnmatchcase(variant.id if "/" in pattern else variant.name, pattern)
 
 
 def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:

@@ -146,12 +146,21 @@ def test_a_networks_precision_decides_its_variants(tmp_path: Path) -> None:
         ("sizes", 'layout = "nhcw"\nsizes', "unknown layout 'nhcw'; did you mean"),
         ("sizes", "problems = []\nsizes", "unknown key of [[run]] with a network 'problems'"),
         ("sizes", 'variants = ["torhc"]\nsizes', "lenet: unknown variant 'torhc'; did you mean 'torch'?"),
+        ("sizes", 'variants = ["relu/torhc"]\nsizes', "lenet: unknown variant 'relu/torhc'; "),
     ],
 )
 def test_mistakes_in_a_networks_run_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         expand(tmp_path, NETWORK.replace(old, new, 1), "cuda")
     assert message in str(caught.value)
+
+
+def test_a_networks_globs_may_name_the_operator(tmp_path: Path) -> None:
+    both = 'variants = ["conv2d/torch", "maxpool2d/nhwc*", "window_constant"]\nsizes'
+    found = {
+        case.partition("[")[0].partition("(")[0] for case in expand(tmp_path, NETWORK.replace("sizes", both, 1), "cuda")
+    }
+    assert "conv2d/torch" in found and "linear/torch" not in found and "maxpool2d/window_constant" in found
 
 
 @pytest.mark.parametrize("path", sorted(shipped("suites").glob("*.toml")), ids=lambda p: p.stem)
