@@ -32,7 +32,8 @@ from opbench.nets.nodes import check_nodes
 from opbench.nets.plan import Plan, choose
 from opbench.nets.running import make_folder
 from opbench.nets.train_options import Standing, TrainOptions
-from opbench.results.training import FORMAT, StepTimes, TrainingRecord, keep_training
+from opbench.nets.training_record import first_not_finite, training_record
+from opbench.results.training import TrainingRecord, keep_training
 from opbench.runs.header import now
 from opbench.runs.protocol import Open
 from opbench.runs.worker import Worker
@@ -176,7 +177,7 @@ class Trainer:
             self._save(network, context, log)
         seconds = time.perf_counter() - began_s - spent_s
         timed = step_times(context, self.backend)
-        record = self._record(context, timed, (self.step - began) * self.batch / max(seconds, 1e-9))
+        record = training_record(self, context, timed, (self.step - began) * self.batch / max(seconds, 1e-9))
         keep_training(record, self.options.out)
         return record
 
@@ -187,7 +188,7 @@ class Trainer:
         for step in range(len(self.losses), self.step):
             loss = float(losses[step])
             if not math.isfinite(loss):
-                raise NotFinite(self._blame(network, context, step))
+                raise NotFinite(first_not_finite(self, network, context, step))
             if step < len(self._repeated) and self._repeated[step] != loss:
                 self.told.append(
                     f"step {step + 1} gave {loss!r}, and {self._repeated[step]!r} before the interruption: the same "
@@ -306,74 +307,6 @@ class Trainer:
         """A checkpoint's arrays as the graph's state."""
         state = {name.removeprefix("state."): a for name, a in checkpoint.arrays.items() if name.startswith("state.")}
         return {**state, "parameters": self.training.arena(checkpoint.weights)}
-
-    def _record(self, context: Context, timed: StepTimes, images_per_s: float) -> TrainingRecord:
-        graph = self.training.graph
-        return {
-            "format": FORMAT,
-            "opbench": opbench.__version__,
-            "started": self.started,
-            "command": list(self.options.command),
-            "network": self.network.name,
-            "recipe": {key: str(value) for key, value in asdict(self.recipe).items()},
-            "data": {"name": self.data.name, "sha256": self.data.sha256, "items": self.data.items},
-            "batch": self.batch,
-            "steps_per_epoch": self.steps_per_epoch,
-            "precision": self.options.precision,
-            "backend": self.name,
-            "environment": self.backend.environment(),
-            "losses": self.losses,
-            "scores": [list(pair) for pair in self.scores],
-            "score_name": self.score_name,
-            "images_per_s": images_per_s,
-            "times": timed,
-            "parameters": sum(math.prod(shape) for _, shape in self.training.parameters.values()),
-            "memory": {
-                "activations_bytes": context.memory.peak_bytes,
-                "state_bytes": sum(graph.values[name].nbytes for name in graph.state),
-                "data_bytes": sum(graph.values[name].nbytes for name in ("data", "targets", "order")),
-            },
-            "passes": [{"name": name, "on": on, "said": list(said)} for name, on, said in self.training.said],
-            "nodes": [
-                {
-                    "name": node.name,
-                    "operator": node.operator,
-                    "group": self.training.groups.get(node.name, "backward"),
-                    "case": self.cases[node.name].name,
-                    "inputs": dict(node.inputs),
-                    "outputs": dict(node.outputs),
-                    "flops": node.problem.flops(),
-                    "compulsory_bytes": node.problem.bytes(),
-                }
-                for node in graph.nodes
-            ],
-            "told": self.told,
-        }
-
-    # Faults -------------------------------------------------------------------------------------------------------
-
-    def _blame(self, network: Network, context: Context, step: int) -> str:
-        """Where the first such value came from: the step is done again node by node, from the last checkpoint on."""
-        checkpoint = read_checkpoint(self.options.out)
-        network.write_state(self.training.graph.state)
-        network.write_state(self.given_state())
-        first = 0
-        if checkpoint:
-            network.write_state(self.training_state(checkpoint))
-            first = int(str(checkpoint.facts["step"]))
-        where = f"step {step + 1}: the loss is not finite"
-        for _ in range(first, step):
-            context.launch()
-        for node in self.training.graph.nodes:
-            context.launches[node.name]()
-            self.backend.synchronize()
-            for name in node.outputs.values():
-                stored = context.buffer(name).read()
-                if stored.dtype.kind == "f" and not np.isfinite(stored).all():
-                    if node.operator == "record" or name == "losses.next":
-                        continue
-                    return f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made"
-        return f"{where}, but done again from step {first} it is: the step does not repeat its bits"
 
 
 def _brief(value: object) -> str:

@@ -1,0 +1,87 @@
+"""What a training leaves of itself: its record, and where a value that is no number came from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import opbench
+from opbench.nets.checkpoints import read_checkpoint
+from opbench.nets.executor import Context, Network
+from opbench.results.training import FORMAT, StepTimes, TrainingRecord
+
+if TYPE_CHECKING:
+    from opbench.nets.training import Trainer
+
+
+def training_record(trainer: Trainer, context: Context, timed: StepTimes, images_per_s: float) -> TrainingRecord:
+    """A training that has ended, as train.json has it."""
+    graph = trainer.training.graph
+    return {
+        "format": FORMAT,
+        "opbench": opbench.__version__,
+        "started": trainer.started,
+        "command": list(trainer.options.command),
+        "network": trainer.network.name,
+        "recipe": {key: str(value) for key, value in asdict(trainer.recipe).items()},
+        "data": {"name": trainer.data.name, "sha256": trainer.data.sha256, "items": trainer.data.items},
+        "batch": trainer.batch,
+        "steps_per_epoch": trainer.steps_per_epoch,
+        "precision": trainer.options.precision,
+        "backend": trainer.name,
+        "environment": trainer.backend.environment(),
+        "losses": trainer.losses,
+        "scores": [list(pair) for pair in trainer.scores],
+        "score_name": trainer.score_name,
+        "images_per_s": images_per_s,
+        "times": timed,
+        "parameters": sum(math.prod(shape) for _, shape in trainer.training.parameters.values()),
+        "memory": {
+            "activations_bytes": context.memory.peak_bytes,
+            "state_bytes": sum(graph.values[name].nbytes for name in graph.state),
+            "data_bytes": sum(graph.values[name].nbytes for name in ("data", "targets", "order")),
+        },
+        "passes": [{"name": name, "on": on, "said": list(said)} for name, on, said in trainer.training.said],
+        "nodes": [
+            {
+                "name": node.name,
+                "operator": node.operator,
+                "group": trainer.training.groups.get(node.name, "backward"),
+                "case": trainer.cases[node.name].name,
+                "inputs": dict(node.inputs),
+                "outputs": dict(node.outputs),
+                "flops": node.problem.flops(),
+                "compulsory_bytes": node.problem.bytes(),
+            }
+            for node in graph.nodes
+        ],
+        "told": trainer.told,
+    }
+
+
+def first_not_finite(trainer: Trainer, network: Network, context: Context, step: int) -> str:
+    """Where the first such value came from: the step is done again node by node, from the last checkpoint on."""
+    graph = trainer.training.graph
+    checkpoint = read_checkpoint(trainer.options.out)
+    network.write_state(graph.state)
+    network.write_state(trainer.given_state())
+    first = 0
+    if checkpoint:
+        network.write_state(trainer.training_state(checkpoint))
+        first = int(str(checkpoint.facts["step"]))
+    where = f"step {step + 1}: the loss is not finite"
+    for _ in range(first, step):
+        context.launch()
+    for node in graph.nodes:
+        context.launches[node.name]()
+        trainer.backend.synchronize()
+        for name in node.outputs.values():
+            stored = context.buffer(name).read()
+            if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+                if node.operator == "record" or name == "losses.next":
+                    continue
+                return f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made"
+    return f"{where}, but done again from step {first} it is: the step does not repeat its bits"
