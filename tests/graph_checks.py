@@ -127,11 +127,11 @@ def check_slopes_of_a_step(name: str) -> None:
         assert min(abs(slope - said) for slope in slopes) <= allowed, f"{parameter}: {said} is not the slope {slopes}"
 
 
-def check_the_optimizer_waits() -> None:
+def check_the_optimizer_waits(dtype: str = "f32", arena: str = "parameters") -> None:
     """Also where nodes run in parallel: the order of the list alone does not count there."""
-    graph = training_graph(lenet(batch=2), Recipe(), 4).graph
+    graph = training_graph(lenet(batch=2), Recipe(dtype=dtype), 4).graph
     waits = set(graph.waits_for("optimizer"))
-    readers = {n.name for n in graph.nodes if any(graph.base(v) == "parameters" for v in n.inputs.values())}
+    readers = {n.name for n in graph.nodes if any(graph.base(v) == arena for v in n.inputs.values())}
     writers = {n.name for n in graph.nodes if any(graph.base(v) == "gradients" for v in n.outputs.values())}
     missing = sorted((readers | writers) - {"optimizer"} - waits)
     assert not missing, f"the optimizer does not wait for {', '.join(missing)}"

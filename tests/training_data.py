@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from opbench.catalog.operator import Arrays
+from opbench.catalog.operator import Arrays, to_storage
 from opbench.graphs.graph import Graph
 from opbench.graphs.recipe import Recipe
 from opbench.graphs.training import Training, training_graph
@@ -33,13 +33,10 @@ def step_of(network: Graph, recipe: Recipe, data: DataSet) -> Training:
     training = training_graph(network, recipe, len(data.images))
     graph = training.graph
     order = np.resize(np.arange(data.items, dtype=np.int32), graph.values["order"].shape)
-    state = {
-        **graph.state,
-        "data": data.images.reshape(len(data.images), -1),
-        "targets": data.targets.reshape(graph.values["targets"].shape),
-        "order": order,
-    }
-    return replace(training, graph=replace(graph, state=state))
+    given = {"data": data.images, "targets": data.targets, "order": order}
+    values = graph.values
+    state = {n: to_storage(array.reshape(values[n].shape), values[n].dtype) for n, array in given.items()}
+    return replace(training, graph=replace(graph, state={**graph.state, **state}))
 
 
 def gradients_of(training: Training, values: Arrays) -> Arrays:

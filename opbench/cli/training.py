@@ -44,7 +44,11 @@ BATCH = 32
 @click.option("--decay", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Weight decay.")
 @click.option("--weights", default="", metavar="FILE|DIR|digits", help="Start from these in place of the seed's.")
 @click.option(
-    "--precision", type=click.Choice(["f32", "tf32"]), default="f32", show_default=True, help="Least precise allowed."
+    "--precision",
+    type=click.Choice(["f32", "tf32", "bf16"]),
+    default="f32",
+    show_default=True,
+    help="Least precise allowed; bf16 also stores images, activations and their gradients so.",
 )
 @click.option(
     "--results",

@@ -157,9 +157,9 @@ class _Backward:
         return self._seen(self.summed[origin], name)
 
     def _sum(self, origin: str, one: str, other: str, name: str) -> str:
-        value = self.graph.values[origin]
-        axes = {"op": "add", "outer": 1, "channels": 1, "inner": value.elements}
+        value, dtype = self.graph.values[origin], self.values[one].dtype  # f32 of a parameter that is stored in bf16
+        axes = {"op": "add", "outer": 1, "channels": 1, "inner": value.elements, "dtype": dtype}
         problem = self.catalog.operator("elementwise").from_axes(axes)
-        self.values[name] = Value(name, value.shape, value.dtype, value.layout)
+        self.values[name] = Value(name, value.shape, dtype, value.layout)
         self.nodes.append(Node(f"{name}.add", "elementwise", problem, {"a": one, "b": other}, {"out": name}))
         return name

@@ -32,7 +32,7 @@ class Graph:
     weights: Mapping[str, np.ndarray] = field(repr=False)
     """Constant values in float32, whatever they are stored as; in the memory order of their value."""
     state: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-    """Values that outlive a run with what they are at first, float32 or int32: parameters, moments, counters, data."""
+    """Values that outlive a run (parameters, moments, counters, data), and what they are at first, as stored."""
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
@@ -75,14 +75,15 @@ class Graph:
                 raise UsageError(f"{self.name}: nothing produces the output '{name}'")
 
     def _check_update(self, node: Node, tensor: str, value: Value) -> None:
-        """What is written anew is a state, which the node reads where its operator says that it may lie."""
+        """What is written anew is a state that the node does not read, or reads where its operator says it may lie."""
         old = self._known(node.name, value.updates)
         if old.name not in self.state or (old.shape, old.dtype) != (value.shape, value.dtype):
             raise UsageError(
                 f"{node.name}: '{value.name}' updates '{old.name}', which is no state of its shape and dtype"
             )
         read = node.problem.in_place.get(tensor)
-        if read is None or node.inputs[read] != old.name:
+        unread = all(self.base(name) != old.name for name in node.inputs.values())
+        if not (unread if read is None else node.inputs[read] == old.name):
             raise UsageError(
                 f"{node.name}: {node.operator} cannot write '{tensor}' over '{old.name}'; it may over its own "
                 f"{', '.join(node.problem.in_place.values()) or 'inputs not at all'}"
@@ -195,7 +196,7 @@ class Graph:
                 found |= {name: None for begin, stop, name in produced.get(base, ()) if begin < end and start < stop}
             for out in node.outputs.values():
                 if old := self.values[out].updates:
-                    found |= {name: None for name in read[old] if name != node.name}
+                    found |= {name: None for name in read.get(old, ()) if name != node.name}
             needs[node.name] = list(found)
         return needs
 
@@ -305,9 +306,11 @@ class Graph:
     def _exact(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         self.check_inputs(inputs)
         known: Arrays = {}
-        for name, array in {**inputs, **self.weights, **self.state}.items():
+        for name, array in {**inputs, **self.weights}.items():
             dtype = self.values[name].dtype
             known[name] = from_storage(to_storage(np.asarray(array), dtype), dtype).astype(np.float64)
+        for name, array in self.state.items():
+            known[name] = from_storage(array, self.values[name].dtype).astype(np.float64)
         return known
 
     def _computed(self, given: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]) -> Arrays:

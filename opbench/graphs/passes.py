@@ -165,20 +165,34 @@ def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Gr
     return graph, done
 
 
-def to_dtype(graph: Graph, dtype: str) -> Graph:
-    """The network with every value stored in `dtype`; weights stay float32 here and are rounded where they are stored.
+def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
+    """The network with every node in `dtype` but for those to keep, each value stored as its nodes have it.
 
-    Raises UsageError for a node whose operator has no such mode.
+    Weights stay float32 here and are rounded where they are stored. Raises UsageError for a node whose operator has no
+    such mode, and for a value that two nodes have in different dtypes.
     """
     nodes = []
-    for node in graph.nodes:
-        if dtype not in node.problem.choices.get("dtype", ("f32",)):
-            raise UsageError(
-                f"{node.name}: {node.operator} cannot be stored in {dtype}; fuse it away "
-                f"(passes: {', '.join(PASSES)}) or stay with f32"
-            )
-        nodes.append(replace(node, problem=with_modes(node.problem, dtype=dtype)))
-    values = {name: replace(value, dtype=dtype) for name, value in graph.values.items()}
+    dtypes: dict[str, str] = {}
+    for before in graph.nodes:
+        node = before
+        if node.name not in keep:
+            if dtype not in node.problem.choices.get("dtype", ("f32",)):
+                raise UsageError(
+                    f"{node.name}: {node.operator} cannot be stored in {dtype}; fuse it away "
+                    f"(passes: {', '.join(PASSES)}) or stay with f32"
+                )
+            node = replace(node, problem=with_modes(node.problem, dtype=dtype))
+        for tensor, name in node.tensors():
+            if dtypes.setdefault(graph.base(name), tensor.dtype) != tensor.dtype:
+                raise UsageError(
+                    f"{node.name}: it has '{name}' in {tensor.dtype}, another node in {dtypes[graph.base(name)]}; give "
+                    "each a value of its own, or stay with f32"
+                )
+        nodes.append(node)
+    values = {
+        name: replace(value, dtype=dtypes.get(graph.base(name), dtype if value.dtype == "f32" else value.dtype))
+        for name, value in graph.values.items()
+    }
     return replace(graph, values=values, nodes=tuple(nodes))
 
 

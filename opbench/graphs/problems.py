@@ -49,11 +49,11 @@ ITEMS = 1024
 
 
 def _training_problems(network: Graph, precision: str, layouts: Sequence[str]) -> list[Operator]:
-    if precision == "bf16":
-        raise UsageError("training = true: precision = 'bf16' is not there yet; f32 or tf32")
     (out,) = network.outputs
     loss = "cross_entropy" if len(network.values[out].shape) == 2 else "binary_cross_entropy"
-    graphs = [training_graph(network, Recipe(loss=loss, layout=each), ITEMS).graph for each in layouts]
+    dtype = "bf16" if precision == "bf16" else "f32"
+    recipes = [Recipe(loss=loss, layout=layout, dtype=dtype) for layout in layouts]
+    graphs = [training_graph(network, recipe, ITEMS).graph for recipe in recipes]
     return list(dict.fromkeys(node.problem for graph in graphs for node in graph.nodes))
 
 

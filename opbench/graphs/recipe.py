@@ -21,6 +21,8 @@ LOSSES = {
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 """The operator of each optimiser."""
 SCHEDULES = ("constant", "cosine")
+STORED = ("f32", "bf16")
+"""What images, activations and their gradients may be stored in."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class Recipe:
     seed: int = 0
     layout: str = "nchw"
     """Of all images: nchw, or nhwc, in which tensor cores read them."""
+    dtype: str = "f32"
+    """Of images, activations and their gradients: f32, or bf16, in which forward and backward read a copy of the
+    parameters, too; parameters, their gradients, moments, statistics and losses are f32 always."""
     without: tuple[str, ...] = ()
     """Passes to leave out."""
 
@@ -49,6 +54,7 @@ class Recipe:
             ("--optimizer", self.optimizer, OPTIMIZERS),
             ("--schedule", self.schedule, SCHEDULES),
             ("--layout", self.layout, LAYOUTS),
+            ("dtype", self.dtype, STORED),
         ):
             if value not in known:
                 raise UsageError(f"{option}: {unknown(option.removeprefix('--'), value, known)}")

@@ -9,21 +9,23 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.catalog.folders import Catalog
-from opbench.catalog.operator import DTYPES, Operator
+from opbench.catalog.operator import DTYPES, Operator, to_storage
 from opbench.errors import UsageError
 from opbench.graphs.gradients import differentiated
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import permuted_from, with_layouts
-from opbench.graphs.passes import PASSES, rebuilt
+from opbench.graphs.passes import PASSES, rebuilt, to_dtype
 from opbench.graphs.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graphs.training_passes import BACKWARD_PASSES, FORWARD_PASSES
 from opbench.graphs.values import Node, Value
 
 ALIGNMENT = 64
-"""Elements: each parameter begins at a multiple of 256 bytes of its arena, so that vector accesses stay aligned."""
+"""Elements: each parameter begins at a multiple of 256 bytes of its arena, in bf16 of 128: vectors stay aligned."""
 STATISTICS = ("mean", "variance")
 """What of a batch norm is not learned but measured."""
 COUNTER, NEXT = "step", "step.next"
+STORED = "parameters.bf16"
+"""The copy of the parameters that nodes in bf16 read; the optimiser writes it in the pass that updates them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Training:
     """Of each node: data, forward, loss, backward or optimizer."""
     said: tuple[tuple[str, bool, tuple[str, ...]], ...] = ()
     """Each pass, whether it was on, and what it did."""
+
+    def given_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The state that the network's weights are: their arena, and its copy where nodes read one."""
+        arena = self.arena(weights)
+        return with_copy(arena) if STORED in self.graph.state else {"parameters": arena}
 
     def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
         """The arena `parameters` that holds the network's weights."""
@@ -98,6 +105,8 @@ class _Draft:
         )
         graph = with_layouts_of(graph, self.recipe.layout)
         graph, statistics = self._for_training(graph)
+        if self.recipe.dtype != "f32":
+            graph = to_dtype(graph, self.recipe.dtype, keep=("tick",))
         learned = [name for name in graph.weights if self._plain(name) in learned]
         forward = [node.name for node in graph.nodes]
         graph = self._with_data(graph)
@@ -225,13 +234,13 @@ class _Draft:
             )
         if scores.shape[0] != rows:
             raise UsageError(f"{graph.name}: '{out}' {scores.shape} has another batch than '{name}' {image.shape}")
-        target_dtype = "i32" if classes else "f32"
+        target_dtype = "i32" if classes else scores.dtype
         target_features = 1 if classes else scores.elements // rows
         values, state, nodes = dict(graph.values), dict(graph.state), []
         total = self.recipe.steps * rows
         values["order"], state["order"] = Value("order", (total,), "i32"), np.zeros(total, np.int32)
         for label, dtype, features in (
-            ("data", "f32", image.elements // rows),
+            ("data", image.dtype, image.elements // rows),
             ("targets", target_dtype, target_features),
         ):
             values[label] = Value(label, (self.items, features), dtype)
@@ -255,7 +264,7 @@ class _Draft:
             axes = {"rows": scores.shape[0], "cols": scores.shape[1]}
         else:
             axes = {"n": scores.elements}
-        problem = self._problem("loss", operator, axes)
+        problem = self._problem("loss", operator, {**axes, "dtype": scores.dtype})
         first, second = (tensor.name for tensor in problem.input_tensors())
         loss, gradient = (tensor.name for tensor in problem.output_tensors())
         seed = f"d.{out}"
@@ -283,6 +292,7 @@ class _Draft:
         self, graph: Graph, gradients: Mapping[str, str]
     ) -> tuple[Graph, dict[str, tuple[int, tuple[int, ...]]]]:
         """Parameters and gradients as parts of flat arenas, in the order in which the gradients come to be."""
+        graph, gradients = self._in_f32(graph, gradients)
         made = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
         for name, gradient in gradients.items():
             if gradient not in made:
@@ -296,18 +306,37 @@ class _Draft:
         arena = np.zeros(end, np.float32)
         for name, (start, shape) in places.items():
             arena[start : start + math.prod(shape)] = graph.weights[name].reshape(-1)
-            values[name] = replace(values[name], of="parameters", offset=start)
+            values[name] = replace(
+                values[name], of="parameters" if values[name].dtype == "f32" else STORED, offset=start
+            )
             values[gradients[name]] = replace(values[gradients[name]], of="gradients", offset=start)
         values |= {label: Value(label, (end,)) for label in ("parameters", "gradients")}
         state = {**graph.state, "parameters": arena, "gradients": np.zeros(end, np.float32)}
+        if self.recipe.dtype == "bf16":
+            values[STORED] = Value(STORED, (end,), "bf16")
+            state |= with_copy(arena)
         weights = {name: array for name, array in graph.weights.items() if name not in places}
         return replace(graph, values=values, state=state, weights=weights), places
+
+    def _in_f32(self, graph: Graph, gradients: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
+        """Gradients that come out in bf16, as those of an element-by-element product do, are widened."""
+        values, nodes, found = dict(graph.values), list(graph.nodes), dict(gradients)
+        for name, gradient in gradients.items():
+            value = graph.values[gradient]
+            if value.dtype != "f32":
+                found[name] = wide = f"{gradient}.f32"
+                values[wide] = replace(value, name=wide, dtype="f32", of="")
+                problem = self._problem(name, "convert", {"n": value.elements, "to": "f32"})
+                nodes.append(Node(f"{gradient}.convert", "convert", problem, {"x": gradient}, {"out": wide}))
+        return replace(graph, values=values, nodes=tuple(nodes)), found
 
     def _with_optimizer(self, graph: Graph, elements: int) -> Graph:
         """One node that updates all parameters."""
         operator = OPTIMIZERS[self.recipe.optimizer]
         decays = {"adam": "coupled" if self.recipe.decay else "none", "adamw": "decoupled"}
         modes = {"decay": decays[self.recipe.optimizer]} if operator == "adam" else {"momentum": "yes"}
+        if self.recipe.dtype == "bf16":
+            modes["copy"] = "bf16"
         problem = self._problem("optimizer", operator, {"n": elements, **modes})
         values, state = dict(graph.values), dict(graph.state)
         inputs, outputs = {}, {}
@@ -317,7 +346,7 @@ class _Draft:
             if name not in values:
                 values[name], state[name] = Value(name, tensor.shape), np.zeros(tensor.shape, np.float32)
         for tensor in problem.output_tensors():
-            old = inputs[problem.in_place[tensor.name]]
+            old = STORED if tensor.name == "stored" else inputs[problem.in_place[tensor.name]]
             outputs[tensor.name] = f"{old}.next"
             values[f"{old}.next"] = replace(values[old], name=f"{old}.next", updates=old)
         node = Node("optimizer", operator, problem, inputs, outputs)
@@ -331,6 +360,11 @@ def with_layouts_of(graph: Graph, layout: str) -> Graph:
     if layout == "nchw":
         return graph
     return with_layouts(graph, {node.name: layout for node in graph.nodes if "layout" in node.problem.modes()})
+
+
+def with_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:
+    """The arena of parameters, and its copy as the optimiser rounds it."""
+    return {"parameters": parameters, STORED: to_storage(parameters, "bf16")}
 
 
 def sum_of(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:

@@ -116,7 +116,7 @@ def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
     """A value as stored: a weight, an input, a state, or what a node wrote; flat."""
     base, start, end = graph.place(name)
     if base not in values:
-        values[base] = _stored(graph, base, {**graph.weights, **graph.state}[base])
+        values[base] = graph.state[base] if base in graph.state else _stored(graph, base, graph.weights[base])
     return values[base].reshape(-1)[start:end]
 
 

@@ -28,7 +28,7 @@ class TrainOptions:
     graph: bool = True
     parallel: bool = False
     precision: str = "f32"
-    """The least precise arithmetic allowed: f32 or tf32."""
+    """The least precise arithmetic allowed: f32, tf32, or bf16, which says how the step stores its values, too."""
     results: tuple[Path, ...] = ()
     """Runs from which each node's variant is chosen; without them it is the top rung that fits."""
     roots: tuple[Path, ...] = ()

@@ -17,10 +17,12 @@ from opbench import backends
 from opbench.backends.base import Backend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.errors import LaunchError, UsageError
+from opbench.catalog.operator import to_storage
+from opbench.errors import LaunchError, UsageError, unknown
 from opbench.graphs.graph import Graph
-from opbench.graphs.passes import apply_passes
-from opbench.graphs.training import Training, training_graph
+from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.problems import ALLOWED
+from opbench.graphs.training import STORED, Training, training_graph
 from opbench.nets import checkpoints
 from opbench.nets.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from opbench.nets.choosing import gather
@@ -40,6 +42,8 @@ from opbench.runs.worker import Worker
 
 DATA = ("data", "targets", "order", "learning_rates", "hyper", "gradients", "losses")
 """State that a checkpoint leaves out: it follows from the options, or is written anew by each step."""
+PARAMETERS = ("parameters", STORED)
+"""State that the network's weights in a checkpoint are: in float32, whatever the step reads."""
 RECENT = 50
 """Steps whose mean loss is told."""
 EVERY_S = 0.5
@@ -70,14 +74,14 @@ class Trainer:
         if not self.steps_per_epoch:
             raise UsageError(f"a batch of {self.batch} is larger than the data set's {self.data.items} pictures")
         steps = self.steps_per_epoch * options.epochs or recipe.steps
-        self.recipe = replace(recipe, steps=steps)
+        if options.precision not in ALLOWED:
+            raise UsageError(unknown("precision", options.precision, ALLOWED))
+        self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
         self.step = 0
         self.name = backends.resolve(options.backend)
         self.training: Training = training_graph(self.network, self.recipe, len(self.data.images))
         self.backend: Backend = backends.open_backend(self.name)
         catalog = Catalog(options.roots)
-        if options.precision not in ("f32", "tf32"):
-            raise UsageError(f"--precision {options.precision} is not allowed in training; f32 or tf32")
         self.known = gather(options.results, catalog)
         self.plan = self._chosen(self.training.graph)
         self.started = now()
@@ -141,12 +145,12 @@ class Trainer:
         self.told.append(f"all {len(found)} nodes of the first step are right on its own data")
 
     def given_state(self) -> dict[str, np.ndarray]:
-        """What follows from the data and the recipe."""
-        data, items = self.data, len(self.data.images)
-        shape = self.training.graph.values["targets"].shape
+        """What follows from the data and the recipe, as it is stored."""
+        data, values = self.data, self.training.graph.values
         epochs = -(-self.recipe.steps // self.steps_per_epoch)
         order = data.order(epochs, self.batch, self.recipe.seed)[: self.recipe.steps * self.batch]
-        return {"data": data.images.reshape(items, -1), "targets": data.targets.reshape(shape), "order": order}
+        given = {"data": data.images, "targets": data.targets, "order": order}
+        return {n: to_storage(array.reshape(values[n].shape), values[n].dtype) for n, array in given.items()}
 
     def _steps(self, network: Network, context: Context, tell: Callable[[Standing], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
@@ -222,6 +226,7 @@ class Trainer:
     def score(self, weights: Mapping[str, np.ndarray]) -> float:
         """Of the held-out pictures, by the network as it infers: see `judged`."""
         graph, _ = apply_passes(self.network.with_weights(dict(weights)))
+        graph = to_dtype(graph, self.recipe.dtype)
         network = Network(graph, self._chosen(graph).cases(graph, Catalog(self.options.roots)), self.backend)
         try:
             context = Context(network, graph=False)
@@ -257,7 +262,7 @@ class Trainer:
         size = log.synchronised()
         state = network.read_state(*(name for name in network.state if name not in DATA))
         arrays = {f"weight.{name}": a for name, a in self.training.weights(state).items()}
-        arrays |= {f"state.{name}": a for name, a in state.items() if name != "parameters"}
+        arrays |= {f"state.{name}": a for name, a in state.items() if name not in PARAMETERS}
         facts = {
             "format": checkpoints.FORMAT,
             "opbench": opbench.__version__,
@@ -306,7 +311,7 @@ class Trainer:
     def training_state(self, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         """A checkpoint's arrays as the graph's state."""
         state = {name.removeprefix("state."): a for name, a in checkpoint.arrays.items() if name.startswith("state.")}
-        return {**state, "parameters": self.training.arena(checkpoint.weights)}
+        return {**state, **self.training.given_parameters(checkpoint.weights)}
 
 
 def _brief(value: object) -> str:

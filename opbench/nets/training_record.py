@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import opbench
+from opbench.catalog.operator import from_storage
 from opbench.nets.checkpoints import read_checkpoint
 from opbench.nets.executor import Context, Network
 from opbench.results.training import FORMAT, StepTimes, TrainingRecord
@@ -79,8 +80,7 @@ def first_not_finite(trainer: Trainer, network: Network, context: Context, step:
         context.launches[node.name]()
         trainer.backend.synchronize()
         for name in node.outputs.values():
-            stored = context.buffer(name).read()
-            if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+            if not np.isfinite(from_storage(context.buffer(name).read(), graph.values[name].dtype)).all():
                 if node.operator == "record" or name == "losses.next":
                     continue
                 return f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made"
