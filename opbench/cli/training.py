@@ -66,6 +66,12 @@ BATCH = 32
 )
 @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, such as fuse_relu_backward.")
 @click.option("--check", is_flag=True, help="First check every node of the first step on its data.")
+@click.option(
+    "--compare",
+    multiple=True,
+    type=click.Choice(["torch"]),
+    help="At the end PyTorch's first step, whose numbers must be ours; on a GPU the times of five of its ways.",
+)
 @click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
 @click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where it runs.")
@@ -110,6 +116,7 @@ def train_command(
     layout: str,
     without: tuple[str, ...],
     check: bool,
+    compare: tuple[str, ...],
     no_graph: bool,
     parallel: bool,
     backend: str,
@@ -127,7 +134,8 @@ def train_command(
     It writes losses.jsonl, checkpoint.safetensors, train.json and the page train.html.
 
     \b
-    Exit codes: 0 trained · 1 a loss that is no number · 2 usage · 3 environment.
+    Exit codes: 0 trained · 1 a loss that is no number, or a step that is not a
+    peer's · 2 usage · 3 environment.
     """
     from opbench import backends
     from opbench.graphs.recipe import Recipe
@@ -174,6 +182,7 @@ def train_command(
         checkpoint_every_s=checkpoint_every_s,
         evaluate_every=evaluate_every or 0,
         check=check,
+        compare=compare,
         graph=not no_graph,
         parallel=parallel,
         roots=further,
@@ -186,10 +195,11 @@ def train_command(
         click.echo(f"note: {line}", err=True)
     page = write_training(record, options.out)[0]
     click.echo(f"report: {page}", err=True)
+    code = 0 if "comparison" not in record or record["comparison"]["first_step"]["right"] else 1
     if as_json:
-        leave(0, lambda: click.echo(json.dumps(record)))
+        leave(code, lambda: click.echo(json.dumps(record)))
     else:
-        leave(0, lambda: stdout_console().print(summary(record, options.out), markup=False, highlight=False))
+        leave(code, lambda: stdout_console().print(summary(record, options.out), markup=False, highlight=False))
 
 
 def summary(record: TrainingRecord, out: Path) -> str:

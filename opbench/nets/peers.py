@@ -15,6 +15,7 @@ from opbench.backends.base import Libraries
 from opbench.catalog.operator import Arrays
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.graphs.graph import Graph
+from opbench.graphs.training import STATISTICS
 from opbench.graphs.values import Node
 from opbench.paths import pip_install
 from opbench.results.network import PeerRecord
@@ -41,24 +42,43 @@ EPSILON = 1e-5
 
 
 def to_module(
-    graph: Graph, dtype: str = "float32", device: str = "cpu", *, channels_last: bool = False, training: bool = False
+    graph: Graph,
+    dtype: str = "float32",
+    device: str = "cpu",
+    *,
+    channels_last: bool = False,
+    training: bool = False,
+    masks: Mapping[str, np.ndarray] | None = None,
 ) -> torch.fx.GraphModule:
     """A `torch.fx.GraphModule` of a network as it was built (nchw): inputs in order to a tuple of its outputs.
 
     Its code is a straight line of calls of torch and torch.nn.functional, which `torch.compile` sees whole. With
-    `channels_last` weights of convolutions lie in that memory format. With `training` batch norm goes by
-    its batch's statistics. Raises UsageError, naming the node, for an operator that has no counterpart here.
+    `channels_last` weights of convolutions lie in that memory format. With `training` batch norm goes by its batch's
+    statistics, dropout drops (by `masks`, factors by node, where those are given), and what is learned is a parameter,
+    which `weight_of` finds. Raises UsageError, naming the node, for an operator that has no counterpart here.
     """
     import torch
 
     root, trace = torch.nn.Module(), torch.fx.Graph()
     known = {name: trace.placeholder(_identifier(name)) for name in graph.inputs}
-    for number, (name, array) in enumerate(graph.weights.items()):
-        tensor = torch.from_numpy(np.ascontiguousarray(array)).to(device, getattr(torch, dtype))
+
+    def place(name: str, array: np.ndarray, *, learned: bool) -> Call:
+        tensor = torch.from_numpy(np.array(array)).to(device, getattr(torch, dtype))  # never the network's own memory
         if channels_last and tensor.dim() == 4:
             tensor = tensor.to(memory_format=torch.channels_last)
-        root.register_buffer(f"weight{number}", tensor)
-        known[name] = trace.get_attr(f"weight{number}")
+        if learned:
+            root.register_parameter(name, torch.nn.Parameter(tensor))
+        else:
+            root.register_buffer(name, tensor)
+        return trace.get_attr(name)
+
+    norms = [node for node in graph.nodes if node.operator == "batchnorm2d"]
+    measured = {node.inputs[part] for node in norms for part in STATISTICS}
+    for number, (name, array) in enumerate(graph.weights.items()):
+        known[name] = place(f"weight{number}", array, learned=training and name not in measured)
+    factors = {
+        name: place(f"mask{number}", mask, learned=False) for number, (name, mask) in enumerate((masks or {}).items())
+    }
 
     def get(name: str) -> Call:
         value = graph.values[name]
@@ -67,11 +87,20 @@ def to_module(
         return known[name]
 
     for node in graph.nodes:
-        made = _call(trace, graph, node, {tensor: get(name) for tensor, name in node.inputs.items()}, training)
+        given = {tensor: get(name) for tensor, name in node.inputs.items()}
+        if node.name in factors:
+            made = [trace.call_function(torch.mul, (given["x"], factors[node.name]))]
+        else:
+            made = _call(trace, graph, node, given, training)
         known |= dict(zip(node.outputs.values(), made, strict=True))
     trace.output(tuple(get(name) for name in graph.outputs))
     trace.lint()
     return torch.fx.GraphModule(root, trace, _identifier(graph.name)).eval()
+
+
+def weight_of(module: torch.fx.GraphModule, graph: Graph, name: str) -> Tensor:
+    """The tensor of a network's weight in a module of `to_module`."""
+    return getattr(module, f"weight{list(graph.weights).index(name)}")
 
 
 def _identifier(name: str) -> str:
@@ -126,7 +155,7 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
         "softmax": lambda: call(functional.softmax, given["x"], dim=-1),
         "elementwise": lambda: _elementwise(trace, graph, node, given),
         "add": lambda: call(torch.add, *given.values()),
-        "dropout": lambda: call(functional.dropout, given["x"], int(axes["percent"]) / 100, training=False),
+        "dropout": lambda: call(functional.dropout, given["x"], int(axes["percent"]) / 100, training=training),
     }
     if node.operator not in makers or axes.get("training") == "yes":
         raise UsageError(
@@ -205,15 +234,13 @@ def peers(names: Sequence[str], graph: Graph, inputs: Arrays, precision: str, ba
     channels_last memory format). Raises UsageError for an unknown name or a node without a counterpart,
     EnvironmentFault where there is no PyTorch that sees the GPU.
     """
-    for name in names:
-        if name not in NAMES:
-            raise UsageError(f"--compare: {unknown('peer', name, NAMES)}")
-    torch = _torch()
+    require_known(names)
+    torch = find_torch()
     found = Peers()
     stream = torch.cuda.ExternalStream(backend.stream_handle)
     last = precision == "bf16"
     dtype = "bfloat16" if last else "float32"
-    with _settings(torch, precision), torch.no_grad():
+    with settings(torch, precision), torch.no_grad():
         placed = [torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in graph.inputs]
         placed = [_placed(torch, tensor, dtype, channels_last=last) for tensor in placed]
         module = to_module(graph, dtype, "cuda", channels_last=last)
@@ -225,7 +252,7 @@ def peers(names: Sequence[str], graph: Graph, inputs: Arrays, precision: str, ba
                 found[way] = _warmed(torch, function, placed, graph.outputs, stream, graphs=bool(options))
             except Exception as error:
                 # A compiler that is missing or fails costs its own way only.
-                found.failed[way] = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
+                found.failed[way] = {"error": in_one_line(error)}
         try:
             yield found
         finally:
@@ -235,14 +262,22 @@ def peers(names: Sequence[str], graph: Graph, inputs: Arrays, precision: str, ba
             torch.cuda.empty_cache()
 
 
-def _torch() -> ModuleType:
+def require_known(names: Sequence[str]) -> None:
+    """Raise UsageError for a peer that there is not."""
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(f"--compare: {unknown('peer', name, NAMES)}")
+
+
+def find_torch(*, gpu: bool = True) -> ModuleType:
+    """PyTorch; raises EnvironmentFault where it is not installed, or sees no GPU where it has to."""
     try:
         import torch
     except ImportError as error:
         raise EnvironmentFault(
             f"--compare torch: PyTorch cannot be imported ({error}): {pip_install('torch')}"
         ) from None
-    if not torch.cuda.is_available():
+    if gpu and not torch.cuda.is_available():
         raise EnvironmentFault(
             f"--compare torch: PyTorch {torch.__version__} sees no GPU; install a build for this driver's CUDA"
         )
@@ -251,7 +286,7 @@ def _torch() -> ModuleType:
 
 
 @contextlib.contextmanager
-def _settings(torch: ModuleType, precision: str) -> Iterator[None]:
+def settings(torch: ModuleType, precision: str) -> Iterator[None]:
     """TF32 as the precision allows, and cuDNN trying its algorithms; as before afterwards."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     with warnings.catch_warnings():
@@ -298,12 +333,20 @@ def _warmed(
     def launch() -> None:
         call()
 
-    versions = {
-        "PyTorch": torch.__version__,
-        "CUDA": str(torch.version.cuda),
-        "cuDNN": str(torch.backends.cudnn.version()),
-    }
-    return Peer(launch, outputs, peak, versions)
+    return Peer(launch, outputs, peak, versions_of(torch))
+
+
+def in_one_line(error: Exception) -> str:
+    """Why one of PyTorch's ways failed."""
+    first = (str(error).strip() or "no reason given").splitlines()[0]
+    return f"{type(error).__name__}: {first[:200]}"
+
+
+def versions_of(torch: ModuleType) -> dict[str, str]:
+    """What a comparison depends on."""
+    cudnn = torch.backends.cudnn.version()
+    found = {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn}
+    return {name: str(version) for name, version in found.items() if version}
 
 
 def _peak(torch: ModuleType, call: Callable[[], object], inputs: Sequence[Tensor]) -> int:

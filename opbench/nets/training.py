@@ -24,16 +24,17 @@ from opbench.graphs.passes import apply_passes, to_dtype
 from opbench.graphs.problems import ALLOWED
 from opbench.graphs.training import STORED, Training, training_graph
 from opbench.nets import checkpoints
+from opbench.nets.beside import Beside
 from opbench.nets.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from opbench.nets.choosing import gather
 from opbench.nets.data import DataSet
 from opbench.nets.executor import Context, Network
 from opbench.nets.losses import LossLog, judged, read_losses
-from opbench.nets.node_times import step_times
 from opbench.nets.nodes import check_nodes
 from opbench.nets.plan import Plan, choose
 from opbench.nets.running import make_folder
 from opbench.nets.train_options import Standing, TrainOptions
+from opbench.nets.training_peers import StepProblem, masks_of
 from opbench.nets.training_record import first_not_finite, training_record
 from opbench.results.training import TrainingRecord, keep_training
 from opbench.runs.header import now
@@ -86,9 +87,20 @@ class Trainer:
         self.plan = self._chosen(self.training.graph)
         self.started = now()
         self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, catalog)
+        self.beside = self._beside()
+        self.beside.require(self.name)
         self._repeated: list[float] = []
         """Losses of steps that an earlier try went on to after its last checkpoint."""
         self.told: list[str] = []
+
+    def _beside(self) -> Beside:
+        """The first batch, for PyTorch to do the same step with."""
+        given, (name,) = self.given_state(), self.network.inputs
+        rows = given["order"][: self.batch]
+        images = self.data.images[rows].reshape(self.network.values[name].shape)
+        masks = masks_of(self.training) if self.options.compare else {}
+        problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
+        return Beside(self.options.compare, problem, self.training, given)
 
     def _chosen(self, graph: Graph) -> Plan:
         return choose(
@@ -180,8 +192,10 @@ class Trainer:
                     saved_s = time.perf_counter()
             self._save(network, context, log)
         seconds = time.perf_counter() - began_s - spent_s
-        timed = step_times(context, self.backend)
+        timed, comparison = self.beside.measured(network, context, self.backend)
         record = training_record(self, context, timed, (self.step - began) * self.batch / max(seconds, 1e-9))
+        if comparison:
+            record["comparison"] = comparison
         keep_training(record, self.options.out)
         return record
 

@@ -18,6 +18,7 @@ from opbench.paths import write_atomically
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.template import render_template
+from opbench.report.training_peers import own_state, peer_rows, peer_words
 from opbench.results.training import GROUPS, TrainingNode, TrainingRecord
 
 PAGE = "train.html"
@@ -103,9 +104,11 @@ def _page(record: TrainingRecord, chart: Chart) -> str:
         facts_of_run=_facts(record),
         memory=[
             ("activations and workspaces, one arena", _size(record["memory"]["activations_bytes"])),
-            ("parameters, gradients, moments, statistics", _size(_own_state(record))),
+            ("parameters, gradients, moments, statistics", _size(own_state(record))),
             ("the data set, on the device", _size(record["memory"]["data_bytes"])),
         ],
+        against=peer_rows(record),
+        comparison=record.get("comparison"),
         recipe=[(name.replace("_", " "), value) for name, value in record["recipe"].items()],
         command=shlex.join(["opbench", *record["command"]]) if record["command"] else "",
         environment=[(name, str(value)) for name, value in environment.items() if value not in ("", None, [], {})],
@@ -124,6 +127,7 @@ def headline(record: TrainingRecord) -> list[str]:
         f"{record['images_per_s']:,.0f} images/s, looks at what is held out not counted; "
         f"{record['parameters']:,} parameters.",
         *_step_words(record),
+        *peer_words(record),
     ]
 
 
@@ -138,10 +142,6 @@ def _step_words(record: TrainingRecord) -> list[str]:
 
 def _size(nbytes: int) -> str:
     return units.si(nbytes, "B")
-
-
-def _own_state(record: TrainingRecord) -> int:
-    return record["memory"]["state_bytes"] - record["memory"]["data_bytes"]
 
 
 def _facts(record: TrainingRecord) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 from opbench.paths import write_atomically
@@ -48,6 +48,39 @@ class StepTimes(TypedDict, total=False):
     """Each node's own, among the others."""
 
 
+class StepPeer(TypedDict, total=False):
+    """One of PyTorch's ways of a step; `error` says why it was not measured."""
+
+    cold: Times
+    hot: Times
+    peak_bytes: int | None
+    """The most that a step holds: parameters, gradients, moments and all between."""
+    error: str
+
+
+class FirstStepRecord(TypedDict, total=False):
+    """How far our first step is from PyTorch's eager one, from the same weights on the same batch."""
+
+    right: bool
+    said: str
+    loss: float
+    peer_loss: float
+    errors: dict[str, float]
+    """Relative, in norm: loss, gradients (of the weight that is worst), parameters after the step (all together)."""
+    allowed: dict[str, float]
+    worst_gradient: str
+    compared: int
+    """Weights."""
+
+
+class Comparison(TypedDict):
+    """PyTorch beside our step, in the same run."""
+
+    first_step: FirstStepRecord
+    ways: dict[str, StepPeer]
+    versions: dict[str, str]
+
+
 class TrainingRecord(TypedDict):
     """A training from its first step to its last."""
 
@@ -74,6 +107,8 @@ class TrainingRecord(TypedDict):
     passes: list[TrainingPass]
     nodes: list[TrainingNode]
     told: list[str]
+    comparison: NotRequired[Comparison]
+    """Where one was asked for."""
 
 
 def is_training(folder: Path) -> bool:

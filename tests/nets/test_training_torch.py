@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +13,17 @@ import pytest
 from training_data import gradients_of, random_data, step_of
 
 from opbench.catalog.operator import Arrays
+from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.recipe import Recipe
 from opbench.graphs.zoo import lenet, unet
+from opbench.nets.beside import differences
 from opbench.nets.data import DataSet, load_data
 from opbench.nets.executor import Context, Network
-from opbench.nets.peers import to_module
+from opbench.nets.peers import to_module, weight_of
 from opbench.nets.train_options import TrainOptions
 from opbench.nets.training import Trainer
+from opbench.nets.training_peers import TimeIsUp, first_step, time_limit
 
 torch = pytest.importorskip("torch", reason="its autograd is what steps are compared with; opbench[torch] brings it")
 
@@ -30,11 +36,7 @@ NETWORKS: dict[str, tuple[Callable[[], Graph], str]] = {
 def by_autograd(network: Graph, loss: str, data: DataSet, rows: np.ndarray) -> tuple[float, Arrays]:
     """Loss and gradients of all float weights for some pictures."""
     module = to_module(network, "float64", training=True)
-    tensors = dict(zip(network.weights, module.buffers(), strict=True))
-    for tensor in tensors.values():
-        tensor.requires_grad_(True)
-    for name in [n for n in tensors if n.endswith((".mean", ".variance"))]:
-        tensors.pop(name).requires_grad_(False)
+    tensors = {name: weight_of(module, network, name) for name in network.weights}
     (scores,) = module(torch.from_numpy(data.images[rows]).double())
     targets = torch.from_numpy(data.targets[rows])
     functional = torch.nn.functional
@@ -44,6 +46,15 @@ def by_autograd(network: Graph, loss: str, data: DataSet, rows: np.ndarray) -> t
         total = functional.binary_cross_entropy_with_logits(scores, targets.double())
     total.backward()
     return float(total.detach()), {name: t.grad.numpy() for name, t in tensors.items() if t.grad is not None}
+
+
+def with_dropout() -> Graph:
+    """Dropout on an image, whose mask has an order that layouts change, and on rows."""
+    net = Builder("dropping")
+    x = net.relu(net.conv2d(net.input("image", 4, 3, 8, 6), 5, 3, name="conv1"), name="relu1")
+    x = net.maxpool2d(net.dropout(x, 25, name="drop1"), name="pool")
+    x = net.dropout(net.relu(net.linear(net.flatten(x), 7, name="fc"), name="relu2"), name="drop2")
+    return net.graph(net.linear(x, 4, name="scores"))
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
@@ -88,3 +99,46 @@ def test_forced_steps_of_a_real_run_have_autograds_gradients(tmp_path: Path) -> 
     context.close()
     device.close()
     assert np.median(errors) <= 2e-6 and np.quantile(errors, 0.95) <= 2e-5, (np.median(errors), max(errors))
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_the_first_step_is_pytorchs(optimizer: str, layout: str, tmp_path: Path) -> None:
+    """--compare torch without a GPU: no times, but loss, gradients and parameters of a step beside the eager one."""
+    recipe = Recipe(optimizer=optimizer, learning_rate=1e-3, decay=0.01, steps=2, layout=layout)
+    options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
+    network = with_dropout()
+    run = Trainer(network, random_data(network, 8), options)
+    told = run.run()["comparison"]
+    assert told["ways"] == {} and told["versions"]["PyTorch"] == torch.__version__
+    first = told["first_step"]
+    assert first["right"] and first["compared"] == len(network.weights), first
+    assert first["errors"]["loss"] <= 1e-6 and first["errors"]["gradients"] <= 2e-5, first
+
+
+def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
+    """Other pictures, and a gradient of the other sign."""
+    network = unet(batch=2, size=16, base=4, levels=1)
+    recipe = Recipe(loss="binary_cross_entropy", steps=1)
+    options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
+    run = Trainer(network, random_data(network, 4, recipe.loss), options)
+    assert run.run()["comparison"]["first_step"]["right"]
+    problem = run.beside.problem
+    theirs = first_step(problem, "cpu")
+    other = first_step(replace(problem, images=problem.images + 0.01), "cpu")
+    assert differences(theirs, theirs, "f32")["right"]
+    told = differences(theirs, other, "f32")
+    assert not told["right"] and "its times say nothing here: off are the loss by " in told["said"]
+    gradients = {**theirs.gradients, "head.bias": -theirs.gradients["head.bias"]}
+    told = differences(replace(theirs, gradients=gradients), theirs, "bf16")
+    assert told["said"].endswith("off are the gradient of head.bias by 2 (0.5 allowed)"), told["said"]
+
+
+def test_a_compiler_that_takes_too_long_is_stopped() -> None:
+    with pytest.raises(TimeIsUp), time_limit(0.05):
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+    with time_limit(0.02):
+        pass
+    time.sleep(0.04)

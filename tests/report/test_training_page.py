@@ -27,7 +27,7 @@ def record(timed: bool) -> TrainingRecord:
         }
         for number, group in enumerate(GROUPS)
     ]
-    took = {"median_s": 4e-4, "low_s": 3.9e-4, "high_s": 4.2e-4}
+    took = {"median_s": 4e-4, "low_s": 3.9e-4, "high_s": 4.2e-4, "coverage": 0.95}
     times = {"cold": took, "hot": {**took, "median_s": 3.1e-4}, "nodes_s": {str(n["name"]): 1e-4 for n in nodes}}
     return {
         "format": 1,
@@ -67,6 +67,39 @@ def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None
     assert ("310 µs back to back" in text) == timed and (text.count("100 µs") == 2 * len(GROUPS)) == timed
     assert "10^" not in text, "a logarithmic axis has plain numbers"
     assert "<script src" not in text and not re.search(r"https?://(?!www\.w3\.org)", text)
+
+
+def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_path: Path) -> None:
+    written = record(True)
+    took = {"median_s": 6.2e-4, "low_s": 6.1e-4, "high_s": 6.3e-4, "coverage": 0.95}
+    ways = {
+        "PyTorch eager": {"cold": took, "hot": {**took, "median_s": 1.2e-3, "high_s": 1.3e-3}, "peak_bytes": 6 * 10**6},
+        "torch.compile": {"error": "not compiled within 60 s"},
+        "channels_last, CUDA graph": {"cold": took, "hot": took, "peak_bytes": 10**7},
+    }
+    first = {
+        "right": True, "said": "PyTorch's first step is the same: loss 1e-7, gradients 2e-6, parameters 3e-8 off",
+        "loss": 2.25, "peer_loss": 2.250001, "compared": 10,
+        "allowed": {"loss": 1e-5, "gradients": 1e-3, "parameters": 1e-4},
+    }  # fmt: skip
+    written["comparison"] = {"first_step": first, "ways": ways, "versions": {"PyTorch": "2.13"}}  # type: ignore[typeddict-item]
+    text = write_training(written, tmp_path)[0].read_text()
+    places = [
+        text.index(f"{name}</th>")
+        for name in ("opbench", "channels_last, CUDA graph", "PyTorch eager", "torch.compile")
+    ]
+    assert places == sorted(places)
+    for words in ("not compiled within 60 s", "2.00×", "51,613", "10.0 MB", "over 10 weights", "PyTorch 2.13"):
+        assert words in text, words
+    said = headline(written)
+    assert said[-3] == f"{first['said']}."
+    assert "the fastest PyTorch, channels_last, CUDA graph, takes 620 µs" in said[-2]
+    assert said[-1] == "A step holds 3.00 MB, 50 % of the least of PyTorch's ways (6.00 MB)."
+    written["comparison"]["first_step"] = {"right": False, "said": "PyTorch's step was not computed: OSError: no"}
+    written["comparison"]["ways"] = {}
+    text = write_training(written, tmp_path)[0].read_text()
+    assert '<p class="notice">PyTorch&#39;s step was not computed: OSError: no.</p>' in text
+    assert "Back to back: " not in headline(written)[-1]
 
 
 def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:

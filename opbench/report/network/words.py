@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbench import units
@@ -89,13 +90,16 @@ def peers(record: Record) -> list[PeerTime]:
     found = []
     for name, told in (record.get("peers") or {}).items():
         measured = told if told.get("median_s") else None
-        ratio = _ratio(measured, own) if measured and own else None
         error = "" if measured else str(told.get("error") or "not measured")
-        found.append(PeerTime(name, measured, ratio, told.get("peak_bytes"), told.get("norm_error"), error))
+        peak, norm_error = told.get("peak_bytes"), told.get("norm_error")
+        found.append(PeerTime(name, measured, time_ratio(measured, own), peak, norm_error, error))
     return found
 
 
-def _ratio(top: Times, bottom: Times) -> Ratio:
+def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
+    """One time over another with its interval; None where one was not measured."""
+    if not top or not bottom:
+        return None
     intervals = [Interval(m["low_s"], m["high_s"], m["coverage"]) for m in (top, bottom)]
     return interval_ratio(top["median_s"], intervals[0], bottom["median_s"], intervals[1])
 
@@ -143,7 +147,12 @@ def _prediction(record: Record) -> str:
 
 def _against_peers(record: Record) -> str:
     """Against the fastest of PyTorch's ways, then against each of the others."""
-    found = [peer for peer in peers(record) if peer.ratio is not None and peer.measured is not None]
+    return against(peers(record))
+
+
+def against(everyone: Sequence[PeerTime]) -> str:
+    """The same of whatever was timed; empty where nothing was."""
+    found = [peer for peer in everyone if peer.ratio is not None and peer.measured is not None]
     if not found:
         return ""
     best = min(found, key=lambda peer: peer.measured["median_s"] if peer.measured else math.inf)

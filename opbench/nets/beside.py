@@ -1,0 +1,158 @@
+"""Our step of training beside PyTorch's: the same numbers first, then the times of all ways, interleaved."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.backends.base import Backend, Libraries, Timed
+from opbench.catalog.operator import Arrays
+from opbench.decoding import to_json
+from opbench.graphs.layouts import permuted_from
+from opbench.graphs.training import Training
+from opbench.nets.executor import Context, Network
+from opbench.nets.node_times import TIMING, node_times
+from opbench.nets.peers import find_torch, in_one_line, require_known, to_module, versions_of
+from opbench.nets.training_peers import FirstStep, StepProblem, StepWay, first_step, step_ways
+from opbench.results.training import Comparison, FirstStepRecord, StepPeer, StepTimes
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import measure
+
+ALLOWED = {"f32": (1e-5, 1e-3, 1e-4), "tf32": (5e-3, 0.1, 1e-2), "bf16": (2e-2, 0.5, 2e-2)}
+"""By precision how far our first step may be from PyTorch's, relative and in norm: its loss, the gradient of each
+weight, and all parameters after the step. Both sides round: in float32 one ReLU or pooling that falls the other way is
+some 1e-4 of a gradient, in bf16 tens of layers add up to tenths; another computation is off by about 1. Adam's first
+step is the learning rate with the gradient's sign, so parameters differ where a gradient is about 0."""
+LEAST_SHARE = 0.01
+"""A gradient of less than this of all gradients' norm is judged by that: one that cancels to 0 is noise in both."""
+OWN = "opbench"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Whom a step is compared with, and on what."""
+
+    names: Sequence[str]
+    problem: StepProblem
+    training: Training
+    given: Arrays
+    """The state that follows from the data."""
+
+    def __post_init__(self) -> None:
+        require_known(self.names)
+
+    def require(self, backend: str) -> None:
+        """Refuse what could not be compared at the end, before anything runs."""
+        if self.names:
+            find_torch(gpu=backend == "cuda")
+            to_module(self.problem.network, training=True)
+
+    def measured(self, network: Network, context: Context, backend: Backend) -> tuple[StepTimes, Comparison | None]:
+        """Times of our step and its nodes where there is a clock, and the comparison where one is asked for.
+
+        It trains on and writes the state anew: whatever is to be kept is read before.
+        """
+        comparison = self._compared(network, context, backend) if self.names else None
+        if not isinstance(backend, Timed):
+            return {}, comparison
+        with self._ways(backend) as found:
+            launches = {OWN: context.launch} | {name: way.launch for name, way in found.items() if way.launch}
+            cold, hot = (
+                measure(backend.clock(mode), launches, TIMING, unheld=launches.keys() - {OWN})
+                for mode in ("cold", "hot")
+            )
+            if comparison is not None:
+                comparison["ways"] = {name: _told(name, way, cold, hot) for name, way in found.items()}
+        nodes_s = node_times(context, backend.clock("cold"))
+        return {"cold": to_json(cold[OWN]), "hot": to_json(hot[OWN]), "nodes_s": nodes_s}, comparison
+
+    @contextlib.contextmanager
+    def _ways(self, backend: Backend) -> Iterator[Mapping[str, StepWay]]:
+        if not self.names or not isinstance(backend, Libraries):
+            yield {}
+            return
+        with step_ways(self.problem, backend) as found:
+            yield found
+
+    def _compared(self, network: Network, context: Context, backend: Backend) -> Comparison:
+        told: FirstStepRecord
+        try:
+            theirs = first_step(self.problem, "cuda" if isinstance(backend, Libraries) else "cpu")
+            told = differences(self._own_first_step(network, context), theirs, self.problem.precision)
+        except Exception as error:  # the training is done, and its record is to be kept
+            told = {"right": False, "said": f"PyTorch's step was not computed: {in_one_line(error)}"}
+        return {"first_step": told, "ways": {}, "versions": versions_of(find_torch(gpu=False))}
+
+    def _own_first_step(self, network: Network, context: Context) -> FirstStep:
+        """From the network's own weights, whatever was trained since."""
+        training = self.training
+        network.write_state(training.graph.state)
+        network.write_state(self.given)
+        context.launch()
+        context.settle()
+        state = network.read_state("losses", "gradients", "parameters", *training.statistics.values())
+        plain = {
+            permuted_from(name, np.zeros(shape), self.problem.network.weights)[0]
+            for name, (_, shape) in training.parameters.items()
+        }
+        gradients, parameters = training.weights({**state, "parameters": state["gradients"]}), training.weights(state)
+        return FirstStep(
+            float(state["losses"][0]),
+            {name: gradients[name] for name in plain},
+            {name: parameters[name] for name in plain},
+        )
+
+
+def differences(own: FirstStep, theirs: FirstStep, precision: str) -> FirstStepRecord:
+    """How far our first step is from PyTorch's, judged, in words.
+
+    Weights that only PyTorch trains, such as a bias that the batch norm behind it subtracts, are not compared.
+    """
+    whole = _norm(theirs.gradients[name] for name in own.gradients)
+    errors = {
+        name: float(np.linalg.norm(got - theirs.gradients[name]))
+        / max(float(np.linalg.norm(theirs.gradients[name])), LEAST_SHARE * whole, 1e-30)
+        for name, got in own.gradients.items()
+    }
+    worst = max(errors, key=lambda name: errors[name])
+    moved = _norm(got - theirs.parameters[name] for name, got in own.parameters.items())
+    found = (
+        abs(own.loss - theirs.loss) / max(abs(theirs.loss), 1e-30),
+        errors[worst],
+        moved / max(_norm(theirs.parameters[name] for name in own.parameters), 1e-30),
+    )
+    allowed = ALLOWED[precision]
+    what = ("loss", f"gradient of {worst}", "parameters after the step")
+    wrong = [
+        f"the {name} by {error:.2g} ({limit:.2g} allowed)"
+        for name, error, limit in zip(what, found, allowed, strict=True)
+        if not error <= limit
+    ]
+    off = "loss {:.1g}, gradients {:.1g}, parameters {:.1g}".format(*found)
+    words = f"PyTorch's first step is the same: {off} off"
+    if wrong:
+        words = f"PyTorch's first step is another, so that its times say nothing here: off are {', '.join(wrong)}"
+    return {
+        "right": not wrong,
+        "said": words,
+        "loss": own.loss,
+        "peer_loss": theirs.loss,
+        "errors": {"loss": found[0], "gradients": found[1], "parameters": found[2]},
+        "allowed": dict(zip(("loss", "gradients", "parameters"), allowed, strict=True)),
+        "worst_gradient": worst,
+        "compared": len(errors),
+    }
+
+
+def _norm(arrays: Iterator[np.ndarray]) -> float:
+    return math.sqrt(sum(float(np.linalg.norm(array)) ** 2 for array in arrays))
+
+
+def _told(name: str, way: StepWay, cold: Mapping[str, Measurement], hot: Mapping[str, Measurement]) -> StepPeer:
+    if way.error:
+        return {"error": way.error}
+    return {"cold": to_json(cold[name]), "hot": to_json(hot[name]), "peak_bytes": way.peak_bytes}
