@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from opbench.catalog.operator import Arrays, to_storage
+from opbench.catalog.operator import Arrays, Operator, rounded, to_storage
 from opbench.graphs.graph import Graph
 from opbench.graphs.recipe import Recipe
 from opbench.graphs.training import Training, training_graph
@@ -46,3 +46,14 @@ def gradients_of(training: Training, values: Arrays) -> Arrays:
         name: arena[start : start + int(np.prod(shape))].reshape(shape)
         for name, (start, shape) in training.parameters.items()
     }
+
+
+def rounded_reference(graph: Graph) -> Arrays:
+    """Every value of a step whose nodes compute in float64 from what is stored, and store what they find rounded."""
+
+    def stored(problem: Operator, given: Arrays) -> Arrays:
+        found = problem.evaluated(given)
+        dtypes = {tensor.name: tensor.dtype for tensor in problem.output_tensors()}
+        return {n: rounded(np.asarray(a), "bf16") if dtypes[n] == "bf16" else a for n, a in found.items()}
+
+    return graph._computed(graph._exact({}), stored)
