@@ -304,9 +304,10 @@ class Trainer:
         known: Mapping[str, object] = facts["identity"]  # type: ignore[assignment]
         for key, value in json.loads(json.dumps(self.identity())).items():
             if known.get(key) != value:
+                has, asked = (_brief(each) for each in _apart(known.get(key), value))
                 raise UsageError(
-                    f"{out}: the checkpoint there is of another {key} ({_brief(known.get(key))}; asked for is "
-                    f"{_brief(value)}); name the same, or choose another --out DIR"
+                    f"{out}: the checkpoint there is of another {key} ({has}; asked for is {asked}); name the same, or "
+                    "choose another --out DIR"
                 )
         if (facts["plan"], facts["backend"]) != (self._plan_sha256(), self.name):
             self.told.append("the checkpoint is of other kernels or another device: it goes on, not to the same bits")
@@ -326,6 +327,14 @@ class Trainer:
         """A checkpoint's arrays as the graph's state."""
         state = {name.removeprefix("state."): a for name, a in checkpoint.arrays.items() if name.startswith("state.")}
         return {**state, **self.training.given_parameters(checkpoint.weights)}
+
+
+def _apart(one: object, other: object) -> tuple[object, object]:
+    """Both, of tables what differs."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return one, other
+    keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
+    return {key: one.get(key) for key in keys}, {key: other.get(key) for key in keys}
 
 
 def _brief(value: object) -> str:
