@@ -1,0 +1,222 @@
+// /// opbench
+// title     = "nhwc, small images: image and dout in shared memory, threads share taps and pixels, parts added in order"
+// builds_on = "implicit_gemm_split"
+// supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
+// tune      = { K_REGS = [4, 6, 8, 2, 1], PIXELS = [5, 4], TARGET = [512, 256], IMAGES = [1, 2], BANDS = [1, 4] }
+// where     = ["IMAGES == 1 or BANDS == 1"]
+// workspace = { parts = "PARTS * SUMS * COLUMNS" }
+// requires  = [
+//     "k % K_REGS == 0 and (K_REGS > 2 or k % (2 * K_REGS) != 0)", "THREADS <= 1024", "s * K_REGS + WINDOW <= 200",
+//     "THREADS * (s * K_REGS + WINDOW + 24) <= 65536", "4 * SHARED <= 200 * 1024", "BANDS <= p",
+//     "PARTS * SUMS * COLUMNS <= 2 ** 28",
+// ]
+//
+// [define]
+// BF16    = "dtype == 'bf16'"
+// BIAS    = "1 if bias == 'yes' else 0"
+// C       = "c"
+// HEIGHT = "h"
+// WIDTH = "w"
+// FILTERS = "k"
+// R       = "r"
+// S       = "s"
+// OUT_HEIGHT = "p"
+// OUT_WIDTH = "q"
+// STRIDE  = "stride"
+// PADDING = "padding"
+// BATCH = "n"
+// WINDOW  = "(PIXELS - 1) * stride + s"
+// SUMS    = "s * K_REGS"
+// TAPS    = "r * c + BIAS"
+// COLUMNS = "TAPS * cdiv(k, K_REGS)"
+// BAND    = "cdiv(p, BANDS)"
+// ACROSS  = "cdiv(q, PIXELS)"
+// STRIPS  = "cdiv(BAND * ACROSS, cdiv(BAND * ACROSS, max(1, TARGET // COLUMNS)))"
+// THREADS = "COLUMNS * STRIPS"
+// PARTS   = "cdiv(n * BANDS, IMAGES)"
+// LINES   = "(BAND - 1) * stride + r"
+// LEFT    = "cdiv(padding * c, 4) * 4"
+// LINE    = "cdiv(LEFT - padding * c + ((ACROSS * PIXELS - 1) * stride + s) * c, 4) * 4"
+// PITCH   = "LINE + (c - LINE) % 32"
+// D_PITCH = "cdiv(ACROSS * PIXELS * k - 4, 8) * 8 + 4"
+// TO_NEXT = "COLUMNS * SUMS + (COLUMNS - COLUMNS * SUMS) % 32"
+// D_START = "cdiv((LINES + BIAS) * PITCH, 4) * 4"
+// SHARED  = "max(D_START + BAND * D_PITCH, STRIPS * TO_NEXT)"
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_image_shared"
+// grid   = ["PARTS"]
+// block  = ["THREADS"]
+// shared = "4 * SHARED"
+// args   = ["image", "dout", "parts"]
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_add_images"
+// grid   = ["cdiv(SUMS * COLUMNS, 32)"]
+// block  = [32, 16]
+// args   = ["parts", "dweight", "dbias?"]
+// ///
+//
+// A layer of LeNet in training is 30 million multiply-adds and a megabyte, no more than the launch of its kernels: what
+// counts is to read memory once, in one go, and to have no barrier in the loop. A block brings an image, zeros around
+// it, and its dout into shared memory, or a band of rows of both. A thread keeps the sums of one filter row of one
+// channel for K_REGS filters, S * K_REGS in registers, and goes through runs of PIXELS pixels: S + PIXELS - 1 loads at
+// stride 1 and one of dout's K_REGS filters per pixel, which neighbours read together, serve PIXELS * S * K_REGS
+// multiply-adds. A line of ones takes the place of the image for the bias. What the strips of a block have summed up is
+// added in order out of shared memory, what the blocks have by a second kernel, in an order that knows no GPU: the same
+// bits everywhere. Sizes are constants, so that no index costs a division by a variable. Limit: two launches and one
+// trip to memory each; expected to be 1 µs of multiply-adds for a layer of LeNet with 128 images.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int CHUNKS = BAND * ACROSS;
+
+// `count` lines of `numbers` from line `first` on of an image of `height` lines to to[count][pitch], each behind `left`
+// zeros and with zeros up to `length`; a line that is none is zeros. Several loads of a thread are under way at once.
+template <int count, int length, int pitch, int left, int numbers, int height>
+__device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ from, int first) {
+    constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec, all = count * per_line;
+    constexpr int at_once = (all + THREADS - 1) / THREADS < 8 ? (all + THREADS - 1) / THREADS : 8;
+    union __align__(vec * sizeof(T)) Numbers {
+        T elements[vec];
+        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
+        __device__ Numbers() {}
+    };
+    for (int begin = threadIdx.x; begin < all; begin += at_once * THREADS) {
+        float found[at_once][vec];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * THREADS, line = first + e / per_line, x = e % per_line * vec - left;
+            const bool inside = e < all && (unsigned)line < (unsigned)height && (unsigned)x < (unsigned)numbers;
+            const T* const source = from + line * numbers + x;
+            Numbers read;
+            if (vec == 1)
+                read.elements[0] = inside ? *source : T(0.0f);
+            else if (sizeof(T) == 2)
+                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
+            else
+                *reinterpret_cast<uint4*>(read.bits) =
+                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
+#pragma unroll
+            for (int v = 0; v < vec; ++v) found[u][v] = (float)read.elements[v];
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * THREADS;
+            float* const target = to + e / per_line * pitch + e % per_line * vec;
+            if (e >= all) continue;
+            if (vec == 4 && pitch % 4 == 0)
+                *reinterpret_cast<float4*>(target) =
+                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
+            else
+#pragma unroll
+                for (int v = 0; v < vec; ++v) target[v] = found[u][v];
+        }
+    }
+}
+
+// K_REGS neighbours in shared memory, by the widest loads that they allow.
+__device__ __forceinline__ void load_group(float (&to)[K_REGS], const float* from) {
+    constexpr int vec = K_REGS % 4 == 0 ? 4 : K_REGS % 2 == 0 ? 2 : 1;
+#pragma unroll
+    for (int v = 0; v < K_REGS; v += vec) {
+        if (vec == 4) {
+            const float4 four = *reinterpret_cast<const float4*>(from + v);
+            to[v] = four.x, to[(v + 1) % K_REGS] = four.y, to[(v + 2) % K_REGS] = four.z, to[(v + 3) % K_REGS] = four.w;
+        } else if (vec == 2) {
+            const float2 two = *reinterpret_cast<const float2*>(from + v);
+            to[v] = two.x, to[(v + 1) % K_REGS] = two.y;
+        } else {
+            to[v] = from[v];
+        }
+    }
+}
+
+// image [n][HEIGHT][WIDTH][C], dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], parts [PARTS][S][K_REGS][COLUMNS]
+// lines [LINES][PITCH], with BIAS a line of ones, gradients [BAND][D_PITCH]; afterwards sums [STRIPS][SUMS][COLUMNS]
+extern "C" __global__ void __launch_bounds__(THREADS)
+    conv2d_wgrad_nhwc_image_shared(const T* __restrict__ image, const T* __restrict__ dout, float* __restrict__ parts) {
+    extern __shared__ __align__(16) float shared[];
+    float* const lines = shared;
+    float* const gradients = shared + D_START;
+    const int column = threadIdx.x % COLUMNS, strip = threadIdx.x / COLUMNS;
+    const int tap = column % TAPS, group = column / TAPS;
+    const bool ones = BIAS && tap == R * C;
+    const float* const windows = ones ? lines + LINES * PITCH : lines + tap / C * PITCH + tap % C + LEFT - PADDING * C;
+    const int next_row = ones ? 0 : STRIDE * PITCH;
+#if BIAS
+    for (int e = threadIdx.x; e < PITCH; e += THREADS) lines[LINES * PITCH + e] = 1.0f;
+#endif
+
+    float sum[S][K_REGS] = {};
+    const int begin = blockIdx.x * IMAGES, end = min(begin + IMAGES, BATCH * BANDS);
+    for (int unit = begin; unit < end; ++unit) {
+        const int item = unit / BANDS, row0 = unit % BANDS * BAND;
+        if (unit > begin) __syncthreads();
+        bring_lines<LINES, LINE, PITCH, LEFT, WIDTH * C, HEIGHT>(lines, image + (size_t)item * HEIGHT * WIDTH * C,
+                                                                 row0 * STRIDE - PADDING);
+        bring_lines<BAND, D_PITCH, D_PITCH, 0, OUT_WIDTH * FILTERS, OUT_HEIGHT>(
+            gradients, dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS, row0);
+        __syncthreads();
+#pragma unroll 1
+        for (int chunk = strip; chunk < CHUNKS; chunk += STRIPS) {
+            const int row = chunk / ACROSS, x = chunk % ACROSS * PIXELS;
+            const float* const from = windows + row * next_row + x * STRIDE * C;
+            const float* const gradient = gradients + row * D_PITCH + x * FILTERS + group * K_REGS;
+            float window[WINDOW];
+#pragma unroll
+            for (int e = 0; e < WINDOW; ++e) window[e] = from[e * C];
+#pragma unroll
+            for (int u = 0; u < PIXELS; ++u) {
+                float filters[K_REGS];
+                load_group(filters, gradient + u * FILTERS);
+#pragma unroll
+                for (int j = 0; j < S; ++j)
+#pragma unroll
+                    for (int v = 0; v < K_REGS; ++v) sum[j][v] += filters[v] * window[u * STRIDE + j];
+            }
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < SUMS; ++e) shared[strip * TO_NEXT + e * COLUMNS + column] = sum[e / K_REGS][e % K_REGS];
+    __syncthreads();
+    float* const own = parts + (size_t)blockIdx.x * SUMS * COLUMNS;
+    for (int e = threadIdx.x; e < SUMS * COLUMNS; e += THREADS) {
+        float total = 0.0f;
+#pragma unroll 8
+        for (int z = 0; z < STRIPS; ++z) total += shared[z * TO_NEXT + e];
+        own[e] = total;
+    }
+}
+
+// parts [PARTS][S][K_REGS][COLUMNS], dweight [FILTERS][R][S][C], dbias [FILTERS]; 32 sums a block, each by 16 threads
+extern "C" __global__ void __launch_bounds__(512)
+    conv2d_wgrad_nhwc_add_images(const float* __restrict__ parts, float* __restrict__ dweight
+#if BIAS
+                                 ,
+                                 float* __restrict__ dbias
+#endif
+    ) {
+    __shared__ float stretch[16][32];
+    const int index = blockIdx.x * 32 + threadIdx.x;
+    float sum = 0.0f;
+    if (index < SUMS * COLUMNS) {
+#pragma unroll 8
+        for (int z = threadIdx.y; z < PARTS; z += 16) sum += parts[(size_t)z * SUMS * COLUMNS + index];
+    }
+    stretch[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || index >= SUMS * COLUMNS) return;
+#pragma unroll
+    for (int y = 1; y < 16; ++y) sum += stretch[y][threadIdx.x];
+    const int column = index % COLUMNS, tap = column % TAPS, j = index / COLUMNS / K_REGS;
+    const int filter = column / TAPS * K_REGS + index / COLUMNS % K_REGS;
+    if (tap < R * C) dweight[((filter * R + tap / C) * S + j) * C + tap % C] = sum;
+#if BIAS
+    if (tap == R * C && j == 0) dbias[filter] = sum;
+#endif
+}
