@@ -67,48 +67,18 @@ extern "C" __global__ void __launch_bounds__(128)
     conv2d_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
     const int quads = c / 4, index = (int)(blockIdx.x * 128 + threadIdx.x);
     if (index >= k * quads) return;
-    const float4* from = reinterpret_cast<const float4*>(weight) + (size_t)(index / quads) * 9 * quads + index % quads;
+    const size_t first = (size_t)(index / quads) * 9 * quads + index % quads;
+    const float4* from = reinterpret_cast<const float4*>(weight) + first;
     float4* to = reinterpret_cast<float4*>(filters) + index;
-    transform_filter(from, quads, [&](int product, float4 value) { to[(size_t)product * k * quads] = value; });
+    transform_filter<3>([&](int tap) { return from[tap * quads]; },
+                        [&](int product, float4 value) { to[(size_t)product * k * quads] = value; });
 }
 
-// image [n][h][w][c] -> patches [4][4][n][rows][columns][c]: Bt d B with Bt = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1]
-// for the 4 x 4 pixels d under each 2 x 2 outputs; a thread has four channels of one patch.
+// image [n][h][w][c] -> patches [4][4][n][rows][columns][c]; a thread has four channels of one patch.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_winograd_patches(const float* __restrict__ image, float* __restrict__ patches, int n, int c, int h, int w,
                             int rows, int columns, int padding) {
-    const int quads = c / 4, index = (int)(blockIdx.x * 128 + threadIdx.x), tiles = n * rows * columns;
-    if (index >= tiles * quads) return;
-    const int tile = index / quads, quad = index % quads;
-    const int x0 = tile % columns * 2 - padding, y0 = tile / columns % rows * 2 - padding;
-    const size_t first = (size_t)(tile / columns / rows) * h * w * quads + quad;
-    const float4* from = reinterpret_cast<const float4*>(image) + first;
-    float4 d[4][4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int y = y0 + i, x = x0 + j;
-            const bool inside = y >= 0 && y < h && x >= 0 && x < w;
-            d[i][j] = inside ? from[((size_t)y * w + x) * quads] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const float4 d1 = d[1][j];
-        d[0][j] = d[0][j] - d[2][j];
-        d[1][j] = d1 + d[2][j];
-        d[2][j] = d[2][j] - d1;
-        d[3][j] = d1 - d[3][j];
-    }
-    float4* to = reinterpret_cast<float4*>(patches) + index;
-    const size_t next = (size_t)tiles * quads;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        to[(i * 4) * next] = d[i][0] - d[i][2];
-        to[(i * 4 + 1) * next] = d[i][1] + d[i][2];
-        to[(i * 4 + 2) * next] = d[i][2] - d[i][1];
-        to[(i * 4 + 3) * next] = d[i][1] - d[i][3];
-    }
+    transform_patches<3>(image, patches, n, c, h, w, rows, columns, padding);
 }
 
 // patches [16][tiles][c], filters [16][k][c] -> products [16][tiles][k], one of the 16 per blockIdx.y
@@ -139,45 +109,21 @@ typedef float Out;
 __device__ __forceinline__ Out clip(Out x) { return fmaxf(x, 0.0f); }
 #endif
 
-// products [4][4][n][rows][columns][k], bias [k] -> out [n][p][q][k]: At m A with At = [1 1 1 0; 0 1 -1 -1]; a thread
-// has four output channels, or one, of 2 x 2 pixels.
+// products [4][4][n][rows][columns][k], bias [k] -> out [n][p][q][k]; a thread has four output channels, or one.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_winograd_outputs(const float* __restrict__ products,
 #if BIAS
                             const float* __restrict__ bias,
 #endif
                             float* __restrict__ out, int n, int k, int p, int q) {
-    const int per_row = k / VEC_K, index = (int)(blockIdx.x * 128 + threadIdx.x);
-    const int rows = (p + 1) / 2, columns = (q + 1) / 2, tiles = n * rows * columns;
-    if (index >= tiles * per_row) return;
-    const int tile = index / per_row, ko = index % per_row;
-    const int x = tile % columns * 2, y = tile / columns % rows * 2;
-    const Out* from = reinterpret_cast<const Out*>(products) + index;
-    const size_t next = (size_t)tiles * per_row;
-    Out upper[4], lower[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const Out m1 = from[(4 + j) * next], m2 = from[(8 + j) * next];
-        upper[j] = from[j * next] + m1 + m2;
-        lower[j] = m1 - m2 - from[(12 + j) * next];
-    }
-    Out results[2][2] = {{upper[0] + upper[1] + upper[2], upper[1] - upper[2] - upper[3]},
-                         {lower[0] + lower[1] + lower[2], lower[1] - lower[2] - lower[3]}};
-    Out* to = reinterpret_cast<Out*>(out) + (((size_t)(tile / columns / rows) * p + y) * q + x) * per_row + ko;
+    const Out* from = reinterpret_cast<const Out*>(products);
+    transform_products(from, n, k / VEC_K, p, q, [&](size_t at, int own, Out result) {
 #if BIAS
-    const Out shift = reinterpret_cast<const Out*>(bias)[ko];
-#endif
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-            Out result = results[i][j];
-#if BIAS
-            result = result + shift;
+        result = result + reinterpret_cast<const Out*>(bias)[own];
 #endif
 #if RELU
-            result = clip(result);
+        result = clip(result);
 #endif
-            if (y + i < p && x + j < q) to[((size_t)i * q + j) * per_row] = result;
-        }
+        reinterpret_cast<Out*>(out)[at] = result;
+    });
 }

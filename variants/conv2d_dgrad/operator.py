@@ -142,6 +142,8 @@ class Conv2dDgrad(Operator):
             cls(n=1, c=5, h=12, w=8, k=7, r=3, s=3, stride=2, padding=1, **nhwc, **mask),
             cls(n=1, c=8, h=9, w=6, k=4, r=1, s=1, stride=2, padding=1, **nhwc),
             cls(n=1, c=10, h=11, w=7, k=20, r=5, s=3, padding=2, **nhwc),
+            cls(n=1, c=19, h=11, w=9, k=36, r=5, s=5, padding=2, **nhwc, **mask),
+            cls(n=1, c=37, h=19, w=18, k=40, r=3, s=3, **nhwc),
             cls(n=1, c=72, h=8, w=9, k=16, r=3, s=3, padding=1, **nhwc, **bf16),
             cls(n=1, c=65, h=7, w=6, k=24, r=3, s=2, stride=2, padding=1, **nhwc, **mask, **bf16),
             cls(n=2, c=16, h=5, w=9, k=13, r=3, s=3, padding=1, **nhwc, **add, **bf16),

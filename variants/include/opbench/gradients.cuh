@@ -39,6 +39,19 @@ __device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], 
         *reinterpret_cast<uint2*>(to) = packed.half;
 }
 
+// to[0 .. 3] from a sum and other[0 .. 3], in one store where rows divide by four; `left` of them exist.
+template <Epilogue epilogue>
+__device__ __forceinline__ void finish_four(float* to, const float4& sum, const float* other, int left, bool divide) {
+    const float v[4] = {sum.x, sum.y, sum.z, sum.w};
+    if (divide) {
+        finish_vector<epilogue>(to, v, other);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            if (e < left) to[e] = finished<epilogue>(v[e], epilogue == plain ? 0.0f : other[e]);
+    }
+}
+
 // As store_tile: out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory, which
 // holds floats here, so that a sum is rounded once, after the epilogue.
 template <class Block, Epilogue epilogue, class Out>

@@ -1,4 +1,5 @@
-// What Winograd's F(2x2, 3x3) takes besides matrix products: four channels at once, filters, and 2 x 2 outputs.
+// What Winograd's F(2x2, 3x3) takes besides matrix products: four channels at once, transforms of filters and patches,
+// and 2 x 2 outputs. A filter of 5 is one of 3 beside one of 2, moved by 3, in either direction: 4 + 3 points.
 #pragma once
 
 #include <opbench/epilogue.cuh>
@@ -15,32 +16,117 @@ __device__ __forceinline__ float4 operator*(float a, float4 b) {
     return make_float4(a * b.x, a * b.y, a * b.z, a * b.w);
 }
 
-// store(4 i + j, value) of G g Gt with G = [1 0 0; 1/2 1/2 1/2; 1/2 -1/2 1/2; 0 0 1], g the 3 x 3 numbers from `from`
-// on, `step` apart.
-template <class Store>
-__device__ __forceinline__ void transform_filter(const float4* from, int step, Store store) {
-    float4 columns[4][3];
+constexpr int winograd_points(int size) { return size == 3 ? 4 : 7; }  // products for 2 outputs, in one direction
+
+// One direction: products of (G g)[i] and (Bt d)[i], outputs (At m).
+// G = [1 0 0 0 0; 1/2 1/2 1/2 0 0; 1/2 -1/2 1/2 0 0; 0 0 1 0 0; 0 0 0 1 0; 0 0 0 1 1; 0 0 0 0 1]
+template <int size>
+__device__ __forceinline__ float4 filter_point(int i, const float4 (&g)[size]) {
+    if (i == 1) return 0.5f * (g[0] + g[2]) + 0.5f * g[1];
+    if (i == 2) return 0.5f * (g[0] + g[2]) - 0.5f * g[1];
+    if (i == 5) return g[size - 2] + g[size - 1];
+    return i == 0 ? g[0] : i == 3 ? g[2] : i == 4 ? g[size - 2] : g[size - 1];
+}
+// Bt = [1 0 -1 0 0 0; 0 1 1 0 0 0; 0 -1 1 0 0 0; 0 1 0 -1 0 0; 0 0 0 1 -1 0; 0 0 0 0 1 0; 0 0 0 0 -1 1]
+template <int patch>
+__device__ __forceinline__ float4 patch_point(int i, const float4 (&d)[patch]) {
+    if (i == 0) return d[0] - d[2];
+    if (i == 1) return d[1] + d[2];
+    if (i == 2) return d[2] - d[1];
+    if (i == 3) return d[1] - d[3];
+    if (i == 4) return d[3] - d[patch - 2];
+    return i == 5 ? d[patch - 2] : d[patch - 1] - d[patch - 2];
+}
+// At = [1 1 1 0 1 1 0; 0 1 -1 -1 0 1 1]
+__device__ __forceinline__ float output_factor(int output, int i) {
+    return output == 0 ? (0x37 >> i & 1) : (0x62 >> i & 1) - (0x0c >> i & 1);
+}
+
+// store(points * i + j, value) of G g Gt; load(size * i + j) gives g.
+template <int size, class Load, class Store>
+__device__ __forceinline__ void transform_filter(Load load, Store store) {
+    constexpr int points = winograd_points(size);
+    float4 rows[points][size];
 #pragma unroll
-    for (int j = 0; j < 3; ++j) {
-        const float4 g0 = from[j * step], g1 = from[(3 + j) * step], g2 = from[(6 + j) * step];
-        const float4 outer = 0.5f * (g0 + g2), inner = 0.5f * g1;
-        columns[0][j] = g0, columns[1][j] = outer + inner, columns[2][j] = outer - inner, columns[3][j] = g2;
+    for (int j = 0; j < size; ++j) {
+        float4 column[size];
+#pragma unroll
+        for (int i = 0; i < size; ++i) column[i] = load(i * size + j);
+#pragma unroll
+        for (int i = 0; i < points; ++i) rows[i][j] = filter_point(i, column);
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const float4 outer = 0.5f * (columns[i][0] + columns[i][2]), inner = 0.5f * columns[i][1];
-        store(i * 4, columns[i][0]);
-        store(i * 4 + 1, outer + inner);
-        store(i * 4 + 2, outer - inner);
-        store(i * 4 + 3, columns[i][2]);
+    for (int i = 0; i < points; ++i)
+#pragma unroll
+        for (int j = 0; j < points; ++j) store(i * points + j, filter_point(j, rows[i]));
+}
+
+// image [n][h][w][c] -> patches [points][points][n][rows][columns][c]: Bt d B for the pixels d under each 2 x 2
+// outputs; a thread has four channels of one patch.
+template <int size>
+__device__ __forceinline__ void transform_patches(const float* image, float* patches, int n, int c, int h, int w,
+                                                  int rows, int columns, int padding) {
+    constexpr int points = winograd_points(size);
+    const int quads = c / 4, index = (int)(blockIdx.x * blockDim.x + threadIdx.x), tiles = n * rows * columns;
+    if (index >= tiles * quads) return;
+    const int tile = index / quads, quad = index % quads;
+    const int x0 = tile % columns * 2 - padding, y0 = tile / columns % rows * 2 - padding;
+    const size_t first = (size_t)(tile / columns / rows) * h * w * quads + quad;
+    const float4* from = reinterpret_cast<const float4*>(image) + first;
+    float4 pixels[size + 1][size + 1];  // columns of the patch
+#pragma unroll
+    for (int j = 0; j < size + 1; ++j)
+#pragma unroll
+        for (int i = 0; i < size + 1; ++i) {
+            const int y = y0 + i, x = x0 + j;
+            const bool inside = y >= 0 && y < h && x >= 0 && x < w;
+            pixels[j][i] = inside ? from[((size_t)y * w + x) * quads] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+    float4* to = reinterpret_cast<float4*>(patches) + index;
+#pragma unroll
+    for (int i = 0; i < points; ++i) {
+        float4 row[size + 1];
+#pragma unroll
+        for (int j = 0; j < size + 1; ++j) row[j] = patch_point(i, pixels[j]);
+#pragma unroll
+        for (int j = 0; j < points; ++j) to[(size_t)(i * points + j) * tiles * quads] = patch_point(j, row);
     }
 }
 
-// Sums of the outputs 2 i + j of a warp's tiles: bias, ReLU, 16-byte stores through the stages' memory. `place(row,
-// output)` says where a tile's output lies, as a pixel's number, or -1.
-template <class Block, bool with_bias, bool with_relu, class Place>
-__device__ __forceinline__ void store_outputs(const typename Block::Sums (&sum)[4], void* memory, float* out,
-                                              const float* bias, int column0, int columns, Place place) {
+// products [4][4][n][rows][columns][k]: At m A with At = [1 1 1 0; 0 1 -1 -1]; a thread has one vector of channels of
+// 2 x 2 pixels of [n][p][q][k], each given to finish(which vector, which of a pixel's, value).
+template <class Vector, class Finish>
+__device__ __forceinline__ void transform_products(const Vector* products, int n, int vectors, int p, int q,
+                                                   Finish finish) {
+    const int index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    const int rows = (p + 1) / 2, columns = (q + 1) / 2, tiles = n * rows * columns;
+    if (index >= tiles * vectors) return;
+    const int tile = index / vectors, own = index % vectors;
+    const int x = tile % columns * 2, y = tile / columns % rows * 2;
+    const Vector* from = products + index;
+    const size_t next = (size_t)tiles * vectors;
+    Vector upper[4], lower[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const Vector m1 = from[(4 + j) * next], m2 = from[(8 + j) * next];
+        upper[j] = from[j * next] + m1 + m2;
+        lower[j] = m1 - m2 - from[(12 + j) * next];
+    }
+    const Vector results[2][2] = {{upper[0] + upper[1] + upper[2], upper[1] - upper[2] - upper[3]},
+                                  {lower[0] + lower[1] + lower[2], lower[1] - lower[2] - lower[3]}};
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+            if (y + i < p && x + j < q)
+                finish((((size_t)(tile / columns / rows) * p + y + i) * q + x + j) * vectors + own, own, results[i][j]);
+}
+
+// Sums of the outputs 2 i + j of a warp's tiles, through the stages' memory: `place(row, output)` says where a tile's
+// output lies, as a pixel's number, or -1; finish(element of the output, its column, four sums) writes.
+template <class Block, class Place, class Finish>
+__device__ __forceinline__ void store_outputs(const typename Block::Sums (&sum)[4], void* memory, int column0,
+                                              int columns, Place place, Finish finish) {
     constexpr int pitch = Block::wn + 8, per_row = Block::wn / 4;
     const int lane = threadIdx.x % 32, column = lane % 4 * 2;
     float* staged = static_cast<float*>(memory) + threadIdx.x / 32 * 16 * pitch;
@@ -58,9 +144,8 @@ __device__ __forceinline__ void store_outputs(const typename Block::Sums (&sum)[
         for (int e = lane; e < 16 * per_row; e += 32) {
             const int at = column0 + e % per_row * 4, pixel = place(mi * 16 + e / per_row, output);
             if (pixel < 0 || at >= columns) continue;
-            const float4 found = *reinterpret_cast<const float4*>(staged + e / per_row * pitch + e % per_row * 4);
-            store_four<with_bias, with_relu>(out + ((size_t)pixel * columns + at), found, bias + (with_bias ? at : 0),
-                                             columns - at, columns % 4 == 0);
+            finish((size_t)pixel * columns + at, at,
+                   *reinterpret_cast<const float4*>(staged + e / per_row * pitch + e % per_row * 4));
         }
         __syncwarp();
     }

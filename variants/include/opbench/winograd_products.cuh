@@ -1,0 +1,77 @@
+// Winograd's products, one after the other, summed into 2 x 2 outputs in registers.
+#pragma once
+
+#include <opbench/matrix_rows.cuh>
+#include <opbench/winograd.cuh>
+
+namespace opbench {
+
+// Where a tile's 2 x 2 outputs lie: x: the upper left one's number; y, bit 2 i + j: row i, column j exists.
+__device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
+    const int rows = (p + 1) / 2, columns = (q + 1) / 2;
+    if (tile >= n * rows * columns) return {0, 0};
+    const int x = tile % columns * 2, y = tile / columns % rows * 2;
+    const int row = x + 1 < q ? 3 : 1;
+    return {(tile / columns / rows * p + y) * q + x, y + 1 < p ? row | row << 2 : row};
+}
+
+// Rows of patches and filters, of one product after the other.
+template <class Block>
+struct AllRows : MatrixRows<Block, true> {
+    typedef MatrixRows<Block, true> First;
+    static constexpr bool endless = false;
+    int c, channel = 0;  // the first of the next step
+    long long a_next, b_next;
+
+    __device__ __forceinline__ AllRows(const First& first, int tiles, int k, int c, int steps)
+        : First(first), c(c), a_next((long long)tiles * c - steps * Block::bk),
+          b_next((long long)k * c - steps * Block::bk) {}
+    __device__ __forceinline__ void operator()(int slot) {
+        First::operator()(slot);
+        channel += Block::bk;
+        if (channel >= c) this->a.from += a_next, this->b.from += b_next, this->left += channel, channel = 0;
+    }
+};
+
+// patches [points][points][tiles][c], filters [points][points][k][c] -> At m A, as [n][p][q][k] by `finish`.
+template <class Block, int size, class Finish>
+__device__ __forceinline__ void sum_products(unsigned char* shared, const float* patches, const float* filters, int n,
+                                             int k, int c, int p, int q, Finish finish) {
+    constexpr int points = winograd_points(size), tm = Block::tm, tn = Block::tn;
+    __shared__ int2 pixels[Block::bm];
+    const int tiles = n * ((p + 1) / 2) * ((q + 1) / 2);
+    const int tiles_n = (k + Block::bn - 1) / Block::bn;  // neighbouring blocks share the rows of patches
+    const int m0 = (int)(blockIdx.x / tiles_n) * Block::bm, n0 = (int)(blockIdx.x % tiles_n) * Block::bn;
+    for (int row = threadIdx.x; row < Block::bm; row += Block::threads) pixels[row] = find_pixels(m0 + row, n, p, q);
+
+    const int steps = (c + Block::bk - 1) / Block::bk;
+    AllRows<Block> rows({shared, patches, filters, m0, n0, tiles, k, c, 0, c}, tiles, k, c, steps);
+    const Warp<Block> warp;
+    typename Block::Sums part = {}, sum[4] = {};  // of the outputs 2 i + j
+    float factors[4] = {1.0f, 0.0f, 0.0f, 0.0f};
+    int product = 0, step = 0;  // that the factors are of
+    multiply_parts<Block, false, false>(part, shared, points * points * steps, warp, rows, [&] {
+#pragma unroll
+        for (int e = 0; e < 4 * tm * tn; ++e) {
+            float& own = part[e / 4 / tn][e / 4 % tn][e % 4];
+#pragma unroll
+            for (int output = 0; output < 4; ++output)
+                sum[output][e / 4 / tn][e / 4 % tn][e % 4] += factors[output] * own;
+            own = 0.0f;
+        }
+        if (++step < steps) return;
+        step = 0, ++product;
+#pragma unroll
+        for (int output = 0; output < 4; ++output)
+            factors[output] = output_factor(output / 2, product / points) * output_factor(output % 2, product % points);
+    });
+    store_outputs<Block>(
+        sum, shared, n0 + warp.n, k,
+        [&](int row, int output) {
+            const int2 at = pixels[warp.m + row];
+            return at.y >> output & 1 ? at.x + output / 2 * q + output % 2 : -1;
+        },
+        finish);
+}
+
+}  // namespace opbench
