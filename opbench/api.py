@@ -194,6 +194,7 @@ def train(
     *,
     epochs: int = 0,
     steps: int = 0,
+    accumulate: int = 1,
     loss: str = "",
     optimizer: str = "adam",
     learning_rate: float = 1e-3,
@@ -212,8 +213,9 @@ def train(
     """Train a network of one input and one output; returns the record, with the weights in the folder `out`.
 
     `data` is a name as `opbench net train --data` takes it, or a `DataSet` (`opbench.nets.data.own_data` makes one of
-    arrays); `epochs` or `steps` say when to end, ten epochs unless told; `loss` is what is usual for the data unless
-    told. Raises UsageError for what does not fit together, before anything runs, NotFinite for a loss that is none.
+    arrays); `epochs` or `steps` say when to end, ten epochs unless told; `accumulate` is how many batches a step takes
+    before its one update; `loss` is what is usual for the data unless told. Raises UsageError for what does not fit
+    together, before anything runs, NotFinite for a loss that is none.
     """
     from opbench.graphs.recipe import Recipe
     from opbench.nets.data import load_data
@@ -232,6 +234,7 @@ def train(
         warmup_steps=warmup_steps,
         decay=decay,
         steps=steps or 1,
+        accumulate=accumulate,
         seed=seed,
         layout=layout,
     )

@@ -12,7 +12,8 @@ from opbench.graphs.build import Builder
 from opbench.graphs.gradients import differentiated
 from opbench.graphs.graph import Graph
 from opbench.graphs.recipe import Recipe
-from opbench.graphs.training import Training, training_graph
+from opbench.graphs.training import training_graph
+from opbench.graphs.training_step import Training
 from opbench.graphs.values import Value
 from opbench.graphs.zoo import lenet, unet
 

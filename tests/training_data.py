@@ -9,7 +9,8 @@ import numpy as np
 from opbench.catalog.operator import Arrays, Operator, rounded, to_storage
 from opbench.graphs.graph import Graph
 from opbench.graphs.recipe import Recipe
-from opbench.graphs.training import Training, training_graph
+from opbench.graphs.training import training_graph
+from opbench.graphs.training_step import Training
 from opbench.nets.data import DataSet
 
 

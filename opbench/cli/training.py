@@ -35,6 +35,14 @@ BATCH = 32
 )
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Times over the data [default: 10].")
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps, in place of epochs.")
+@click.option(
+    "--accumulate",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="Micro-batches of --batch pictures before each update.",
+)
 @click.option("--loss", metavar="NAME", help="cross_entropy, binary_cross_entropy, l1, mse [default: by the data].")
 @click.option("--optimizer", default="adam", show_default=True, metavar="NAME", help="adam, adamw or sgd.")
 @click.option("--lr", "learning_rate", type=float, default=1e-3, show_default=True, help="Learning rate.")
@@ -103,6 +111,7 @@ def train_command(
     data: str,
     epochs: int | None,
     steps: int | None,
+    accumulate: int,
     loss: str | None,
     optimizer: str,
     learning_rate: float,
@@ -167,6 +176,7 @@ def train_command(
         momentum=momentum,
         decay=decay,
         steps=steps or 1,
+        accumulate=accumulate,
         seed=seed,
         layout=layout if layout != "auto" else "nhwc" if backends.resolve(backend) == "cuda" else "nchw",
         without=without,

@@ -39,6 +39,10 @@ class Recipe:
     momentum: float = 0.9
     decay: float = 0.0
     steps: int = 1
+    accumulate: int = 1
+    """Micro-batches that one device trains before a step's one update."""
+    ranks: int = 1
+    """Devices that train micro-batches of a step side by side."""
     seed: int = 0
     layout: str = "nchw"
     """Of all images: nchw, or nhwc, in which tensor cores read them."""
@@ -60,11 +64,19 @@ class Recipe:
                 raise UsageError(f"{option}: {unknown(option.removeprefix('--'), value, known)}")
         if self.steps < 1:
             raise UsageError(f"{self.steps} steps are not allowed; at least 1")
+        for option, count in (("--accumulate", self.accumulate), ("--gpus", self.ranks)):
+            if count < 1:
+                raise UsageError(f"{option} {count} is not allowed; at least 1")
         if not 0 < self.learning_rate < math.inf:
             raise UsageError(f"--lr {self.learning_rate} is not allowed; a number above 0")
         for name in self.without:
             if name not in TRAINING_PASSES:
                 raise UsageError(f"--without: {unknown('pass', name, TRAINING_PASSES)}")
+
+    @property
+    def micro(self) -> int:
+        """Micro-batches of a step, on all devices together."""
+        return self.accumulate * self.ranks
 
     def learning_rates(self) -> np.ndarray:
         """The rate of each step in float32: a linear rise, then constant or half a cosine down to 0."""

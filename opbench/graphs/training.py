@@ -9,65 +9,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.catalog.folders import Catalog
-from opbench.catalog.operator import DTYPES, Operator, to_storage
+from opbench.catalog.operator import DTYPES, Operator
 from opbench.errors import UsageError
 from opbench.graphs.gradients import differentiated
 from opbench.graphs.graph import Graph
-from opbench.graphs.layouts import permuted_from, with_layouts
+from opbench.graphs.micro_batches import with_micro_batches
 from opbench.graphs.passes import PASSES, rebuilt, to_dtype
 from opbench.graphs.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graphs.training_passes import BACKWARD_PASSES, FORWARD_PASSES
+from opbench.graphs.training_step import ALIGNMENT, COUNTER, NEXT, STORED, Training, sum_of, with_copy, with_layouts_of
 from opbench.graphs.values import Node, Value
 
-ALIGNMENT = 64
-"""Elements: each parameter begins at a multiple of 256 bytes of its arena, in bf16 of 128: vectors stay aligned."""
 STATISTICS = ("mean", "variance")
 """What of a batch norm is not learned but measured."""
-COUNTER, NEXT = "step", "step.next"
-STORED = "parameters.bf16"
-"""The copy of the parameters that nodes in bf16 read; the optimiser writes it in the pass that updates them."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """One step as a graph, and where in it is what."""
-
-    graph: Graph
-    forward: Graph
-    """The network itself, as it infers."""
-    recipe: Recipe
-    parameters: Mapping[str, tuple[int, tuple[int, ...]]]
-    """Of each parameter, in its layout, first element and shape in the arenas of parameters, gradients and moments."""
-    statistics: Mapping[str, str]
-    """Running statistics: name of the network's weight to that of the state."""
-    groups: Mapping[str, str]
-    """Of each node: data, forward, loss, backward or optimizer."""
-    said: tuple[tuple[str, bool, tuple[str, ...]], ...] = ()
-    """Each pass, whether it was on, and what it did."""
-
-    def given_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The state that the network's weights are: their arena, and its copy where nodes read one."""
-        arena = self.arena(weights)
-        return with_copy(arena) if STORED in self.graph.state else {"parameters": arena}
-
-    def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The arena `parameters` that holds the network's weights."""
-        given = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
-        arena = self.graph.state["parameters"].copy()
-        for name, (start, shape) in self.parameters.items():
-            arena[start : start + math.prod(shape)] = given[name].reshape(-1)
-        return arena
-
-    def weights(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The network's weights out of a state."""
-        arena = state["parameters"].reshape(-1)
-        found = dict(
-            permuted_from(name, arena[start : start + math.prod(shape)].reshape(shape), self.forward.weights)
-            for name, (start, shape) in self.parameters.items()
-        )
-        found |= {weight: state[name] for weight, name in self.statistics.items()}
-        # What is left out of the step is a bias that a batch norm subtracts again: it is in no running mean.
-        return {name: found.get(name, np.zeros_like(array)) for name, array in self.forward.weights.items()}
 
 
 def training_graph(
@@ -85,8 +39,8 @@ def training_graph(
             f"{network.name}: it has {len(network.inputs)} inputs and {len(network.outputs)} outputs; training takes "
             "a network of one each"
         )
-    draft = _Draft(network, recipe, items)
-    return draft.training()
+    training = _Draft(network, recipe, items).training()
+    return with_micro_batches(training) if recipe.micro > 1 else training
 
 
 @dataclass
@@ -143,10 +97,10 @@ class _Draft:
             self.said.append((name, name not in self.recipe.without, tuple(words)))
         return graph
 
-    def _for_training(self, graph: Graph) -> tuple[Graph, dict[str, str]]:
+    def _for_training(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:
         """Batch norm by the batch's own statistics, dropout that drops, both with their state."""
         values, state = dict(graph.values), dict(graph.state)
-        statistics: dict[str, str] = {}
+        statistics: dict[str, tuple[str, int]] = {}
         nodes: list[Node] = []
         left_out = self._biases_left_out(graph)
         values |= {COUNTER: Value(COUNTER, (1,), "i32"), NEXT: Value(NEXT, (1,), "i32", updates=COUNTER)}
@@ -191,7 +145,7 @@ class _Draft:
         node: Node,
         values: dict[str, Value],
         state: dict[str, np.ndarray],
-        statistics: dict[str, str],
+        statistics: dict[str, tuple[str, int]],
     ) -> Node:
         problem = self._problem(node.name, "batchnorm2d_train", node.problem.axes)
         inputs = {name: node.inputs[name] for name in ("x", "scale", "shift")}
@@ -206,7 +160,7 @@ class _Draft:
                     f"{node.name}: its running {name} '{running}' is computed; training needs a weight there"
                 )
             state[running] = graph.weights[running]
-            statistics[running] = running
+            statistics[running] = (running, 0)
             inputs[f"running_{name}"], outputs[f"new_running_{name}"] = running, f"{running}.next"
             values[f"{running}.next"] = replace(values[running], name=f"{running}.next", updates=running)
         return Node(node.name, "batchnorm2d_train", problem, inputs, outputs)
@@ -237,7 +191,7 @@ class _Draft:
         target_dtype = "i32" if classes else scores.dtype
         target_features = 1 if classes else scores.elements // rows
         values, state, nodes = dict(graph.values), dict(graph.state), []
-        total = self.recipe.steps * rows
+        total = self.recipe.steps * self.recipe.micro * rows
         values["order"], state["order"] = Value("order", (total,), "i32"), np.zeros(total, np.int32)
         for label, dtype, features in (
             ("data", image.dtype, image.elements // rows),
@@ -264,6 +218,7 @@ class _Draft:
             axes = {"rows": scores.shape[0], "cols": scores.shape[1]}
         else:
             axes = {"n": scores.elements}
+        axes["micro"] = self.recipe.micro
         problem = self._problem("loss", operator, {**axes, "dtype": scores.dtype})
         first, second = (tensor.name for tensor in problem.input_tensors())
         loss, gradient = (tensor.name for tensor in problem.output_tensors())
@@ -353,20 +308,3 @@ class _Draft:
         self.groups["optimizer"] = "optimizer"
         graph = replace(graph, values=values, state=state, nodes=(*graph.nodes, node), outputs=("loss",))
         return rebuilt(graph, graph.values, graph.nodes, graph.weights)
-
-
-def with_layouts_of(graph: Graph, layout: str) -> Graph:
-    """The network with every node that has the choice in one layout."""
-    if layout == "nchw":
-        return graph
-    return with_layouts(graph, {node.name: layout for node in graph.nodes if "layout" in node.problem.modes()})
-
-
-def with_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:
-    """The arena of parameters, and its copy as the optimiser rounds it."""
-    return {"parameters": parameters, STORED: to_storage(parameters, "bf16")}
-
-
-def sum_of(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:
-    """Elements of the arena that holds these."""
-    return max(-(-(start + math.prod(shape)) // ALIGNMENT) * ALIGNMENT for start, shape in parameters.values())

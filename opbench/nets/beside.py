@@ -12,11 +12,13 @@ import numpy as np
 from opbench.backends.base import Backend, Libraries, Timed
 from opbench.catalog.operator import Arrays
 from opbench.decoding import to_json
+from opbench.errors import UsageError
 from opbench.graphs.layouts import permuted_from
-from opbench.graphs.training import Training
-from opbench.nets.executor import Context, Network
+from opbench.graphs.training_step import Training
+from opbench.nets.executor import Network
 from opbench.nets.node_times import TIMING, node_times
 from opbench.nets.peers import find_torch, in_one_line, require_known, to_module, versions_of
+from opbench.nets.steps import Step
 from opbench.nets.training_peers import FirstStep, StepProblem, StepWay, first_step, step_ways
 from opbench.results.training import Comparison, FirstStepRecord, StepPeer, StepTimes
 from opbench.timing.measurement import Measurement
@@ -47,27 +49,29 @@ class Beside:
 
     def require(self, backend: str) -> None:
         """Refuse what could not be compared at the end, before anything runs."""
+        if self.names and self.training.exchange:
+            raise UsageError("--compare does a step of one batch; leave out --accumulate and --gpus")
         if self.names:
             find_torch(gpu=backend == "cuda")
             to_module(self.problem.network, training=True)
 
-    def measured(self, network: Network, context: Context, backend: Backend) -> tuple[StepTimes, Comparison | None]:
+    def measured(self, network: Network, step: Step, backend: Backend) -> tuple[StepTimes, Comparison | None]:
         """Times of our step and its nodes where there is a clock, and the comparison where one is asked for.
 
         It trains on and writes the state anew: whatever is to be kept is read before.
         """
-        comparison = self._compared(network, context, backend) if self.names else None
+        comparison = self._compared(network, step, backend) if self.names else None
         if not isinstance(backend, Timed):
             return {}, comparison
         with self._ways(backend) as found:
-            launches = {OWN: context.launch} | {name: way.launch for name, way in found.items() if way.launch}
+            launches = {OWN: step.launch} | {name: way.launch for name, way in found.items() if way.launch}
             cold, hot = (
                 measure(backend.clock(mode), launches, TIMING, unheld=launches.keys() - {OWN})
                 for mode in ("cold", "hot")
             )
             if comparison is not None:
                 comparison["ways"] = {name: _told(name, way, cold, hot) for name, way in found.items()}
-        nodes_s = node_times(context, backend.clock("cold"))
+        nodes_s = node_times(step.context, backend.clock("cold"))
         return {"cold": to_json(cold[OWN]), "hot": to_json(hot[OWN]), "nodes_s": nodes_s}, comparison
 
     @contextlib.contextmanager
@@ -78,23 +82,24 @@ class Beside:
         with step_ways(self.problem, backend) as found:
             yield found
 
-    def _compared(self, network: Network, context: Context, backend: Backend) -> Comparison:
+    def _compared(self, network: Network, step: Step, backend: Backend) -> Comparison:
         told: FirstStepRecord
         try:
             theirs = first_step(self.problem, "cuda" if isinstance(backend, Libraries) else "cpu")
-            told = differences(self._own_first_step(network, context), theirs, self.problem.precision)
+            told = differences(self._own_first_step(network, step), theirs, self.problem.precision)
         except Exception as error:  # the training is done, and its record is to be kept
             told = {"right": False, "said": f"PyTorch's step was not computed: {in_one_line(error)}"}
         return {"first_step": told, "ways": {}, "versions": versions_of(find_torch(gpu=False))}
 
-    def _own_first_step(self, network: Network, context: Context) -> FirstStep:
+    def _own_first_step(self, network: Network, step: Step) -> FirstStep:
         """From the network's own weights, whatever was trained since."""
         training = self.training
         network.write_state(training.graph.state)
         network.write_state(self.given)
-        context.launch()
-        context.settle()
-        state = network.read_state("losses", "gradients", "parameters", *training.statistics.values())
+        step.launch()
+        step.context.settle()
+        running = {name for name, _ in training.statistics.values()}
+        state = network.read_state("losses", "gradients", "parameters", *running)
         plain = {
             permuted_from(name, np.zeros(shape), self.problem.network.weights)[0]
             for name, (_, shape) in training.parameters.items()

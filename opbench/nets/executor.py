@@ -24,6 +24,9 @@ _ONE_AT_A_TIME = threading.RLock()
 """The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""
 
 
+NOTHING: Mapping[str, str] = {}
+
+
 @dataclass
 class Network:
     """A graph with a case for every node and its weights and state on the device, ready for contexts.
@@ -120,7 +123,7 @@ class Context:
             try:
                 self._placed = self._place()
                 self._parts: dict[tuple[str, int, str], Buffer] = {}
-                self.launches = {node.name: self._bind(node) for node in nodes}
+                self.launches = {node.name: self.bound(node) for node in nodes}
                 if graph and not left_out and isinstance(network.backend, Recorder):
                     self._graph = self._recorded(network.backend, parallel)
             except BaseException:
@@ -141,9 +144,13 @@ class Context:
         placed = {v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in own}
         return {**given, **placed}
 
-    def buffer(self, name: str) -> Buffer:
-        """Where a value lies: memory of its own, that of what it is a view of or updates, or a part of that."""
+    def buffer(self, name: str, instead: Mapping[str, str] = NOTHING) -> Buffer:
+        """Where a value lies: memory of its own, that of what it is a view of or updates, or a part of that.
+
+        `instead` names for some memory the state that stands in for it.
+        """
         base, start = self.network.graph.memory(name)
+        base = instead.get(base, base)
         value, whole = self.network.graph.values[name], self._placed[base]
         if value.elements == self.network.graph.values[base].elements:
             return whole
@@ -162,15 +169,17 @@ class Context:
                 placed[tensor.name] = backend.view(self._owned["activations"], tensor, offset)
                 offset += aligned(tensor.nbytes)
             else:
-                placed[tensor.name] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
-                self._owned[f"{node.name}.{tensor.name}"] = placed[tensor.name]
+                key = f"{node.name}.{tensor.name}"
+                if key not in self._owned:
+                    self._owned[key] = backend.allocate(tensor.name, tensor.shape, tensor.dtype)
+                placed[tensor.name] = self._owned[key]
         return placed
 
     # Launches -----------------------------------------------------------------------------------------------------
 
-    def _bind(self, node: Node) -> Launch:
-        """The node's launch, on its values' memory."""
-        buffers = {tensor.name: self.buffer(value) for tensor, value in node.tensors()}
+    def bound(self, node: Node, instead: Mapping[str, str] = NOTHING) -> Launch:
+        """The node's launch, on its values' memory, or on other states `instead`."""
+        buffers = {tensor.name: self.buffer(value, instead) for tensor, value in node.tensors()}
         try:
             return bind(self.network.backend, self.network.cases[node.name], buffers | self._workspaces(node)).launch
         except LaunchError as error:

@@ -19,7 +19,7 @@ from opbench.catalog.operator import Arrays
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import image_under
 from opbench.graphs.recipe import Recipe
-from opbench.graphs.training import Training
+from opbench.graphs.training_step import Training
 from opbench.nets.peers import find_torch, in_one_line, settings, to_module, weight_of
 from opbench.timing.clock import Launch
 

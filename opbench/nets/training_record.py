@@ -11,14 +11,16 @@ import numpy as np
 import opbench
 from opbench.catalog.operator import from_storage
 from opbench.nets.checkpoints import read_checkpoint
-from opbench.nets.executor import Context, Network
+from opbench.nets.executor import Network
+from opbench.nets.resuming import training_state
+from opbench.nets.steps import Step, launches_of
 from opbench.results.training import FORMAT, StepTimes, TrainingRecord
 
 if TYPE_CHECKING:
     from opbench.nets.training import Trainer
 
 
-def training_record(trainer: Trainer, context: Context, timed: StepTimes, images_per_s: float) -> TrainingRecord:
+def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
     """A training that has ended, as train.json has it."""
     graph = trainer.training.graph
     return {
@@ -41,7 +43,7 @@ def training_record(trainer: Trainer, context: Context, timed: StepTimes, images
         "times": timed,
         "parameters": sum(math.prod(shape) for _, shape in trainer.training.parameters.values()),
         "memory": {
-            "activations_bytes": context.memory.peak_bytes,
+            "activations_bytes": step.context.memory.peak_bytes,
             "state_bytes": sum(graph.values[name].nbytes for name in graph.state),
             "data_bytes": sum(graph.values[name].nbytes for name in ("data", "targets", "order")),
         },
@@ -54,6 +56,7 @@ def training_record(trainer: Trainer, context: Context, timed: StepTimes, images
                 "case": trainer.cases[node.name].name,
                 "inputs": dict(node.inputs),
                 "outputs": dict(node.outputs),
+                "launches": launches_of(trainer.training, node.name),
                 "flops": node.problem.flops(),
                 "compulsory_bytes": node.problem.bytes(),
             }
@@ -63,24 +66,25 @@ def training_record(trainer: Trainer, context: Context, timed: StepTimes, images
     }
 
 
-def first_not_finite(trainer: Trainer, network: Network, context: Context, step: int) -> str:
+def first_not_finite(trainer: Trainer, network: Network, step: Step, number: int) -> str:
     """Where the first such value came from: the step is done again node by node, from the last checkpoint on."""
-    graph = trainer.training.graph
+    graph, context = trainer.training.graph, step.context
     checkpoint = read_checkpoint(trainer.options.out)
     network.write_state(graph.state)
     network.write_state(trainer.given_state())
     first = 0
     if checkpoint:
-        network.write_state(trainer.training_state(checkpoint))
+        network.write_state(training_state(trainer, checkpoint))
         first = int(str(checkpoint.facts["step"]))
-    where = f"step {step + 1}: the loss is not finite"
-    for _ in range(first, step):
-        context.launch()
-    for node in graph.nodes:
-        context.launches[node.name]()
+    where = f"step {number + 1}: the loss is not finite"
+    for _ in range(first, number):
+        step.launch()
+    for piece in step.launched():
         trainer.backend.synchronize()
+        node = graph.node(piece.name)
         for name in node.outputs.values():
-            if not np.isfinite(from_storage(context.buffer(name).read(), graph.values[name].dtype)).all():
+            stored = context.buffer(name, piece.instead).read()
+            if not np.isfinite(from_storage(stored, graph.values[name].dtype)).all():
                 if node.operator == "record" or name == "losses.next":
                     continue
                 return f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +95,7 @@ def _page(record: TrainingRecord, chart: Chart) -> str:
         headline=headline(record),
         notes=record["told"],
         chart=drawn,
-        groups=[_group(record, group) for group in GROUPS],
+        groups=[_group(record, g) for g in GROUPS if any(n["group"] == g for n in record["nodes"])],
         timed=bool(record["times"]),
         nodes=[
             _row(number, node, record["times"].get("nodes_s", {})) for number, node in enumerate(record["nodes"], 1)
@@ -140,7 +140,7 @@ def _step_words(record: TrainingRecord) -> list[str]:
     return [f"A step takes {back_to_back}, {units.time(cold['median_s'])} from a cold L2."]
 
 
-def _size(nbytes: int) -> str:
+def _size(nbytes: float) -> str:
     return units.si(nbytes, "B")
 
 
@@ -161,20 +161,25 @@ def _node_times(record: TrainingRecord) -> Mapping[str, float]:
 
 def _group(record: TrainingRecord, group: str) -> dict[str, object]:
     nodes = [node for node in record["nodes"] if node["group"] == group]
-    flops, moved = sum(n["flops"] for n in nodes), sum(n["compulsory_bytes"] for n in nodes)
-    times = _node_times(record)
-    whole = sum(n["flops"] for n in record["nodes"]) or 1
-    whole_bytes = sum(n["compulsory_bytes"] for n in record["nodes"]) or 1
+    times, everything = _node_times(record), record["nodes"]
+    flops, whole = (_of_step(among, lambda n: n["flops"]) for among in (nodes, everything))
+    moved, whole_bytes = (_of_step(among, lambda n: n["compulsory_bytes"]) for among in (nodes, everything))
+    spent, whole_time = (_of_step(among, lambda n: times.get(n["name"], 0.0)) for among in (nodes, everything))
     return {
         "name": group,
         "count": len(nodes),
         "flops": units.si(flops, "FLOP") if flops else "–",
-        "flops_share": flops / whole,
+        "flops_share": flops / (whole or 1),
         "bytes": _size(moved),
-        "bytes_share": moved / whole_bytes,
-        "time": units.time(sum(times.get(n["name"], 0.0) for n in nodes)) if times else "",
-        "time_share": sum(times.get(n["name"], 0.0) for n in nodes) / (sum(times.values()) or 1.0),
+        "bytes_share": moved / (whole_bytes or 1),
+        "time": units.time(spent) if times else "",
+        "time_share": spent / (whole_time or 1),
     }
+
+
+def _of_step(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
+    """The sum over a step, in which some nodes are launched once for each micro-batch."""
+    return sum(n.get("launches", 1) * what(n) for n in nodes)
 
 
 def _row(number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, object]:

@@ -12,7 +12,7 @@ from opbench.results.network import Times
 
 FILE = "train.json"
 FORMAT = 1
-GROUPS = ("data", "forward", "loss", "backward", "optimizer")
+GROUPS = ("data", "forward", "loss", "backward", "exchange", "optimizer")
 """What a step's nodes are for, in their order."""
 
 
@@ -25,6 +25,8 @@ class TrainingNode(TypedDict):
     case: str
     inputs: dict[str, str]
     outputs: dict[str, str]
+    launches: NotRequired[int]
+    """In a step on one device, where that is not 1: of several micro-batches each is one."""
     flops: int
     compulsory_bytes: int
 

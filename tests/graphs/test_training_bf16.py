@@ -14,8 +14,9 @@ from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.problems import network_problems
 from opbench.graphs.recipe import Recipe
-from opbench.graphs.training import STORED, Training, training_graph
+from opbench.graphs.training import training_graph
 from opbench.graphs.training_passes import TRAINING_PASSES
+from opbench.graphs.training_step import STORED, Training
 
 IN_F32 = {"moment1", "moment2", "velocity", "losses", "loss", "rates", "learning_rates", "hyper"}
 OF_A_CHANNEL = (".mean", ".variance", ".batch_mean", ".batch_rstd", ".scale", ".shift")

@@ -1,0 +1,219 @@
+"""A step of training as launches: micro-batch after micro-batch, the exchange between, and what is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opbench import nvtx
+from opbench.backends.base import Buffer, Recorder, Recording
+from opbench.catalog.operator import DTYPES, Tensor
+from opbench.graphs.training_step import Training
+from opbench.nets.executor import Context, Network
+from opbench.timing.clock import Launch
+
+BUCKET_BYTES = 8 << 20
+"""What is exchanged at once at least: less costs more for its start than for its way (26 µs a MB, 0.11 ms for 25)."""
+AllReduce = Callable[[Buffer], Launch]
+"""What makes a launch that adds a buffer over all ranks, in place."""
+_Launched = tuple[str, Launch, Mapping[str, str]]
+"""A node's name and launch, and states in whose place it works on others."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One launch of a step, the earlier ones that it waits for by their numbers, and what it is."""
+
+    launch: Launch
+    after: tuple[int, ...]
+    name: str
+    """Of the node, or of what is exchanged."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """States in whose place it works on others."""
+    exchanged: bool = False
+    """Whether it is no node, but passes between ranks."""
+
+
+class Step:
+    """A step's launches on memory of its own, as one CUDA graph where there are such and `graph`.
+
+    The first of several micro-batches writes its gradients where their sum is to be, each further one beside it, and is
+    added. With `all_reduce` that sum is then added over the ranks, bucket by bucket as the backward pass finishes them;
+    what does not wait for a bucket runs beside its exchange. `bucket_bytes` is the least of a bucket.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        training: Training,
+        *,
+        graph: bool = True,
+        parallel: bool = False,
+        all_reduce: AllReduce | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        self.training, self._parallel, self._backend = training, parallel, network.backend
+        whole = training.exchange is None
+        self.context = Context(network, graph=graph and whole, parallel=parallel)
+        self._graph: Recording | None = None
+        self.pieces: list[Piece] = []
+        self._sinks: list[int] = []
+        """Pieces that nobody has waited for yet."""
+        self._last_exchange = -1
+        try:
+            if training.exchange is None:
+                self._phase([(name, launch, {}) for name, launch in self.context.launches.items()])
+                return
+            self._exchange = training.exchange
+            self._describe(all_reduce, bucket_bytes)
+            if graph and isinstance(self._backend, Recorder):
+                self._graph = self._recorded(self._backend)
+        except BaseException:
+            self.close()
+            raise
+
+    # What a step is -----------------------------------------------------------------------------------------------
+
+    def _describe(self, all_reduce: AllReduce | None, bucket_bytes: int) -> None:
+        exchange, nodes, launches = self._exchange, self.training.graph.nodes, self.context.launches
+        each = [n.name for n in nodes if n.name not in exchange.once and n.name != exchange.adds]
+        overlapped = all_reduce is not None and not exchange.adds
+        self._phase(self._first(each), self.buckets(bucket_bytes) if overlapped else (), all_reduce)
+        for _ in range(self.training.recipe.accumulate - 1):
+            self._phase([(name, launches[name], {}) for name in each])
+            self._phase([(exchange.adds, launches[exchange.adds], {})])
+        if all_reduce is not None and not overlapped:
+            self._reduce(all_reduce, (0, self._elements), tuple(self._sinks))
+        self._phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
+
+    def _first(self, each: Sequence[str]) -> list[_Launched]:
+        """The launches of the first micro-batch: as the others', but their gradients go where the sum is to be."""
+        graph, exchange = self.training.graph, self._exchange
+        instead = {exchange.written: exchange.total} if exchange.adds else {}
+        found: list[_Launched] = []
+        for name in each:
+            node = graph.node(name)
+            writes = any(graph.base(value) == exchange.written for value in node.outputs.values())
+            if instead and writes:
+                found.append((name, self.context.bound(node, instead), instead))
+            else:
+                found.append((name, self.context.launches[name], {}))
+        return found
+
+    def _phase(
+        self,
+        launches: Sequence[_Launched],
+        buckets: Sequence[tuple[int, tuple[int, int]]] = (),
+        all_reduce: AllReduce | None = None,
+    ) -> None:
+        """Nodes in their order, behind all that came before; each bucket's exchange behind the node that fills it."""
+        behind, numbers = tuple(self._sinks), dict[str, int]()
+        self._sinks = [] if launches else self._sinks
+        due, before = dict(buckets), list[int]()
+        for index, (name, launch, instead) in enumerate(launches):
+            if self._parallel:
+                before = [numbers[n] for n in self.training.graph.waits_for(name) if n in numbers]
+            number = numbers[name] = self._add(Piece(launch, tuple(sorted(before)) or behind, name, instead))
+            before = [number]
+            if index in due and all_reduce is not None:
+                self._reduce(all_reduce, due[index], tuple(numbers.values()) if self._parallel else (number,))
+
+    def _reduce(self, all_reduce: AllReduce, span: tuple[int, int], after: tuple[int, ...]) -> None:
+        """One range of the arena over all ranks, behind the range before: ranks must take them in one order."""
+        first, end = span
+        arena = self.context.buffer(self._exchange.total)
+        part = Tensor(f"{self._exchange.total}[{first}:{end}]", (end - first,), "f32")
+        view = self._backend.view(arena, part, first * DTYPES["f32"].itemsize)
+        last = (self._last_exchange,) if self._last_exchange >= 0 else ()
+        waits = tuple(sorted({*after, *last}))
+        self._last_exchange = self._add(Piece(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, True))
+
+    def _add(self, piece: Piece) -> int:
+        number = len(self.pieces)
+        self.pieces.append(piece)
+        self._sinks = [sink for sink in self._sinks if sink not in piece.after] + [number]
+        return number
+
+    @property
+    def _elements(self) -> int:
+        return self.training.graph.values[self._exchange.total].elements
+
+    def buckets(self, bucket_bytes: int) -> list[tuple[int, tuple[int, int]]]:
+        """Ranges of the arena in the order in which they are finished, each with the number of the node behind it.
+
+        The arena has the gradients in the order in which they come to be, so that a range is finished with its last;
+        the statistics and the loss are its end.
+        """
+        graph, exchange = self.training.graph, self._exchange
+        each = [n for n in graph.nodes if n.name not in exchange.once and n.name != exchange.adds]
+        written = sorted(
+            (graph.place(value)[1], index)
+            for index, node in enumerate(each)
+            for value in node.outputs.values()
+            if graph.base(value) == exchange.written
+        )
+        starts = [start for start, _ in written]
+        found, first, done = [], 0, 0
+        for place, (_, index) in enumerate(written):
+            done = max(done, index)
+            end = starts[place + 1] if place + 1 < len(written) else self._elements
+            if (end - first) * DTYPES["f32"].itemsize >= bucket_bytes or end == self._elements:
+                found.append((done, (first, end)))
+                first = end
+        return _merged(found)
+
+    # Running it ---------------------------------------------------------------------------------------------------
+
+    def _recorded(self, backend: Recorder) -> Recording:
+        """Everything once outside of the graph, to load its code and to meet the other ranks; then all in one."""
+        network = self.context.network
+        for piece in self.pieces:
+            piece.launch()
+        backend.synchronize()
+        written = {value.updates for value in network.graph.values.values()} - {""}
+        written |= {self._exchange.written, self._exchange.total}
+        network.write_state({name: network.graph.state[name] for name in sorted(written)})
+        return backend.graph([(piece.launch, piece.after) for piece in self.pieces])
+
+    def launch(self) -> None:
+        """Enqueue the whole step."""
+        if self._graph is not None:
+            self._graph.launch()
+        elif self.training.exchange is None:
+            self.context.launch()
+        else:
+            for _ in self.launched():
+                pass
+
+    def launched(self) -> Iterator[Piece]:
+        """Each piece as it has been launched, one after the other."""
+        for piece in self.pieces:
+            with nvtx.case_range(piece.name, "exchange" if piece.exchanged else "step"):
+                piece.launch()
+            yield piece
+
+    def close(self) -> None:
+        """Give memory and graph back."""
+        if self._graph is not None:
+            self._graph.close()
+            self._graph = None
+        self.context.close()
+
+
+def _merged(buckets: Sequence[tuple[int, tuple[int, int]]]) -> list[tuple[int, tuple[int, int]]]:
+    """Ranges that the same node finishes as one: statistics and loss lie behind gradients, and come before them."""
+    found: list[tuple[int, tuple[int, int]]] = []
+    for index, (first, end) in buckets:
+        if found and found[-1][0] >= index:
+            found[-1] = (found[-1][0], (found[-1][1][0], end))
+        else:
+            found.append((index, (first, end)))
+    return found
+
+
+def launches_of(training: Training, name: str) -> int:
+    """How often a step launches a node on one device."""
+    exchange, times = training.exchange, training.recipe.accumulate
+    if exchange is None or name in exchange.once:
+        return 1
+    return times - 1 if name == exchange.adds else times

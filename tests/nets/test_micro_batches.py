@@ -1,0 +1,176 @@
+"""Steps of several micro-batches: what they add up to, in which order, and to the same bits when resumed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graph_checks import NETWORKS
+from training_data import random_data
+
+from opbench.backends.cpu import CpuBackend
+from opbench.catalog.operator import Arrays
+from opbench.graphs.build import Builder
+from opbench.graphs.graph import Graph
+from opbench.graphs.recipe import Recipe
+from opbench.graphs.training import training_graph
+from opbench.nets.checkpoints import read_checkpoint
+from opbench.nets.executor import Network
+from opbench.nets.plan import choose
+from opbench.nets.steps import Step
+from opbench.nets.train_options import TrainOptions
+from opbench.nets.training import Trainer
+
+
+def tiny(batch: int) -> Graph:
+    net = Builder("tiny")
+    x = net.relu(net.conv2d(net.input("image", batch, 1, 6, 5), 3, 3, padding=1, name="conv"), name="relu")
+    return net.graph(net.linear(net.flatten(net.maxpool2d(x, name="pool")), 4, name="scores"))
+
+
+def trainer(out: Path, network: Graph, loss: str = "cross_entropy", **recipe: object) -> Trainer:
+    given = Recipe(**{"loss": loss, "steps": 3, "learning_rate": 2e-3, **recipe})  # type: ignore[arg-type]
+    return Trainer(network, random_data(network, 24, loss), TrainOptions(given, backend="cpu", out=out))
+
+
+def arrays(folder: Path) -> Arrays:
+    found = read_checkpoint(folder)
+    assert found
+    return dict(found.arrays)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_micro_batches_are_a_batch_of_all_their_pictures(tmp_path: Path, count: int) -> None:
+    """Where nothing depends on the batch itself, as batch norm does; but for the order of sums."""
+    parts = trainer(tmp_path / "parts", tiny(12 // count), accumulate=count)
+    whole = trainer(tmp_path / "whole", tiny(12))
+    records = [run.run() for run in (parts, whole)]
+    assert records[0]["losses"] == pytest.approx(records[1]["losses"], rel=1e-5)
+    assert records[0]["steps_per_epoch"] == records[1]["steps_per_epoch"] == 2
+    one, other = arrays(tmp_path / "parts"), arrays(tmp_path / "whole")
+    assert one.keys() == other.keys()
+    assert all(one[name] == pytest.approx(other[name], rel=1e-3, abs=2e-6) for name in one)
+
+
+@pytest.mark.parametrize("name", ["dropping", "unet"])
+def test_a_step_adds_what_its_micro_batches_give(tmp_path: Path, name: str) -> None:
+    """Gradients, batch norm's statistics and the loss: each micro-batch in float64, with a dropout mask of its own."""
+    make, loss = NETWORKS[name]
+    run = trainer(tmp_path / "run", make(), loss, accumulate=3, steps=1)
+    graph = run.training.graph
+    state = {**graph.state, **run.given_state()}
+    exact = [
+        dataclasses.replace(graph, state={**state, "micro": np.array([number], np.int32)}).reference({})
+        for number in range(3)
+    ]
+    device = Network(graph, run.cases, run.backend)
+    step = Step(device, run.training)
+    device.write_state(run.given_state())
+    step.launch()
+    assert run.backend.synchronize() == []
+    found = device.read_state()
+    step.close()
+    device.close()
+    wanted = sum(values["gradients"] for values in exact)
+    assert np.linalg.norm(found["gradients.sum"] - wanted) <= 1e-5 * np.linalg.norm(wanted)
+    assert found["losses"][0] == pytest.approx(sum(values["loss"][0] for values in exact), rel=1e-6)
+    assert found["micro"][0] == 3 and found["step"][0] == 1
+    for running, (arena, start) in run.training.statistics.items():
+        size = graph.values[running].elements
+        mean = np.mean([values[f"{running}.next"] for values in exact], axis=0)
+        assert found[arena][start : start + size] == pytest.approx(mean, rel=1e-5, abs=1e-6)
+    drops = [values["drop"] == 0 for values in exact] if name == "dropping" else []
+    assert all((one != other).any() for one, other in itertools.pairwise(drops))
+
+
+def test_an_interrupted_training_of_micro_batches_goes_on_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, loss = NETWORKS["unet"]
+    trainer(tmp_path / "whole", make(), loss, accumulate=2).run()
+    launches, launch = 0, Step.launch
+
+    def interrupted(step: Step) -> None:
+        nonlocal launches
+        launches += 1
+        if launches == 3:
+            raise KeyboardInterrupt
+        launch(step)
+
+    monkeypatch.setattr(Step, "launch", interrupted)
+    cut = trainer(tmp_path / "cut", make(), loss, accumulate=2)
+    cut.options = dataclasses.replace(cut.options, checkpoint_every_s=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        cut.run()
+    monkeypatch.undo()
+    again = trainer(tmp_path / "cut", make(), loss, accumulate=2)
+    again.options = dataclasses.replace(again.options, resume=True)
+    again.run()
+    assert again.told == []
+    one, other = arrays(tmp_path / "whole"), arrays(tmp_path / "cut")
+    assert all(one[name].tobytes() == other[name].tobytes() for name in (*one, *other))
+    assert (tmp_path / "whole" / "losses.jsonl").read_bytes() == (tmp_path / "cut" / "losses.jsonl").read_bytes()
+
+
+def step_of(network: Graph, parallel: bool, bucket_bytes: int = 1 << 20, ranks: int = 1, **recipe: object) -> Step:
+    training = training_graph(network, Recipe(ranks=ranks, **recipe), 8)  # type: ignore[arg-type]
+    backend = CpuBackend()
+    device = Network(training.graph, choose(training.graph, {}, "f32", "cpu").cases(training.graph), backend)
+    reduce = (lambda buffer: lambda: None) if ranks > 1 else None
+    return Step(device, training, parallel=parallel, all_reduce=reduce, bucket_bytes=bucket_bytes)
+
+
+def ancestors(step: Step) -> list[set[int]]:
+    found: list[set[int]] = []
+    for piece in step.pieces:
+        found.append(set(piece.after).union(*(found[number] for number in piece.after)))
+    return found
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_each_micro_batch_waits_for_all_of_the_one_before(parallel: bool) -> None:
+    """They share activations: also where independent nodes run side by side."""
+    step = step_of(tiny(2), parallel, accumulate=3)
+    before, names = ancestors(step), [piece.name for piece in step.pieces]
+    starts = [number for number, name in enumerate(names) if name == "advance"]
+    assert len(starts) == 3 and names.count("accumulate") == 2
+    for start in (*starts[1:], *(number for number, name in enumerate(names) if name == "accumulate")):
+        assert before[start] == set(range(start))
+    assert before[names.index("optimizer")] >= set(range(names.index("tick")))
+    assert [bool(piece.instead) for piece in step.pieces if piece.name.endswith("wgrad")] == [True] * 2 + [False] * 4
+    step.close()
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("bucket_bytes", [1, 2000, 1 << 30])
+def test_buckets_are_exchanged_behind_what_fills_them_and_beside_the_rest(parallel: bool, bucket_bytes: int) -> None:
+    make, _ = NETWORKS["branching"]
+    step = step_of(make(), parallel, bucket_bytes, ranks=2)
+    graph, before = step.training.graph, ancestors(step)
+    places = {name: number for number, piece in enumerate(step.pieces) for name in [piece.name]}
+    end, last = 0, None
+    for number, piece in enumerate(step.pieces):
+        if not piece.exchanged:
+            continue
+        first, stop = map(int, piece.name.removeprefix("all_reduce ").split(":"))
+        assert first == end and (last is None or last in piece.after)
+        end, last = stop, number
+        for node in graph.nodes:
+            for value in node.outputs.values():
+                base, start, until = graph.place(value)
+                if base == "gradients" and start < stop and first < until:
+                    assert places[node.name] in before[number], node.name
+    assert end == graph.values["gradients"].elements
+    beside = [
+        n
+        for n in range(len(step.pieces))
+        if any(p.exchanged for p in step.pieces[:n])
+        and not before[n] & {m for m, p in enumerate(step.pieces) if p.exchanged}
+        and not step.pieces[n].exchanged
+    ]
+    assert bool(beside) == (bucket_bytes < 1 << 30)
+    assert before[places["optimizer"]] >= set(range(places["tick"]))
+    step.close()
