@@ -15,6 +15,7 @@ from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import allowed_layouts, problem_in, with_layouts, works_on_images
 from opbench.graphs.passes import PASSES, to_dtype
 from opbench.graphs.values import Node
+from opbench.nets.defaults import ChosenFor
 from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
 from opbench.nets.layout_choice import choose_layouts
 from opbench.nets.memory import live_bytes
@@ -59,14 +60,20 @@ def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
 
 
 def planned(
-    graph: Graph, options: NetOptions, results: Results, gpu: str, sm_count: int, catalog: Catalog | None = None
+    graph: Graph,
+    options: NetOptions,
+    results: Results,
+    gpu: str,
+    sm_count: int,
+    catalog: Catalog | None = None,
+    device: ChosenFor | None = None,
 ) -> tuple[Graph, Plan, list[Rewrite]]:
     """The graph as it will run, the variant of every node, and what was decided: by a plan's file, else by results."""
     if options.plan is not None:
         plan = load_plan(options.plan, graph.name, gpu, options.precision)
         graph, said = _as_planned(graph, options, plan)
         return graph, plan, [said]
-    graph, said = laid_out(graph, options, results)
+    graph, said = laid_out(graph, options, results, device)
     graph, apart = split_up(graph, options, results)
     plan = choose(
         graph,
@@ -78,6 +85,7 @@ def planned(
         memory_bytes=options.memory_bytes,
         parallel=options.parallel,
         catalog=catalog,
+        device=device,
     )
     return graph, plan, [said, apart]
 
@@ -85,8 +93,13 @@ def planned(
 # Layouts and fusion -----------------------------------------------------------------------------------------------
 
 
-def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
-    """The graph with a layout for every node that has the choice."""
+def laid_out(
+    graph: Graph, options: NetOptions, results: Results, device: ChosenFor | None = None
+) -> tuple[Graph, Rewrite]:
+    """The graph with a layout for every node that has the choice; where nothing was measured, nhwc on a GPU.
+
+    That is what tensor cores read.
+    """
     able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
     if options.layout in ("nchw", "nhwc"):
         chosen = dict.fromkeys(able, options.layout)
@@ -95,7 +108,7 @@ def laid_out(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph
         if results and not unknown_nodes:
             chosen = choose_layouts(graph, cheaper_way(_cost(results, options)))
         else:
-            chosen = dict.fromkeys(able, "nchw")
+            chosen = dict.fromkeys(able, "nhwc" if device and not results else "nchw")
         if unknown_nodes:
             laid, said = _in_layouts(graph, chosen)
             words = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
@@ -129,7 +142,7 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
     raise UsageError(
         f"--results {' '.join(map(str, options.results))}: no right and timed case there serves a node of {graph.name} "
         f"as it is (its sizes, {options.precision}); {node.name} is {node.operator} {node.problem}, {has}. Measure on "
-        f"a GPU: {measured}opbench net run {options.network} --tune; without --results each node gets its top rung"
+        f"a GPU: {measured}opbench net run {options.network} --tune; without --results each node gets a default"
     )
 
 

@@ -27,7 +27,7 @@ class NetOptions:
     backend: str = "auto"
     precision: str = "f32"
     layout: str = "auto"
-    """nchw, nhwc, or auto: what costs least in all, conversions included; without results nchw."""
+    """nchw, nhwc, or auto: what costs least in all, conversions included; without results nhwc on a GPU, else nchw."""
     roots: tuple[Path, ...] = ()
     """Further folders laid out as variants/."""
     plan: Path | None = None

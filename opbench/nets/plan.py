@@ -13,12 +13,12 @@ from opbench import paths
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
-from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.catalog.variant import Variant, print_config
 from opbench.errors import UsageError, unknown
 from opbench.graphs.graph import Graph
 from opbench.graphs.problems import ALLOWED
 from opbench.graphs.values import Node
+from opbench.nets.defaults import ChosenFor, ranked
 from opbench.nets.memory import aligned, live_bytes, plan_memory
 from opbench.results.result import Result
 
@@ -124,12 +124,13 @@ def choose(
     memory_bytes: int | None = None,
     parallel: bool = False,
     catalog: Catalog | None = None,
+    device: ChosenFor | None = None,
 ) -> Plan:
     """The fastest case of every node's problem; where several are tied, the one that needs the least workspace.
 
-    A node whose problem no result covers gets the top rung that fits, and says "default". Where activations and
-    workspaces may take `memory_bytes` at most, the fastest of those counts whose workspace then has room beside what is
-    live while the node runs; raises UsageError, naming the node, where no case has.
+    A node whose problem no result covers gets what `defaults` ranks first on the `device`, and says "default". Where
+    activations and workspaces may take `memory_bytes` at most, the fastest of those counts whose workspace then has
+    room beside what is live while the node runs; raises UsageError, naming the node, where no case has.
     """
     catalog = catalog or Catalog()
     live = live_bytes(graph)
@@ -137,7 +138,7 @@ def choose(
     workspaces: dict[str, dict[str, int]] = {}
     for node in graph.nodes:
         found = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
-        cases = [_case(catalog, node, e.case) for e in found] or defaults(catalog, node, precision)
+        cases = [_case(catalog, node, e.case) for e in found] or defaults(catalog, node, precision, device)
         timed_cases[node.name] = {e.case: e for e in found}
         workspaces[node.name] = {c.name: sum(aligned(t.nbytes) for t in c.workspace(sm_count)) for c in cases}
     allowed = memory_bytes
@@ -168,11 +169,8 @@ def _chosen(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choi
     return Choice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
 
 
-def defaults(catalog: Catalog, node: Node, precision: str) -> list[Case]:
-    """Rungs of the ladder that fit a node, each in its first config: the top one first, of the finest precision.
-
-    Rungs that any GPU runs come first: special instructions are for a measured choice, and slow on the cpu backend.
-    """
+def defaults(catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None) -> list[Case]:
+    """Cases that fit a node, without a measurement: see `ranked`."""
     ladder = [
         v for v in _reproducible(catalog, node.operator) if not v.is_library and v.precision in ALLOWED[precision]
     ]
@@ -185,10 +183,7 @@ def defaults(catalog: Catalog, node: Node, precision: str) -> list[Case]:
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
             f"{f' ({why})' if why else ''}; see them: opbench list variants {node.operator}"
         )
-    first = {case.variant.name: case for case in reversed(fitting)}  # of each variant, the top one first
-    return sorted(
-        first.values(), key=lambda c: (UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability))
-    )
+    return ranked(fitting, device, product=any(variant.unit for variant in ladder))
 
 
 def problems(graph: Graph) -> dict[tuple[str, str], Operator]:

@@ -24,6 +24,7 @@ from opbench.graphs.values import Node
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets.checkpoints import trained_weights
 from opbench.nets.choosing import planned, results_for, rewritten
+from opbench.nets.defaults import target
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
 from opbench.nets.node_times import TIMING, node_times
@@ -73,7 +74,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
     try:
         environment = worker.open()
         gpu, sm_count = str(environment.get("gpu") or ""), int(str(environment["sm_count"]))
-        graph, plan, decided = planned(graph, options, results, gpu, sm_count, catalog)
+        graph, plan, decided = planned(graph, options, results, gpu, sm_count, catalog, target(environment))
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)
         checks = _checked(graph, cases, inputs, worker, options, tell) if options.check else {}

@@ -30,7 +30,7 @@ class TrainOptions:
     precision: str = "f32"
     """The least precise arithmetic allowed: f32, tf32, or bf16, which says how the step stores its values, too."""
     results: tuple[Path, ...] = ()
-    """Runs from which each node's variant is chosen; without them it is the top rung that fits."""
+    """Runs from which each node's variant is chosen; else see `defaults.ranked`."""
     compare: tuple[str, ...] = ()
     """Peers to compare a step with at the end: "torch"."""
     roots: tuple[Path, ...] = ()

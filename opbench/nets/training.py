@@ -25,6 +25,7 @@ from opbench.nets.beside import Beside
 from opbench.nets.checkpoints import write_checkpoint
 from opbench.nets.choosing import gather
 from opbench.nets.data import DataSet
+from opbench.nets.defaults import target
 from opbench.nets.executor import Context, Network
 from opbench.nets.losses import LossLog, judged
 from opbench.nets.nodes import check_nodes
@@ -85,6 +86,7 @@ class Trainer:
         self.training: Training = training_graph(self.network, self.recipe, len(self.data.images))
         self.backend: Backend = backends.open_backend(self.name)
         catalog = Catalog(options.roots)
+        self.device = target(self.backend.environment())
         self.known = gather(options.results, catalog)
         self.plan = self._chosen(self.training.graph)
         self.started = now()
@@ -113,6 +115,7 @@ class Trainer:
             sm_count=self.backend.sm_count,
             parallel=self.options.parallel,
             catalog=Catalog(self.options.roots),
+            device=self.device,
         )
 
     # The whole ----------------------------------------------------------------------------------------------------

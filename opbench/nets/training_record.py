@@ -59,6 +59,7 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
                 "launches": launches_of(trainer.training, node.name),
                 "flops": node.problem.flops(),
                 "compulsory_bytes": node.problem.bytes(),
+                "source": trainer.plan.choices[node.name].source,
             }
             for node in graph.nodes
         ],

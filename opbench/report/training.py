@@ -17,6 +17,7 @@ from opbench.errors import EnvironmentFault
 from opbench.paths import write_atomically
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE, to_png
+from opbench.report.network.words import unmeasured
 from opbench.report.template import render_template
 from opbench.report.training_peers import own_state, peer_rows, peer_words
 from opbench.results.training import GROUPS, TrainingNode, TrainingRecord
@@ -137,7 +138,9 @@ def _step_words(record: TrainingRecord) -> list[str]:
         return []
     hot, cold = record["times"]["hot"], record["times"]["cold"]
     back_to_back = f"{units.time(hot['median_s'])} back to back ({units.interval(hot['low_s'], hot['high_s'])})"
-    return [f"A step takes {back_to_back}, {units.time(cold['median_s'])} from a cold L2."]
+    guessed = sum(node.get("source") == "default" for node in record["nodes"])
+    said = [f"A step takes {back_to_back}, {units.time(cold['median_s'])} from a cold L2."]
+    return [*said, unmeasured(guessed, len(record["nodes"]))] if guessed else said
 
 
 def _size(nbytes: float) -> str:

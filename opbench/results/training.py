@@ -29,6 +29,8 @@ class TrainingNode(TypedDict):
     """In a step on one device, where that is not 1: of several micro-batches each is one."""
     flops: int
     compulsory_bytes: int
+    source: NotRequired[str]
+    """The run that it was chosen from; "default" where nothing was measured."""
 
 
 class TrainingPass(TypedDict):

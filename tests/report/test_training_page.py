@@ -24,6 +24,7 @@ def record(timed: bool) -> TrainingRecord:
             "outputs": {},
             "flops": 10**9 * number,
             "compulsory_bytes": 10**6,
+            "source": "default" if number % 2 else "run r",
         }
         for number, group in enumerate(GROUPS)
     ]
@@ -65,6 +66,7 @@ def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None
         assert words in text, words
     assert all(f"node_of_{group}" in text for group in GROUPS)
     assert ("310 µs back to back" in text) == timed and (text.count("100 µs") == 2 * len(GROUPS)) == timed
+    assert ("2 of 5 variants were chosen without measurements: <code>--tune</code>" in text) == timed
     assert "10^" not in text, "a logarithmic axis has plain numbers"
     assert "<script src" not in text and not re.search(r"https?://(?!www\.w3\.org)", text)
 

@@ -109,6 +109,7 @@ def headline(record: Record) -> list[str]:
     told = [
         _time(record),
         _against_peers(record),
+        _unmeasured(record),
         _limits(record),
         _memory(record),
         _right(record),
@@ -170,6 +171,20 @@ def _than(peer: PeerTime) -> str:
     slower = Ratio(1 / peer.ratio.value, 1 / peer.ratio.high, 1 / peer.ratio.low, peer.ratio.coverage)
     ends = f"[{units.ratio(slower.low)}, {units.ratio(slower.high)}]"
     return f"{units.ratio(slower.value)} {ends} as slow as"
+
+
+def _unmeasured(record: Record) -> str:
+    """How many variants nobody measured before choosing; empty without a clock, where no choice is about time."""
+    guessed = [node for node in record["nodes"] if node.get("source") == "default"] if record.get("total") else []
+    return unmeasured(len(guessed), len(record["nodes"]))
+
+
+def unmeasured(guessed: int, nodes: int) -> str:
+    """The same of so many nodes, and how to have them measured."""
+    if not guessed:
+        return ""
+    which = f"{guessed} of {nodes} variants were" if guessed < nodes else "All variants were"
+    return f"{which} chosen without measurements: `--tune` measures what could serve, `--results DIR` takes a run's."
 
 
 def _limits(record: Record) -> str:

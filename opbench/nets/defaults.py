@@ -1,0 +1,115 @@
+"""What a node takes where nobody measured: its ladder's top, and of matrix products what should be fastest on a GPU."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opbench.catalog.case import Case
+from opbench.catalog.precision import UNIT_ROUNDOFF
+from opbench.gpus.ceilings import Ceilings, committed, datasheet, known_gpus
+from opbench.gpus.products import MULTIPROCESSORS
+
+STAND_IN = "h200"
+"""Whose rates stand for those of a GPU that is not known: only their ratios decide here."""
+TENSOR_SHARE, CORE_SHARE, TILELESS_SHARE = 0.6, 0.5, 0.15
+"""Of its unit's rate that a kernel reaches with large tiles on tensor cores, on others, and there without tiles."""
+LARGE_TILE = 64
+"""BM * BN / (BM + BN) of a tile of 128 x 128; smaller ones move more for each product."""
+WARPS = 8
+"""Of each multiprocessor that keep its memory busy, or its ordinary cores."""
+LAUNCH_S = 1.5e-6
+"""What a further kernel costs in a graph."""
+FEW = 8
+"""A rung that requires an axis to be at most this is made for such problems, and nothing else serves them as well."""
+
+
+@dataclass(frozen=True)
+class ChosenFor:
+    """The GPU that is chosen for."""
+
+    ceilings: Ceilings
+    sm_count: int
+    capability: tuple[int, int]
+    shared_per_block: int
+
+    def runs(self, case: Case) -> bool:
+        """Whether it has the instructions and the shared memory."""
+        wanted = case.variant.compute_capability
+        if wanted:
+            major, minor = (int(part) for part in wanted.removesuffix("a").split("."))
+            if self.capability < (major, minor) or (wanted.endswith("a") and self.capability != (major, minor)):
+                return False
+        return all(step.shared_bytes <= self.shared_per_block for step in case.launches(self.sm_count))
+
+
+def target(environment: Mapping[str, object]) -> ChosenFor | None:
+    """The GPU of a backend's environment; None where there is none."""
+    if not environment.get("compute_capability"):
+        return None
+    major, minor = (int(part) for part in str(environment["compute_capability"]).split("."))
+    gpu = str(environment.get("gpu", ""))
+    known = datasheet(gpu) is not None
+    name = next((word for word in re.findall(r"\w+", gpu.lower()) if known and word in known_gpus()), STAND_IN)
+    limits = MULTIPROCESSORS.get((major, minor))
+    shared = limits.shared_per_block if limits else 48 * 1024
+    return ChosenFor(committed(name), int(str(environment["sm_count"])), (major, minor), shared)
+
+
+def ranked(fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool) -> list[Case]:
+    """Cases that fit a node, best first; `fitting` has the ladder's order, bottom first.
+
+    `product` says whether the operator's ladder goes on to tensor cores.
+
+    By the ladder the top rung of the finest precision comes first, in its first config, rungs of special instructions
+    last: so the cpu backend chooses, where those are slow, and a GPU for what is bound by memory, whose ladders end at
+    the roof. Matrix products have no single top: tensor cores beat ordinary ones several times, large tiles small ones,
+    but a few large tiles leave most of a GPU idle. There what `expected_s` says decides.
+    """
+    able = [case for case in fitting if gpu.runs(case)] if gpu else []
+    if gpu and product and able:
+        made_for = [case for case in able if _made_for_few(case)]
+        order = {case.variant.name: number for number, case in enumerate(fitting)}
+        return sorted(made_for or able, key=lambda case: (expected_s(case, gpu), -order[case.variant.name]))
+    first = {case.variant.name: case for case in reversed(fitting)}  # of each variant, the top one first
+    return sorted(
+        first.values(), key=lambda c: (UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability))
+    )
+
+
+def expected_s(case: Case, gpu: ChosenFor) -> float:
+    """Seconds that a matrix product should take: to rank with, not to quote.
+
+    The roof of the unit that the rung names, lowered by the share of the GPU that its blocks fill, by the part of its
+    tiles (BM x BN, SPLIT to a sum) that lies beyond the result, and by what small tiles move. In the committed H200
+    runs (70 problems of conv2d, 19 of upsample_concat_conv2d, 15 of linear, 5 of matmul) the case so chosen takes 1.24
+    (f32), 1.15 (tf32) and 1.08 times (bf16) as long as the fastest convolution in the geometric mean, 2.4 times at
+    worst, where the ladder's top took 6 to 10 times as long. It does not know of Winograd's fewer products.
+    """
+    problem, config = case.problem, case.config
+    steps = [step for step in case.launches(gpu.sm_count) if step.kernel]
+    main = max(steps, key=lambda step: step.shared_bytes)
+    blocks = math.prod(main.grid)
+    busy = min(1.0, blocks * math.prod(main.block) / 32 / (WARPS * gpu.sm_count))
+    filled, share = busy, TENSOR_SHARE if case.variant.unit else TILELESS_SHARE
+    flops = float(problem.flops())
+    if "BM" in config and "BN" in config:
+        bm, bn = int(config["BM"]), int(config["BN"])
+        elements = max(math.prod(tensor.shape) for tensor in problem.output_tensors())
+        flops *= max(1.0, blocks * bm * bn / (int(config.get("SPLIT", 1)) * elements))
+        share = TENSOR_SHARE if case.variant.unit else CORE_SHARE
+        share *= min(1.0, bm * bn / (bm + bn) / LARGE_TILE) ** 0.5
+        filled = min(1.0, blocks / gpu.sm_count)
+    rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
+    bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf
+    passed_on = 2 * sum(tensor.nbytes for tensor in case.workspace(gpu.sm_count))
+    compute, memory = flops / (rate * share * filled), problem.bytes() / (bandwidth * busy) + passed_on / bandwidth
+    return max(compute, memory) + LAUNCH_S * len(steps)
+
+
+def _made_for_few(case: Case) -> bool:
+    """Whether the rung requires an axis of the problem to be small, such as "c <= 4"."""
+    bounds = (re.fullmatch(r"([a-z]\w*) <= (\d+)", rule) for rule in case.variant.requires)
+    return any(bound and bound[1] in case.problem.axes and int(bound[2]) <= FEW for bound in bounds)
