@@ -1,0 +1,210 @@
+// /// opbench
+// title     = "nhwc, small images: dout and filters in shared memory, a thread has a run of pixels, splits of k meet there"
+// builds_on = "implicit_gemm"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
+// tune      = { C_REGS = [3, 2, 4, 1], PIXELS = [14, 7, 12], SPLIT = [16, 8, 4, 1], BANDS = [1, 4] }
+// where     = ["BANDS == 1 or PIXELS != 7"]
+// requires  = [
+//     "c % C_REGS == 0 and (C_REGS > 1 or c % 2 != 0 and c % 3 != 0)", "w <= PIXELS or PIXELS % stride == 0",
+//     "PIXELS != 12 or 14 % stride != 0", "SPLIT <= k and (SPLIT > 1 or k < 4)", "THREADS <= 1024", "RUN * C_REGS + WINDOW + s * C_REGS <= 200",
+//     "THREADS * (RUN * C_REGS + WINDOW + s * C_REGS + 24) <= 65536", "4 * SHARED <= 200 * 1024", "BANDS <= h",
+//     "n * BANDS < 2 ** 31",
+// ]
+//
+// [define]
+// BF16       = "dtype == 'bf16'"
+// ADD        = "epilogue == 'add'"
+// MASK       = "epilogue == 'mask'"
+// C          = "c"
+// HEIGHT     = "h"
+// WIDTH      = "w"
+// FILTERS    = "k"
+// R          = "r"
+// S          = "s"
+// OUT_HEIGHT = "p"
+// OUT_WIDTH  = "q"
+// STRIDE     = "stride"
+// PADDING    = "padding"
+// RUN        = "min(PIXELS, w)"
+// ACROSS     = "cdiv(w, RUN)"
+// BAND       = "cdiv(h, BANDS)"
+// GROUPS     = "cdiv(c, C_REGS)"
+// LANES      = "GROUPS * SPLIT"
+// STRIPS     = "cdiv(BAND * ACROSS, cdiv(BAND * ACROSS, max(1, 512 // LANES)))"
+// THREADS    = "LANES * STRIPS"
+// PHASE      = "padding % stride"
+// D_FIRST    = "cdiv(PHASE - s + 1, stride)"
+// WINDOW     = "max(1, (PHASE + RUN - 1) // stride - D_FIRST + 1)"
+// D_LEFT     = "max(0, 0 - padding // stride - D_FIRST)"
+// D_LINES    = "min(p, (BAND + r - 2) // stride + 1)"
+// D_WIDE     = "max(1, D_LEFT + padding // stride + (ACROSS - 1) * (RUN // stride) + D_FIRST + WINDOW)"
+// D_LENGTH   = "cdiv(D_WIDE * k, 4) * 4"
+// D_PITCH    = "D_LENGTH + (SPLIT - D_LENGTH) % 32"
+// W_START    = "cdiv(D_LINES * D_PITCH, 4) * 4"
+// W_PITCH    = "k * c + (c - k * c) % 32"
+// S_START    = "cdiv(W_START + r * s * W_PITCH, 4) * 4"
+// TO_NEXT    = "BAND * w * c + (GROUPS - BAND * w * c) % 32"
+// SHARED     = "S_START + SPLIT * TO_NEXT"
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_nhwc_image_shared"
+// grid   = ["n * BANDS"]
+// block  = ["THREADS"]
+// shared = "4 * SHARED"
+// args   = ["dout", "weight", "skip?", "out?", "dimage"]
+// ///
+//
+// A layer of LeNet is 60 million additions and multiplications and a megabyte, no more than the launch of its kernel: a
+// block per image, or per band of its rows, reads dout and the filters once, the latter turned so that channels are
+// innermost, and needs two barriers in all. A thread keeps C_REGS channels of RUN pixels of a row in registers. It goes
+// through the rows of dout that reach its own, which is index arithmetic at any stride, and through its part of the
+// filters: a window of dout and S * C_REGS weights make up to RUN * S * C_REGS multiply-adds. Where a run is the whole
+// row, what lies beyond dout's edge is known to the compiler and left out; otherwise there is a rim of zeros. SPLIT
+// threads share the filters, so that an image makes enough threads, and their sums are added in order out of shared
+// memory, by which the stores get contiguous too. Sizes are constants. Limit: the launch and one trip to memory, beside
+// which a layer of LeNet's multiply-adds are expected to take 1.3 µs with 128 images.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int CHUNKS = BAND * ACROSS, WEIGHTS = FILTERS * R * S * C;
+
+// `count` lines of `numbers` from line `first` on of an image of `height` lines to to[count][pitch], each behind `left`
+// zeros and with zeros up to `length`; a line that is none is zeros. Several loads of a thread are under way at once.
+template <int count, int length, int pitch, int left, int numbers, int height>
+__device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ from, int first) {
+    constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec, all = count * per_line;
+    constexpr int at_once = (all + THREADS - 1) / THREADS < 8 ? (all + THREADS - 1) / THREADS : 8;
+    union __align__(vec * sizeof(T)) Numbers {
+        T elements[vec];
+        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
+        __device__ Numbers() {}
+    };
+    for (int begin = threadIdx.x; begin < all; begin += at_once * THREADS) {
+        float found[at_once][vec];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * THREADS, line = first + e / per_line, x = e % per_line * vec - left;
+            const bool inside = e < all && (unsigned)line < (unsigned)height && (unsigned)x < (unsigned)numbers;
+            const T* const source = from + line * numbers + x;
+            Numbers read;
+            if (vec == 1)
+                read.elements[0] = inside ? *source : T(0.0f);
+            else if (sizeof(T) == 2)
+                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
+            else
+                *reinterpret_cast<uint4*>(read.bits) =
+                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
+#pragma unroll
+            for (int v = 0; v < vec; ++v) found[u][v] = (float)read.elements[v];
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * THREADS;
+            float* const target = to + e / per_line * pitch + e % per_line * vec;
+            if (e >= all) continue;
+            if (vec == 4 && pitch % 4 == 0)
+                *reinterpret_cast<float4*>(target) =
+                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
+            else
+#pragma unroll
+                for (int v = 0; v < vec; ++v) target[v] = found[u][v];
+        }
+    }
+}
+
+// C_REGS neighbours in shared memory, by the widest loads that they and the C channels of a filter allow.
+__device__ __forceinline__ void load_group(float (&to)[C_REGS], const float* from) {
+    constexpr int vec = C_REGS % 4 == 0 && C % 4 == 0 ? 4 : C_REGS % 2 == 0 && C % 2 == 0 ? 2 : 1;
+#pragma unroll
+    for (int v = 0; v < C_REGS; v += vec) {
+        if (vec == 4) {
+            const float4 four = *reinterpret_cast<const float4*>(from + v);
+            to[v] = four.x, to[(v + 1) % C_REGS] = four.y, to[(v + 2) % C_REGS] = four.z, to[(v + 3) % C_REGS] = four.w;
+        } else if (vec == 2) {
+            const float2 two = *reinterpret_cast<const float2*>(from + v);
+            to[v] = two.x, to[(v + 1) % C_REGS] = two.y;
+        } else {
+            to[v] = from[v];
+        }
+    }
+}
+
+// dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], weight [FILTERS][R][S][C], other (skip or out) and dimage
+// [n][HEIGHT][WIDTH][C]; gradients [D_LINES][D_PITCH], filters [R][S][W_PITCH], sums [SPLIT][BAND * WIDTH][C_REGS][GROUPS]
+extern "C" __global__ void __launch_bounds__(THREADS)
+    conv2d_dgrad_nhwc_image_shared(const T* __restrict__ dout, const T* __restrict__ weight,
+#if ADD || MASK
+                                   const T* __restrict__ other,
+#endif
+                                   T* __restrict__ dimage) {
+    extern __shared__ __align__(16) float shared[];
+    float* const gradients = shared;
+    float* const filters = shared + W_START;
+    float* const sums = shared + S_START;
+    const int item = blockIdx.x / BANDS, y0 = blockIdx.x % BANDS * BAND, reached = y0 + PADDING - R + 1;
+    const int first_line = reached > 0 ? (reached + STRIDE - 1) / STRIDE : 0;
+    bring_lines<D_LINES, D_LENGTH, D_PITCH, D_LEFT * FILTERS, OUT_WIDTH * FILTERS, OUT_HEIGHT>(
+        gradients, dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS, first_line);
+#pragma unroll 8
+    for (int e = threadIdx.x; e < WEIGHTS; e += THREADS)
+        filters[e / C % (R * S) * W_PITCH + e / (R * S * C) * C + e % C] = (float)weight[e];
+    __syncthreads();
+
+    const int group = threadIdx.x % GROUPS, split = threadIdx.x / GROUPS % SPLIT;
+#pragma unroll 1
+    for (int chunk = threadIdx.x / LANES; chunk < CHUNKS; chunk += STRIPS) {
+        const int row = chunk / ACROSS, strip = chunk % ACROSS, y = y0 + row + PADDING;
+        float sum[RUN][C_REGS] = {};
+        int line = y / STRIDE;
+#pragma unroll 1
+        for (int i = y % STRIDE; i < R; i += STRIDE, --line) {
+            if (line < 0 || line >= OUT_HEIGHT || line < first_line || line >= first_line + D_LINES) continue;
+            const float* const from = gradients + (line - first_line) * D_PITCH +
+                                      (D_LEFT + PADDING / STRIDE + D_FIRST + strip * (RUN / STRIDE)) * FILTERS;
+#pragma unroll 2
+            for (int k = split; k < FILTERS; k += SPLIT) {
+                float weights[S][C_REGS];
+#pragma unroll
+                for (int j = 0; j < S; ++j)
+                    load_group(weights[j], filters + (i * S + j) * W_PITCH + k * C + group * C_REGS);
+#pragma unroll
+                for (int d = 0; d < WINDOW; ++d) {
+                    const int x = PADDING / STRIDE + D_FIRST + d;  // of dout, in the first run of a row
+                    if (ACROSS == 1 && (x < 0 || x >= OUT_WIDTH)) continue;
+                    const float gradient = from[d * FILTERS + k];
+#pragma unroll
+                    for (int j = 0; j < S; ++j) {
+                        const int u = (D_FIRST + d) * STRIDE + j - PHASE;
+                        if (u < 0 || u >= RUN) continue;
+#pragma unroll
+                        for (int v = 0; v < C_REGS; ++v) sum[u][v] += gradient * weights[j][v];
+                    }
+                }
+            }
+        }
+        float* const own = sums + split * TO_NEXT + (row * WIDTH + strip * RUN) * C + group;
+#pragma unroll
+        for (int u = 0; u < RUN; ++u)
+#pragma unroll
+            for (int v = 0; v < C_REGS; ++v)
+                if (WIDTH % RUN == 0 || strip * RUN + u < WIDTH) own[u * C + v * GROUPS] = sum[u][v];
+    }
+    __syncthreads();
+    const int numbers = min(BAND, HEIGHT - y0) * WIDTH * C;
+    const size_t at = ((size_t)item * HEIGHT + y0) * WIDTH * C;
+    for (int e = threadIdx.x; e < numbers; e += THREADS) {
+        const size_t to = at + e - e % C + e % C % GROUPS * C_REGS + e % C / GROUPS;
+        float total = 0.0f;
+#pragma unroll
+        for (int z = 0; z < SPLIT; ++z) total += sums[z * TO_NEXT + e];
+#if ADD
+        total += (float)other[to];
+#elif MASK
+        if (!((float)other[to] > 0.0f)) total = 0.0f;
+#endif
+        dimage[to] = T(total);
+    }
+}
