@@ -200,22 +200,38 @@ def train(
     learning_rate: float = 1e-3,
     schedule: str = "cosine",
     warmup_steps: int = 0,
+    momentum: float = 0.9,
     decay: float = 0.0,
-    layout: str = "nchw",
+    layout: str = "auto",
+    without: Sequence[str] = (),
     precision: str = "f32",
+    plan: str | Path | None = None,
+    results: Sequence[str | Path] = (),
+    tune: bool = False,
+    leave_out: Sequence[str] = (),
+    memory_bytes: int | None = None,
+    graph: bool = True,
+    parallel: bool = False,
+    check: bool = False,
+    compare: Sequence[str] = (),
     backend: str = "auto",
     variants: Sequence[str | Path] = (),
     seed: int = 0,
+    evaluate_every: int = 0,
+    checkpoint_every_s: float = 60.0,
     out: str | Path | None = None,
     resume: bool = False,
+    command: Sequence[str] = (),
     tell: Callable[[Standing], None] = lambda standing: None,
+    progress: Tell = silent,
 ) -> TrainingRecord:
-    """Train a network of one input and one output; returns the record, with the weights in the folder `out`.
+    """Train a network of one input and one output; returns the record, with weights and page in the folder `out`.
 
     `data` is a name as `opbench net train --data` takes it, or a `DataSet` (`opbench.nets.data.own_data` makes one of
     arrays); `epochs` or `steps` say when to end, ten epochs unless told; `accumulate` is how many batches a step takes
-    before its one update; `loss` is what is usual for the data unless told. Raises UsageError for what does not fit
-    together, before anything runs, NotFinite for a loss that is none.
+    before its one update; `loss` is what is usual for the data unless told; `layout` auto is nhwc on a GPU. The others
+    are as the command's options of those names; `tell` hears how far it is, `progress` how far `tune` is. Raises
+    UsageError for what does not fit together, before anything runs, NotFinite for a loss that is none.
     """
     from opbench.graphs.recipe import Recipe
     from opbench.nets.data import load_data
@@ -224,7 +240,11 @@ def train(
     from opbench.report.training import write_training
 
     if epochs and steps:
-        raise UsageError("epochs and steps both say when to end; give one of them")
+        raise UsageError("--epochs and --steps both say when to end; give one of them")
+    if resume and out is None:
+        raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
+    if len(network.inputs) != 1:
+        raise UsageError(f"{network.name}: it has {len(network.inputs)} inputs; training takes a network of one")
     given = data if not isinstance(data, str) else load_data(data, network.values[network.inputs[0]].shape, seed)
     recipe = Recipe(
         loss=loss or given.loss,
@@ -232,21 +252,35 @@ def train(
         learning_rate=learning_rate,
         schedule=schedule,
         warmup_steps=warmup_steps,
+        momentum=momentum,
         decay=decay,
         steps=steps or 1,
         accumulate=accumulate,
         seed=seed,
-        layout=layout,
+        layout=layout if layout != "auto" else "nhwc" if backends.resolve(backend) == "cuda" else "nchw",
+        without=tuple(without),
     )
     options = TrainOptions(
         recipe,
         epochs=0 if steps else epochs or 10,
+        resume=resume,
+        checkpoint_every_s=checkpoint_every_s,
+        evaluate_every=evaluate_every,
+        check=check,
         backend=backend,
         precision=precision,
         roots=tuple(Path(root).resolve() for root in variants),
+        plan=Path(plan) if plan else None,
+        results=tuple(map(Path, results)),
+        tune=tune,
+        leave_out=tuple(leave_out),
+        graph=graph,
+        parallel=parallel,
+        memory_bytes=memory_bytes,
+        compare=tuple(compare),
         out=Path(out) if out else paths.new_run(f"{network.name}-training-{backends.resolve(backend)}"),
-        resume=resume,
+        command=tuple(command),
     )
-    record = Trainer(network, given, options).run(tell)
+    record = Trainer(network, given, options, progress=progress).run(tell)
     write_training(record, options.out)
     return record

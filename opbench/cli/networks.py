@@ -64,7 +64,7 @@ def network_options(function: Callable[..., object]) -> Callable[..., object]:
             type=click.Choice(["auto", "nchw", "nhwc"]),
             default="auto",
             show_default=True,
-            help="Of images; auto is what costs least in all, conversions included, by the results given.",
+            help="Of images; auto is what costs least by the results given, without them nhwc on a GPU.",
         ),
         click.option(
             "--precision",
@@ -75,6 +75,45 @@ def network_options(function: Callable[..., object]) -> Callable[..., object]:
         ),
         sizes_options,
         click.argument("network", metavar="NAME|FILE.json", shell_complete=completion.networks),
+    ):
+        function = option(function)
+    return function
+
+
+def choosing_options(function: Callable[..., object]) -> Callable[..., object]:
+    """What decides each node's variant, how they are launched, and the memory that all may take."""
+    for option in (
+        click.option(
+            "--memory",
+            "memory_bytes",
+            callback=lambda context, parameter, value: bytes_of(value),
+            metavar="SIZE",
+            help="The most that activations and workspaces may take, such as 900MB: slower variants where needed.",
+        ),
+        click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own."),
+        click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph."),
+        click.option(
+            "--leave-out",
+            multiple=True,
+            metavar="GLOB",
+            help="Variants that --tune does not measure, such as 'conv2d/naive*'; repeatable.",
+        ),
+        click.option(
+            "--tune", is_flag=True, help="Measure on the spot what could serve the nodes, and choose from that."
+        ),
+        click.option(
+            "--results",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="Choose each node's variant from the results of this run; repeatable.",
+        ),
+        click.option(
+            "--plan",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Take every node's variant from this plan, as a run writes one (plan.json); it may be edited.",
+        ),
     ):
         function = option(function)
     return function
@@ -130,35 +169,8 @@ def show_command(
 @net_command.command("run")
 @network_options
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where it runs.")
-@click.option(
-    "--plan",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Take every node's variant from this plan, as a run writes one (plan.json); it may be edited.",
-)
-@click.option(
-    "--results",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Choose each node's variant from the results of this run; repeatable.",
-)
-@click.option("--tune", is_flag=True, help="Measure on the spot what could serve the nodes, and choose from that.")
-@click.option(
-    "--leave-out",
-    multiple=True,
-    metavar="GLOB",
-    help="Variants that --tune does not measure, such as 'conv2d/naive*'; repeatable.",
-)
+@choosing_options
 @click.option("--libraries", is_flag=True, help="Let nodes be served by variants that call a library, too.")
-@click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
-@click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
-@click.option(
-    "--memory",
-    callback=lambda context, parameter, value: bytes_of(value),
-    metavar="SIZE",
-    help="The most that activations and workspaces may take, such as 900MB: slower variants where they must be.",
-)
 @click.option(
     "--compare",
     multiple=True,
@@ -209,7 +221,7 @@ def run_command(
     libraries: bool,
     no_graph: bool,
     parallel: bool,
-    memory: int | None,
+    memory_bytes: int | None,
     compare: tuple[str, ...],
     image: str | None,
     weights: str,
@@ -245,7 +257,7 @@ def run_command(
         leave_out=leave_out,
         graph=not no_graph,
         parallel=parallel,
-        memory_bytes=memory,
+        memory_bytes=memory_bytes,
         without=without,
         compare=compare,
         gpu=gpu,

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from opbench import paths, units
-from opbench.cli.networks import net_command, sizes_given, sizes_options
+from opbench.cli.networks import choosing_options, net_command, sizes_given, sizes_options
 from opbench.cli.options import BACKENDS, json_option, variants_option
+from opbench.cli.progress import plain_progress
 from opbench.cli.running import leave, stdout_console
 from opbench.errors import UsageError
 
 if TYPE_CHECKING:
     from opbench.nets.train_options import Standing
     from opbench.results.training import TrainingRecord
+    from opbench.runs.runner import Tell
 
 BATCH = 32
 
@@ -58,13 +60,7 @@ BATCH = 32
     show_default=True,
     help="Least precise allowed; bf16 also stores images, activations and their gradients so.",
 )
-@click.option(
-    "--results",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Choose each node's variant from the results of this run; repeatable.",
-)
+@choosing_options
 @click.option(
     "--layout",
     type=click.Choice(["auto", "nchw", "nhwc"]),
@@ -80,8 +76,6 @@ BATCH = 32
     type=click.Choice(["torch"]),
     help="At the end PyTorch's first step, whose numbers must be ours; on a GPU the times of five of its ways.",
 )
-@click.option("--no-graph", is_flag=True, help="Launch the nodes one by one, not as one CUDA graph.")
-@click.option("--parallel", is_flag=True, help="Run independent branches on streams of their own.")
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where it runs.")
 @variants_option
 @click.option(
@@ -121,13 +115,17 @@ def train_command(
     decay: float,
     weights: str,
     precision: str,
+    plan: Path | None,
     results: tuple[Path, ...],
+    tune: bool,
+    leave_out: tuple[str, ...],
+    no_graph: bool,
+    parallel: bool,
+    memory_bytes: int | None,
     layout: str,
     without: tuple[str, ...],
     check: bool,
     compare: tuple[str, ...],
-    no_graph: bool,
-    parallel: bool,
     backend: str,
     roots: tuple[Path, ...],
     seed: int,
@@ -146,70 +144,63 @@ def train_command(
     Exit codes: 0 trained · 1 a loss that is no number, or a step that is not a
     peer's · 2 usage · 3 environment.
     """
-    from opbench import backends
-    from opbench.graphs.recipe import Recipe
-    from opbench.nets.data import load_data
+    from opbench import api, backends
     from opbench.nets.options import NetOptions
     from opbench.nets.running import make_graph
-    from opbench.nets.train_options import TrainOptions
-    from opbench.nets.training import Trainer
-    from opbench.report.training import write_training
+    from opbench.report.training import PAGE
 
-    if epochs and steps:
-        raise UsageError("--epochs and --steps both say when to end; give one of them")
-    if resume and out is None:
-        raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
     given = sizes_given(network, sizes)
     if "batch" in given and sizes.get("batch") is None:
         given["batch"] = BATCH
-    further = tuple(root.resolve() for root in roots)
-    graph = make_graph(NetOptions(network, given, weights=weights, roots=further))
-    if len(graph.inputs) != 1:
-        raise UsageError(f"{network}: it has {len(graph.inputs)} inputs; training takes a network of one")
-    found = load_data(data, graph.values[graph.inputs[0]].shape, seed)
-    recipe = Recipe(
-        loss=loss or found.loss,
-        optimizer=optimizer,
-        learning_rate=learning_rate,
-        schedule=schedule,
-        warmup_steps=warmup_steps,
-        momentum=momentum,
-        decay=decay,
-        steps=steps or 1,
-        accumulate=accumulate,
-        seed=seed,
-        layout=layout if layout != "auto" else "nhwc" if backends.resolve(backend) == "cuda" else "nchw",
-        without=without,
-    )
-    options = TrainOptions(
-        recipe,
-        epochs=0 if steps else epochs or 10,
-        backend=backend,
-        precision=precision,
-        results=results,
-        out=out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(backend)}"),
-        resume=resume,
-        checkpoint_every_s=checkpoint_every_s,
-        evaluate_every=evaluate_every or 0,
-        check=check,
-        compare=compare,
-        graph=not no_graph,
-        parallel=parallel,
-        roots=further,
-        command=tuple(sys.argv[1:]),
-    )
-    with standing_on_stderr() as tell:
-        trainer = Trainer(graph, found, options)
-        record = trainer.run(tell)
+    roots = tuple(root.resolve() for root in roots)
+    folder = out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(backend)}")
+    if resume and out is None:
+        raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
+    with told_on_stderr() as (tell, progress):
+        record = api.train(
+            make_graph(NetOptions(network, given, weights=weights, roots=roots)),
+            data,
+            epochs=epochs or 0,
+            steps=steps or 0,
+            accumulate=accumulate,
+            loss=loss or "",
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            warmup_steps=warmup_steps,
+            momentum=momentum,
+            decay=decay,
+            layout=layout,
+            without=without,
+            precision=precision,
+            plan=plan,
+            results=results,
+            tune=tune,
+            leave_out=leave_out,
+            memory_bytes=memory_bytes,
+            graph=not no_graph,
+            parallel=parallel,
+            check=check,
+            compare=compare,
+            backend=backend,
+            variants=roots,
+            seed=seed,
+            evaluate_every=evaluate_every or 0,
+            checkpoint_every_s=checkpoint_every_s,
+            out=folder,
+            resume=resume,
+            command=sys.argv[1:],
+            tell=tell,
+            progress=progress,
+        )
     for line in record["told"]:
         click.echo(f"note: {line}", err=True)
-    page = write_training(record, options.out)[0]
-    click.echo(f"report: {page}", err=True)
+    click.echo(f"report: {folder / PAGE}", err=True)
     code = 0 if "comparison" not in record or record["comparison"]["first_step"]["right"] else 1
     if as_json:
         leave(code, lambda: click.echo(json.dumps(record)))
     else:
-        leave(code, lambda: stdout_console().print(summary(record, options.out), markup=False, highlight=False))
+        leave(code, lambda: stdout_console().print(summary(record, folder), markup=False, highlight=False))
 
 
 def summary(record: TrainingRecord, out: Path) -> str:
@@ -237,14 +228,17 @@ def told(standing: Standing) -> str:
 
 
 @contextmanager
-def standing_on_stderr() -> Iterator[Callable[[Standing], None]]:
-    """One line that changes where stderr is a terminal, else a line for every tenth of the steps."""
+def told_on_stderr() -> Iterator[tuple[Callable[[Standing], None], Tell]]:
+    """How far a training and a tuning before it are: one line that changes on a terminal, else a line now and then."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.status import Status
 
         with Status("the step is compiled", console=Console(stderr=True)) as status:
-            yield lambda standing: status.update(told(standing))
+            yield (
+                lambda standing: status.update(told(standing)),
+                lambda at: status.update(f"{at.phase} {at.case} ({at.done} of {at.total})"),
+            )
         return
     shown = -1
 
@@ -255,4 +249,4 @@ def standing_on_stderr() -> Iterator[Callable[[Standing], None]]:
             shown = tenth
             click.echo(told(standing), err=True)
 
-    yield tell
+    yield tell, plain_progress()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from opbench.nets.defaults import ChosenFor
 from opbench.nets.fusion import cheaper_way, fused_nodes, parts, taken_apart
 from opbench.nets.layout_choice import choose_layouts
 from opbench.nets.memory import live_bytes
-from opbench.nets.options import NetOptions
+from opbench.nets.options import ChoosingOptions, NetOptions
 from opbench.nets.plan import Plan, Results, TimedCase, best, candidates, choose, current, load_plan, timed
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
@@ -223,16 +223,23 @@ def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
 
 
 def _tuned(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
-    """Measure what could serve the network's nodes, in every layout in question, as a run in the folder `tuning`."""
+    """Measure what could serve the network's nodes, in every layout in question."""
     layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
-    cases: dict[str, Case] = {}
+    graphs = []
     for layout in layouts:
         laid, _ = laid_out(graph, replace(options, layout=layout), {})
-        for whole in (laid, taken_apart(laid, fused_nodes(laid))):
-            found = candidates(whole, options.precision, options.libraries, options.leave_out, catalog)
-            cases |= {case.name: case for case in found}
-    folder = options.out / "tuning"
-    suite = Suite(f"{graph.name}-tuning", f"What could serve {graph.name}", tuple(cases.values()), TUNING)
+        graphs += [laid, taken_apart(laid, fused_nodes(laid))]
+    return measured_here(graphs, options, tell, catalog)
+
+
+def measured_here(graphs: Sequence[Graph], options: ChoosingOptions, tell: Tell, catalog: Catalog) -> Results:
+    """Measure what could serve some graphs' nodes, as a run in the folder `tuning`, or go on with that."""
+    cases: dict[str, Case] = {}
+    for graph in graphs:
+        found = candidates(graph, options.precision, options.libraries, options.leave_out, catalog)
+        cases |= {case.name: case for case in found}
+    folder, name = options.out / "tuning", graphs[0].name
+    suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)
     resume = (folder / FILE).exists()
     run_suite(suite, RunOptions("cuda", folder, resume, roots=options.roots, command=options.command), tell)
     return gather((folder,), catalog)

@@ -16,7 +16,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Arrays
 from opbench.decoding import to_json
-from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.errors import UsageError, unknown
 from opbench.gpus.ceilings import Ceilings, best_time, committed
 from opbench.graphs.graph import Graph
 from opbench.graphs.saving import load
@@ -32,6 +32,7 @@ from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
 from opbench.nets.peers import Peers, peers
 from opbench.nets.plan import Plan, load_plan, save_plan
+from opbench.results.files import make_folder
 from opbench.results.network import (
     NodeRecord,
     NodeVerdict,
@@ -130,16 +131,6 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
         return dict(options.inputs)
     rng = np.random.default_rng(options.seed)
     return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
-
-
-def make_folder(folder: Path) -> None:
-    """Make a run's folder; raises EnvironmentFault where the system refuses."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR"
-        ) from None
 
 
 # Measuring --------------------------------------------------------------------------------------------------------

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from opbench.errors import UsageError
 from opbench.graphs.recipe import Recipe
+from opbench.nets.options import ChoosingOptions
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(ChoosingOptions):
     """What a user may choose of training, but for the network and the data."""
 
     recipe: Recipe
     """Its steps count for `epochs` 0."""
     epochs: int = 0
-    backend: str = "auto"
-    out: Path = Path("reports/training")
     resume: bool = False
     checkpoint_every_s: float = 60.0
     evaluate_every: int = 0
     """Steps between looks at what is held out; 0: at the end of each epoch."""
     check: bool = False
     """Check every node of the first step first, as `opbench net run` does."""
-    time_limit_s: float = 60.0
-    """What the check of a node may take."""
-    graph: bool = True
-    parallel: bool = False
-    precision: str = "f32"
-    """The least precise arithmetic allowed: f32, tf32, or bf16, which says how the step stores its values, too."""
-    results: tuple[Path, ...] = ()
-    """Runs from which each node's variant is chosen; else see `defaults.ranked`."""
-    compare: tuple[str, ...] = ()
-    """Peers to compare a step with at the end: "torch"."""
-    roots: tuple[Path, ...] = ()
-    command: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together, whoever asks for it."""
+        super().__post_init__()
+        if self.libraries:
+            raise UsageError("libraries say nothing of the order of their sums: no training takes them")
+        if self.compare and self.recipe.micro > 1:
+            raise UsageError("--compare compares a step of one micro-batch; leave out --accumulate and --gpus for it")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -15,32 +16,33 @@ from opbench.backends.base import Backend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import to_storage
-from opbench.errors import LaunchError, UsageError, unknown
+from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph
 from opbench.graphs.passes import apply_passes, to_dtype
-from opbench.graphs.problems import ALLOWED
 from opbench.graphs.training import training_graph
 from opbench.graphs.training_step import Training
 from opbench.nets.beside import Beside
-from opbench.nets.checkpoints import write_checkpoint
-from opbench.nets.choosing import gather
+from opbench.nets.checkpoints import LAST, write_checkpoint
+from opbench.nets.choosing import gather, measured_here
 from opbench.nets.data import DataSet
 from opbench.nets.defaults import target
-from opbench.nets.executor import Context, Network
+from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.losses import LossLog, judged
 from opbench.nets.nodes import check_nodes
-from opbench.nets.plan import Plan, choose
+from opbench.nets.plan import Plan, choose, load_plan, save_plan
 from opbench.nets.resuming import DATA, checkpoint_of, resumed, steps_begun, training_state
-from opbench.nets.running import make_folder
 from opbench.nets.steps import Step
 from opbench.nets.train_options import Standing, TrainOptions
 from opbench.nets.training_peers import StepProblem, masks_of
 from opbench.nets.training_record import first_not_finite, training_record
+from opbench.results.files import make_folder
 from opbench.results.training import TrainingRecord, keep_training
 from opbench.runs.header import now
 from opbench.runs.protocol import Open
+from opbench.runs.runner import Tell
 from opbench.runs.worker import Worker
 
+PLAN = "plan.json"
 RECENT = 50
 """Steps whose mean loss is told."""
 EVERY_S = 0.5
@@ -62,6 +64,8 @@ class Trainer:
     scores: list[tuple[int, float]] = field(default_factory=list)
     rank: int = 0
     """Of `recipe.ranks`: the first writes the files."""
+    progress: Tell = lambda progress: None
+    """Told how far --tune is."""
 
     def __post_init__(self) -> None:
         (name,), (out,) = self.network.inputs, self.network.outputs
@@ -76,23 +80,26 @@ class Trainer:
             times = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
             raise UsageError(f"a batch of {self.batch}{times} is larger than the data set's {self.data.items} pictures")
         steps = steps_begun(self.options) or self.steps_per_epoch * options.epochs or recipe.steps
-        if options.precision not in ALLOWED:
-            raise UsageError(unknown("precision", options.precision, ALLOWED))
         self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
         self.step = 0
         self.seen = 0
         """Micro-batches of all ranks so far."""
-        self.name = backends.resolve(options.backend)
+        self.name = options.resolved()
         self.training: Training = training_graph(self.network, self.recipe, len(self.data.images))
         self.backend: Backend = backends.open_backend(self.name)
-        catalog = Catalog(options.roots)
-        self.device = target(self.backend.environment())
-        self.known = gather(options.results, catalog)
-        self.plan = self._chosen(self.training.graph)
-        self.started = now()
-        self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, catalog)
         self.beside = self._beside()
         self.beside.require(self.name)
+        self.catalog = Catalog(options.roots)
+        environment = self.backend.environment()
+        self.device, self.gpu = target(environment), str(environment.get("gpu") or "")
+        self.known = gather(options.results, self.catalog)
+        if options.tune:
+            self._require_free()
+            self.known = {**self.known, **measured_here([self.training.graph], options, self.progress, self.catalog)}
+        self.plan = self._planned()
+        self.started = now()
+        self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, self.catalog)
+        require_fitting(self.training.graph, self.cases)
         self.repeated: list[float] = []
         """Losses of steps that an earlier try went on to after its last checkpoint."""
         self.told: list[str] = []
@@ -106,17 +113,37 @@ class Trainer:
         problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
         return Beside(self.options.compare, problem, self.training, given)
 
-    def _chosen(self, graph: Graph) -> Plan:
+    def _planned(self) -> Plan:
+        """As a file says, or as the training that is gone on with did, if that still can be; else chosen."""
+        options, graph = self.options, self.training.graph
+        if options.plan:
+            return load_plan(options.plan, graph.name, self.gpu, options.precision)
+        before = options.out / PLAN
+        if options.resume and before.exists() and not (options.results or options.tune or options.memory_bytes):
+            with contextlib.suppress(UsageError):
+                plan = load_plan(before, graph.name, self.gpu, options.precision)
+                require_fitting(graph, plan.cases(graph, self.catalog))
+                return plan
+        return self._chosen(graph, options.memory_bytes)
+
+    def _chosen(self, graph: Graph, memory_bytes: int | None = None) -> Plan:
+        options = self.options
         return choose(
             graph,
             self.known,
-            self.options.precision,
-            self.name,
+            options.precision,
+            self.gpu,
             sm_count=self.backend.sm_count,
-            parallel=self.options.parallel,
-            catalog=Catalog(self.options.roots),
+            memory_bytes=memory_bytes,
+            parallel=options.parallel,
+            catalog=self.catalog,
             device=self.device,
         )
+
+    def _require_free(self) -> None:
+        out = self.options.out
+        if not self.options.resume and any((out / name).exists() for name in ("losses.jsonl", LAST)):
+            raise UsageError(f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR")
 
     # The whole ----------------------------------------------------------------------------------------------------
 
@@ -126,10 +153,10 @@ class Trainer:
         Raises UsageError for a checkpoint that is another training's, NotFinite for a loss that is no number.
         """
         out = self.options.out
+        self._require_free()
         make_folder(out)
         checkpoint = resumed(self, out) if self.options.resume else None
-        if checkpoint is None and any((out / name).exists() for name in ("losses.jsonl", "checkpoint.safetensors")):
-            raise UsageError(f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR")
+        save_plan(self.plan, out / PLAN)
         if self.options.check:
             self._check_nodes(out)
         network = Network(self.training.graph, self.cases, self.backend)
@@ -259,7 +286,7 @@ class Trainer:
         """Of the held-out pictures, by the network as it infers: see `judged`."""
         graph, _ = apply_passes(self.network.with_weights(dict(weights)))
         graph = to_dtype(graph, self.recipe.dtype)
-        network = Network(graph, self._chosen(graph).cases(graph, Catalog(self.options.roots)), self.backend)
+        network = Network(graph, self._chosen(graph).cases(graph, self.catalog), self.backend)
         try:
             context = Context(network, graph=False)
             try:

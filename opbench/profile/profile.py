@@ -16,7 +16,7 @@ from opbench.nvtx import SWITCH
 from opbench.profile import commands, parse, tools
 from opbench.profile.commands import Target, Tool
 from opbench.profile.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
-from opbench.results.files import RunWriter
+from opbench.results.files import RunWriter, make_folder
 
 Say = Callable[[str], None]
 MACHINE = ("device__", "nvlink__", "numa__", "c2clink__")
@@ -47,7 +47,7 @@ def profile_case(
     tools.refuse_nested()
     binary = tools.find_tool(options.tool)
     report = commands.report_path(target, folder, options.tool)
-    _make_folder(report.parent)
+    make_folder(report.parent)
     # A report of an earlier try must not pass for this one's.
     report.unlink(missing_ok=True)
     if options.tool == "ncu":
@@ -77,14 +77,6 @@ def profile_case(
     if writer is not None:
         writer.write(KINDS[options.tool], line)
     return line
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"{path}: cannot write: {error.strerror or error}"
-        raise EnvironmentFault(f"{what}; choose another folder with --out DIR") from None
 
 
 def _figures(tool: Tool, target: Target, text: str) -> dict[str, object]:

@@ -32,6 +32,16 @@ LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
 """By problem and by reason: the variants of a suite that are no cases of that problem."""
 
 
+def make_folder(folder: Path) -> None:
+    """Make a run's folder; raises EnvironmentFault where the system refuses."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR"
+        ) from None
+
+
 @dataclass
 class Run:
     """Everything that one results file holds."""

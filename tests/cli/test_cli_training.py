@@ -58,7 +58,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_says_what_was_learnt_and_leaves_its_files(cli: Cli, undisturbed: Path) -> None:
     names = {path.name for path in undisturbed.iterdir()}
-    assert names == {"checkpoint.safetensors", "losses.jsonl", "loss.png", "train.html", "train.json"}
+    assert names == {"checkpoint.safetensors", "losses.jsonl", "loss.png", "plan.json", "train.html", "train.json"}
     record = json.loads((undisturbed / "train.json").read_text())
     assert len(record["losses"]) == 8 and record["scores"][-1][0] == 8
     lines = [json.loads(line) for line in (undisturbed / "losses.jsonl").read_text().splitlines()]
@@ -107,7 +107,7 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(undisturbed: Pa
     done = subprocess.run(train("--out", str(out)), capture_output=True, text=True, check=False, preexec_fn=small_files)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert "checkpoint.safetensors: cannot be written: File too large" in done.stderr and "--resume" in done.stderr
-    assert [path.name for path in out.iterdir()] == ["losses.jsonl"]
+    assert {path.name for path in out.iterdir()} == {"losses.jsonl", "plan.json"}
     done = subprocess.run([*train("--out", str(out)), "--resume"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert digest(out) == digest(undisturbed)
@@ -124,6 +124,16 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(undisturbed: Pa
         (("--data", "digits", "--without", "fuse"), "unknown pass 'fuse'"),
         (("--data", "digits", "--batch", "2000"), "a batch of 2000 is larger than the data set's 1437 pictures"),
         (("--data", "digits", "--epochs", "1", "--steps", "1"), "--epochs and --steps both say when to end"),
+        (
+            ("--data", "digits", "--tune"),
+            "--tune measures, and the cpu backend has no clock; choose from runs",
+        ),
+        (("--data", "digits", "--leave-out", "conv2d/*"), "--leave-out names what --tune does not measure"),
+        (("--data", "digits", "--plan", "nowhere.json"), "nowhere.json: cannot be read"),
+        (
+            ("--data", "digits", "--compare", "torch", "--accumulate", "2"),
+            "--compare compares a step of one",
+        ),
         (("--data", "digits", "--resume"), "--resume goes on with the training in a folder; name it: --out DIR"),
     ],
 )
