@@ -31,7 +31,7 @@
 // define    = { WN = "32", C_ALIGNED = "c % 8 == 0", K_ALIGNED = "k % 8 == 0" }
 //
 // [rung.nhwc_mma_tf32_split]
-// title     = "tensor cores, floats rounded to tf32: pixels are the depth, both operands are read by words"
+// title     = "tensor cores, floats rounded to tf32: pixels are the depth, operands read by four words"
 // builds_on = "implicit_gemm_split"
 // product   = "tf32"
 // tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
@@ -54,15 +54,15 @@
 // ///
 //
 // dout and the image as im2col would lay it out are both stored by pixels, over which the product sums: cp.async copies
-// them as they lie, 16 bytes of channels at a time, and they are transposed on their way to registers, by ldmatrix in
-// bf16, by loads of words in floats. A thread's chunk of a filter's columns is always the same one, so that its filter
-// position is found once; pixels advance step by step, each lane looks up the window of one of its warp's rows, without
-// a division, and the others get it by exchange. A column of ones makes the bias's gradient. SPLIT blocks share a
-// tile's pixels, as a layer has few weights; a second kernel adds their parts in index order, and the tensor core's own
-// sums, which it rounds towards zero, are added in float every few steps, so that the error does not grow with the
-// batch. Limit: mma.sync; with floats the loads of words, four for ldmatrix's one; with few or odd channels loads of
-// single numbers. Ideas: CUTLASS, "implicit GEMM convolution" (wgrad) and its split K; Ootomo and Yokota, "Recovering
-// single precision accuracy from Tensor Cores" (2022).
+// them as they lie, 16 bytes of channels at a time, and they are transposed on their way to registers, in bf16 by
+// ldmatrix, in floats by the order of rows and columns: a chunk of four words is one row or column of several tiles.
+// A thread's chunk of a filter's columns is always the same one, so that its filter position is found once; pixels
+// advance step by step, each lane looks up the window of one of its warp's rows, without a division, and the others
+// get it by exchange. A column of ones makes the bias's gradient. SPLIT blocks share a tile's pixels, as a layer has
+// few weights; a second kernel adds their parts in index order, and the tensor core's own sums, which it rounds towards
+// zero, are added in float every few steps, so that the error does not grow with the batch. Limit: mma.sync; with few
+// or odd channels loads of single numbers. Ideas: CUTLASS, "implicit GEMM convolution" (wgrad) and its split K; Ootomo
+// and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
 
 #include <opbench/depth_rows.cuh>
 #include <opbench/gradients.cuh>
@@ -137,7 +137,7 @@ struct Patches {
             const int lane = l * own_rows + threadIdx.x % 32 / Own::in_row;
             const int origin = __shfl_sync(0xffffffffu, own.origin, lane);
             const unsigned outside = __shfl_sync(0xffffffffu, own.outside, lane);
-            unsigned char* const at = stage + to + l * Tile::threads * 16;
+            unsigned char* const at = stage + Own::pass(to, l);
             if (C_ALIGNED && !(BIAS && otherwise[0] != 0.0f)) {
                 copy_chunk(at, image + (origin + offset[0]), outside & needed[0] ? 0 : 16);
                 continue;
@@ -175,7 +175,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, part.steps, warp, rows);
     float* const own = parts + (size_t)blockIdx.y * k * depth;
-    store_tile<Tile, false, false>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n, k, depth);
+    store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, own, (const T*)nullptr, m0 + warp.m,
+                                                           n0 + warp.n, k, depth);
     if (BIAS) store_column<Tile>(sum, bias_parts + (size_t)blockIdx.y * k, m0 + warp.m, n0 + warp.n, k, depth);
 }
 

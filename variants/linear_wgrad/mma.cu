@@ -19,7 +19,7 @@
 // where     = ["BM == BN", "STAGES == (3 if BM == 128 else 4)"]
 //
 // [rung.mma_tf32]
-// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; both operands are read by words"
+// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; operands read by chunks of four words"
 // builds_on = "register_tile"
 // product   = "tf32"
 // define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
@@ -36,12 +36,11 @@
 // ///
 //
 // A product whose depth is the batch, by which both operands are stored: they are copied as they lie, and transposed on
-// their way to registers, by ldmatrix in bf16, by loads of words in floats, since ldmatrix moves 16-bit numbers only. A
-// column of ones after the last makes the bias's gradient. The weights' gradient is float32 in bf16 too, so that the
-// sums of the tensor core, which it rounds towards zero, are added in float every 256 products. Limit: for the batches
-// of training, 32 to 256, writing dweight; for larger ones mma.sync and the loads of words. After CUTLASS 2's
-// multistage kernels for Ampere; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores
-// (2022).
+// their way to registers, in bf16 by ldmatrix, in floats by the order of rows and columns. A column of ones after the
+// last makes the bias's gradient. The weights' gradient is float32 in bf16 too, so that the sums of the tensor core,
+// which it rounds towards zero, are added in float every 256 products. Limit: for the batches of training, 32 to 256,
+// writing dweight; for larger ones mma.sync. After CUTLASS 2's multistage kernels for Ampere; H. Ootomo and R. Yokota,
+// Recovering single precision accuracy from Tensor Cores (2022).
 
 #include <opbench/depth_rows.cuh>
 #include <opbench/epilogue.cuh>
@@ -69,7 +68,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const DepthWarp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, (m + Tile::bk - 1) / Tile::bk, warp, rows);
-    store_tile<Tile, false, false>(sum, shared, dweight, (const T*)nullptr, m0 + warp.m, n0 + warp.n, n, k);
+    store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, dweight, (const T*)nullptr, m0 + warp.m,
+                                                           n0 + warp.n, n, k);
 #if BIAS
     store_column<Tile>(sum, dbias, m0 + warp.m, n0 + warp.n, n, k);
 #endif

@@ -1,7 +1,8 @@
-// Two matrices that are stored by rows of the depth, a [depth][m] and b [depth][n]: the products of a gradient by
-// weights, whose depth is a batch. Both are copied as they lie, and transposed on their way from a stage to registers.
+// Two matrices stored by rows of the depth, a [depth][m] and b [depth][n]: of a gradient by weights, whose depth is a
+// batch. Both are copied as they lie, and transposed on their way from a stage to registers.
 #pragma once
 
+#include <opbench/epilogue.cuh>
 #include <opbench/matrix_columns.cuh>
 
 namespace opbench {
@@ -12,13 +13,17 @@ struct Wide {
     static constexpr int in_row = width / Block::vec, fill_rows = Block::threads / in_row;
     static constexpr int passes = Block::bk / fill_rows;
     static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes 16-bit numbers only
-    static_assert(Block::wk == 1 && in_row >= 8 && Block::bk % fill_rows == 0 && fill_rows % (words ? 4 : 8) == 0,
+    static_assert(Block::wk == 1 && in_row >= 8 && Block::bk % fill_rows == 0 && fill_rows % 4 == 0,
                   "whole lines of 128 bytes, copied in whole passes");
 
-    // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of four, as a warp reads words, no two share
-    // a bank.
+    // Of one chunk of eight rows, as ldmatrix reads, or of two neighbours of every other row, as eight lanes read
+    // chunks, no two share a bank.
     __device__ __forceinline__ static int place(int row, int chunk) {
-        return base + (row * in_row + (chunk ^ (words ? row % 4 * 2 : row % 8))) * 16;
+        return base + (row * in_row + (chunk ^ row % 8)) * 16;
+    }
+    // Where the thread whose first chunk lies at `to` puts that of the l-th pass.
+    __device__ __forceinline__ static int pass(int to, int l) {
+        return (to ^ (fill_rows % 8 == 0 || l % 2 == 0 ? 0 : 64)) + l * Block::threads * 16;
     }
 };
 template <class Block>
@@ -36,7 +41,6 @@ struct DepthRows {
     const T* from;
     int to, columns, rows_left, columns_left;  // from its chunk on
 
-    // From column `first` and row `start` on, to row `end`.
     __device__ __forceinline__ DepthRows(const T* matrix, int first, int columns, int start, int end)
         : columns(columns) {
         const int row = threadIdx.x / Own::in_row, chunk = threadIdx.x % Own::in_row;
@@ -49,7 +53,7 @@ struct DepthRows {
 #pragma unroll unrolled
         for (int l = 0; l < Own::passes; ++l) {
             const int row = l * Own::fill_rows;
-            unsigned char* const at = stage + to + l * Block::threads * 16;
+            unsigned char* const at = stage + Own::pass(to, l);
             if (ones && columns_left <= 0)
                 one(at);
             else if (ones && !aligned && columns_left < Block::vec)
@@ -81,10 +85,21 @@ struct BothByDepth {
 
     __device__ __forceinline__ BothByDepth(unsigned char* memory, const A& a, const B& b)
         : memory(memory), a(a), b(b) {}
-    // The next step to stage `slot`.
     __device__ __forceinline__ void operator()(int slot) {
         a.copy(memory + slot * Block::stage_bytes);
         b.copy(memory + slot * Block::stage_bytes);
+    }
+};
+
+// The order of a warp's rows and columns: a chunk of four words holds one of each of two or four mma tiles.
+template <bool words>
+struct DepthOrder {
+    static constexpr bool pairs = !words;
+    __device__ __forceinline__ static int row(int tile, int row) {
+        return words ? tile / 2 * 32 + row % 8 * 4 + tile % 2 * 2 + row / 8 : InOrder::row(tile, row);
+    }
+    __device__ __forceinline__ static int column(int tile, int column) {
+        return words ? tile / 4 * 32 + column * 4 + tile % 4 : InOrder::column(tile, column);
     }
 };
 
@@ -92,40 +107,43 @@ struct BothByDepth {
 template <class Block>
 struct DepthWarp {
     static constexpr bool words = WideA<Block>::words;
+    typedef DepthOrder<words> Order;
+    static_assert(!words || Block::wm % 32 == 0 && Block::wn % 32 == 0, "eight lanes read 32 columns");
     int m, n;  // its first row and column
     unsigned a_at, b_at;
 
-    // Lane l reads one chunk of a row of 16 in depth, or words of rows l % 4 and four on, column l / 4.
+    // Lane l reads one chunk of a row of 16 in depth; or of words chunk l / 4 of rows 2 (l % 4) and one on, which any
+    // order of the depth allows that is the same for both.
     __device__ __forceinline__ DepthWarp() {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         m = warp / Block::warps_n * Block::wm, n = warp % Block::warps_n * Block::wn;
         const int a_chunk = m / Block::vec, b_chunk = n / Block::vec;
         if constexpr (words) {
-            a_at = WideA<Block>::place(lane % 4, a_chunk + lane / 16) + lane / 4 % 4 * 4;
-            b_at = WideB<Block>::place(lane % 4, b_chunk + lane / 16) + lane / 4 % 4 * 4;
+            a_at = WideA<Block>::place(lane % 4 * 2, a_chunk + lane / 4);
+            b_at = WideB<Block>::place(lane % 4 * 2, b_chunk + lane / 4);
         } else {
             a_at = WideA<Block>::place(lane % 8 + lane / 16 * 8, a_chunk + lane / 8 % 2);
             b_at = WideB<Block>::place(lane % 16, b_chunk + lane / 16);
         }
     }
-    // Eight columns of a row are two chunks of words, one of 16-bit numbers.
     __device__ __forceinline__ void fetch(unsigned stage, int slice, typename Block::A& a, typename Block::B& b) const {
-        typedef ColumnsWarp<Block> Load;
         constexpr int a_row = WideA<Block>::in_row * 16, b_row = WideB<Block>::in_row * 16;
         const unsigned a_from = stage + slice * 2 * Block::vec * a_row, b_from = stage + slice * 2 * Block::vec * b_row;
         if constexpr (words) {
 #pragma unroll
-            for (int e = 0; e < Block::tm * 4; ++e) {
-                const int j = e / 4 * 2 + e % 2;
-                a[e / 4][e % 4] = Load::load_word(a_from + (a_at ^ j % 4 * 32) + j / 4 * 128 + e % 4 / 2 * 4 * a_row);
+            for (int e = 0; e < Block::tm; ++e) {
+                const int i = e / 2 * 2, half = e % 2 * 2;
+                load_chunk(a[i][half], a[i][half + 1], a[i + 1][half], a[i + 1][half + 1],
+                           a_from + i * 64 + (e % 2 ? (a_at ^ 16) + a_row : a_at));
             }
 #pragma unroll
-            for (int e = 0; e < Block::tn * 2; ++e) {
-                const int j = e / 2;
-                b[j / 2][j % 2 * 2 + e % 2] =
-                    Load::load_word(b_from + (b_at ^ j % 4 * 32) + j / 4 * 128 + e % 2 * 4 * b_row);
+            for (int e = 0; e < Block::tn / 2; ++e) {
+                const int j = e / 2 * 2, half = e % 2;
+                load_chunk(b[j][half], b[j][half + 2], b[j + 1][half], b[j + 1][half + 2],
+                           b_from + j * 64 + (half ? (b_at ^ 16) + b_row : b_at));
             }
         } else {
+            typedef ColumnsWarp<Block> Load;
 #pragma unroll
             for (int i = 0; i < Block::tm; ++i) Load::load_matrices_transposed(a[i], a_from + (a_at ^ i * 32));
 #pragma unroll
@@ -138,11 +156,12 @@ struct DepthWarp {
 template <class Block>
 __device__ __forceinline__ void store_column(const typename Block::Sums& sum, float* to, int row0, int column0,
                                              int rows, int column) {
+    typedef typename DepthWarp<Block>::Order Order;
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int e = 0; e < Block::tm * Block::tn * 4; ++e) {
-        const int row = row0 + e / (Block::tn * 4) * 16 + e / 2 % 2 * 8 + lane / 4;
-        if (column == column0 + e / 4 % Block::tn * 8 + lane % 4 * 2 + e % 2 && row < rows)
+        const int row = row0 + Order::row(e / (Block::tn * 4), e / 2 % 2 * 8 + lane / 4);
+        if (column == column0 + Order::column(e / 4 % Block::tn, lane % 4 * 2 + e % 2) && row < rows)
             to[row] = sum[e / (Block::tn * 4)][e / 4 % Block::tn][e % 4];
     }
 }
