@@ -77,6 +77,17 @@ def test_a_trained_network_can_be_run(cli: Cli, undisturbed: Path, tmp_path: Pat
     assert done.returncode == 0, done.stderr
 
 
+def test_what_was_trained_in_bf16_is_run_in_it(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "trained"
+    subprocess.run([*train("--out", str(out), "--precision", "bf16")], check=True, capture_output=True)
+    record = json.loads((out / "train.json").read_text())
+    assert record["precision"] == record["recipe"]["dtype"] == "bf16" and len(record["losses"]) == 8
+    assert "copy=bf16" in record["nodes"][-1]["case"] and "dtype=bf16" in (out / "train.html").read_text()
+    arguments = ["--weights", out, "--precision", "bf16", "--backend", "cpu", "--no-check", "--out", tmp_path / "run"]
+    done = cli("net", "run", "lenet", *arguments)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("moment", range(6))
 def test_a_killed_training_goes_on_to_the_same_bits(undisturbed: Path, tmp_path: Path, moment: int) -> None:
     """At five random moments, and once inside the write of a checkpoint."""

@@ -22,6 +22,7 @@ from opbench.graphs.zoo import lenet, unet
 from opbench.nets.checkpoints import read_checkpoint, trained_weights
 from opbench.nets.data import DataSet, load_data
 from opbench.nets.executor import Context, Network
+from opbench.nets.plan import TimedCase, candidates, choose
 from opbench.nets.train_options import TrainOptions
 from opbench.nets.training import NotFinite, Trainer
 
@@ -184,9 +185,13 @@ def test_it_learns_and_is_judged_in_bf16(tmp_path: Path) -> None:
     assert run.score(weights) == run.scores[-1][1] and set(stored) == {"bf16"}
 
 
-def test_a_resumed_training_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_resumed_training_goes_on_to_the_same_bits(
+    accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The copy is no part of a checkpoint, which holds the masters: it is made of them again."""
-    trainer(tmp_path / "whole", check=True).run()
+    recipe = dataclasses.replace(SMALL, accumulate=accumulate)
+    trainer(tmp_path / "whole", recipe=recipe, check=accumulate == 1).run()
     launches, launch = 0, Context.launch
 
     def interrupted(context: Context) -> None:
@@ -199,16 +204,31 @@ def test_a_resumed_training_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Context, "launch", interrupted)
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        trainer(out, checkpoint_every_s=0.0).run()
+        trainer(out, recipe=recipe, checkpoint_every_s=0.0).run()
     monkeypatch.undo()
     found = read_checkpoint(out)
     assert found and 0 < int(str(found.facts["step"])) < SMALL.steps
     assert f"state.{STORED}" not in found.arrays and all(a.dtype != np.uint16 for a in found.arrays.values())
-    again = trainer(out, resume=True)
+    again = trainer(out, recipe=recipe, resume=True)
     again.run()
     assert files(out) == files(tmp_path / "whole") and again.told == []
     with pytest.raises(UsageError, match=r'of another recipe \({"dtype": "bf16"}; asked for is {"dtype": "f32"}\)'):
-        trainer(out, resume=True, precision="f32").run()
+        trainer(out, recipe=recipe, resume=True, precision="f32").run()
+
+
+def test_tensor_cores_serve_each_product_where_results_say_so(tmp_path: Path) -> None:
+    network, data = unet(batch=2, size=16, base=4, levels=2), load_data("textures:4", (2, 1, 16, 16))
+    run = trainer(tmp_path / "run", network, data, recipe=Recipe(loss=data.loss, layout="nhwc"))
+    nhwc = run.training.graph
+    results: dict[tuple[str, str], list[TimedCase]] = {}
+    for case in candidates(nhwc, "bf16"):
+        if case.variant.precision == "bf16":
+            entry = TimedCase(case.name, case.precision, 1e-6, 1e-6, 1e-6, False, "a run")
+            results.setdefault((case.variant.operator, str(case.problem)), []).append(entry)
+    cases = choose(nhwc, results, "bf16", "").cases(nhwc)
+    products = [node for node in nhwc.nodes if node.operator.startswith(("conv2d", "linear"))]
+    assert len(products) > 20 and all(cases[node.name].variant.precision == "bf16" for node in products)
+    assert all(case.variant.precision == "f32" for case in run.cases.values()), "without results any GPU runs it"
 
 
 def test_a_value_in_bf16_that_is_no_number_is_named(tmp_path: Path) -> None:
