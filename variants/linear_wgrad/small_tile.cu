@@ -1,0 +1,137 @@
+// /// opbench
+// title     = "one small tile a block, the batch brought at once and shared by the block's warps, ones for the bias"
+// builds_on = "register_tile"
+// supports  = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }
+// tune      = { BN = [16, 32], SLICES = [8, 4], DEPTH = [128, 512] }
+// requires  = ["DEPTH == 128 or m > 128", "n <= 16 * 65535"]
+//
+// [define]
+// BF16    = "dtype == 'bf16'"
+// BIAS    = "1 if bias == 'yes' else 0"
+// N4      = "n % 4 == 0"
+// K4      = "k % 4 == 0"
+// THREADS = "32 * SLICES"
+// STEP    = "min(DEPTH, m)"
+//
+// [[launch]]
+// kernel = "linear_wgrad_small_tile"
+// grid   = ["cdiv(k + BIAS, BN)", "cdiv(n, 16)"]
+// block  = ["THREADS"]
+// shared = "4 * max(STEP * (16 + BN), SLICES * 16 * BN)"
+// ///
+//
+// A layer of some ten thousand weights has two tiles of 64 x 64, or by splitting the batch sixteen, which a second
+// kernel must add. Here a tile has 16 rows, so that there are a hundred of them, and up to DEPTH items of the batch come
+// by one load: one trip to memory and one barrier where that is all of it. The warps of a block share the items, each
+// with all of the tile in registers, 8 or 16 sums a thread; their sums are added in order out of shared memory, the same
+// bits every time. A column of ones makes the bias's gradient. Limit: the launch and one trip to memory, some 3 µs
+// together, for as long as the operands are read from L2 only a few times; expected, not measured.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int BM = 16, LANES_N = BN / 4, LANES_M = 32 / LANES_N, ROWS = BM / LANES_M;  // a thread: ROWS x 4
+
+// Up to `lines` lines of `length` numbers, `stride` apart, of which `there` lines and `left` numbers exist, to
+// to[lines][pitch], zeros elsewhere, but ones in column `ones`. Several loads of a thread are under way at once.
+template <int lines, int length, int pitch, bool in_fours>
+__device__ __forceinline__ void bring(float* to, const T* __restrict__ from, int stride, int there, int left,
+                                      int ones) {
+    constexpr int vec = in_fours ? 4 : 1, per_line = length / vec, all = lines * per_line;
+    constexpr int at_once = (all + THREADS - 1) / THREADS < 8 ? (all + THREADS - 1) / THREADS : 8;
+    union __align__(vec * sizeof(T)) Numbers {
+        T elements[vec];
+        uint2 bits[vec * sizeof(T) >= 8 ? vec * sizeof(T) / 8 : 1];
+        __device__ Numbers() {}
+    };
+    for (int begin = threadIdx.x; begin < all; begin += at_once * THREADS) {
+        float found[at_once][vec];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * THREADS, line = e / per_line, x = e % per_line * vec;
+            const bool inside = e < all && line < there && x < left;
+            const T* const source = from + (size_t)line * stride + x;
+            Numbers read;
+            if (vec == 1)
+                read.elements[0] = inside ? *source : T(0.0f);
+            else if (sizeof(T) == 2)
+                read.bits[0] = inside ? *reinterpret_cast<const uint2*>(source) : make_uint2(0u, 0u);
+            else
+                *reinterpret_cast<uint4*>(read.bits) =
+                    inside ? *reinterpret_cast<const uint4*>(source) : make_uint4(0u, 0u, 0u, 0u);
+#pragma unroll
+            for (int v = 0; v < vec; ++v) found[u][v] = x + v == ones ? 1.0f : (float)read.elements[v];
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+            const int e = begin + u * THREADS;
+            if (e >= all) continue;
+            float* const target = to + e / per_line * pitch + e % per_line * vec;
+            if (vec == 4)
+                *reinterpret_cast<float4*>(target) =
+                    make_float4(found[u][0], found[u][1 % vec], found[u][2 % vec], found[u][3 % vec]);
+            else
+                *target = found[u][0];
+        }
+    }
+}
+
+// x [m][k], dout [m][n], dweight [n][k], dbias [n]; a_tile [STEP][BM], b_tile [STEP][BN], afterwards sums
+// [SLICES][BM][BN]
+extern "C" __global__ void __launch_bounds__(THREADS)
+    linear_wgrad_small_tile(const T* __restrict__ x, const T* __restrict__ dout, float* __restrict__ dweight,
+#if BIAS
+                            float* __restrict__ dbias,
+#endif
+                            int m, int n, int k) {
+    extern __shared__ __align__(16) float shared[];
+    float* const a_tile = shared;
+    float* const b_tile = shared + STEP * BM;
+    const int row0 = blockIdx.y * BM, column0 = blockIdx.x * BN;
+    const int warp = threadIdx.x / 32, lane_n = threadIdx.x % LANES_N, lane_m = threadIdx.x % 32 / LANES_N;
+    float sum[ROWS][4] = {};
+    for (int first = 0; first < m; first += STEP) {
+        if (first > 0) __syncthreads();
+        bring<STEP, BM, BM, N4>(a_tile, dout + (size_t)first * n + row0, n, m - first, n - row0, -1);
+        bring<STEP, BN, BN, K4>(b_tile, x + (size_t)first * k + column0, k, m - first, k - column0,
+                                BIAS ? k - column0 : -1);
+        __syncthreads();
+#pragma unroll 4
+        for (int d = warp; d < STEP; d += SLICES) {
+            float a[ROWS];
+            if (ROWS == 4) {
+                const float4 four = *reinterpret_cast<const float4*>(a_tile + d * BM + lane_m * ROWS);
+                a[0] = four.x, a[1] = four.y, a[2 % ROWS] = four.z, a[3 % ROWS] = four.w;
+            } else {
+                const float2 two = *reinterpret_cast<const float2*>(a_tile + d * BM + lane_m * ROWS);
+                a[0] = two.x, a[1] = two.y;
+            }
+            const float4 b = *reinterpret_cast<const float4*>(b_tile + d * BN + lane_n * 4);
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i) {
+                sum[i][0] += a[i] * b.x, sum[i][1] += a[i] * b.y;
+                sum[i][2] += a[i] * b.z, sum[i][3] += a[i] * b.w;
+            }
+        }
+    }
+    __syncthreads();  // the operands are not read any more
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i)
+        *reinterpret_cast<float4*>(shared + warp * BM * BN + (lane_m * ROWS + i) * BN + lane_n * 4) =
+            make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+    __syncthreads();
+#pragma unroll
+    for (int e = threadIdx.x; e < BM * BN; e += THREADS) {
+        float total = 0.0f;
+#pragma unroll
+        for (int z = 0; z < SLICES; ++z) total += shared[z * BM * BN + e];
+        const int row = row0 + e / BN, column = column0 + e % BN;
+        if (row >= n) continue;
+        if (column < k) dweight[(size_t)row * k + column] = total;
+#if BIAS
+        if (column == k) dbias[row] = total;
+#endif
+    }
+}
