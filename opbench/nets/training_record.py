@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
     """A training that has ended, as train.json has it."""
-    graph = trainer.training.graph
+    graph, network, memory = trainer.training.graph, step.context.network, step.context.memory
     return {
         "format": FORMAT,
         "opbench": opbench.__version__,
@@ -43,10 +43,19 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
         "times": timed,
         "parameters": sum(math.prod(shape) for _, shape in trainer.training.parameters.values()),
         "memory": {
-            "activations_bytes": step.context.memory.peak_bytes,
+            "activations_bytes": memory.peak_bytes,
             "state_bytes": sum(graph.values[name].nbytes for name in graph.state),
             "data_bytes": sum(graph.values[name].nbytes for name in ("data", "targets", "order")),
+            "offsets": dict(memory.offsets),
+            "workspaces": {
+                name: {
+                    "offset": offset,
+                    "bytes": sum(t.nbytes for t in network.workspaces(graph.node(name))),
+                }
+                for name, offset in memory.workspaces.items()
+            },
         },
+        "values": {v.name: {"bytes": v.nbytes, "of": v.of} for v in graph.values.values()},
         "passes": [{"name": name, "on": on, "said": list(said)} for name, on, said in trainer.training.said],
         "nodes": [
             {

@@ -20,6 +20,7 @@ from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.network.words import unmeasured
 from opbench.report.template import render_template
 from opbench.report.training_peers import own_state, peer_rows, peer_words
+from opbench.report.training_pictures import memory_map, step_chart
 from opbench.results.training import GROUPS, TrainingNode, TrainingRecord
 
 PAGE = "train.html"
@@ -31,13 +32,15 @@ FEW = 300
 
 
 def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
-    """Write train.html and loss.png into a folder; a pure function of the record. Returns the files, the page first."""
+    """Write train.html and its pictures; a pure function of the record. Returns the files, the page first."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        chart = loss_chart(record)
-        files = {PAGE: _page(record, chart).encode(), "loss.png": to_png(chart.figure)}
+        charts = [loss_chart(record), step_chart(record), memory_map(record)]
+        found = {chart.name: chart for chart in charts if chart}
+        files = {PAGE: _page(record, found).encode()}
+        files |= {f"{name}.png": to_png(chart.figure) for name, chart in found.items()}
     for name, content in files.items():
         try:
             write_atomically(folder / name, content)
@@ -70,8 +73,12 @@ def loss_chart(record: TrainingRecord) -> Chart:
     lower.set_ylabel(f"{record['score_name']}, held out" + (" (%)" if record["score_name"] == "accuracy" else ""))
     lower.set_xlabel("step")
     for axes in (upper, lower):
+        if axes.get_yscale() == "linear":
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
         axes.grid(True, axis="y")
         axes.set_xlim(1, max(2, len(losses)))
+    if share:
+        lower.set_ylim(bottom=max(0.0, lower.get_ylim()[0]))
     figure.subplots_adjust(left=0.1, right=0.985, top=0.975, bottom=0.11, hspace=0.09)
     best = (max if share else min)(score for _, score in scores)
     return Chart(
@@ -85,8 +92,11 @@ def loss_chart(record: TrainingRecord) -> Chart:
     )
 
 
-def _page(record: TrainingRecord, chart: Chart) -> str:
-    drawn = {**chart.drawn(chart.name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
+def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
+    drawn = {
+        name: {**chart.drawn(name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
+        for name, chart in charts.items()
+    }
     environment = record["environment"]
     where = environment.get("gpu") or environment.get("device") or record["backend"]
     return render_template(
@@ -95,7 +105,9 @@ def _page(record: TrainingRecord, chart: Chart) -> str:
         facts=[str(where), f"opbench {record['opbench']}", record["started"]],
         headline=headline(record),
         notes=record["told"],
-        chart=drawn,
+        chart=drawn["loss"],
+        step=drawn.get("step"),
+        memory_map=drawn.get("training-memory"),
         groups=[_group(record, g) for g in GROUPS if any(n["group"] == g for n in record["nodes"])],
         timed=bool(record["times"]),
         nodes=[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Required, TypedDict
@@ -240,26 +240,42 @@ class Life:
 
 def lives(record: Record) -> list[Life]:
     """Every value and workspace that the memory plan gave a place, in the order in which they come to be."""
-    nodes = record["nodes"]
-    offsets: Mapping[str, int] = record["memory"].get("offsets") or {}
-    born = {base(record, name): 0 for name in record["inputs"]}
+    nodes = [(node["name"], node["inputs"].values(), node["outputs"].values()) for node in record["nodes"]]
+    return lives_of(nodes, record["values"], record["memory"], record["inputs"], record["outputs"])
+
+
+def lives_of(
+    nodes: Sequence[tuple[str, Iterable[str], Iterable[str]]],
+    values: Mapping[str, ValueRecord],
+    memory: MemoryRecord,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+) -> list[Life]:
+    """The same of any nodes in their order, each its name, the values that it reads and those that it makes."""
+
+    def place(name: str) -> str:
+        of = (values.get(name) or {}).get("of")
+        return place(of) if of else name
+
+    born = {place(name): 0 for name in inputs}
     dies: dict[str, int] = {}
-    for number, node in enumerate(nodes):
-        for name in node["outputs"].values():
-            born[base(record, name)] = dies[base(record, name)] = number
-        for name in node["inputs"].values():
-            dies[base(record, name)] = number
-    for name in record["outputs"]:
-        dies[base(record, name)] = len(nodes) - 1
+    for number, (_, read, made) in enumerate(nodes):
+        for name in made:
+            born.setdefault(place(name), number)
+            dies[place(name)] = number
+        for name in read:
+            dies[place(name)] = number
+    for name in outputs:
+        dies[place(name)] = len(nodes) - 1
     found = [
-        Life(name, born.get(name, 0), dies.get(name, born.get(name, 0)), record["values"][name]["bytes"], offset)
-        for name, offset in offsets.items()
-        if name in record["values"]
+        Life(name, born.get(name, 0), dies.get(name, born.get(name, 0)), values[name]["bytes"], offset)
+        for name, offset in (memory.get("offsets") or {}).items()
+        if name in values
     ]
-    numbers = {node["name"]: number for number, node in enumerate(nodes)}
+    numbers = {name: number for number, (name, _, _) in enumerate(nodes)}
     found += [
-        Life(f"workspace of {name}", numbers[name], numbers[name], place["bytes"], place["offset"])
-        for name, place in (record["memory"].get("workspaces") or {}).items()
+        Life(f"workspace of {name}", numbers[name], numbers[name], own["bytes"], own["offset"])
+        for name, own in (memory.get("workspaces") or {}).items()
         if name in numbers
     ]
     return sorted(found, key=lambda life: (life.first, life.offset))

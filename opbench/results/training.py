@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict
 
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 from opbench.paths import write_atomically
-from opbench.results.network import Times
+from opbench.results.network import Times, ValueRecord, WorkspaceRecord
 
 FILE = "train.json"
 FORMAT = 1
@@ -77,6 +77,16 @@ class FirstStepRecord(TypedDict, total=False):
     """Weights."""
 
 
+class StepMemory(TypedDict):
+    """What a step holds, and where in the one arena of activations and workspaces."""
+
+    activations_bytes: int
+    state_bytes: int
+    data_bytes: int
+    offsets: NotRequired[dict[str, int]]
+    workspaces: NotRequired[dict[str, WorkspaceRecord]]
+
+
 class Comparison(TypedDict):
     """PyTorch beside our step, in the same run."""
 
@@ -107,7 +117,8 @@ class TrainingRecord(TypedDict):
     images_per_s: float
     times: StepTimes
     parameters: int
-    memory: dict[str, int]
+    memory: StepMemory
+    values: NotRequired[dict[str, ValueRecord]]
     passes: list[TrainingPass]
     nodes: list[TrainingNode]
     told: list[str]

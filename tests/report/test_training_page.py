@@ -59,16 +59,41 @@ def record(timed: bool) -> TrainingRecord:
 @pytest.mark.parametrize("timed", [False, True])
 def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None:
     written = record(timed)
-    page, picture = write_training(written, tmp_path)
+    page, picture, *others = write_training(written, tmp_path)
+    assert [path.name for path in others] == ["step.png"] * timed
     text = page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
     for words in ("Accuracy 98.50 %", "12,346 images/s", "&lt;digits&gt;", "relu1: fused into conv1", "another device"):
         assert words in text, words
     assert all(f"node_of_{group}" in text for group in GROUPS)
-    assert ("310 µs back to back" in text) == timed and (text.count("100 µs") == 2 * len(GROUPS)) == timed
-    assert ("2 of 5 variants were chosen without measurements: <code>--tune</code>" in text) == timed
+    assert ("310 µs back to back" in text) == timed and (text.count("<td>100 µs</td>") == len(GROUPS)) == timed
+    assert (
+        f"{len(GROUPS) // 2} of {len(GROUPS)} variants were chosen without measurements: <code>--tune</code>" in text
+    ) == timed
     assert "10^" not in text, "a logarithmic axis has plain numbers"
     assert "<script src" not in text and not re.search(r"https?://(?!www\.w3\.org)", text)
+
+
+def test_the_memory_map_tells_what_backward_waits_for(tmp_path: Path) -> None:
+    written = record(False)
+    forward, backward = ("node_of_forward", "node_of_backward")
+    ties = {forward: ({}, {"out": "image", "idle": "idle"}), backward: ({"x": "view"}, {"dx": "d.image"})}
+    for node in written["nodes"]:
+        inputs, outputs = ties.get(node["name"], ({}, {}))
+        node["inputs"], node["outputs"] = dict(inputs), dict(outputs)
+    written["values"] = {
+        "image": {"bytes": 3000, "of": ""}, "view": {"bytes": 3000, "of": "image"}, "idle": {"bytes": 500, "of": ""},
+        "d.image": {"bytes": 1000, "of": ""},
+    }  # fmt: skip
+    written["memory"]["offsets"] = {"image": 0, "idle": 3000, "d.image": 3000}
+    written["memory"]["workspaces"] = {backward: {"offset": 4000, "bytes": 96}}
+    page, *pictures = write_training(written, tmp_path)
+    assert [path.name for path in pictures] == ["loss.png", "training-memory.png"]
+    text = page.read_text()
+    assert "across the middle: 3.00 kB" in text, "the image, of which backward reads a view"
+    assert f"image: 3.00 kB at 0 B, from {forward} to {backward}" in text
+    assert f"idle: 500 B at 3.00 kB, from {forward} to {forward}" in text
+    assert f"workspace of {backward}: 96.0 B at 4.00 kB" in text or f"workspace of {backward}: 96 B at 4.00 kB" in text
 
 
 def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_path: Path) -> None:

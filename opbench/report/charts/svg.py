@@ -46,7 +46,7 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Ma
     ):
         text = text.replace(colour, role)
     text = re.sub(r"'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif", text)
-    text = re.sub(r"(\d+\.\d{2})\d+", r"\1", text)
+    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag.group()), text)  # words stay whole
     for gid, label in points.items():
         said = escape(label, quote=True)
         text = text.replace(
