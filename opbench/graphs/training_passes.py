@@ -37,7 +37,12 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
         before = _sole(graph, relu, "dout", "mask")
         if before is None or graph.values[relu.inputs["out"]].shape != _shape(graph, before):
             continue
-        node = _with_epilogue(before, "mask", {"out": relu.inputs["out"]}, relu.outputs["dx"])
+        if before.operator == "maxpool2d_backward":  # which has read what it pooled: the ReLU's output, no other
+            if before.inputs["x"] != relu.inputs["out"]:
+                continue
+            node = _with_epilogue(before, "mask", {}, relu.outputs["dx"])
+        else:
+            node = _with_epilogue(before, "mask", {"out": relu.inputs["out"]}, relu.outputs["dx"])
         graph = edited(graph, drop=[relu.name], nodes={before.name: node})
         done.append(f"{relu.name}: fused into {before.name}")
     return graph, done

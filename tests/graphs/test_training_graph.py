@@ -106,6 +106,8 @@ def test_passes_find_what_they_are_for() -> None:
     assert said(lenet())["fuse_relu_backward"] == (
         "fc4.relu_backward: fused into fc5.linear_dgrad",
         "fc3.relu_backward: fused into fc4.linear_dgrad",
+        "conv2.relu_backward: fused into pool2.maxpool2d_backward",
+        "conv1.relu_backward: fused into pool1.maxpool2d_backward",
     )
 
 

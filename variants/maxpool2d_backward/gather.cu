@@ -1,13 +1,18 @@
 // /// opbench
 // title    = "one thread per pixel looks through every window over it"
 // tune     = { BLOCK = [256, 128, 512] }
-// define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", ADD = "epilogue == 'add'" }
 // requires = ["n * c * h * w <= 4294966272"]
 //
 // [supports]
 // layout   = ["nchw", "nhwc"]
 // dtype    = ["f32", "bf16"]
-// epilogue = ["none", "add"]
+// epilogue = ["none", "add", "mask"]
+//
+// [define]
+// BF16 = "dtype == 'bf16'"
+// NHWC = "layout == 'nhwc'"
+// ADD  = "epilogue == 'add'"
+// MASK = "epilogue == 'mask'"
 //
 // [[launch]]
 // kernel = "maxpool2d_backward_gather"
@@ -73,6 +78,8 @@ extern "C" __global__ void maxpool2d_backward_gather(const T* __restrict__ x, co
     }
 #if ADD
     sum += (float)skip[i];
+#elif MASK
+    if (!((float)x[i] > 0.0f)) sum = 0.0f;
 #endif
     dx[i] = (T)sum;
 }

@@ -3,12 +3,13 @@
 // builds_on = "window_constant"
 // tune      = { COLUMNS = [1, 2], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
-// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "add"] }
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "add", "mask"] }
 // requires  = ["n * c * h * w <= 4294966272", "WINDOW_ROWS * WINDOW_COLUMNS * (c // packs) <= 72"]
 //
 // [define]
 // BF16           = "dtype == 'bf16'"
 // ADD            = "epilogue == 'add'"
+// MASK           = "epilogue == 'mask'"
 // WINDOW         = "window"
 // STRIDE         = "stride"
 // PADDING        = "padding"
@@ -139,6 +140,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             const size_t target = ((size_t)number * (H * W) + (top + y) * W + left + z) * PACKS + pack;
 #if ADD
             const Pack added = skip[target];
+#elif MASK
+            const Pack own = x[target];  // again, from the cache
 #endif
             Pack result;
 #pragma unroll
@@ -155,6 +158,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 }
 #if ADD
                 sum += lane_of(added, lane);
+#elif MASK
+                if (!(lane_of(own, lane) > 0.0f)) sum = 0.0f;
 #endif
                 reinterpret_cast<T*>(&result)[lane] = (T)sum;
             }

@@ -16,7 +16,8 @@ class MaxPool2dBackward(Operator):
 
     The largest is found again from x as maxpool2d finds it (v > largest): of equal ones the first, row by row. Windows
     may overlap; pixels that are no window's largest get 0. "add" adds `skip`, a gradient that the image has already,
-    as on UNet's way down. `layout` orders all arrays, `dtype` stores them.
+    as on UNet's way down; "mask" passes nothing on where x <= 0, as the ReLU whose output x is. `layout`
+    orders all arrays, `dtype` stores them.
     """
 
     n: int
@@ -30,7 +31,7 @@ class MaxPool2dBackward(Operator):
     dtype: str = "f32"
     epilogue: str = "none"
 
-    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "epilogue": ("none", "add")}
+    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "epilogue": ("none", "add", "mask")}
     degree = 1  # the places of the maxima do not change with their size
     linear_in = ("dout",)
 
@@ -112,6 +113,7 @@ class MaxPool2dBackward(Operator):
         for number, part in enumerate(positions):
             padded[part] += np.where(place == number, dout, 0.0)
         dx = padded[:, :, self.padding : self.padding + self.h, self.padding : self.padding + self.w]
+        dx = np.where(x > 0, dx, 0.0) if self.epilogue == "mask" else dx
         dx = dx if self.layout == "nchw" else dx.transpose(0, 2, 3, 1)
         return dx if skip is None else dx + skip
 
@@ -145,7 +147,7 @@ class MaxPool2dBackward(Operator):
             (layout, dtype, epilogue)
             for layout in ("nchw", "nhwc")
             for dtype in ("f32", "bf16")
-            for epilogue in ("none", "add")
+            for epilogue in ("none", "add", "mask")
         ]
         return [
             cls(**shape, layout=layout, dtype=dtype, epilogue=epilogue)

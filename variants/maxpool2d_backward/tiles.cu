@@ -3,7 +3,7 @@
 // builds_on = "window_constant"
 // tune      = { COLUMNS = [2, 4, 1, 8], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
-// supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "add"] }
+// supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //   "n * c * h * w <= 4294966272",
 //   "(ROWS * stride + window) * (COLUMNS * stride + window) <= 128",
@@ -12,6 +12,7 @@
 // [define]
 // BF16    = "dtype == 'bf16'"
 // ADD     = "epilogue == 'add'"
+// MASK    = "epilogue == 'mask'"
 // WINDOW  = "window"
 // STRIDE  = "stride"
 // PADDING = "padding"
@@ -166,6 +167,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             const size_t target = (size_t)plane * (H * W) + (top + y) * W + left + k * WIDTH;
 #if ADD
             Vector<WIDTH> added = *reinterpret_cast<const Vector<WIDTH>*>(skip + target);
+#elif MASK
+            Vector<WIDTH> own = *reinterpret_cast<const Vector<WIDTH>*>(x + target);  // again, from the cache
 #endif
             Vector<WIDTH> result;
 #pragma unroll
@@ -182,6 +185,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 }
 #if ADD
                 sum += (float)added.lane(lane);
+#elif MASK
+                if (!((float)own.lane(lane) > 0.0f)) sum = 0.0f;
 #endif
                 result.lane(lane) = (T)sum;
             }

@@ -7,12 +7,13 @@
 // [supports]
 // layout   = ["nchw", "nhwc"]
 // dtype    = ["f32", "bf16"]
-// epilogue = ["none", "add"]
+// epilogue = ["none", "add", "mask"]
 //
 // [define]
 // BF16    = "dtype == 'bf16'"
 // NHWC    = "layout == 'nhwc'"
 // ADD     = "epilogue == 'add'"
+// MASK    = "epilogue == 'mask'"
 // WINDOW  = "window"
 // STRIDE  = "stride"
 // PADDING = "padding"
@@ -90,6 +91,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
 #if ADD
     sum += (float)skip[i];
+#elif MASK
+    if (!((float)x[i] > 0.0f)) sum = 0.0f;
 #endif
     dx[i] = (T)sum;
 }
