@@ -148,4 +148,6 @@ class Conv2dDgrad(Operator):
             cls(n=1, c=65, h=7, w=6, k=24, r=3, s=2, stride=2, padding=1, **nhwc, **mask, **bf16),
             cls(n=2, c=16, h=5, w=9, k=13, r=3, s=3, padding=1, **nhwc, **add, **bf16),
             cls(n=1, c=9, h=10, w=7, k=3, r=1, s=1, **nhwc, **mask, **bf16),
+            cls(n=2, c=12, h=19, w=13, k=1, r=1, s=1, **nhwc, **add),
+            cls(n=1, c=16, h=11, w=13, k=3, r=1, s=1, **nhwc, **mask, **bf16),
         ]
