@@ -195,6 +195,8 @@ def train(
     epochs: int = 0,
     steps: int = 0,
     accumulate: int = 1,
+    gpus: int = 1,
+    bucket_bytes: int = 8 << 20,
     loss: str = "",
     optimizer: str = "adam",
     learning_rate: float = 1e-3,
@@ -229,14 +231,15 @@ def train(
 
     `data` is a name as `opbench net train --data` takes it, or a `DataSet` (`opbench.nets.data.own_data` makes one of
     arrays); `epochs` or `steps` say when to end, ten epochs unless told; `accumulate` is how many batches a step takes
-    before its one update; `loss` is what is usual for the data unless told; `layout` auto is nhwc on a GPU. The others
-    are as the command's options of those names; `tell` hears how far it is, `progress` how far `tune` is. Raises
-    UsageError for what does not fit together, before anything runs, NotFinite for a loss that is none.
+    before its one update, `gpus` how many GPUs (on cpu: processes) take such batches side by side; `loss` is what is
+    usual for the data unless told; `layout` auto is nhwc on a GPU. The others are as the command's options of those
+    names; `tell` hears how far it is, `progress` how far `tune` is. Raises UsageError for what does not fit together,
+    before anything runs, NotFinite for a loss that is none, RankLost where one of several processes dies.
     """
     from opbench.graphs.recipe import Recipe
     from opbench.nets.data import load_data
+    from opbench.nets.ranks import train_network
     from opbench.nets.train_options import TrainOptions
-    from opbench.nets.training import Trainer
     from opbench.report.training import write_training
 
     if epochs and steps:
@@ -256,6 +259,7 @@ def train(
         decay=decay,
         steps=steps or 1,
         accumulate=accumulate,
+        ranks=gpus,
         seed=seed,
         layout=layout if layout != "auto" else "nhwc" if backends.resolve(backend) == "cuda" else "nchw",
         without=tuple(without),
@@ -276,11 +280,12 @@ def train(
         leave_out=tuple(leave_out),
         graph=graph,
         parallel=parallel,
+        bucket_bytes=bucket_bytes,
         memory_bytes=memory_bytes,
         compare=tuple(compare),
         out=Path(out) if out else paths.new_run(f"{network.name}-training-{backends.resolve(backend)}"),
         command=tuple(command),
     )
-    record = Trainer(network, given, options, progress=progress).run(tell)
+    record = train_network(network, given, options, tell, progress)
     write_training(record, options.out)
     return record

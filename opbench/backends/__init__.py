@@ -19,6 +19,18 @@ def resolve(name: str) -> str:
     return name
 
 
+def rank_environments(name: str, ranks: int) -> list[dict[str, str]]:
+    """For each of several processes that train together, what its environment has besides; they open `name` then.
+
+    Raises EnvironmentFault where this machine has fewer devices, or nothing to add over them.
+    """
+    if resolve(name) == "cuda":
+        from opbench.backends.cuda import collective
+
+        return collective.rank_environments(ranks)
+    return [{} for _ in range(ranks)]
+
+
 def open_backend(name: str) -> Backend:
     """Open a backend; raises EnvironmentFault when this machine has not what it needs."""
     if resolve(name) == "cuda":

@@ -213,6 +213,27 @@ class Recorder(Backend, Protocol):
         """Let the calling thread use the device, as the one that opened the backend may."""
 
 
+class Communicator(Protocol):
+    """One rank's part in sums over several devices; all ranks ask for the same sums in the same order."""
+
+    def all_reduce(self, buffer: Buffer) -> Launch:
+        """A launch that adds a buffer of float32 over all ranks, in place, on the backend's stream."""
+
+    def close(self) -> None:
+        """Leave; harmless twice."""
+
+
+@runtime_checkable
+class Collective(Backend, Protocol):
+    """A backend whose devices add among themselves."""
+
+    def new_identity(self) -> tuple[int, ...]:
+        """What the first rank hands to the others, so that they find each other."""
+
+    def communicator(self, ranks: int, identity: tuple[int, ...], rank: int) -> Communicator:
+        """Join the others; returns when all are there."""
+
+
 @runtime_checkable
 class Libraries(Backend, Protocol):
     """A backend on which Python variants call a vendor's library."""

@@ -45,6 +45,23 @@ BATCH = 32
     metavar="K",
     help="Micro-batches of --batch pictures before each update.",
 )
+@click.option(
+    "--gpus",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="R",
+    help="GPUs of this machine that train side by side, each --batch pictures a step; on cpu: processes.",
+)
+@click.option(
+    "--bucket",
+    "bucket_mb",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="MB",
+    help="Gradients that GPUs exchange at once at least, while the backward pass goes on.",
+)
 @click.option("--loss", metavar="NAME", help="cross_entropy, binary_cross_entropy, l1, mse [default: by the data].")
 @click.option("--optimizer", default="adam", show_default=True, metavar="NAME", help="adam, adamw or sgd.")
 @click.option("--lr", "learning_rate", type=float, default=1e-3, show_default=True, help="Learning rate.")
@@ -106,6 +123,8 @@ def train_command(
     epochs: int | None,
     steps: int | None,
     accumulate: int,
+    gpus: int,
+    bucket_mb: int,
     loss: str | None,
     optimizer: str,
     learning_rate: float,
@@ -141,8 +160,8 @@ def train_command(
     It writes losses.jsonl, checkpoint.safetensors, train.json and the page train.html.
 
     \b
-    Exit codes: 0 trained · 1 a loss that is no number, or a step that is not a
-    peer's · 2 usage · 3 environment.
+    Exit codes: 0 trained · 1 a loss that is no number, a rank that died,
+    or a step that is not a peer's · 2 usage · 3 environment.
     """
     from opbench import api, backends
     from opbench.nets.options import NetOptions
@@ -163,6 +182,8 @@ def train_command(
             epochs=epochs or 0,
             steps=steps or 0,
             accumulate=accumulate,
+            gpus=gpus,
+            bucket_bytes=bucket_mb << 20,
             loss=loss or "",
             optimizer=optimizer,
             learning_rate=learning_rate,

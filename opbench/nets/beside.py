@@ -12,7 +12,6 @@ import numpy as np
 from opbench.backends.base import Backend, Libraries, Timed
 from opbench.catalog.operator import Arrays
 from opbench.decoding import to_json
-from opbench.errors import UsageError
 from opbench.graphs.layouts import permuted_from
 from opbench.graphs.training_step import Training
 from opbench.nets.executor import Network
@@ -49,8 +48,6 @@ class Beside:
 
     def require(self, backend: str) -> None:
         """Refuse what could not be compared at the end, before anything runs."""
-        if self.names and self.training.exchange:
-            raise UsageError("--compare does a step of one batch; leave out --accumulate and --gpus")
         if self.names:
             find_torch(gpu=backend == "cuda")
             to_module(self.problem.network, training=True)

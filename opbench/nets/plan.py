@@ -64,6 +64,10 @@ class Plan:
     precision: str
     choices: Mapping[str, Choice] = field(default_factory=dict)
 
+    def case_of(self, node: str) -> str:
+        """The name of a node's case; empty for one that the plan does not cover."""
+        return self.choices[node].case if node in self.choices else ""
+
     def cases(self, graph: Graph, catalog: Catalog | None = None) -> dict[str, Case]:
         """The case of every node; raises UsageError, naming the node, for one that the plan does not cover."""
         catalog = catalog or Catalog()

@@ -78,7 +78,8 @@ def resumed(trainer: Trainer, out: Path) -> Checkpoint | None:
     found = read_checkpoint(out)
     losses = out / "losses.jsonl"
     if found is None:
-        losses.unlink(missing_ok=True)
+        if trainer.rank == 0:
+            losses.unlink(missing_ok=True)
         return None
     facts = found.facts
     known: Mapping[str, object] = facts["identity"]  # type: ignore[assignment]
@@ -97,13 +98,15 @@ def resumed(trainer: Trainer, out: Path) -> Checkpoint | None:
     trainer.seen = int(str(facts.get("micro_batches", trainer.step)))
     trainer.scores = [(int(step), float(score)) for step, score in facts["scores"]]  # type: ignore[attr-defined]
     before = read_losses(losses)
-    trainer.losses, trainer.repeated = before[: trainer.step], before
+    trainer.losses = before[: trainer.step]
+    trainer.repeated = before if math.prod(micro_batches(found)) == trainer.recipe.micro else []
     if len(trainer.losses) < trainer.step:
         raise UsageError(
             f"{losses}: has {len(trainer.losses)} steps, the checkpoint {trainer.step}; choose another --out DIR"
         )
-    with losses.open("r+b") as file:
-        file.truncate(int(str(facts["losses_bytes"])))
+    if trainer.rank == 0:
+        with losses.open("r+b") as file:
+            file.truncate(int(str(facts["losses_bytes"])))
     return found
 
 

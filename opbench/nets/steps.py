@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from opbench import nvtx
@@ -10,10 +12,12 @@ from opbench.backends.base import Buffer, Recorder, Recording
 from opbench.catalog.operator import DTYPES, Tensor
 from opbench.graphs.training_step import Training
 from opbench.nets.executor import Context, Network
+from opbench.nets.train_options import TrainOptions
+from opbench.results.training import ExchangeTimes
 from opbench.timing.clock import Launch
 
-BUCKET_BYTES = 8 << 20
-"""What is exchanged at once at least: less costs more for its start than for its way (26 µs a MB, 0.11 ms for 25)."""
+WARM_UP, REPEATS = 3, 20
+"""Steps that are left out, and that are timed."""
 AllReduce = Callable[[Buffer], Launch]
 """What makes a launch that adds a buffer over all ranks, in place."""
 _Launched = tuple[str, Launch, Mapping[str, str]]
@@ -50,7 +54,7 @@ class Step:
         graph: bool = True,
         parallel: bool = False,
         all_reduce: AllReduce | None = None,
-        bucket_bytes: int = BUCKET_BYTES,
+        bucket_bytes: int = TrainOptions.bucket_bytes,
     ) -> None:
         self.training, self._parallel, self._backend = training, parallel, network.backend
         whole = training.exchange is None
@@ -192,6 +196,34 @@ class Step:
                 piece.launch()
             yield piece
 
+    def exchanged(self) -> None:
+        """Enqueue what passes between ranks, and nothing else."""
+        for piece in self.pieces:
+            if piece.exchanged:
+                piece.launch()
+
+    @contextmanager
+    def without_exchange(self) -> Iterator[Launch]:
+        """What enqueues a step without what passes between ranks, to see how much of that it hides."""
+        kept = [number for number, piece in enumerate(self.pieces) if not piece.exchanged]
+        behind: list[set[int]] = []
+        for piece in self.pieces:  # what waits for an exchange waits for what that waits for
+            behind.append(set[int]().union(*(behind[n] if self.pieces[n].exchanged else {n} for n in piece.after)))
+        steps = [(self.pieces[n].launch, [kept.index(other) for other in sorted(behind[n])]) for n in kept]
+
+        def one_by_one() -> None:
+            for launch, _ in steps:
+                launch()
+
+        if self._graph is None or not isinstance(self._backend, Recorder):
+            yield one_by_one
+            return
+        recording = self._backend.graph(steps)
+        try:
+            yield recording.launch
+        finally:
+            recording.close()
+
     def close(self) -> None:
         """Give memory and graph back."""
         if self._graph is not None:
@@ -209,6 +241,28 @@ def _merged(buckets: Sequence[tuple[int, tuple[int, int]]]) -> list[tuple[int, t
         else:
             found.append((index, (first, end)))
     return found
+
+
+def exchange_times(step: Step) -> ExchangeTimes:
+    """Seconds of a step, of one without its exchange, and of the exchange alone: the mean of some, back to back.
+
+    All ranks call it at once. It trains on, apart from each other: whatever is to be kept is read before.
+    """
+
+    def mean(launch: Launch) -> float:
+        for _ in range(WARM_UP):
+            launch()
+        step.context.settle()
+        began_s = time.perf_counter()
+        for _ in range(REPEATS):
+            launch()
+        step.context.settle()
+        return (time.perf_counter() - began_s) / REPEATS
+
+    with step.without_exchange() as local:
+        alone = mean(local)
+    buckets = sum(piece.exchanged for piece in step.pieces)
+    return {"step_s": mean(step.launch), "without_s": alone, "alone_s": mean(step.exchanged), "buckets": buckets}
 
 
 def launches_of(training: Training, name: str) -> int:

@@ -22,6 +22,8 @@ class TrainOptions(ChoosingOptions):
     """Steps between looks at what is held out; 0: at the end of each epoch."""
     check: bool = False
     """Check every node of the first step first, as `opbench net run` does."""
+    bucket_bytes: int = 8 << 20
+    """The least of what ranks exchange at once: less costs more for its start than for its way."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together, whoever asks for it."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from opbench import backends
-from opbench.backends.base import Backend
+from opbench.backends.base import Backend, Collective, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import to_storage
@@ -22,19 +24,21 @@ from opbench.graphs.passes import apply_passes, to_dtype
 from opbench.graphs.training import training_graph
 from opbench.graphs.training_step import Training
 from opbench.nets.beside import Beside
-from opbench.nets.checkpoints import LAST, write_checkpoint
+from opbench.nets.checkpoints import LAST, Checkpoint, write_checkpoint
 from opbench.nets.choosing import gather, measured_here
 from opbench.nets.data import DataSet
 from opbench.nets.defaults import target
 from opbench.nets.executor import Context, Network, require_fitting
+from opbench.nets.group import RankGroup
 from opbench.nets.losses import LossLog, judged
+from opbench.nets.node_times import node_times
 from opbench.nets.nodes import check_nodes
 from opbench.nets.plan import Plan, choose, load_plan, save_plan
-from opbench.nets.resuming import DATA, checkpoint_of, resumed, steps_begun, training_state
-from opbench.nets.steps import Step
+from opbench.nets.resuming import DATA, checkpoint_of, plan_sha256, resumed, steps_begun, training_state
+from opbench.nets.steps import AllReduce, Step, exchange_times
 from opbench.nets.train_options import Standing, TrainOptions
 from opbench.nets.training_peers import StepProblem, masks_of
-from opbench.nets.training_record import first_not_finite, training_record
+from opbench.nets.training_record import NotFinite, first_not_finite, training_record
 from opbench.results.files import make_folder
 from opbench.results.training import TrainingRecord, keep_training
 from opbench.runs.header import now
@@ -45,12 +49,10 @@ from opbench.runs.worker import Worker
 PLAN = "plan.json"
 RECENT = 50
 """Steps whose mean loss is told."""
+AHEAD = 16
+"""Steps that a rank behind the first launches before it waits for them."""
 EVERY_S = 0.5
 """How often the losses are read."""
-
-
-class NotFinite(LaunchError):
-    """A loss that is no number; says in which step and which node made the first such value."""
 
 
 @dataclass
@@ -64,6 +66,8 @@ class Trainer:
     scores: list[tuple[int, float]] = field(default_factory=list)
     rank: int = 0
     """Of `recipe.ranks`: the first writes the files."""
+    group: RankGroup | None = None
+    """The other ranks, where there are several."""
     progress: Tell = lambda progress: None
     """Told how far --tune is."""
 
@@ -93,10 +97,11 @@ class Trainer:
         environment = self.backend.environment()
         self.device, self.gpu = target(environment), str(environment.get("gpu") or "")
         self.known = gather(options.results, self.catalog)
-        if options.tune:
+        if options.tune and self.rank == 0:
             self._require_free()
             self.known = {**self.known, **measured_here([self.training.graph], options, self.progress, self.catalog)}
-        self.plan = self._planned()
+        plan = self._planned() if self.rank == 0 else None
+        self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
         self.started = now()
         self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
@@ -122,6 +127,10 @@ class Trainer:
         if options.resume and before.exists() and not (options.results or options.tune or options.memory_bytes):
             with contextlib.suppress(UsageError):
                 plan = load_plan(before, graph.name, self.gpu, options.precision)
+                # What only adds and counts is another where other micro-batches or ranks go on.
+                same = {n.name for n in graph.nodes if plan.case_of(n.name).endswith(str(n.problem))}
+                kept = {name: choice for name, choice in plan.choices.items() if name in same}
+                plan = replace(plan, choices={**self._chosen(graph).choices, **kept})
                 require_fitting(graph, plan.cases(graph, self.catalog))
                 return plan
         return self._chosen(graph, options.memory_bytes)
@@ -159,23 +168,55 @@ class Trainer:
         save_plan(self.plan, out / PLAN)
         if self.options.check:
             self._check_nodes(out)
-        network = Network(self.training.graph, self.cases, self.backend)
-        try:
-            step = self._step(network)
-            try:
-                network.write_state(self.given_state())
-                if checkpoint:
-                    network.write_state(training_state(self, checkpoint))
-                record = self._steps(network, step, tell)
-            finally:
-                step.close()
-        finally:
-            network.close()
-        return record
+        with self._ready(checkpoint) as (network, step):
+            return self._steps(network, step, tell)
 
-    def _step(self, network: Network) -> Step:
+    def follow(self) -> None:
+        """Train as a rank behind the first, which alone reads losses, looks at what is held out and writes files."""
+        checkpoint = resumed(self, self.options.out) if self.options.resume else None
+        with self._ready(checkpoint) as (_, step):
+            while self.step < self.recipe.steps:
+                step.launch()
+                self.step += 1
+                if self.step % AHEAD == 0:
+                    step.context.settle()
+            step.context.settle()
+            if isinstance(self.backend, Timed):
+                exchange_times(step)
+
+    @contextmanager
+    def _ready(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
+        """The network on the device and its step, in the state to begin with."""
+        if self.group is not None:
+            self.group.agree("step, plan and data", (self.step, plan_sha256(self), self.data.sha256))
         options = self.options
-        return Step(network, self.training, graph=options.graph, parallel=options.parallel)
+        with ExitStack() as stack:
+            network = Network(self.training.graph, self.cases, self.backend)
+            stack.callback(network.close)
+            step = Step(
+                network,
+                self.training,
+                graph=options.graph,
+                parallel=options.parallel,
+                all_reduce=self._all_reduce(stack),
+                bucket_bytes=options.bucket_bytes,
+            )
+            stack.callback(step.close)
+            network.write_state(self.given_state())
+            if checkpoint:
+                network.write_state(training_state(self, checkpoint))
+            yield network, step
+            if self.group is not None:
+                self.group.agree("end", self.recipe.steps)  # so that none leaves while another is not done
+
+    def _all_reduce(self, stack: ExitStack) -> AllReduce | None:
+        """What adds over the ranks: a library of the device's where there is one, else the group itself."""
+        if self.group is None or not isinstance(self.backend, Collective):
+            return self.group.all_reduce if self.group else None
+        identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
+        joined = self.backend.communicator(self.recipe.ranks, cast(tuple[int, ...], identity), self.rank)
+        stack.callback(joined.close)
+        return joined.all_reduce
 
     def _check_nodes(self, out: Path) -> None:
         """Every node of the first step, in a worker, on what those before it wrote; LaunchError for a wrong one."""
@@ -231,10 +272,18 @@ class Trainer:
                     saved_s = time.perf_counter()
             self._save(network, step, log)
         seconds = time.perf_counter() - began_s - spent_s
-        timed, comparison = self.beside.measured(network, step, self.backend)
-        record = training_record(self, step, timed, (self.step - began) * self.pictures / max(seconds, 1e-9))
-        if comparison:
-            record["comparison"] = comparison
+        rate = (self.step - began) * self.pictures / max(seconds, 1e-9)
+        if self.group is None:
+            timed, comparison = self.beside.measured(network, step, self.backend)
+            record = training_record(self, step, timed, rate)
+            if comparison:
+                record["comparison"] = comparison
+        elif isinstance(self.backend, Timed):
+            exchanged = exchange_times(step)
+            timed = {"nodes_s": node_times(step.context, self.backend.clock("cold"))}
+            record = training_record(self, step, timed, rate) | {"exchange": exchanged}
+        else:
+            record = training_record(self, step, {}, rate)
         keep_training(record, self.options.out)
         return record
 

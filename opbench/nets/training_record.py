@@ -10,6 +10,7 @@ import numpy as np
 
 import opbench
 from opbench.catalog.operator import from_storage
+from opbench.errors import LaunchError
 from opbench.nets.checkpoints import read_checkpoint
 from opbench.nets.executor import Network
 from opbench.nets.resuming import training_state
@@ -18,6 +19,10 @@ from opbench.results.training import FORMAT, StepTimes, TrainingRecord
 
 if TYPE_CHECKING:
     from opbench.nets.training import Trainer
+
+
+class NotFinite(LaunchError):
+    """A loss that is no number; says in which step and which node made the first such value."""
 
 
 def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
@@ -78,7 +83,12 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
 
 def first_not_finite(trainer: Trainer, network: Network, step: Step, number: int) -> str:
     """Where the first such value came from: the step is done again node by node, from the last checkpoint on."""
-    graph, context = trainer.training.graph, step.context
+    where, graph, context = f"step {number + 1}: the loss is not finite", trainer.training.graph, step.context
+    if trainer.group is not None:
+        return (
+            f"{where}; which node made the first such value says one device, to the same bits: --resume with "
+            f"--accumulate {trainer.recipe.micro} in the place of --gpus {trainer.recipe.ranks}"
+        )
     checkpoint = read_checkpoint(trainer.options.out)
     network.write_state(graph.state)
     network.write_state(trainer.given_state())
@@ -86,7 +96,6 @@ def first_not_finite(trainer: Trainer, network: Network, step: Step, number: int
     if checkpoint:
         network.write_state(training_state(trainer, checkpoint))
         first = int(str(checkpoint.facts["step"]))
-    where = f"step {number + 1}: the loss is not finite"
     for _ in range(first, number):
         step.launch()
     for piece in step.launched():

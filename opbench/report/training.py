@@ -21,6 +21,7 @@ from opbench.report.network.words import unmeasured
 from opbench.report.template import render_template
 from opbench.report.training_peers import own_state, peer_rows, peer_words
 from opbench.report.training_pictures import memory_map, step_chart
+from opbench.report.training_ranks import devices, exchange_words, exchanged, over_ranks, pictures
 from opbench.results.training import GROUPS, TrainingNode, TrainingRecord
 
 PAGE = "train.html"
@@ -108,7 +109,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         chart=drawn["loss"],
         step=drawn.get("step"),
         memory_map=drawn.get("training-memory"),
-        groups=[_group(record, g) for g in GROUPS if any(n["group"] == g for n in record["nodes"])],
+        groups=[_group(record, g) for g in GROUPS if _is_there(record, g)],
         timed=bool(record["times"]),
         nodes=[
             _row(number, node, record["times"].get("nodes_s", {})) for number, node in enumerate(record["nodes"], 1)
@@ -135,11 +136,12 @@ def headline(record: TrainingRecord) -> list[str]:
     name = record["score_name"]
     held = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
     return [
-        f"{name[0].upper()}{name[1:]} {held} of what is held out after {int(step)} steps of {record['batch']}; "
+        f"{name[0].upper()}{name[1:]} {held} of what is held out after {int(step)} steps of {pictures(record)}; "
         f"the mean loss fell from {np.mean(losses[:few]):.4g} to {np.mean(losses[-few:]):.4g}.",
-        f"{record['images_per_s']:,.0f} images/s, looks at what is held out not counted; "
+        f"{record['images_per_s']:,.0f} images/s{over_ranks(record)}, looks at what is held out not counted; "
         f"{record['parameters']:,} parameters.",
         *_step_words(record),
+        *exchange_words(record),
         *peer_words(record),
     ]
 
@@ -164,6 +166,7 @@ def _facts(record: TrainingRecord) -> list[tuple[str, str]]:
     return [
         ("pictures to train with", f"{record['data']['items']:,}"),
         ("batch", str(record["batch"])),
+        *([("pictures of a step", pictures(record))] if math.prod(devices(record)) > 1 else []),
         ("steps an epoch", str(record["steps_per_epoch"])),
         ("epochs", f"{epochs:.4g}"),
         ("precision", record["precision"]),
@@ -174,15 +177,21 @@ def _node_times(record: TrainingRecord) -> Mapping[str, float]:
     return record["times"].get("nodes_s", {})
 
 
+def _is_there(record: TrainingRecord, group: str) -> bool:
+    return exchanged(record, group)[0] > 0 or any(node["group"] == group for node in record["nodes"])
+
+
 def _group(record: TrainingRecord, group: str) -> dict[str, object]:
     nodes = [node for node in record["nodes"] if node["group"] == group]
     times, everything = _node_times(record), record["nodes"]
     flops, whole = (_of_step(among, lambda n: n["flops"]) for among in (nodes, everything))
     moved, whole_bytes = (_of_step(among, lambda n: n["compulsory_bytes"]) for among in (nodes, everything))
-    spent, whole_time = (_of_step(among, lambda n: times.get(n["name"], 0.0)) for among in (nodes, everything))
+    sums, summed_s = exchanged(record, group)
+    spent = _of_step(nodes, lambda n: times.get(n["name"], 0.0)) + summed_s
+    whole_time = _of_step(everything, lambda n: times.get(n["name"], 0.0)) + exchanged(record, "exchange")[1]
     return {
         "name": group,
-        "count": len(nodes),
+        "count": len(nodes) + sums,
         "flops": units.si(flops, "FLOP") if flops else "–",
         "flops_share": flops / (whole or 1),
         "bytes": _size(moved),

@@ -95,6 +95,17 @@ class Comparison(TypedDict):
     versions: dict[str, str]
 
 
+class ExchangeTimes(TypedDict):
+    """What passes between ranks, in seconds."""
+
+    step_s: float
+    without_s: float
+    """The same step without it."""
+    alone_s: float
+    buckets: int
+    """Ranges that are exchanged one after the other."""
+
+
 class TrainingRecord(TypedDict):
     """A training from its first step to its last."""
 
@@ -124,6 +135,8 @@ class TrainingRecord(TypedDict):
     told: list[str]
     comparison: NotRequired[Comparison]
     """Where one was asked for."""
+    exchange: NotRequired[ExchangeTimes]
+    """Where several GPUs trained."""
 
 
 def is_training(folder: Path) -> bool:

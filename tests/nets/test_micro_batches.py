@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +22,10 @@ from opbench.graphs.training import training_graph
 from opbench.nets.checkpoints import read_checkpoint
 from opbench.nets.executor import Network
 from opbench.nets.plan import choose
-from opbench.nets.steps import Step
+from opbench.nets.steps import Step, exchange_times
 from opbench.nets.train_options import TrainOptions
 from opbench.nets.training import Trainer
+from opbench.timing.clock import Launch
 
 
 def tiny(batch: int) -> Graph:
@@ -173,4 +176,64 @@ def test_buckets_are_exchanged_behind_what_fills_them_and_beside_the_rest(parall
     ]
     assert bool(beside) == (bucket_bytes < 1 << 30)
     assert before[places["optimizer"]] >= set(range(places["tick"]))
+    step.close()
+
+
+class Shuffled(CpuBackend):
+    """Records, and replays in any order that what waits for what allows."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.rng = random.Random(seed)
+
+    def graph(self, steps: Sequence[tuple[Launch, Sequence[int]]]) -> Shuffled:
+        self.steps = steps
+        return self
+
+    def enter_thread(self) -> None:
+        """Nothing to do."""
+
+    def launch(self) -> None:
+        left = dict(enumerate(self.steps))
+        while left:
+            number = self.rng.choice([n for n, (_, after) in left.items() if not left.keys() & set(after)])
+            left.pop(number)[0]()
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def bits(backend: CpuBackend, name: str, **recipe: object) -> dict[str, bytes]:
+    """The state after two steps; summing over ranks doubles."""
+    make, loss = NETWORKS[name]
+    training = training_graph(make(), Recipe(loss=loss, steps=2, **recipe), 24)  # type: ignore[arg-type]
+    graph, data = training.graph, random_data(make(), 24, loss)
+    device = Network(graph, choose(graph, {}, "f32", "cpu").cases(graph), backend)
+    reduce = (lambda buffer: lambda: buffer.write(2 * buffer.read())) if training.recipe.ranks > 1 else None
+    step = Step(device, training, parallel=isinstance(backend, Shuffled), all_reduce=reduce, bucket_bytes=500)
+    order = np.resize(np.arange(24, dtype=np.int32), graph.values["order"].shape)
+    targets = data.targets.reshape(graph.values["targets"].shape)
+    device.write_state({"data": data.images.reshape(24, -1), "targets": targets, "order": order})
+    step.launch()
+    step.launch()
+    assert backend.synchronize() == []
+    found = {state: array.tobytes() for state, array in device.read_state().items()}
+    step.close()
+    device.close()
+    return found
+
+
+@pytest.mark.parametrize("recipe", [{"accumulate": 3}, {"ranks": 2}, {"ranks": 2, "accumulate": 2}], ids=str)
+def test_any_order_that_the_graph_allows_gives_the_same_bits(recipe: dict[str, int]) -> None:
+    wanted = bits(CpuBackend(), "branching", **recipe)
+    for seed in range(2):
+        found = bits(Shuffled(seed), "branching", **recipe)
+        assert [name for name in wanted if found[name] != wanted[name]] == []
+
+
+def test_a_step_can_be_timed_without_its_exchange() -> None:
+    step = step_of(tiny(2), parallel=False, bucket_bytes=1, ranks=2)
+    times = exchange_times(step)
+    assert times["buckets"] == sum(piece.exchanged for piece in step.pieces) > 1
+    assert times["step_s"] > 0 and times["without_s"] > 0 and times["alone_s"] >= 0
     step.close()

@@ -14,6 +14,7 @@ import numpy as np
 
 from opbench.backends.base import Buffer
 from opbench.backends.cuda.clock import CudaClock
+from opbench.backends.cuda.collective import NcclGroup, find_nccl
 from opbench.backends.cuda.device import ECC_ENABLED, Device, device_key
 from opbench.backends.cuda.driver import why_missing
 from opbench.backends.cuda.graphs import CudaGraph, GraphStep
@@ -136,6 +137,17 @@ class CudaBackend:
         """Wait for all launches; raises LaunchError, naming the kernels launched last, when one of them died."""
         self._device.wait()
         return []
+
+    # Several GPUs -------------------------------------------------------------------------------------------------
+
+    def new_identity(self) -> tuple[int, ...]:
+        """What the first rank hands to the others, so that they find each other."""
+        return tuple(find_nccl().get_unique_id())
+
+    def communicator(self, ranks: int, identity: tuple[int, ...], rank: int) -> NcclGroup:
+        """Join the others; returns when all are there."""
+        _cupy().cuda.Device(self._device.ordinal).use()
+        return NcclGroup(ranks, identity, rank, self.stream_handle)
 
     # Library variants ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,99 @@
+"""Sums over several GPUs by NCCL, which CuPy calls: one process a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from ctypes import c_int
+from typing import Protocol, cast
+
+from opbench.backends.base import Buffer
+from opbench.backends.cuda.driver import Driver
+from opbench.backends.cuda.memory import DeviceArray
+from opbench.errors import EnvironmentFault
+from opbench.paths import pip_install
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+NO_MULTICAST = "NCCL_NVLS_ENABLE"
+"""Sums that the switch does in flight differ from call to call (nccl issue 1497): off unless the environment says."""
+
+
+class _Joined(Protocol):
+    """CuPy's communicator, as far as it is used here."""
+
+    def allReduce(self, source: int, target: int, count: int, kind: int, operation: int, stream: int) -> None:
+        """Enqueue a sum."""
+
+    def destroy(self) -> None:
+        """Leave."""
+
+
+class Nccl(Protocol):
+    """CuPy's `cupy.cuda.nccl`, as far as it is used here."""
+
+    NCCL_FLOAT: int
+    NCCL_SUM: int
+
+    def get_unique_id(self) -> tuple[int, ...]:
+        """What the first rank hands to the others."""
+
+    def NcclCommunicator(self, ndev: int, commId: tuple[int, ...], rank: int) -> _Joined:
+        """Join the others."""
+
+
+def find_nccl() -> Nccl:
+    """CuPy's NCCL; raises EnvironmentFault with the remedy where CuPy, or the library, is missing."""
+    try:
+        from cupy.cuda import nccl
+
+        nccl.get_version()
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        raise EnvironmentFault(
+            f"--gpus needs NCCL, which CuPy does not find ({type(error).__name__}: {error}); {pip_install('nccl')}, or "
+            "train on one GPU with --accumulate in its place"
+        ) from None
+    return cast(Nccl, nccl)
+
+
+class NcclGroup:
+    """One rank among others; its sums go to the stream of its GPU, where a graph may capture them.
+
+    With two ranks a sum is the same whoever adds; with more NCCL's order is its own, alike on all ranks.
+    """
+
+    def __init__(self, ranks: int, identity: tuple[int, ...], rank: int, stream: int, nccl: Nccl | None = None) -> None:
+        self._nccl, self._stream = nccl or find_nccl(), stream
+        self._joined: _Joined | None = self._nccl.NcclCommunicator(ranks, identity, rank)
+
+    def all_reduce(self, buffer: Buffer) -> Callable[[], None]:
+        """A launch that adds a buffer of float32 over all ranks, in place."""
+        array, joined = cast(DeviceArray, buffer), self._joined
+        assert joined is not None
+        pointer, count = array.pointer, array.nbytes // 4
+        kind, operation, stream = self._nccl.NCCL_FLOAT, self._nccl.NCCL_SUM, self._stream
+        return lambda: joined.allReduce(pointer, pointer, count, kind, operation, stream)
+
+    def close(self) -> None:
+        """Leave the others; harmless twice."""
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            joined.destroy()
+
+
+def rank_environments(ranks: int) -> list[dict[str, str]]:
+    """A GPU for each rank, of those that this process sees; raises EnvironmentFault where there are fewer, or no NCCL.
+
+    It is set before a rank starts, so that all of it, libraries included, knows that one GPU alone.
+    """
+    driver = Driver()
+    driver.call("cuInit", 0)
+    count = int(driver.get("cuDeviceGetCount", c_int))
+    if count < ranks:
+        raise EnvironmentFault(
+            f"--gpus {ranks}: this machine shows {count} GPU{'s' * (count > 1)}; take --gpus {count}, or --accumulate "
+            f"{ranks} on one, which gives the same bits as two"
+        )
+    find_nccl()
+    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    seen = named if len(named) >= ranks else [str(number) for number in range(count)]
+    return [{VISIBLE: name, NO_MULTICAST: os.environ.get(NO_MULTICAST, "0")} for name in seen[:ranks]]

@@ -1,0 +1,48 @@
+"""One rank of a training: `python -m opbench.nets.rank DESCRIPTOR NAME`, started by `opbench.nets.ranks`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+
+from opbench.catalog.folders import Catalog
+from opbench.errors import OpbenchError
+from opbench.graphs.saving import load
+from opbench.nets.group import Job, RankGroup
+from opbench.nets.training import Trainer
+
+
+def main() -> None:
+    """Take the job, train, and say how it ended."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    pipe = Connection(int(sys.argv[1]))
+    job: Job = pipe.recv()
+    group = RankGroup(pipe, job.rank, job.options.recipe.ranks)
+    try:
+        network = load(job.network, Catalog(job.options.roots))
+        trainer = Trainer(network, job.data, job.options, rank=job.rank, group=group, progress=group.tell)
+        if job.rank == 0:
+            trainer.run(group.tell)
+        else:
+            trainer.follow()
+    except OpbenchError as error:
+        group.failed(error)
+        sys.exit(error.exit_code)
+    except Exception as error:
+        traceback.print_exc()
+        group.failed(error)
+        sys.exit(1)
+    group.done()
+
+
+def _end_with_the_parent() -> None:
+    """A rank that waits for others on its device would wait for ever."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""NCCL's layer with a stand-in for the library: what is asked of it, in which order, on which memory and stream."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from opbench.backends.cuda import collective
+from opbench.backends.cuda.collective import NO_MULTICAST, VISIBLE, NcclGroup, find_nccl, rank_environments
+from opbench.errors import EnvironmentFault
+
+
+class Library:
+    """Keeps what it is asked for."""
+
+    NCCL_FLOAT, NCCL_SUM = 7, 0
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+
+    def get_unique_id(self) -> tuple[int, ...]:
+        return (1, 2, 3)
+
+    def NcclCommunicator(self, ndev: int, commId: tuple[int, ...], rank: int) -> Library:
+        self.asked.append(("join", ndev, commId, rank))
+        return self
+
+    def allReduce(self, *arguments: int) -> None:
+        self.asked.append(("sum", *arguments))
+
+    def destroy(self) -> None:
+        self.asked.append(("leave",))
+
+
+def test_sums_go_to_the_backends_stream_in_place_range_by_range() -> None:
+    library = Library()
+    group = NcclGroup(2, (1, 2, 3), 1, stream=77, nccl=library)
+    ranges = [SimpleNamespace(pointer=4096, nbytes=400), SimpleNamespace(pointer=4496, nbytes=4)]
+    launches = [group.all_reduce(part) for part in ranges]  # type: ignore[arg-type]
+    assert library.asked == [("join", 2, (1, 2, 3), 1)]
+    for launch in launches:
+        launch()
+    assert library.asked[1:] == [("sum", 4096, 4096, 100, 7, 0, 77), ("sum", 4496, 4496, 1, 7, 0, 77)]
+    group.close()
+    group.close()
+    assert library.asked[3:] == [("leave",)]
+
+
+class Gpus:
+    """A driver that shows some."""
+
+    count = 3
+
+    def call(self, name: str, *arguments: object) -> None:
+        assert name == "cuInit"
+
+    def get(self, name: str, kind: object, *arguments: object) -> int:
+        return self.count
+
+
+def test_each_rank_sees_one_gpu_of_those_that_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collective, "Driver", Gpus)
+    monkeypatch.setattr(collective, "find_nccl", Library)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.delenv(NO_MULTICAST, raising=False)
+    assert rank_environments(2) == [{VISIBLE: "0", NO_MULTICAST: "0"}, {VISIBLE: "1", NO_MULTICAST: "0"}]
+    monkeypatch.setenv(VISIBLE, "GPU-b, 5,7")
+    monkeypatch.setenv(NO_MULTICAST, "2")
+    assert rank_environments(3)[::2] == [{VISIBLE: "GPU-b", NO_MULTICAST: "2"}, {VISIBLE: "7", NO_MULTICAST: "2"}]
+    with pytest.raises(
+        EnvironmentFault, match=r"--gpus 4: this machine shows 3 GPUs; take --gpus 3, or --accumulate 4"
+    ):
+        rank_environments(4)
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", None)
+    with pytest.raises(EnvironmentFault, match=r"--gpus needs NCCL, .*\[nccl\].*--accumulate"):
+        find_nccl()
