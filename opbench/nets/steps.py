@@ -13,7 +13,7 @@ from opbench.catalog.operator import DTYPES, Tensor
 from opbench.graphs.training_step import Training
 from opbench.nets.executor import Context, Network
 from opbench.nets.train_options import TrainOptions
-from opbench.results.training import ExchangeTimes
+from opbench.results.training import ExchangedPart, ExchangeTimes
 from opbench.timing.clock import Launch
 
 WARM_UP, REPEATS = 3, 20
@@ -34,8 +34,13 @@ class Piece:
     """Of the node, or of what is exchanged."""
     instead: Mapping[str, str] = field(default_factory=dict)
     """States in whose place it works on others."""
-    exchanged: bool = False
-    """Whether it is no node, but passes between ranks."""
+    nbytes: int = 0
+    """That pass between ranks; 0 for a node."""
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether it is no node, but passes between ranks."""
+        return self.nbytes > 0
 
 
 class Step:
@@ -130,7 +135,7 @@ class Step:
         view = self._backend.view(arena, part, first * DTYPES["f32"].itemsize)
         last = (self._last_exchange,) if self._last_exchange >= 0 else ()
         waits = tuple(sorted({*after, *last}))
-        self._last_exchange = self._add(Piece(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, True))
+        self._last_exchange = self._add(Piece(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, part.nbytes))
 
     def _add(self, piece: Piece) -> int:
         number = len(self.pieces)
@@ -261,8 +266,14 @@ def exchange_times(step: Step) -> ExchangeTimes:
 
     with step.without_exchange() as local:
         alone = mean(local)
-    buckets = sum(piece.exchanged for piece in step.pieces)
-    return {"step_s": mean(step.launch), "without_s": alone, "alone_s": mean(step.exchanged), "buckets": buckets}
+    whole, exchanged = mean(step.launch), mean(step.exchanged)
+    parts: list[ExchangedPart] = []
+    for piece in step.pieces:
+        if piece.exchanged:
+            after = max(number for number in piece.after if not step.pieces[number].exchanged)
+            seconds = mean(piece.launch)
+            parts.append({"after": step.pieces[after].name, "nbytes": piece.nbytes, "alone_s": seconds})
+    return {"step_s": whole, "without_s": alone, "alone_s": exchanged, "parts": parts}
 
 
 def launches_of(training: Training, name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +13,7 @@ from opbench.report.charts.chart import COLOURS, Chart, shortened
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.network.words import size
 from opbench.results.network import Life, lives_of
-from opbench.results.training import GROUPS, TrainingRecord
+from opbench.results.training import GROUPS, ExchangedPart, TrainingRecord
 
 LOOKS = dict(zip(GROUPS, (COLOURS[4], COLOURS[0], COLOURS[3], COLOURS[1], COLOURS[5], COLOURS[2]), strict=True))
 """Colour of each group."""
@@ -36,11 +36,14 @@ def step_chart(record: TrainingRecord) -> Chart | None:
     total = sum(times.values())
     if not total:
         return None
-    groups = [g for g in GROUPS if any(node["group"] == g for node in record["nodes"])]
+    parts = record["exchange"]["parts"] if "exchange" in record else []
+    there = {node["group"] for node in record["nodes"]} | ({"exchange"} if parts else set())
+    groups = [group for group in GROUPS if group in there]
     figure = Figure(figsize=(10.0, 0.95 + 0.36 * len(groups)))
     axes = figure.add_axes((0.085, 0.62 / figure.get_figheight(), 0.905, 1 - 0.92 / figure.get_figheight()))
     scale, unit = (1e6, "µs") if total < 2e-3 else (1e3, "ms")
-    looks, at, points = dict(zip(KINDS, COLOURS, strict=False)), 0.0, {}
+    looks, at, points = dict(zip(KINDS, COLOURS, strict=False)), 0.0, dict[str, str]()
+    ends: dict[str, float] = {}
     for number, node in enumerate(record["nodes"]):
         width, kind = times.get(node["name"], 0.0) * scale, kind_of(node["operator"])
         row = groups.index(node["group"])
@@ -53,6 +56,9 @@ def step_chart(record: TrainingRecord) -> Chart | None:
             name = shortened(node["name"].partition(".")[0], max(3, int(share * 120)))
             axes.text(at + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
         at += width
+        ends[node["name"]] = at
+        if parts and node["name"] == parts[-1]["after"]:  # what comes now needs all of it
+            at = max(at, _exchange(axes, parts, ends, groups, scale, points))
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.set_xlim(0, at)
     axes.set_yticks(range(len(groups)), groups)
@@ -67,8 +73,28 @@ def step_chart(record: TrainingRecord) -> Chart | None:
         "One step in time",
         f"{len(record['nodes'])} nodes, {units.time(total)} together.",
         points,
-        "Each node where it runs, as wide as it takes among the others; a row a group.",
+        "Each node where it runs, as wide as it takes among the others; a row a group."
+        + (" The exchange begins as soon as gradients are there, as wide as it takes alone." if parts else ""),
     )
+
+
+def _exchange(
+    axes: Axes,
+    parts: Sequence[ExchangedPart],
+    ends: Mapping[str, float],
+    groups: Sequence[str],
+    scale: float,
+    points: dict[str, str],
+) -> float:
+    """What passes between ranks: each part as soon as it is finished and the one before is there; where that ends."""
+    free = 0.0
+    for number, part in enumerate(parts):
+        begin, width = max(free, ends[part["after"]]), part["alone_s"] * scale
+        axes.barh(groups.index("exchange"), width, left=begin, height=0.72, color=MUTED, alpha=0.75, linewidth=0.3)
+        axes.patches[-1].set_gid(f"x{number}")
+        points[f"x{number}"] = f"{size(part['nbytes'])} behind {part['after']}: {units.time(part['alone_s'])} alone"
+        free = begin + width
+    return free
 
 
 def memory_map(record: TrainingRecord) -> Chart | None:

@@ -33,7 +33,7 @@ def exchange_words(record: TrainingRecord) -> list[str]:
     hidden = min(1.0, max(0.0, 1 - shown / times["alone_s"])) if times["alone_s"] else 1.0
     return [
         f"A step takes {units.time(times['step_s'])} back to back, {units.time(times['without_s'])} without the "
-        f"exchange, which alone takes {units.time(times['alone_s'])} in {times['buckets']} parts: "
+        f"exchange, which alone takes {units.time(times['alone_s'])} in {len(times['parts'])} parts: "
         f"{100 * hidden:.0f} % of it is hidden behind the backward pass."
     ]
 
@@ -42,4 +42,4 @@ def exchanged(record: TrainingRecord, group: str) -> tuple[int, float]:
     """Sums over the ranks in a step's group, and their seconds."""
     if group != "exchange" or "exchange" not in record:
         return int(group == "exchange" and devices(record)[0] > 1), 0.0
-    return record["exchange"]["buckets"], record["exchange"]["alone_s"]
+    return len(record["exchange"]["parts"]), record["exchange"]["alone_s"]

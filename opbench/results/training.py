@@ -95,6 +95,15 @@ class Comparison(TypedDict):
     versions: dict[str, str]
 
 
+class ExchangedPart(TypedDict):
+    """A range of the gradients that is exchanged by itself."""
+
+    after: str
+    """The node that finishes it."""
+    nbytes: int
+    alone_s: float
+
+
 class ExchangeTimes(TypedDict):
     """What passes between ranks, in seconds."""
 
@@ -102,8 +111,8 @@ class ExchangeTimes(TypedDict):
     without_s: float
     """The same step without it."""
     alone_s: float
-    buckets: int
-    """Ranges that are exchanged one after the other."""
+    parts: list[ExchangedPart]
+    """One after the other."""
 
 
 class TrainingRecord(TypedDict):

@@ -69,7 +69,7 @@ def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.Monkey
         found.append({name: array.tobytes() for name, array in device.read_state().items()})
         if reduce is not None:
             times = exchange_times(step)
-            assert times["buckets"] == sum(piece.exchanged for piece in step.pieces) >= 1
+            assert len(times["parts"]) == sum(piece.exchanged for piece in step.pieces) >= 1
         step.close()
     group.close()
     device.close()
@@ -103,7 +103,7 @@ def test_two_gpus_give_the_bits_of_two_micro_batches_in_turn(tmp_path: Path, nam
     record = train(tmp_path / "ranks", name, ranks=2, graph=graph)
     train(tmp_path / "turns", name, accumulate=2, graph=graph)
     assert files(tmp_path / "ranks") == files(tmp_path / "turns")
-    assert record["exchange"]["buckets"] > 1 and record["exchange"]["step_s"] > 0
+    assert len(record["exchange"]["parts"]) > 1 and record["exchange"]["step_s"] > 0
     train(tmp_path / "again", name, ranks=2, graph=graph, parallel=graph)
     assert files(tmp_path / "again") == files(tmp_path / "turns")
 

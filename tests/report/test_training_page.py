@@ -74,6 +74,23 @@ def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None
     assert "<script src" not in text and not re.search(r"https?://(?!www\.w3\.org)", text)
 
 
+def test_the_exchange_between_gpus_stands_on_the_page(tmp_path: Path) -> None:
+    made = record(timed=True)
+    made["recipe"] = {**made["recipe"], "ranks": "2", "accumulate": "1"}
+    made["times"] = {"nodes_s": made["times"]["nodes_s"]}
+    parts = [
+        {"after": f"node_of_{g}", "nbytes": 8 << 20, "alone_s": s} for g, s in (("loss", 5e-4), ("backward", 1e-4))
+    ]
+    made["exchange"] = {"step_s": 1.1e-3, "without_s": 1e-3, "alone_s": 6e-4, "parts": parts}  # type: ignore[typeddict-item]
+    said = " ".join(headline(made))
+    assert "12,346 images/s over 2 GPUs" in said and "400 steps of 2 x 32" in said
+    assert "600 µs in 2 parts: 83 % of it is hidden" in said
+    write_training(made, tmp_path)
+    page = (tmp_path / "train.html").read_text()
+    assert "behind node_of_loss: 500 µs alone" in page and "<td>700 µs</td>" in page
+    assert "begins as soon as gradients are there" in page
+
+
 def test_the_memory_map_tells_what_backward_waits_for(tmp_path: Path) -> None:
     written = record(False)
     forward, backward = ("node_of_forward", "node_of_backward")
