@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,12 @@ from training_data import random_data
 
 from opbench.backends.cpu import CpuBackend
 from opbench.catalog.operator import Arrays
+from opbench.graphs import micro_batches
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.recipe import Recipe
 from opbench.graphs.training import training_graph
+from opbench.graphs.values import Node
 from opbench.nets.checkpoints import read_checkpoint
 from opbench.nets.executor import Network
 from opbench.nets.plan import choose
@@ -58,35 +60,108 @@ def test_micro_batches_are_a_batch_of_all_their_pictures(tmp_path: Path, count: 
     assert all(one[name] == pytest.approx(other[name], rel=1e-3, abs=2e-6) for name in one)
 
 
-@pytest.mark.parametrize("name", ["dropping", "unet"])
-def test_a_step_adds_what_its_micro_batches_give(tmp_path: Path, name: str) -> None:
-    """Gradients, batch norm's statistics and the loss: each micro-batch in float64, with a dropout mask of its own."""
+def check_steps(folder: Path, name: str) -> None:
+    """Gradients, batch norm's statistics and the loss of two steps: each micro-batch in float64, with its own mask."""
     make, loss = NETWORKS[name]
-    run = trainer(tmp_path / "run", make(), loss, accumulate=3, steps=1)
+    run = trainer(folder / "run", make(), loss, accumulate=3, steps=2)
     graph = run.training.graph
-    state = {**graph.state, **run.given_state()}
-    exact = [
-        dataclasses.replace(graph, state={**state, "micro": np.array([number], np.int32)}).reference({})
-        for number in range(3)
-    ]
     device = Network(graph, run.cases, run.backend)
     step = Step(device, run.training)
     device.write_state(run.given_state())
-    step.launch()
-    assert run.backend.synchronize() == []
-    found = device.read_state()
+    for done in range(2):
+        before = device.read_state()
+        step.launch()
+        assert run.backend.synchronize() == []
+        found = device.read_state()
+        exact = [
+            dataclasses.replace(graph, state={**before, "micro": np.array([3 * done + number], np.int32)}).reference({})
+            for number in range(3)
+        ]
+        for one, other in itertools.combinations(exact if name == "dropping" else [], 2):
+            x = graph.node("drop").inputs["x"]
+            both = (one[x] != 0) & (other[x] != 0)
+            alike = ((one["drop"] != 0) == (other["drop"] != 0))[both]
+            assert both.any() and not alike.all(), "two micro-batches have the same mask"
+        wanted = sum(values["gradients"] for values in exact)
+        off = np.linalg.norm(found["gradients.sum"] - wanted) / np.linalg.norm(wanted)
+        assert off <= 1e-5, f"the gradients are {off:.2g} off"
+        assert found["losses"][done] == pytest.approx(sum(values["loss"][0] for values in exact), rel=1e-6)
+        assert found["micro"][0] == 3 * (done + 1) and found["step"][0] == done + 1
+        for running, (arena, start) in run.training.statistics.items():
+            mean = np.mean([values[f"{running}.next"] for values in exact], axis=0)
+            kept = found[arena][start : start + mean.size]
+            assert kept == pytest.approx(mean, rel=1e-5, abs=1e-6), f"{running} is no mean of the micro-batches'"
     step.close()
     device.close()
-    wanted = sum(values["gradients"] for values in exact)
-    assert np.linalg.norm(found["gradients.sum"] - wanted) <= 1e-5 * np.linalg.norm(wanted)
-    assert found["losses"][0] == pytest.approx(sum(values["loss"][0] for values in exact), rel=1e-6)
-    assert found["micro"][0] == 3 and found["step"][0] == 1
-    for running, (arena, start) in run.training.statistics.items():
-        size = graph.values[running].elements
-        mean = np.mean([values[f"{running}.next"] for values in exact], axis=0)
-        assert found[arena][start : start + size] == pytest.approx(mean, rel=1e-5, abs=1e-6)
-    drops = [values["drop"] == 0 for values in exact] if name == "dropping" else []
-    assert all((one != other).any() for one, other in itertools.pairwise(drops))
+
+
+@pytest.mark.parametrize("name", ["dropping", "unet"])
+def test_a_step_adds_what_its_micro_batches_give(tmp_path: Path, name: str) -> None:
+    check_steps(tmp_path, name)
+
+
+def not_cleared(patch: pytest.MonkeyPatch) -> None:
+    """The first micro-batch, too, is added to the sum: that of the step before."""
+    first, phase = Step._first, Step._phase
+
+    def written(self: Step, each: Sequence[str]) -> list[object]:
+        self.adding = first(self, each)  # type: ignore[attr-defined]
+        return [(name, self.context.launches[name], {}) for name in each]
+
+    def added(self: Step, launches: Sequence[object], *rest: object) -> None:
+        phase(self, launches, *rest)  # type: ignore[arg-type]
+        if rest:
+            adds = self.training.exchange.adds  # type: ignore[union-attr]
+            phase(self, [(adds, self.context.launches[adds], {})])
+
+    patch.setattr(Step, "_first", written)
+    patch.setattr(Step, "_phase", added)
+
+
+def one_mask(patch: pytest.MonkeyPatch) -> None:
+    """Dropout counts steps, not micro-batches."""
+    changed = micro_batches._Split._changed
+
+    def of_the_step(self: micro_batches._Split, node: Node) -> Node:
+        found = changed(self, node)
+        return (
+            dataclasses.replace(found, inputs={**found.inputs, "step": "step"}) if node.operator == "dropout" else found
+        )
+
+    patch.setattr(micro_batches._Split, "_changed", of_the_step)
+
+
+def chained(patch: pytest.MonkeyPatch) -> None:
+    """Running statistics are those of the sum, not the mean."""
+    statistics = micro_batches._Split._statistics
+
+    def of_one(self: micro_batches._Split) -> Node | None:
+        node = statistics(self)
+        self.weights["micro_batches"] = np.ones(1, np.float32)
+        return node
+
+    patch.setattr(micro_batches._Split, "_statistics", of_one)
+
+
+@pytest.mark.parametrize(
+    ("plant", "name", "message"),
+    [
+        (not_cleared, "dropping", "the gradients are .* off"),
+        (one_mask, "dropping", "two micro-batches have the same mask"),
+        (chained, "unet", "is no mean of the micro-batches'"),
+    ],
+    ids=lambda given: getattr(given, "__name__", None),
+)
+def test_an_error_planted_into_a_step_is_caught(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    name: str,
+    message: str,
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=message):
+        check_steps(tmp_path, name)
 
 
 def test_an_interrupted_training_of_micro_batches_goes_on_to_the_same_bits(
