@@ -1,0 +1,228 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
+// tune      = { ROWS = [2, 1, 4], SPLIT = [264, 132, 528] }
+// requires  = [
+//     "k <= 128", "COLUMNS <= 256", "8 * STAGE <= 220 * 1024", "n * cdiv(p, ROWS) < 2 ** 31",
+//     "SPLIT * k * COLUMNS <= 2 ** 28",
+// ]
+// compute_capability = "8.0"
+// workspace = { parts = "SPLIT * k * COLUMNS" }
+//
+// [define]
+// BIAS       = "1 if bias == 'yes' else 0"
+// C          = "c"
+// HEIGHT     = "h"
+// WIDTH      = "w"
+// FILTERS    = "k"
+// R          = "r"
+// S          = "s"
+// OUT_HEIGHT = "p"
+// OUT_WIDTH  = "q"
+// STRIDE     = "stride"
+// PADDING    = "padding"
+// COLUMNS    = "c * r * s + BIAS"
+// TM         = "cdiv(k, 32)"
+// WARPS_M    = "cdiv(k, 16 * TM)"
+// WARPS_N    = "cdiv(COLUMNS, 32)"
+// THREADS    = "32 * WARPS_M * WARPS_N"
+// ACROSS     = "cdiv(q, 8)"
+// LINES      = "(ROWS - 1) * stride + r"
+// LEFT       = "cdiv(padding * c, 4) * 4"
+// LENGTH     = "cdiv(LEFT - padding * c + ((ACROSS * 8 - 1) * stride + s) * c, 4) * 4"
+// A_LENGTH   = "WARPS_M * TM * 16"
+// A_PITCH    = "A_LENGTH + (8 - A_LENGTH) % 32"
+// STAGE      = "LINES * LENGTH + ROWS * ACROSS * 8 * A_PITCH"
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_few_channels_mma"
+// grid   = ["SPLIT"]
+// block  = ["THREADS"]
+// shared = "8 * STAGE"
+// args   = ["image", "dout", "parts", "n"]
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_few_channels_mma_add"
+// grid   = ["cdiv(k * COLUMNS, 32)"]
+// block  = [32, 16]
+// args   = ["parts", "dweight", "dbias?"]
+//
+// [rung.nhwc_few_channels_mma_tf32]
+// title     = "tensor cores, few input channels: image rows lie in shared memory once, windows are gathered from there"
+// builds_on = "nhwc_mma_tf32_split"
+// product   = "tf32"
+// define.PER_SM = "2 if THREADS <= 256 else 1"
+//
+// [rung.nhwc_few_channels_mma_f32]
+// title     = "nhwc_few_channels_mma with float32 accuracy: one tf32 product, two in bf16 of the digits that it cuts off"
+// builds_on = "nhwc_mma_tf32_corrected_split"
+// product   = "tf32_corrected"
+// requires  = ["n * p * q >= 128", "ROWS * ACROSS % 2 == 0"]
+// define.PER_SM = "1"
+// ///
+//
+// The windows of a first layer overlap and have no aligned 16 bytes: as a matrix, AlexNet's are 121 / 16 times as many
+// numbers as the image has, each copied by itself. Here a stage is ROWS rows of dout and the rows of the image that
+// they have seen, zeros around them, both copied once, 16 bytes each where rows allow it; the next is on its way
+// meanwhile. Pixels are the depth. All filters and all numbers of a window are one tile, so that dout is read once; a
+// lane gathers its operand at the window's place in the image, and lanes that want one number share it. Words of dout
+// come a pitch apart that no two lanes of a load meet in a bank. Where the product promotes, a stage's sums, of some
+// hundred pixels, are added to those before in float. A column of ones makes the bias's gradient. SPLIT blocks share the rows and a second kernel
+// adds their parts in an order that knows no GPU: the same bits everywhere. Limit: for AlexNet's first layer the reading
+// of dout, mma.sync and the loads from shared memory, 20 for 12 products, take about as long each; expected to be 40 to
+// 60 µs with 128 images in tf32, 70 to 100 corrected.
+
+#include <opbench/products.cuh>
+using namespace opbench;
+
+typedef Product<PRODUCT> P;
+constexpr int DEPTH = R * S * C, TN = 4, PLACES = ACROSS * 8;  // columns of the bias's ones apart; pixels of a row here
+constexpr int STEPS = ROWS * ACROSS;                           // of eight pixels
+static_assert(STEPS % P::slices == 0, "a product takes whole steps");
+
+// Four bytes to shared memory without a register in between; zero, and nothing read, where it is outside.
+__device__ __forceinline__ void copy_number(float* to, const float* from, bool inside) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
+// `count` lines of `numbers` from line `first` on of a matrix of `height` lines to to[count][pitch], each behind `left`
+// zeros and with zeros up to `length`; a line that is none is zeros.
+template <int count, int length, int pitch, int left, int numbers>
+__device__ __forceinline__ void copy_lines(float* to, const float* __restrict__ from, int first, int height) {
+    constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec;
+#pragma unroll 4
+    for (int e = threadIdx.x; e < count * per_line; e += THREADS) {
+        const int line = first + e / per_line, x = e % per_line * vec - left;
+        const bool inside = (unsigned)line < (unsigned)height && (unsigned)x < (unsigned)numbers;
+        const float* const source = inside ? from + (size_t)line * numbers + x : from;
+        float* const target = to + e / per_line * pitch + e % per_line * vec;
+        if (vec == 4)
+            copy_chunk(target, source, inside ? 16 : 0);
+        else
+            copy_number(target, source, inside);
+    }
+}
+
+// image [n][HEIGHT][WIDTH][C], dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], parts [SPLIT][FILTERS][COLUMNS]
+// two stages of lines [LINES][LENGTH] and gradients [ROWS][PLACES][A_PITCH]
+extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
+    conv2d_wgrad_nhwc_few_channels_mma(const float* __restrict__ image, const float* __restrict__ dout,
+                                       float* __restrict__ parts, int n) {
+    extern __shared__ __align__(128) float shared[];
+    constexpr int bands = (OUT_HEIGHT + ROWS - 1) / ROWS;
+    const int begin = (int)((long long)n * bands * blockIdx.x / SPLIT);
+    const int end = (int)((long long)n * bands * (blockIdx.x + 1) / SPLIT);
+    const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
+    const int row0 = warp / WARPS_N * TM * 16, column0 = warp % WARPS_N * TN * 8;
+
+    auto copy_stage = [&](int unit) {
+        float* const lines = shared + (unit - begin) % 2 * STAGE;
+        const int item = unit / bands, row = unit % bands * ROWS;
+        copy_lines<LINES, LENGTH, LENGTH, LEFT, WIDTH * C>(lines, image + (size_t)item * HEIGHT * WIDTH * C,
+                                                           row * STRIDE - PADDING, HEIGHT);
+        const float* const gradients = dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS;
+#pragma unroll 1
+        for (int e = 0; e < ROWS; ++e) {
+            const int there = row + e < OUT_HEIGHT ? OUT_WIDTH : 0;  // pixels of the row
+            copy_lines<PLACES, A_LENGTH, A_PITCH, 0, FILTERS>(
+                lines + LINES * LENGTH + e * PLACES * A_PITCH,
+                gradients + (size_t)(there ? row + e : 0) * OUT_WIDTH * FILTERS, 0, there);
+        }
+    };
+    int offset[TN];  // of this lane's columns in a window
+    bool one[TN];
+#pragma unroll
+    for (int ni = 0; ni < TN; ++ni) {
+        const int column = column0 + ni * 8 + quad, inside = column < DEPTH ? column : 0;
+        offset[ni] = inside / (S * C) * LENGTH + inside % (S * C) + LEFT - PADDING * C;
+        one[ni] = BIAS && column == DEPTH;
+    }
+
+    float total[TM][TN][4] = {};
+    if (begin < end) copy_stage(begin);
+    commit();
+    for (int unit = begin; unit < end; ++unit) {
+        if (unit + 1 < end) copy_stage(unit + 1);
+        commit();
+        wait<1>();
+        __syncthreads();
+        const float* const lines = shared + (unit - begin) % 2 * STAGE;
+        const float* const gradients = lines + LINES * LENGTH + row0 + quad;
+        auto fetch = [&](int first, unsigned (&a)[P::slices][TM][4], unsigned (&b)[P::slices][TN / 2][4]) {
+#pragma unroll
+            for (int slice = 0; slice < P::slices; ++slice) {
+                const int step = first + slice;
+                const float* const pixels = gradients + (step * 8 + in_quad) * A_PITCH;
+                const float* const windows =
+                    lines + step / ACROSS * STRIDE * LENGTH + (step % ACROSS * 8 + in_quad) * STRIDE * C;
+#pragma unroll
+                for (int mi = 0; mi < TM; ++mi)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e)
+                        a[slice][mi][e] = __float_as_uint(pixels[e / 2 * 4 * A_PITCH + mi * 16 + e % 2 * 8]);
+#pragma unroll
+                for (int ni = 0; ni < TN; ++ni)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) {
+                        const float found = windows[offset[ni] + e * 4 * STRIDE * C];
+                        b[slice][ni / 2][ni % 2 * 2 + e] = __float_as_uint(one[ni] ? 1.0f : found);
+                    }
+            }
+        };
+        float stage_sum[TM][TN][4] = {};
+        auto& sum = P::promoted ? stage_sum : total;
+        unsigned a[2][P::slices][TM][4], b[2][P::slices][TN / 2][4];  // one is fetched while the other is multiplied
+        fetch(0, a[0], b[0]);
+#pragma unroll 1
+        for (int first = 0; first < STEPS; first += 2 * P::slices) {
+            if (first + P::slices < STEPS) fetch(first + P::slices, a[1], b[1]);
+            P::multiply(a[0], b[0], sum);
+            if (first + P::slices >= STEPS) break;
+            if (first + 2 * P::slices < STEPS) fetch(first + 2 * P::slices, a[0], b[0]);
+            P::multiply(a[1], b[1], sum);
+        }
+        if (P::promoted) {
+#pragma unroll
+            for (int e = 0; e < TM * TN * 4; ++e)
+                total[e / (TN * 4)][e / 4 % TN][e % 4] += stage_sum[e / (TN * 4)][e / 4 % TN][e % 4];
+        }
+        __syncthreads();  // the stage may be filled again
+    }
+    float* const own = parts + (size_t)blockIdx.x * FILTERS * COLUMNS;
+#pragma unroll
+    for (int e = 0; e < TM * TN * 4; ++e) {
+        const int filter = row0 + e / (TN * 4) * 16 + e / 2 % 2 * 8 + quad;
+        const int column = column0 + e / 4 % TN * 8 + in_quad * 2 + e % 2;
+        if (filter < FILTERS && column < COLUMNS)
+            own[filter * COLUMNS + column] = total[e / (TN * 4)][e / 4 % TN][e % 4];
+    }
+}
+
+// parts [SPLIT][FILTERS][COLUMNS], dweight [FILTERS][DEPTH], dbias [FILTERS]; 32 sums a block, each by 16 threads
+extern "C" __global__ void __launch_bounds__(512)
+    conv2d_wgrad_nhwc_few_channels_mma_add(const float* __restrict__ parts, float* __restrict__ dweight
+#if BIAS
+                                           ,
+                                           float* __restrict__ dbias
+#endif
+    ) {
+    __shared__ float stretch[16][32];
+    constexpr int all = FILTERS * COLUMNS;
+    const int index = blockIdx.x * 32 + threadIdx.x;
+    float sum = 0.0f;
+    if (index < all) {
+#pragma unroll 8
+        for (int z = threadIdx.y; z < SPLIT; z += 16) sum += parts[(size_t)z * all + index];
+    }
+    stretch[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || index >= all) return;
+#pragma unroll
+    for (int y = 1; y < 16; ++y) sum += stretch[y][threadIdx.x];
+    const int filter = index / COLUMNS, column = index % COLUMNS;
+    if (column < DEPTH) dweight[filter * DEPTH + column] = sum;
+#if BIAS
+    if (column == DEPTH) dbias[filter] = sum;
+#endif
+}
