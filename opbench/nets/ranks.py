@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from opbench.nets.training import Trainer
 from opbench.results.training import TrainingRecord, read_training
 from opbench.runs.runner import Tell
 
+LEAVING_S = 5.0
+"""What a rank that is done may take to leave by itself."""
 LAST_WORDS = 400
 """Characters of a rank's log that are quoted when it dies."""
 
@@ -71,7 +74,8 @@ class _Processes:
                     break  # it died: that is told when it is listened to
             serve(self._pipes, tell, self._obituary, progress)
             for process in self._processes:
-                process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(LEAVING_S)
         finally:
             self._end()
 

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 
 from opbench import backends
-from opbench.backends.base import Backend, Collective, Timed
+from opbench.backends.base import Backend, Collective, Communicator, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import to_storage
@@ -108,6 +108,7 @@ class Trainer:
         self.repeated: list[float] = []
         """Losses of steps that an earlier try went on to after its last checkpoint."""
         self.told: list[str] = []
+        self.joined: Communicator | None = None
 
     def _beside(self) -> Beside:
         """The first batch, for PyTorch to do the same step with."""
@@ -198,7 +199,7 @@ class Trainer:
                 self.training,
                 graph=options.graph,
                 parallel=options.parallel,
-                all_reduce=self._all_reduce(stack),
+                all_reduce=self._all_reduce(),
                 bucket_bytes=options.bucket_bytes,
             )
             stack.callback(step.close)
@@ -209,13 +210,13 @@ class Trainer:
             if self.group is not None:
                 self.group.agree("end", self.recipe.steps)  # so that none leaves while another is not done
 
-    def _all_reduce(self, stack: ExitStack) -> AllReduce | None:
+    def _all_reduce(self) -> AllReduce | None:
         """What adds over the ranks: a library of the device's where there is one, else the group itself."""
         if self.group is None or not isinstance(self.backend, Collective):
             return self.group.all_reduce if self.group else None
         identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
         joined = self.backend.communicator(self.recipe.ranks, cast(tuple[int, ...], identity), self.rank)
-        stack.callback(joined.close)
+        self.joined = joined  # it ends with its process: the library would wait for others that may be gone
         return joined.all_reduce
 
     def _check_nodes(self, out: Path) -> None:

@@ -48,6 +48,15 @@ def test_sums_go_to_the_backends_stream_in_place_range_by_range() -> None:
     assert library.asked[3:] == [("leave",)]
 
 
+def test_a_library_that_cannot_join_says_how_to_ask_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("NCCL_ERROR_SYSTEM_ERROR: unhandled system error")
+
+    monkeypatch.setattr(Library, "NcclCommunicator", refuse)
+    with pytest.raises(EnvironmentFault, match=r"rank 1 of 2: NCCL_ERROR_SYSTEM_ERROR.*NCCL_DEBUG=INFO"):
+        NcclGroup(2, (1,), 1, stream=0, nccl=Library())
+
+
 class Gpus:
     """A driver that shows some."""
 

@@ -63,7 +63,12 @@ class NcclGroup:
 
     def __init__(self, ranks: int, identity: tuple[int, ...], rank: int, stream: int, nccl: Nccl | None = None) -> None:
         self._nccl, self._stream = nccl or find_nccl(), stream
-        self._joined: _Joined | None = self._nccl.NcclCommunicator(ranks, identity, rank)
+        try:
+            self._joined: _Joined | None = self._nccl.NcclCommunicator(ranks, identity, rank)
+        except RuntimeError as error:
+            raise EnvironmentFault(
+                f"NCCL does not join rank {rank} of {ranks}: {error}; NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p say more"
+            ) from None
 
     def all_reduce(self, buffer: Buffer) -> Callable[[], None]:
         """A launch that adds a buffer of float32 over all ranks, in place."""
