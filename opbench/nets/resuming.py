@@ -121,6 +121,11 @@ def _say_of_micro_batches(trainer: Trainer, found: Checkpoint) -> None:
             f"the checkpoint's steps are of {before}, and now of {now}: it goes on to step {recipe.steps}, not to "
             f"the same bits; for those: --accumulate {ranks * accumulate}"
         )
+    elif before != now and trainer.name == "cuda" and max(ranks, recipe.ranks) > 2:
+        trainer.told.append(
+            f"the checkpoint's steps add {before}, now {now}; of more than two GPUs the library adds in an "
+            "order of its own: not to the same bits"
+        )
     elif before != now and (min(ranks, accumulate), min(recipe.ranks, recipe.accumulate)) != (1, 1):
         trainer.told.append(f"the checkpoint's steps add {before}, now {now}, in another order: not to the same bits")
 

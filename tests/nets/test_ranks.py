@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from training_data import random_data
 from opbench.errors import LaunchError, UsageError
 from opbench.graphs.recipe import Recipe
 from opbench.nets import ranks as module
-from opbench.nets.checkpoints import read_checkpoint
+from opbench.nets import resuming
+from opbench.nets.checkpoints import Checkpoint, read_checkpoint
 from opbench.nets.group import RankGroup, RankLost, in_order, serve
 from opbench.nets.ranks import train_network
 from opbench.nets.train_options import Standing, TrainOptions
@@ -147,3 +149,24 @@ def test_a_group_shares_sums_and_agrees() -> None:
     assert group_of(2, lambda group: group.agree("plan", "one")) == [None, None]
     apart = group_of(2, lambda group: group.agree("plan", group.rank))
     assert all("the ranks have not the same plan" in str(error) for error in apart)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "backend", "said"),
+    [
+        ((2, 1), (1, 2), "cuda", ""),
+        ((3, 1), (1, 3), "cpu", ""),
+        ((3, 1), (1, 3), "cuda", "more than two GPUs the library adds in an order of its own"),
+        ((4, 1), (2, 2), "cpu", "4 ranks x 1 micro-batches, now 2 ranks x 2 micro-batches, in another order"),
+        ((2, 2), (2, 1), "cpu", "not to the same bits; for those: --accumulate 4"),
+        ((2, 2), (2, 2), "cuda", ""),
+    ],
+)
+def test_it_says_where_other_ranks_mean_other_bits(
+    before: tuple[int, int], now: tuple[int, int], backend: str, said: str
+) -> None:
+    checkpoint = Checkpoint({"ranks": before[0], "accumulate": before[1]}, {})
+    trainer = SimpleNamespace(recipe=Recipe(ranks=now[0], accumulate=now[1]), name=backend, told=[])
+    resuming._say_of_micro_batches(trainer, checkpoint)  # type: ignore[arg-type]
+    assert [line for line in trainer.told if said and said in line] == trainer.told
+    assert len(trainer.told) == bool(said)

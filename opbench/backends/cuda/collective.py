@@ -96,7 +96,7 @@ def rank_environments(ranks: int) -> list[dict[str, str]]:
     if count < ranks:
         raise EnvironmentFault(
             f"--gpus {ranks}: this machine shows {count} GPU{'s' * (count > 1)}; take --gpus {count}, or --accumulate "
-            f"{ranks} on one, which gives the same bits as two"
+            f"{ranks} on one"
         )
     find_nccl()
     named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
