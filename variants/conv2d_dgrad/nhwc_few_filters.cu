@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, few 1x1 filters: their weights stay in registers, the image's gradient is written sixteen bytes each"
+// title     = "nhwc, few 1x1 filters: weights stay in registers, the image's gradient is written sixteen bytes each"
 // builds_on = "implicit_gemm"
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
 // tune      = { BLOCK = [256, 512], UNROLL = [4, 2, 8, 1] }

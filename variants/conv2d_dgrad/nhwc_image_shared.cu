@@ -1,12 +1,13 @@
 // /// opbench
-// title     = "nhwc, small images: dout and filters in shared memory, a thread has a run of pixels, splits of k meet there"
+// title     = "nhwc, small images: dout and filters in shared memory, a thread has a run of pixels for C_REGS channels"
 // builds_on = "implicit_gemm"
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
 // tune      = { C_REGS = [3, 2, 4, 1], PIXELS = [14, 7, 12], SPLIT = [16, 8, 4, 1], BANDS = [1, 4] }
 // where     = ["BANDS == 1 or PIXELS != 7"]
 // requires  = [
 //     "c % C_REGS == 0 and (C_REGS > 1 or c % 2 != 0 and c % 3 != 0)", "w <= PIXELS or PIXELS % stride == 0",
-//     "PIXELS != 12 or 14 % stride != 0", "SPLIT <= k and (SPLIT > 1 or k < 4)", "THREADS <= 1024", "RUN * C_REGS + WINDOW + s * C_REGS <= 200",
+//     "PIXELS != 12 or 14 % stride != 0", "SPLIT <= k and (SPLIT > 1 or k < 4)", "THREADS <= 1024",
+//     "RUN * C_REGS + WINDOW + s * C_REGS <= 200",
 //     "THREADS * (RUN * C_REGS + WINDOW + s * C_REGS + 24) <= 65536", "4 * SHARED <= 200 * 1024", "BANDS <= h",
 //     "n * BANDS < 2 ** 31",
 // ]
@@ -133,7 +134,8 @@ __device__ __forceinline__ void load_group(float (&to)[C_REGS], const float* fro
 }
 
 // dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], weight [FILTERS][R][S][C], other (skip or out) and dimage
-// [n][HEIGHT][WIDTH][C]; gradients [D_LINES][D_PITCH], filters [R][S][W_PITCH], sums [SPLIT][BAND * WIDTH][C_REGS][GROUPS]
+// [n][HEIGHT][WIDTH][C]; gradients [D_LINES][D_PITCH], filters [R][S][W_PITCH], sums
+// [SPLIT][BAND * WIDTH][C_REGS][GROUPS]
 extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_dgrad_nhwc_image_shared(const T* __restrict__ dout, const T* __restrict__ weight,
 #if ADD || MASK

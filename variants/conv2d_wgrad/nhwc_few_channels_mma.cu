@@ -53,7 +53,7 @@
 // define.PER_SM = "2 if THREADS <= 256 else 1"
 //
 // [rung.nhwc_few_channels_mma_f32]
-// title     = "nhwc_few_channels_mma with float32 accuracy: one tf32 product, two in bf16 of the digits that it cuts off"
+// title     = "nhwc_few_channels_mma with float32 accuracy: one tf32 product, two in bf16 of the digits cut off"
 // builds_on = "nhwc_mma_tf32_corrected_split"
 // product   = "tf32_corrected"
 // requires  = ["n * p * q >= 128", "ROWS * ACROSS % 2 == 0"]
@@ -66,10 +66,10 @@
 // meanwhile. Pixels are the depth. All filters and all numbers of a window are one tile, so that dout is read once; a
 // lane gathers its operand at the window's place in the image, and lanes that want one number share it. Words of dout
 // come a pitch apart that no two lanes of a load meet in a bank. Where the product promotes, a stage's sums, of some
-// hundred pixels, are added to those before in float. A column of ones makes the bias's gradient. SPLIT blocks share the rows and a second kernel
-// adds their parts in an order that knows no GPU: the same bits everywhere. Limit: for AlexNet's first layer the reading
-// of dout, mma.sync and the loads from shared memory, 20 for 12 products, take about as long each; expected to be 40 to
-// 60 µs with 128 images in tf32, 70 to 100 corrected.
+// hundred pixels, are added to those before in float. A column of ones makes the bias's gradient. SPLIT blocks share
+// the rows and a second kernel adds their parts in an order that knows no GPU: the same bits everywhere. Limit: for
+// AlexNet's first layer the reading of dout, mma.sync and the loads from shared memory, 20 for 12 products, take about
+// as long each; expected to be 40 to 60 µs with 128 images in tf32, 70 to 100 corrected.
 
 #include <opbench/products.cuh>
 using namespace opbench;

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, small images: image and dout in shared memory, threads share taps and pixels, parts added in order"
+// title     = "nhwc, small images: image and dout in shared memory, threads share taps and pixels, parts are added"
 // builds_on = "implicit_gemm_split"
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // tune      = { K_REGS = [4, 6, 8, 2, 1], PIXELS = [5, 4], TARGET = [512, 256], IMAGES = [1, 2], BANDS = [1, 4] }

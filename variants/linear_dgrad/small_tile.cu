@@ -78,7 +78,8 @@ __device__ __forceinline__ void bring(float* to, const T* __restrict__ from, int
     }
 }
 
-// dout [m][n], weight [n][k], out and dx [m][k]; a_tile [BM][PITCH], b_tile [STEP][BN], afterwards sums [SLICES][BM][BN]
+// dout [m][n], weight [n][k], out and dx [m][k]; a_tile [BM][PITCH], b_tile [STEP][BN], afterwards sums
+// [SLICES][BM][BN]
 extern "C" __global__ void __launch_bounds__(THREADS)
     linear_dgrad_small_tile(const T* __restrict__ dout, const T* __restrict__ weight,
 #if MASK
