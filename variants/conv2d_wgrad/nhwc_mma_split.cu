@@ -177,7 +177,9 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     float* const own = parts + (size_t)blockIdx.y * k * depth;
     store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, own, (const T*)nullptr, m0 + warp.m,
                                                            n0 + warp.n, k, depth);
-    if (BIAS) store_column<Tile>(sum, bias_parts + (size_t)blockIdx.y * k, m0 + warp.m, n0 + warp.n, k, depth);
+    if (BIAS)
+        store_column<Tile, DepthWarp<Tile>::Order>(sum, bias_parts + (size_t)blockIdx.y * k, m0 + warp.m, n0 + warp.n,
+                                                   k, depth);
 }
 
 // The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].

@@ -43,6 +43,7 @@
 // Recovering single precision accuracy from Tensor Cores (2022).
 
 #include <opbench/depth_rows.cuh>
+#include <opbench/gradients.cuh>
 #include <opbench/epilogue.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
@@ -71,6 +72,6 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, dweight, (const T*)nullptr, m0 + warp.m,
                                                            n0 + warp.n, n, k);
 #if BIAS
-    store_column<Tile>(sum, dbias, m0 + warp.m, n0 + warp.n, n, k);
+    store_column<Tile, DepthWarp<Tile>::Order>(sum, dbias, m0 + warp.m, n0 + warp.n, n, k);
 #endif
 }

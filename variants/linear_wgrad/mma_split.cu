@@ -77,7 +77,9 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     float* const own = parts + (size_t)blockIdx.y * n * k;
     store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, own, (const T*)nullptr, m0 + warp.m,
                                                            n0 + warp.n, n, k);
-    if (BIAS) store_column<Tile>(sum, bias_parts + (size_t)blockIdx.y * n, m0 + warp.m, n0 + warp.n, n, k);
+    if (BIAS)
+        store_column<Tile, DepthWarp<Tile>::Order>(sum, bias_parts + (size_t)blockIdx.y * n, m0 + warp.m, n0 + warp.n,
+                                                   n, k);
 }
 
 // The parts in index order: of dweight [n][k], and by the last blocks of dbias [n].

@@ -91,36 +91,38 @@ struct BothByDepth {
     }
 };
 
-// The order of a warp's rows and columns: a chunk of four words holds one of each of two or four mma tiles.
-template <bool words>
+// The order of a warp's rows and columns: of chunks, each holds one of each of two or four mma tiles.
+template <bool chunks>
 struct DepthOrder {
-    static constexpr bool pairs = !words;
+    static constexpr bool pairs = !chunks;
     __device__ __forceinline__ static int row(int tile, int row) {
-        return words ? tile / 2 * 32 + row % 8 * 4 + tile % 2 * 2 + row / 8 : InOrder::row(tile, row);
+        return chunks ? tile / 2 * 32 + row % 8 * 4 + tile % 2 * 2 + row / 8 : InOrder::row(tile, row);
     }
     __device__ __forceinline__ static int column(int tile, int column) {
-        return words ? tile / 4 * 32 + column * 4 + tile % 4 : InOrder::column(tile, column);
+        return chunks ? tile / 4 * 32 + column * 4 + tile % 4 : InOrder::column(tile, column);
     }
 };
 
 // A warp that reads fragments of such stages.
 template <class Block>
 struct DepthWarp {
-    static constexpr bool words = WideA<Block>::words;
-    typedef DepthOrder<words> Order;
-    static_assert(!words || Block::wm % 32 == 0 && Block::wn % 32 == 0, "eight lanes read 32 columns");
+    // A chunk's words are of several tiles: a product that multiplies them as they lie in registers wants one tile's.
+    static constexpr bool words = WideA<Block>::words, by_chunks = words && Block::Product::rewrites;
+    typedef DepthOrder<by_chunks> Order;
+    static_assert(!by_chunks || Block::wm % 32 == 0 && Block::wn % 32 == 0, "eight lanes read 32 columns");
     int m, n;  // its first row and column
     unsigned a_at, b_at;
 
-    // Lane l reads one chunk of a row of 16 in depth; or of words chunk l / 4 of rows 2 (l % 4) and one on, which any
-    // order of the depth allows that is the same for both.
+    // Lane l reads one chunk of a row of 16 in depth; or of rows 2 (l % 4) and one on, which any order of the depth
+    // allows that is the same for both, chunk l / 4 or the word of column l / 4.
     __device__ __forceinline__ DepthWarp() {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         m = warp / Block::warps_n * Block::wm, n = warp % Block::warps_n * Block::wn;
         const int a_chunk = m / Block::vec, b_chunk = n / Block::vec;
         if constexpr (words) {
-            a_at = WideA<Block>::place(lane % 4 * 2, a_chunk + lane / 4);
-            b_at = WideB<Block>::place(lane % 4 * 2, b_chunk + lane / 4);
+            const int chunk = by_chunks ? lane / 4 : lane / 16, word = by_chunks ? 0 : lane / 4 % 4 * 4;
+            a_at = WideA<Block>::place(lane % 4 * 2, a_chunk + chunk) + word;
+            b_at = WideB<Block>::place(lane % 4 * 2, b_chunk + chunk) + word;
         } else {
             a_at = WideA<Block>::place(lane % 8 + lane / 16 * 8, a_chunk + lane / 8 % 2);
             b_at = WideB<Block>::place(lane % 16, b_chunk + lane / 16);
@@ -129,7 +131,8 @@ struct DepthWarp {
     __device__ __forceinline__ void fetch(unsigned stage, int slice, typename Block::A& a, typename Block::B& b) const {
         constexpr int a_row = WideA<Block>::in_row * 16, b_row = WideB<Block>::in_row * 16;
         const unsigned a_from = stage + slice * 2 * Block::vec * a_row, b_from = stage + slice * 2 * Block::vec * b_row;
-        if constexpr (words) {
+        typedef ColumnsWarp<Block> Load;
+        if constexpr (by_chunks) {
 #pragma unroll
             for (int e = 0; e < Block::tm; ++e) {
                 const int i = e / 2 * 2, half = e % 2 * 2;
@@ -142,8 +145,20 @@ struct DepthWarp {
                 load_chunk(b[j][half], b[j][half + 2], b[j + 1][half], b[j + 1][half + 2],
                            b_from + j * 64 + (half ? (b_at ^ 16) + b_row : b_at));
             }
+        } else if constexpr (words) {  // eight columns are two chunks
+#pragma unroll
+            for (int e = 0; e < Block::tm * 4; ++e) {
+                const int j = e / 4 * 2 + e % 2, half = e % 4 / 2;
+                a[e / 4][e % 4] =
+                    Load::load_word(a_from + (a_at ^ (j % 4 * 32 + half * 16)) + j / 4 * 128 + half * a_row);
+            }
+#pragma unroll
+            for (int e = 0; e < Block::tn * 2; ++e) {
+                const int j = e / 2, half = e % 2;
+                b[j / 2][j % 2 * 2 + half] =
+                    Load::load_word(b_from + (b_at ^ (j % 4 * 32 + half * 16)) + j / 4 * 128 + half * b_row);
+            }
         } else {
-            typedef ColumnsWarp<Block> Load;
 #pragma unroll
             for (int i = 0; i < Block::tm; ++i) Load::load_matrices_transposed(a[i], a_from + (a_at ^ i * 32));
 #pragma unroll
@@ -151,19 +166,5 @@ struct DepthWarp {
         }
     }
 };
-
-// The sums of one column, if the warp's part that begins at (row0, column0) has it: to[row].
-template <class Block>
-__device__ __forceinline__ void store_column(const typename Block::Sums& sum, float* to, int row0, int column0,
-                                             int rows, int column) {
-    typedef typename DepthWarp<Block>::Order Order;
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int e = 0; e < Block::tm * Block::tn * 4; ++e) {
-        const int row = row0 + Order::row(e / (Block::tn * 4), e / 2 % 2 * 8 + lane / 4);
-        if (column == column0 + Order::column(e / 4 % Block::tn, lane % 4 * 2 + e % 2) && row < rows)
-            to[row] = sum[e / (Block::tn * 4)][e / 4 % Block::tn][e % 4];
-    }
-}
 
 }  // namespace opbench

@@ -112,6 +112,19 @@ __device__ __forceinline__ void add_gradient_parts(const float* parts, Out* out,
     }
 }
 
+// The sums of one column, if the warp's part that begins at (row0, column0) has it: to[row].
+template <class Block, class Order>
+__device__ __forceinline__ void store_column(const typename Block::Sums& sum, float* to, int row0, int column0,
+                                             int rows, int column) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int e = 0; e < Block::tm * Block::tn * 4; ++e) {
+        const int row = row0 + Order::row(e / (Block::tn * 4), e / 2 % 2 * 8 + lane / 4);
+        if (column == column0 + Order::column(e / 4 % Block::tn, lane % 4 * 2 + e % 2) && row < rows)
+            to[row] = sum[e / (Block::tn * 4)][e / 4 % Block::tn][e % 4];
+    }
+}
+
 // dweight[row][column] = sum of parts[z][row][column] in index order; by the last blocks dbias[row], of
 // bias_parts[z][row].
 template <int parts_, bool with_bias>
