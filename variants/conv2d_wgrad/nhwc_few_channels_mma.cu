@@ -2,7 +2,7 @@
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // tune      = { ROWS = [2, 1, 4], SPLIT = [264, 132, 528] }
 // requires  = [
-//     "k <= 128", "COLUMNS <= 256", "8 * STAGE <= 220 * 1024", "n * cdiv(p, ROWS) < 2 ** 31",
+//     "k <= 128", "COLUMNS <= 256", "2 * BYTES * STAGE <= 220 * 1024", "n * cdiv(p, ROWS) < 2 ** 31",
 //     "SPLIT * k * COLUMNS <= 2 ** 28",
 // ]
 // compute_capability = "8.0"
@@ -27,17 +27,18 @@
 // THREADS    = "32 * WARPS_M * WARPS_N"
 // ACROSS     = "cdiv(q, 8)"
 // LINES      = "(ROWS - 1) * stride + r"
-// LEFT       = "cdiv(padding * c, 4) * 4"
-// LENGTH     = "cdiv(LEFT - padding * c + ((ACROSS * 8 - 1) * stride + s) * c, 4) * 4"
+// VEC        = "16 // BYTES"
+// LEFT       = "cdiv(padding * c, VEC) * VEC"
+// LENGTH     = "cdiv(LEFT - padding * c + ((ACROSS * 8 - 1) * stride + s) * c, VEC) * VEC"
 // A_LENGTH   = "WARPS_M * TM * 16"
-// A_PITCH    = "A_LENGTH + (8 - A_LENGTH) % 32"
+// A_PITCH    = "A_LENGTH + (8 - A_LENGTH) % (128 // BYTES)"
 // STAGE      = "LINES * LENGTH + ROWS * ACROSS * 8 * A_PITCH"
 //
 // [[launch]]
 // kernel = "conv2d_wgrad_nhwc_few_channels_mma"
 // grid   = ["SPLIT"]
 // block  = ["THREADS"]
-// shared = "8 * STAGE"
+// shared = "2 * BYTES * STAGE"
 // args   = ["image", "dout", "parts", "n"]
 //
 // [[launch]]
@@ -46,18 +47,26 @@
 // block  = [32, 16]
 // args   = ["parts", "dweight", "dbias?"]
 //
+// [rung.nhwc_few_channels_mma_bf16]
+// title     = "nhwc_few_channels_mma in bf16: ldmatrix transposes dout, pairs of pixels are gathered"
+// builds_on = "nhwc_mma_bf16_split"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// requires  = ["ROWS * ACROSS % 2 == 0"]
+// define    = { BYTES = "2", PER_SM = "1" }
+//
 // [rung.nhwc_few_channels_mma_tf32]
 // title     = "tensor cores, few input channels: image rows lie in shared memory once, windows are gathered from there"
 // builds_on = "nhwc_mma_tf32_split"
 // product   = "tf32"
-// define.PER_SM = "2 if THREADS <= 256 else 1"
+// define    = { BYTES = "4", PER_SM = "2 if THREADS <= 256 else 1" }
 //
 // [rung.nhwc_few_channels_mma_f32]
 // title     = "nhwc_few_channels_mma with float32 accuracy: one tf32 product, two in bf16 of the digits cut off"
 // builds_on = "nhwc_mma_tf32_corrected_split"
 // product   = "tf32_corrected"
 // requires  = ["n * p * q >= 128", "ROWS * ACROSS % 2 == 0"]
-// define.PER_SM = "1"
+// define    = { BYTES = "4", PER_SM = "1" }
 // ///
 //
 // The windows of a first layer overlap and have no aligned 16 bytes: as a matrix, AlexNet's are 121 / 16 times as many
@@ -65,39 +74,54 @@
 // they have seen, zeros around them, both copied once, 16 bytes each where rows allow it; the next is on its way
 // meanwhile. Pixels are the depth. All filters and all numbers of a window are one tile, so that dout is read once; a
 // lane gathers its operand at the window's place in the image, and lanes that want one number share it. Words of dout
-// come a pitch apart that no two lanes of a load meet in a bank. Where the product promotes, a stage's sums, of some
-// hundred pixels, are added to those before in float. A column of ones makes the bias's gradient. SPLIT blocks share
-// the rows and a second kernel adds their parts in an order that knows no GPU: the same bits everywhere. Limit: for
-// AlexNet's first layer the reading of dout, mma.sync and the loads from shared memory, 20 for 12 products, take about
-// as long each; expected to be 40 to 60 µs with 128 images in tf32, 70 to 100 corrected.
+// come a pitch apart that no two lanes of a load meet in a bank. In bf16 ldmatrix transposes dout, and a lane gathers
+// two pixels at a time. Where the product promotes, a stage's sums, of some hundred pixels, are added to those before
+// in float. A column of ones makes the bias's gradient. SPLIT blocks share the rows and a second kernel adds their
+// parts in an order that knows no GPU: the same bits everywhere. Limit: for AlexNet's first layer the reading of dout,
+// mma.sync and the loads from shared memory, 20 for 12 products, take about as long each; expected to be 40 to 60 µs
+// with 128 images in tf32, 70 to 120 corrected, 30 in bf16.
 
 #include <opbench/products.cuh>
 using namespace opbench;
 
 typedef Product<PRODUCT> P;
-constexpr int DEPTH = R * S * C, TN = 4, PLACES = ACROSS * 8;  // columns of the bias's ones apart; pixels of a row here
+typedef P::T T;
+constexpr bool words = sizeof(T) == 4;
+constexpr int DEPTH = R * S * C, TN = 4, PLACES = ACROSS * 8;  // without the bias's ones; pixels of a row here
 constexpr int STEPS = ROWS * ACROSS;                           // of eight pixels
-static_assert(STEPS % P::slices == 0, "a product takes whole steps");
+constexpr int TAKEN = words ? P::slices : 2;                   // steps that a product takes
+constexpr bool promoted = !words || P::promoted;
+static_assert(STEPS % TAKEN == 0, "a product takes whole steps");
 
-// Four bytes to shared memory without a register in between; zero, and nothing read, where it is outside.
+// A number to shared memory, a float without a register in between; zero, and nothing read, where it is outside.
 __device__ __forceinline__ void copy_number(float* to, const float* from, bool inside) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"((unsigned)__cvta_generic_to_shared(to)),
                  "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_number(__nv_bfloat16* to, const __nv_bfloat16* from, bool inside) {
+    *to = inside ? *from : __nv_bfloat16(0.0f);
+}
+// Four 8 x 8 matrices of 16-bit numbers, transposed.
+__device__ __forceinline__ void load_transposed(unsigned (&to)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(row))
                  : "memory");
 }
 
 // `count` lines of `numbers` from line `first` on of a matrix of `height` lines to to[count][pitch], each behind `left`
 // zeros and with zeros up to `length`; a line that is none is zeros.
 template <int count, int length, int pitch, int left, int numbers>
-__device__ __forceinline__ void copy_lines(float* to, const float* __restrict__ from, int first, int height) {
-    constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec;
+__device__ __forceinline__ void copy_lines(T* to, const T* __restrict__ from, int first, int height) {
+    constexpr int vec = numbers % VEC == 0 && left % VEC == 0 ? VEC : 1, per_line = length / vec;
 #pragma unroll 4
     for (int e = threadIdx.x; e < count * per_line; e += THREADS) {
         const int line = first + e / per_line, x = e % per_line * vec - left;
         const bool inside = (unsigned)line < (unsigned)height && (unsigned)x < (unsigned)numbers;
-        const float* const source = inside ? from + (size_t)line * numbers + x : from;
-        float* const target = to + e / per_line * pitch + e % per_line * vec;
-        if (vec == 4)
+        const T* const source = inside ? from + (size_t)line * numbers + x : from;
+        T* const target = to + e / per_line * pitch + e % per_line * vec;
+        if (vec > 1)
             copy_chunk(target, source, inside ? 16 : 0);
         else
             copy_number(target, source, inside);
@@ -107,9 +131,10 @@ __device__ __forceinline__ void copy_lines(float* to, const float* __restrict__ 
 // image [n][HEIGHT][WIDTH][C], dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], parts [SPLIT][FILTERS][COLUMNS]
 // two stages of lines [LINES][LENGTH] and gradients [ROWS][PLACES][A_PITCH]
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
-    conv2d_wgrad_nhwc_few_channels_mma(const float* __restrict__ image, const float* __restrict__ dout,
+    conv2d_wgrad_nhwc_few_channels_mma(const T* __restrict__ image, const T* __restrict__ dout,
                                        float* __restrict__ parts, int n) {
-    extern __shared__ __align__(128) float shared[];
+    extern __shared__ __align__(128) unsigned char memory[];
+    T* const shared = reinterpret_cast<T*>(memory);
     constexpr int bands = (OUT_HEIGHT + ROWS - 1) / ROWS;
     const int begin = (int)((long long)n * bands * blockIdx.x / SPLIT);
     const int end = (int)((long long)n * bands * (blockIdx.x + 1) / SPLIT);
@@ -117,11 +142,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     const int row0 = warp / WARPS_N * TM * 16, column0 = warp % WARPS_N * TN * 8;
 
     auto copy_stage = [&](int unit) {
-        float* const lines = shared + (unit - begin) % 2 * STAGE;
+        T* const lines = shared + (unit - begin) % 2 * STAGE;
         const int item = unit / bands, row = unit % bands * ROWS;
         copy_lines<LINES, LENGTH, LENGTH, LEFT, WIDTH * C>(lines, image + (size_t)item * HEIGHT * WIDTH * C,
                                                            row * STRIDE - PADDING, HEIGHT);
-        const float* const gradients = dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS;
+        const T* const gradients = dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS;
 #pragma unroll 1
         for (int e = 0; e < ROWS; ++e) {
             const int there = row + e < OUT_HEIGHT ? OUT_WIDTH : 0;  // pixels of the row
@@ -147,42 +172,63 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         commit();
         wait<1>();
         __syncthreads();
-        const float* const lines = shared + (unit - begin) % 2 * STAGE;
-        const float* const gradients = lines + LINES * LENGTH + row0 + quad;
+        const T* const lines = shared + (unit - begin) % 2 * STAGE;
+        const T* const gradients = lines + LINES * LENGTH + row0;
+        // Of TAKEN steps from `first` on. What the depth's order is does not matter, if it is the same for both.
         auto fetch = [&](int first, unsigned (&a)[P::slices][TM][4], unsigned (&b)[P::slices][TN / 2][4]) {
+            auto windows_of = [&](int step) {
+                return lines + step / ACROSS * STRIDE * LENGTH + step % ACROSS * 8 * STRIDE * C;
+            };
+            if constexpr (words) {
 #pragma unroll
-            for (int slice = 0; slice < P::slices; ++slice) {
-                const int step = first + slice;
-                const float* const pixels = gradients + (step * 8 + in_quad) * A_PITCH;
-                const float* const windows =
-                    lines + step / ACROSS * STRIDE * LENGTH + (step % ACROSS * 8 + in_quad) * STRIDE * C;
+                for (int slice = 0; slice < P::slices; ++slice) {
+                    const int step = first + slice;
+                    const T* const pixels = gradients + (step * 8 + in_quad) * A_PITCH + quad;
+                    const T* const windows = windows_of(step) + in_quad * STRIDE * C;
 #pragma unroll
-                for (int mi = 0; mi < TM; ++mi)
+                    for (int mi = 0; mi < TM; ++mi)
 #pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        a[slice][mi][e] = __float_as_uint(pixels[e / 2 * 4 * A_PITCH + mi * 16 + e % 2 * 8]);
+                        for (int e = 0; e < 4; ++e)
+                            a[slice][mi][e] = __float_as_uint(pixels[e / 2 * 4 * A_PITCH + mi * 16 + e % 2 * 8]);
 #pragma unroll
-                for (int ni = 0; ni < TN; ++ni)
+                    for (int ni = 0; ni < TN; ++ni)
 #pragma unroll
-                    for (int e = 0; e < 2; ++e) {
-                        const float found = windows[offset[ni] + e * 4 * STRIDE * C];
-                        b[slice][ni / 2][ni % 2 * 2 + e] = __float_as_uint(one[ni] ? 1.0f : found);
+                        for (int e = 0; e < 2; ++e) {
+                            const float found = windows[offset[ni] + e * 4 * STRIDE * C];
+                            b[slice][ni / 2][ni % 2 * 2 + e] = __float_as_uint(one[ni] ? 1.0f : found);
+                        }
+                }
+            } else {
+                const int lane = threadIdx.x % 32;
+                const T* const pixels = gradients + (first * 8 + lane % 8 + lane / 16 * 8) * A_PITCH + lane / 8 % 2 * 8;
+#pragma unroll
+                for (int mi = 0; mi < TM; ++mi) load_transposed(a[0][mi], pixels + mi * 16);
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    const T* const windows = windows_of(first + e) + in_quad * 2 * STRIDE * C;
+#pragma unroll
+                    for (int ni = 0; ni < TN; ++ni) {
+                        const unsigned short* const pair =
+                            reinterpret_cast<const unsigned short*>(windows + offset[ni]);
+                        const unsigned found = pair[0] | (unsigned)pair[STRIDE * C] << 16;
+                        b[0][ni / 2][ni % 2 * 2 + e] = one[ni] ? 0x3f803f80u : found;
                     }
+                }
             }
         };
         float stage_sum[TM][TN][4] = {};
-        auto& sum = P::promoted ? stage_sum : total;
+        auto& sum = promoted ? stage_sum : total;
         unsigned a[2][P::slices][TM][4], b[2][P::slices][TN / 2][4];  // one is fetched while the other is multiplied
         fetch(0, a[0], b[0]);
 #pragma unroll 1
-        for (int first = 0; first < STEPS; first += 2 * P::slices) {
-            if (first + P::slices < STEPS) fetch(first + P::slices, a[1], b[1]);
+        for (int first = 0; first < STEPS; first += 2 * TAKEN) {
+            if (first + TAKEN < STEPS) fetch(first + TAKEN, a[1], b[1]);
             P::multiply(a[0], b[0], sum);
-            if (first + P::slices >= STEPS) break;
-            if (first + 2 * P::slices < STEPS) fetch(first + 2 * P::slices, a[0], b[0]);
+            if (first + TAKEN >= STEPS) break;
+            if (first + 2 * TAKEN < STEPS) fetch(first + 2 * TAKEN, a[0], b[0]);
             P::multiply(a[1], b[1], sum);
         }
-        if (P::promoted) {
+        if (promoted) {
 #pragma unroll
             for (int e = 0; e < TM * TN * 4; ++e)
                 total[e / (TN * 4)][e / 4 % TN][e % 4] += stage_sum[e / (TN * 4)][e / 4 % TN][e % 4];
