@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opbench.errors import UsageError, unknown
-from opbench.graphs.training_passes import TRAINING_PASSES
+from opbench.graphs.training_passes import RECOMPUTE, TRAINING_PASSES
 from opbench.graphs.values import LAYOUTS
 
 LOSSES = {
@@ -70,8 +70,8 @@ class Recipe:
         if not 0 < self.learning_rate < math.inf:
             raise UsageError(f"--lr {self.learning_rate} is not allowed; a number above 0")
         for name in self.without:
-            if name not in TRAINING_PASSES:
-                raise UsageError(f"--without: {unknown('pass', name, TRAINING_PASSES)}")
+            if name not in (*TRAINING_PASSES, RECOMPUTE):
+                raise UsageError(f"--without: {unknown('pass', name, (*TRAINING_PASSES, RECOMPUTE))}")
 
     @property
     def micro(self) -> int:

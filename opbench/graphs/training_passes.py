@@ -92,3 +92,5 @@ BACKWARD_PASSES: dict[str, Pass] = {"fuse_gradient_add": fuse_gradient_add, "fus
 """On forward and backward pass together."""
 TRAINING_PASSES = ("fuse_relu", "fuse_upsample_concat", *FORWARD_PASSES, *BACKWARD_PASSES)
 """All that a training may leave out, in their order."""
+RECOMPUTE = "recompute"
+"""The pass that a limit of memory turns on, when it is known how much of it there is: see `opbench.nets.recompute`."""

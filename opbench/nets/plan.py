@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from opbench.graphs.problems import ALLOWED
 from opbench.graphs.values import Node
 from opbench.nets.defaults import ChosenFor, ranked
 from opbench.nets.memory import aligned, live_bytes, plan_memory
+from opbench.nets.recompute import original
 from opbench.results.result import Result
 
 FORMAT = 1
@@ -63,6 +64,8 @@ class Plan:
     gpu: str
     precision: str
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    again: tuple[tuple[str, int], ...] = ()
+    """Of a step of training, in their order: a value that is computed again, and behind the node of which number."""
 
     def case_of(self, node: str) -> str:
         """The name of a node's case; empty for one that the plan does not cover."""
@@ -137,32 +140,62 @@ def choose(
     room beside what is live while the node runs; raises UsageError, naming the node, where no case has.
     """
     catalog = catalog or Catalog()
-    live = live_bytes(graph)
+    live, names = live_bytes(graph), {node.name for node in graph.nodes}
+    first = {name: original(name) if original(name) in names else name for name in names}
+    for name in names:  # a second run has the first one's variant, which must have room beside both
+        live[first[name]] = max(live[first[name]], live[name])
     timed_cases: dict[str, dict[str, TimedCase]] = {}
     workspaces: dict[str, dict[str, int]] = {}
     for node in graph.nodes:
+        if first[node.name] != node.name:
+            continue
         found = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
         cases = [_case(catalog, node, e.case) for e in found] or defaults(catalog, node, precision, device)
         timed_cases[node.name] = {e.case: e for e in found}
         workspaces[node.name] = {c.name: sum(aligned(t.nbytes) for t in c.workspace(sm_count)) for c in cases}
-    allowed = memory_bytes
-    for _ in range(TRIES):
-        choices, sizes = {}, {}
-        for node in graph.nodes:
-            entries, needs = timed_cases[node.name], workspaces[node.name]
-            fitting = [name for name in needs if allowed is None or live[node.name] + needs[name] <= allowed]
+
+    def whole(allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
+        """Choices for all nodes, the fastest of what is allowed of a node and a workspace; else the node without."""
+        found: dict[str, Choice] = {}
+        for name, entries in timed_cases.items():
+            needs = workspaces[name]
+            fitting = [case for case in needs if allowed(name, needs[case])]
             if not fitting:
-                raise UsageError(
-                    f"{node.name}: values take {live[node.name]:,} bytes while it runs and its workspace "
-                    f"{min(needs.values()):,} or more; {memory_bytes:,} in all are not enough: --memory"
+                return name
+            found[name] = _chosen([entries[case] for case in fitting], needs) if entries else Choice(fitting[0])
+        return {node.name: found[first[node.name]] for node in graph.nodes}
+
+    def peak(choices: Mapping[str, Choice]) -> int:
+        sizes = {name: workspaces[first[name]][choice.case] for name, choice in choices.items()}
+        return plan_memory(graph, sizes, parallel=parallel).peak_bytes
+
+    if memory_bytes is None:
+        choices = whole(lambda name, size: True)
+        assert not isinstance(choices, str)
+        return Plan(graph.name, gpu, precision, choices)
+    allowed = memory_bytes
+    why = ""
+    for _ in range(TRIES):
+        limit = allowed
+        choices = whole(lambda name, size: live[name] + size <= limit)  # noqa: B023
+        if isinstance(choices, str):
+            if allowed == memory_bytes:
+                why = (
+                    f"{choices}: values take {live[choices]:,} bytes while it runs and its workspace "
+                    f"{min(workspaces[choices].values()):,} or more; {memory_bytes:,} in all are not enough: --memory"
                 )
-            choices[node.name] = _chosen([entries[name] for name in fitting], needs) if entries else Choice(fitting[0])
-            sizes[node.name] = needs[choices[node.name].case]
-        excess = plan_memory(graph, sizes, parallel=parallel).peak_bytes - memory_bytes if memory_bytes else 0
+            break
+        excess = peak(choices) - memory_bytes
         if excess <= 0:
             return Plan(graph.name, gpu, precision, choices)
-        allowed = (allowed or 0) - excess  # buffers of different sizes leave gaps between them
-    raise UsageError(f"{graph.name}: no plan was found that takes {memory_bytes:,} bytes at most; allow more: --memory")
+        allowed -= excess  # buffers of different sizes leave gaps between them
+    choices = whole(lambda name, size: size == min(workspaces[name].values()))
+    assert not isinstance(choices, str)
+    least = peak(choices)
+    if least <= memory_bytes:
+        return Plan(graph.name, gpu, precision, choices)
+    why = why or f"{graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
+    raise UsageError(f"{why}; the least that does is {least:,}")
 
 
 def _chosen(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choice:
@@ -241,7 +274,8 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
         value: Any = json.loads(path.read_text(encoding="utf-8"))
         entries = {name: {**e, "tied_with": tuple(e.get("tied_with", ()))} for name, e in value["choices"].items()}
         choices = {name: Choice(**entry) for name, entry in entries.items()}
-        plan = Plan(value["network"], value["gpu"], value["precision"], choices)
+        again = tuple((str(name), int(moment)) for name, moment in value.get("again", ()))
+        plan = Plan(value["network"], value["gpu"], value["precision"], choices, again)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

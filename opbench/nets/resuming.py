@@ -19,6 +19,7 @@ from opbench.graphs.training_step import STORED
 from opbench.nets import checkpoints
 from opbench.nets.checkpoints import Checkpoint, read_checkpoint
 from opbench.nets.losses import read_losses
+from opbench.nets.recompute import original
 from opbench.nets.train_options import TrainOptions
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def checkpoint_of(trainer: Trainer, state: Arrays, losses_bytes: int) -> Checkpo
 def plan_sha256(trainer: Trainer) -> str:
     """Of what decides the bits of a step."""
     graph, groups = trainer.training.graph, trainer.training.groups
-    same = [n.name for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in PLACING]
+    nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in PLACING]
+    same = [n.name for n in nodes if original(n.name) == n.name]  # what is computed again is the same bits again
     text = json.dumps({name: trainer.cases[name].name + trainer.cases[name].variant.source_sha256 for name in same})
     return hashlib.sha256(text.encode()).hexdigest()
 

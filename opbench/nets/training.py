@@ -22,6 +22,7 @@ from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph
 from opbench.graphs.passes import apply_passes, to_dtype
 from opbench.graphs.training import training_graph
+from opbench.graphs.training_passes import RECOMPUTE
 from opbench.graphs.training_step import Training
 from opbench.nets.beside import Beside
 from opbench.nets.checkpoints import LAST, Checkpoint, write_checkpoint
@@ -31,9 +32,11 @@ from opbench.nets.defaults import target
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.group import RankGroup
 from opbench.nets.losses import LossLog, judged
+from opbench.nets.memory import aligned
 from opbench.nets.node_times import node_times
 from opbench.nets.nodes import check_nodes
 from opbench.nets.plan import Plan, choose, load_plan, save_plan
+from opbench.nets.recompute import fitted, replayed
 from opbench.nets.resuming import DATA, checkpoint_of, plan_sha256, resumed, steps_begun, training_state
 from opbench.nets.steps import AllReduce, Step, exchange_times
 from opbench.nets.train_options import Standing, TrainOptions
@@ -102,6 +105,7 @@ class Trainer:
             self.known = {**self.known, **measured_here([self.training.graph], options, self.progress, self.catalog)}
         plan = self._planned() if self.rank == 0 else None
         self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
+        self.training = replayed(self.training, self.plan.again)
         self.started = now()
         self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
@@ -120,7 +124,10 @@ class Trainer:
         return Beside(self.options.compare, problem, self.training, given)
 
     def _planned(self) -> Plan:
-        """As a file says, or as the training that is gone on with did, if that still can be; else chosen."""
+        """As a file says, or as the training that is gone on with did, if that still can be; else chosen.
+
+        Where memory is limited, the step computes again what it must.
+        """
         options, graph = self.options, self.training.graph
         if options.plan:
             return load_plan(options.plan, graph.name, self.gpu, options.precision)
@@ -128,13 +135,17 @@ class Trainer:
         if options.resume and before.exists() and not (options.results or options.tune or options.memory_bytes):
             with contextlib.suppress(UsageError):
                 plan = load_plan(before, graph.name, self.gpu, options.precision)
+                graph = replayed(self.training, plan.again).graph
                 # What only adds and counts is another where other micro-batches or ranks go on.
                 same = {n.name for n in graph.nodes if plan.case_of(n.name).endswith(str(n.problem))}
                 kept = {name: choice for name, choice in plan.choices.items() if name in same}
                 plan = replace(plan, choices={**self._chosen(graph).choices, **kept})
                 require_fitting(graph, plan.cases(graph, self.catalog))
                 return plan
-        return self._chosen(graph, options.memory_bytes)
+        side_by_side = options.parallel  # whose values all live
+        if options.memory_bytes and not side_by_side and RECOMPUTE not in self.recipe.without:
+            return fitted(self.training, options.memory_bytes, self._chosen, self._workspaces)
+        return self._chosen(self.training.graph, options.memory_bytes)
 
     def _chosen(self, graph: Graph, memory_bytes: int | None = None) -> Plan:
         options = self.options
@@ -149,6 +160,10 @@ class Trainer:
             catalog=self.catalog,
             device=self.device,
         )
+
+    def _workspaces(self, plan: Plan) -> dict[str, int]:
+        cases = plan.cases(self.training.graph, self.catalog)
+        return {n: sum(aligned(t.nbytes) for t in c.workspace(self.backend.sm_count)) for n, c in cases.items()}
 
     def _require_free(self) -> None:
         out = self.options.out

@@ -13,7 +13,7 @@ from opbench.report.charts.chart import COLOURS, Chart, shortened
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.network.words import size
 from opbench.results.network import Life, lives_of
-from opbench.results.training import GROUPS, ExchangedPart, TrainingRecord
+from opbench.results.training import AGAIN, GROUPS, ExchangedPart, TrainingRecord
 
 LOOKS = dict(zip(GROUPS, (COLOURS[4], COLOURS[0], COLOURS[3], COLOURS[1], COLOURS[5], COLOURS[2]), strict=True))
 """Colour of each group."""
@@ -120,7 +120,8 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     axes.set_ylabel(f"offset ({word})")
     axes.grid(True, axis="y")
     shown = [("made by forward, read by backward", COLOURS[0]), ("forward only", COLOURS[4])]
-    _legend(axes, [*shown, ("made by backward", COLOURS[1]), ("workspace", MUTED)])
+    again = [("computed again", COLOURS[2])] if any(AGAIN in life.value for life in found) else []
+    _legend(axes, [*shown, ("made by backward", COLOURS[1]), *again, ("workspace", MUTED)])
     return Chart(
         "training-memory",
         figure,
@@ -141,6 +142,7 @@ def _draw(axes: Axes, life: Life, record: TrainingRecord, turn: int, unit: float
     """One value's rectangle; returns what it says."""
     across = life.first < turn <= life.last
     colour = COLOURS[0] if across else COLOURS[4] if life.last < turn else COLOURS[1]
+    colour = COLOURS[2] if AGAIN in life.value else colour
     colour = MUTED if life.value.startswith("workspace of ") else colour
     place = (life.first - 0.47, life.offset / unit)
     axes.add_patch(

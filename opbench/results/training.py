@@ -12,6 +12,8 @@ from opbench.results.network import Times, ValueRecord, WorkspaceRecord
 
 FILE = "train.json"
 FORMAT = 1
+AGAIN = ".again"
+"""Ends the name of a node, and of its values, that computes once more what the node of the name before it did."""
 GROUPS = ("data", "forward", "loss", "backward", "exchange", "optimizer")
 """What a step's nodes are for, in their order."""
 
