@@ -24,6 +24,7 @@ from opbench.nets.peers import find_torch, in_one_line, settings, to_module, wei
 from opbench.timing.clock import Launch
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
     from torch.optim import Optimizer
 
@@ -179,8 +180,11 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
     torch = find_torch(gpu=device == "cuda")
     with settings(torch, problem.precision):
         step = TorchStep(problem, device, Way(), masked=True)
-        loss = float(step().detach())
-        return FirstStep(loss, step.gradients(), step.parameters())
+        found = FirstStep(float(step().detach()), step.gradients(), step.parameters())
+        del step
+        if device == "cuda":
+            _give_back(torch)
+        return found
 
 
 def masks_of(training: Training) -> Arrays:
@@ -249,7 +253,7 @@ def step_ways(problem: StepProblem, backend: Libraries) -> Iterator[dict[str, St
             _give_back(torch)
 
 
-def _ready(torch: ModuleType, problem: StepProblem, way: Way, stream: object) -> StepWay:
+def _ready(torch: ModuleType, problem: StepProblem, way: Way, stream: torch.cuda.ExternalStream) -> StepWay:
     """A way that has been run until it only runs, and the most that it held in a step."""
     torch.cuda.synchronize()
     standing = torch.cuda.memory_allocated()
@@ -259,13 +263,13 @@ def _ready(torch: ModuleType, problem: StepProblem, way: Way, stream: object) ->
         return int(torch.cuda.max_memory_allocated() - standing)
 
     step = TorchStep(problem, "cuda", way)
-    # On a stream of its own, as PyTorch asks of what is warmed up for a capture.
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    # Before a capture on a stream of its own, as PyTorch asks; else where it will run, whose memory all ways share.
+    warming = torch.cuda.Stream() if way.graph else stream
+    warming.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warming):
         for _ in range(WARM_UP):
             step()
-    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.current_stream().wait_stream(warming)
     torch.cuda.synchronize()
     if not way.graph:
 
@@ -273,12 +277,11 @@ def _ready(torch: ModuleType, problem: StepProblem, way: Way, stream: object) ->
             with torch.cuda.stream(stream):
                 step()
 
-        launch()
-        torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         launch()
         return StepWay(launch, peak())
     step.optimizer.zero_grad(set_to_none=True)
+    _give_back(torch)  # what the warm-up's stream keeps is of no use to the graph
     graph = torch.cuda.CUDAGraph()
     torch.cuda.reset_peak_memory_stats()
     with torch.cuda.graph(graph):

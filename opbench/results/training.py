@@ -72,7 +72,7 @@ class FirstStepRecord(TypedDict, total=False):
     loss: float
     peer_loss: float
     errors: dict[str, float]
-    """Relative, in norm: loss, gradients (of the weight that is worst), parameters after the step (all together)."""
+    """Relative, in norm: loss, gradients (of the weight that is worst), what the step changes of all parameters."""
     allowed: dict[str, float]
     worst_gradient: str
     compared: int

@@ -126,12 +126,14 @@ def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
     problem = run.beside.problem
     theirs = first_step(problem, "cpu")
     other = first_step(replace(problem, images=problem.images + 0.01), "cpu")
-    assert differences(theirs, theirs, "f32")["right"]
-    told = differences(theirs, other, "f32")
+    assert differences(theirs, theirs, network.weights, "f32")["right"]
+    told = differences(theirs, other, network.weights, "f32")
     assert not told["right"] and "its times say nothing here: off are the loss by " in told["said"]
     gradients = {**theirs.gradients, "head.bias": -theirs.gradients["head.bias"]}
-    told = differences(replace(theirs, gradients=gradients), theirs, "bf16")
-    assert told["said"].endswith("off are the gradient of head.bias by 2 (0.5 allowed)"), told["said"]
+    told = differences(replace(theirs, gradients=gradients), theirs, network.weights, "bf16")
+    assert told["said"].endswith("off are the gradient of head.bias by 2 (0.7 allowed)"), told["said"]
+    told = differences(replace(theirs, parameters=network.weights), theirs, network.weights, "bf16")
+    assert told["said"].endswith("off are the change of the parameters by 1 (0.9 allowed)"), "a step that was not done"
 
 
 def test_a_compiler_that_takes_too_long_is_stopped() -> None:
