@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,8 @@ way, and a share f of such parameters is 2 sqrt(f) of the change, 0.02 for one i
 LEAST_SHARE = 0.01
 """A gradient of less than this of all gradients' norm is judged by that: one that cancels to 0 is noise in both."""
 OWN = "opbench"
+AMONG_S = 1.0
+"""Of each among several: a step of a tenth of a second then has ten samples, and all six take half a minute."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class Beside:
 def _timed(backend: Timed, launches: Mapping[str, Launch]) -> tuple[dict[str, Measurement], dict[str, Measurement]]:
     """All of them in turns, from a cold L2 and back to back; all but ours may wait for the device."""
     unheld = launches.keys() - {OWN}
-    cold, hot = (measure(backend.clock(mode), launches, TIMING, unheld=unheld) for mode in ("cold", "hot"))
+    options = replace(TIMING, budget_s=AMONG_S) if unheld else TIMING
+    cold, hot = (measure(backend.clock(mode), launches, options, unheld=unheld) for mode in ("cold", "hot"))
     return cold, hot
 
 

@@ -33,6 +33,9 @@ class TrainOptions(ChoosingOptions):
         if self.compare and self.recipe.micro > 1:
             raise UsageError("--compare compares a step of one micro-batch; leave out --accumulate and --gpus for it")
 
+    def _elsewhere(self) -> str:
+        return "opbench net train"
+
 
 @dataclass(frozen=True)
 class Standing:
