@@ -23,7 +23,7 @@ from opbench.nets.executor import Context, Network
 from opbench.nets.peers import to_module, weight_of
 from opbench.nets.train_options import TrainOptions
 from opbench.nets.training import Trainer
-from opbench.nets.training_peers import TimeIsUp, first_step, time_limit
+from opbench.nets.training_peers import FirstStep, TimeIsUp, first_step, time_limit
 
 torch = pytest.importorskip("torch", reason="its autograd is what steps are compared with; opbench[torch] brings it")
 
@@ -116,12 +116,17 @@ def test_the_first_step_is_pytorchs(optimizer: str, layout: str, tmp_path: Path)
     assert first["errors"]["loss"] <= 1e-6 and first["errors"]["gradients"] <= 2e-5, first
 
 
+def made(network: Graph, tmp_path: Path) -> Trainer:
+    """A training of one step that is to be compared."""
+    recipe = Recipe(loss="binary_cross_entropy", steps=1)
+    options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
+    return Trainer(network, random_data(network, 4, recipe.loss), options)
+
+
 def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
     """Other pictures, and a gradient of the other sign."""
     network = unet(batch=2, size=16, base=4, levels=1)
-    recipe = Recipe(loss="binary_cross_entropy", steps=1)
-    options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
-    run = Trainer(network, random_data(network, 4, recipe.loss), options)
+    run = made(network, tmp_path)
     assert run.run()["comparison"]["first_step"]["right"]
     problem = run.beside.problem
     theirs = first_step(problem, "cpu")
@@ -134,6 +139,21 @@ def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
     assert told["said"].endswith("off are the gradient of head.bias by 2 (0.7 allowed)"), told["said"]
     told = differences(replace(theirs, parameters=network.weights), theirs, network.weights, "bf16")
     assert told["said"].endswith("off are the change of the parameters by 1 (0.9 allowed)"), "a step that was not done"
+
+
+def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
+    network = unet(batch=2, size=16, base=4, levels=1)
+    exact = first_step(made(network, tmp_path).beside.problem, "cpu")
+
+    def off(share: float) -> FirstStep:
+        return replace(exact, gradients={**exact.gradients, "head.bias": exact.gradients["head.bias"] * (1 + share)})
+
+    told = differences(off(0.5), exact, network.weights, "tf32", off(0.3))
+    assert told["right"] and told["said"].endswith(
+        "its own in tf32 is loss 0, gradients 0.3, the parameters' change 0 off"
+    )
+    assert not differences(off(0.5), exact, network.weights, "tf32", off(0.2))["right"], "more than twice as far"
+    assert not differences(off(0.5), exact, network.weights, "tf32")["right"]
 
 
 def test_a_compiler_that_takes_too_long_is_stopped() -> None:
