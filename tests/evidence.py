@@ -1,4 +1,4 @@
-"""What of reports/h200 is committed: the data of each run, the pictures that documents show, and three pages.
+"""What of reports/h200 is committed: the data of each run, the pictures that documents show, and four pages.
 
 python tests/evidence.py    # packs finished runs, removes what `opbench report FOLDER` draws again
 """
@@ -13,8 +13,13 @@ from opbench.results.files import FILE, PACKED
 
 ROOT = Path(__file__).parent.parent
 REPORTS = ROOT / "reports/h200"
-PAGES = ("quick/report.html", "networks/unet-1-bf16/network.html", "selftest/selftest.html")
-"""One of a run, one of a network, and the self-test's, for readers without opbench."""
+PAGES = (
+    "quick/report.html",
+    "networks/unet-1-bf16/network.html",
+    "selftest/selftest.html",
+    "training/lenet-128-f32/train.html",
+)
+"""One of a run, one of a network, one of a training, and the self-test's, for readers without opbench."""
 
 
 def unpacked() -> list[Path]:
