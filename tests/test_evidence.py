@@ -10,6 +10,8 @@ from evidence import PAGES, REPORTS, redrawn, shown, unpacked
 from opbench.results.files import read_run, run_files
 
 BYTES = 9_000_000
+STOPPED = {f"training/tuning-{number}" for number in (1, 2, 3)}
+"""Runs that plans were chosen from before they were through; reports/h200/README.md says so."""
 
 
 def test_runs_are_packed_and_what_can_be_drawn_again_is_not_there() -> None:
@@ -29,4 +31,5 @@ def test_no_run_is_kept_twice_and_all_of_it_stays_small() -> None:
 @pytest.mark.parametrize("path", run_files(REPORTS), ids=lambda path: path.parent.relative_to(REPORTS).as_posix())
 def test_every_committed_run_reads_whole(path) -> None:  # type: ignore[no-untyped-def]
     run = read_run(path)
-    assert run.results and run.finished and not [w for w in run.warnings if "incomplete" in w]
+    finished = path.parent.relative_to(REPORTS).as_posix() not in STOPPED
+    assert run.results and run.finished == finished and not [w for w in run.warnings if "incomplete" in w]
