@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,11 +12,14 @@ import numpy as np
 import opbench
 from opbench.catalog.operator import from_storage
 from opbench.errors import LaunchError
+from opbench.graphs.graph import Graph
+from opbench.graphs.training import training_graph
+from opbench.graphs.training_passes import TRAINING_PASSES
 from opbench.nets.checkpoints import read_checkpoint
 from opbench.nets.executor import Network
 from opbench.nets.resuming import training_state
 from opbench.nets.steps import Step, launches_of
-from opbench.results.training import FORMAT, StepTimes, TrainingRecord
+from opbench.results.training import FORMAT, StepTimes, TrainingPass, TrainingRecord
 
 if TYPE_CHECKING:
     from opbench.nets.training import Trainer
@@ -61,7 +65,7 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
             },
         },
         "values": {v.name: {"bytes": v.nbytes, "of": v.of} for v in graph.values.values()},
-        "passes": [{"name": name, "on": on, "said": list(said)} for name, on, said in trainer.training.said],
+        "passes": [_told(trainer, name, on, said) for name, on, said in trainer.training.said],
         "nodes": [
             {
                 "name": node.name,
@@ -79,6 +83,24 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
         ],
         "told": trainer.told,
     }
+
+
+def _told(trainer: Trainer, name: str, on: bool, said: Sequence[str]) -> TrainingPass:
+    """A pass with what it saves: the step beside that which is made without it."""
+    found: TrainingPass = {"name": name, "on": on, "said": list(said)}
+    if on and said and name in TRAINING_PASSES:
+        recipe, items = trainer.recipe, len(trainer.data.images)
+        without = training_graph(trainer.network, replace(recipe, without=(*recipe.without, name)), items).graph
+        more, fewer = (_work(graph) for graph in (without, training_graph(trainer.network, recipe, items).graph))
+        nodes, nbytes, flops = (b - a for a, b in zip(fewer, more, strict=True))
+        found["saved"] = {"nodes": nodes, "compulsory_bytes": nbytes, "flops": flops}
+    return found
+
+
+def _work(graph: Graph) -> tuple[int, int, int]:
+    """Nodes, compulsory bytes and FLOPs."""
+    problems = [node.problem for node in graph.nodes]
+    return len(problems), sum(p.bytes() for p in problems), sum(p.flops() for p in problems)
 
 
 def first_not_finite(trainer: Trainer, network: Network, step: Step, number: int) -> str:

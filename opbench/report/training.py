@@ -22,7 +22,7 @@ from opbench.report.template import render_template
 from opbench.report.training_peers import own_state, peer_rows, peer_words
 from opbench.report.training_pictures import memory_map, step_chart
 from opbench.report.training_ranks import devices, exchange_words, exchanged, over_ranks, pictures
-from opbench.results.training import GROUPS, TrainingNode, TrainingRecord
+from opbench.results.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
 
 PAGE = "train.html"
 PIXELS_PER_POINT = 1.6
@@ -114,7 +114,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         nodes=[
             _row(number, node, record["times"].get("nodes_s", {})) for number, node in enumerate(record["nodes"], 1)
         ],
-        passes=record["passes"],
+        passes=[{**item, "saves": _saves(item)} for item in record["passes"]],
         facts_of_run=_facts(record),
         memory=[
             ("activations and workspaces, one arena", _size(record["memory"]["activations_bytes"])),
@@ -155,6 +155,15 @@ def _step_words(record: TrainingRecord) -> list[str]:
     guessed = sum(node.get("source") == "default" for node in record["nodes"])
     said = [f"A step takes {back_to_back}, {units.time(cold['median_s'])} from a cold L2."]
     return [*said, unmeasured(guessed, len(record["nodes"]))] if guessed else said
+
+
+def _saves(item: TrainingPass) -> str:
+    """What a pass is good for, in words."""
+    saved = item.get("saved")
+    if not saved:
+        return ""
+    nodes = f"{saved['nodes']} node{'s' if saved['nodes'] != 1 else ''}, " if saved["nodes"] else ""
+    return f"saves {nodes}{_size(saved['compulsory_bytes'])} of compulsory traffic a step"
 
 
 def _size(nbytes: float) -> str:

@@ -41,6 +41,15 @@ class TrainingPass(TypedDict):
     name: str
     on: bool
     said: list[str]
+    saved: NotRequired[PassSaving]
+
+
+class PassSaving(TypedDict):
+    """What a step would have more of without a pass."""
+
+    nodes: int
+    compulsory_bytes: int
+    flops: int
 
 
 class StepTimes(TypedDict, total=False):

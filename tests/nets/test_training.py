@@ -178,6 +178,16 @@ def test_every_node_of_the_first_step_can_be_checked_first(tmp_path: Path) -> No
     assert not (tmp_path / "bad" / "losses.jsonl").exists()
 
 
+def test_a_pass_says_what_it_saves(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run")
+    saved = {item["name"]: item.get("saved") for item in run.run()["passes"]}["fuse_relu_backward"]
+    masked = [node for node in run.training.graph.nodes if node.problem.axes.get("epilogue") == "mask"]
+    assert saved and saved["nodes"] == len(masked) > 0 and saved["compulsory_bytes"] > 0
+    apart = trainer(tmp_path / "apart", recipe=dataclasses.replace(SMALL, without=("fuse_relu_backward",)))
+    assert len(apart.training.graph.nodes) == len(run.training.graph.nodes) + saved["nodes"]
+    assert all("saved" not in item for item in apart.run()["passes"] if item["name"] == "fuse_relu_backward")
+
+
 def test_bad_data_is_refused_before_anything_runs(tmp_path: Path) -> None:
     good = random_data(tiny(), 13)
     with pytest.raises(UsageError, match="has class 4; the network has the classes 0 to 3"):

@@ -50,7 +50,14 @@ def record(timed: bool) -> TrainingRecord:
         "times": times if timed else {},
         "parameters": 61706,
         "memory": {"activations_bytes": 10**6, "state_bytes": 3 * 10**6, "data_bytes": 10**6},
-        "passes": [{"name": "fuse_relu", "on": True, "said": ["relu1: fused into conv1"]}],
+        "passes": [
+            {
+                "name": "fuse_relu",
+                "on": True,
+                "said": ["relu1: fused into conv1"],
+                "saved": {"nodes": 1, "compulsory_bytes": 2_500_000, "flops": 0},
+            }
+        ],
         "nodes": nodes,
         "told": ["the checkpoint is of another device"],
     }  # type: ignore[typeddict-item]
@@ -63,7 +70,14 @@ def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None
     assert [path.name for path in others] == ["step.png"] * timed
     text = page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
-    for words in ("Accuracy 98.50 %", "12,346 images/s", "&lt;digits&gt;", "relu1: fused into conv1", "another device"):
+    for words in (
+        "Accuracy 98.50 %",
+        "12,346 images/s",
+        "&lt;digits&gt;",
+        "relu1: fused into conv1",
+        "another device",
+        "saves 1 node, 2.50 MB of compulsory traffic a step",
+    ):
         assert words in text, words
     assert all(f"node_of_{group}" in text for group in GROUPS)
     assert ("310 µs back to back" in text) == timed and (text.count("<td>100 µs</td>") == len(GROUPS)) == timed
