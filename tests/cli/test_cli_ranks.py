@@ -44,7 +44,12 @@ def test_an_interrupt_leaves_no_process_and_no_loss(tmp_path: Path, number: sign
     names = [Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2].decode() for pid in ranks]
     assert sorted(names) == ["rank0", "rank1"]
     process.send_signal(number)
-    said = process.communicate(timeout=10)[1].decode()
+    try:
+        said = process.communicate(timeout=60)[
+            1
+        ].decode()  # a rank that syncs a checkpoint to a busy disk dies after that
+    finally:
+        process.kill()
     assert process.returncode == (130 if number == signal.SIGINT else -number) and "Traceback" not in said
     deadline = time.monotonic() + 10
     while any(map(alive, ranks)) and time.monotonic() < deadline:

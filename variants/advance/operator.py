@@ -41,4 +41,4 @@ class Advance(Operator):
     @classmethod
     def examples(cls) -> Sequence[Advance]:
         """One rank and several."""
-        return [cls(stride=stride) for stride in (1, 2, 3, 8)]
+        return [cls(stride=stride) for stride in (1, 2, 3, 5, 8)]
