@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,3 +29,8 @@ def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> N
     assert message.startswith("opbench: ")
     for word in words:
         assert word in message
+
+
+def heed_interrupts() -> None:
+    """Where the tests run in a shell's background, they and what they start would ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

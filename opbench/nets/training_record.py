@@ -11,7 +11,7 @@ import numpy as np
 
 import opbench
 from opbench.catalog.operator import from_storage
-from opbench.errors import LaunchError
+from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph
 from opbench.graphs.training import training_graph
 from opbench.graphs.training_passes import TRAINING_PASSES
@@ -90,7 +90,10 @@ def _told(trainer: Trainer, name: str, on: bool, said: Sequence[str]) -> Trainin
     found: TrainingPass = {"name": name, "on": on, "said": list(said)}
     if on and said and name in TRAINING_PASSES:
         recipe, items = trainer.recipe, len(trainer.data.images)
-        without = training_graph(trainer.network, replace(recipe, without=(*recipe.without, name)), items).graph
+        try:
+            without = training_graph(trainer.network, replace(recipe, without=(*recipe.without, name)), items).graph
+        except UsageError:  # no step in this precision without it, such as a ReLU of its own in bf16
+            return found
         more, fewer = (_work(graph) for graph in (without, training_graph(trainer.network, recipe, items).graph))
         nodes, nbytes, flops = (b - a for a, b in zip(fewer, more, strict=True))
         found["saved"] = {"nodes": nodes, "compulsory_bytes": nbytes, "flops": flops}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import heed_interrupts
 from common import Cli
 
 
@@ -35,7 +36,10 @@ def test_an_interrupt_leaves_no_process_and_no_loss(tmp_path: Path, number: sign
     """Also of a killed command, which cannot end its ranks itself."""
     out = tmp_path / "run"
     process = subprocess.Popen(
-        train(out, 4000, "--gpus", "2", "--checkpoint-every", "0"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        train(out, 4000, "--gpus", "2", "--checkpoint-every", "0"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 (it starts no thread)
     )
     deadline = time.monotonic() + 60
     while not (out / "checkpoint.safetensors").exists() and time.monotonic() < deadline and process.poll() is None:

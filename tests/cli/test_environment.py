@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import command, own_folder, refused
+from command_line import command, heed_interrupts, own_folder, refused
 from common import HANGS, Cli, until
 
 from opbench.results.files import FILE, read_run
@@ -96,11 +96,6 @@ def test_stdout_on_a_full_disk_is_an_error(tmp_path: Path) -> None:
 
 
 # Interrupts ---------------------------------------------------------------------------------------------------------
-
-
-def heed_interrupts() -> None:
-    """Where the tests run in a shell's background, they and what they start would ignore interrupts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_an_interrupt_keeps_what_was_measured_and_says_where(tmp_path: Path) -> None:
