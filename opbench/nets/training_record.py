@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,7 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
             },
         },
         "values": {v.name: {"bytes": v.nbytes, "of": v.of} for v in graph.values.values()},
-        "passes": [_told(trainer, name, on, said) for name, on, said in trainer.training.said],
+        "passes": _passes(trainer),
         "nodes": [
             {
                 "name": node.name,
@@ -85,18 +84,21 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
     }
 
 
-def _told(trainer: Trainer, name: str, on: bool, said: Sequence[str]) -> TrainingPass:
-    """A pass with what it saves: the step beside that which is made without it."""
-    found: TrainingPass = {"name": name, "on": on, "said": list(said)}
-    if on and said and name in TRAINING_PASSES:
-        recipe, items = trainer.recipe, len(trainer.data.images)
+def _passes(trainer: Trainer) -> list[TrainingPass]:
+    """Each pass with what it saves: the step beside that which is made without it."""
+    network, recipe, items = trainer.network, trainer.recipe, len(trainer.data.images)
+    own, found = _work(training_graph(network, recipe, items).graph), []
+    for name, on, said in trainer.training.said:
+        told: TrainingPass = {"name": name, "on": on, "said": list(said)}
+        found.append(told)
+        if not (on and said and name in TRAINING_PASSES):
+            continue
         try:
-            without = training_graph(trainer.network, replace(recipe, without=(*recipe.without, name)), items).graph
+            without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
         except UsageError:  # no step in this precision without it, such as a ReLU of its own in bf16
-            return found
-        more, fewer = (_work(graph) for graph in (without, training_graph(trainer.network, recipe, items).graph))
-        nodes, nbytes, flops = (b - a for a, b in zip(fewer, more, strict=True))
-        found["saved"] = {"nodes": nodes, "compulsory_bytes": nbytes, "flops": flops}
+            continue
+        nodes, nbytes, flops = (more - fewer for more, fewer in zip(_work(without), own, strict=True))
+        told["saved"] = {"nodes": nodes, "compulsory_bytes": nbytes, "flops": flops}
     return found
 
 

@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from opbench import units
 from opbench.report.charts.chart import COLOURS, Chart, shortened
 from opbench.report.charts.svg import INK, MUTED
+from opbench.report.network.figures import byte_scale, life_sentence, time_scale
 from opbench.report.network.words import size
 from opbench.results.network import Life, lives_of
 from opbench.results.training import AGAIN, GROUPS, ExchangedPart, TrainingRecord
@@ -41,7 +42,7 @@ def step_chart(record: TrainingRecord) -> Chart | None:
     groups = [group for group in GROUPS if group in there]
     figure = Figure(figsize=(10.0, 0.95 + 0.36 * len(groups)))
     axes = figure.add_axes((0.085, 0.62 / figure.get_figheight(), 0.905, 1 - 0.92 / figure.get_figheight()))
-    scale, unit = (1e6, "µs") if total < 2e-3 else (1e3, "ms")
+    scale, unit = time_scale(total)
     looks, at, points = dict(zip(KINDS, COLOURS, strict=False)), 0.0, dict[str, str]()
     ends: dict[str, float] = {}
     for number, node in enumerate(record["nodes"]):
@@ -106,7 +107,7 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     if not found or turn is None:
         return None
     top = max(life.offset + life.nbytes for life in found)
-    unit, word = next(((u, w) for u, w in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if top >= u), (1.0, "B"))
+    unit, word = byte_scale(top)
     kept = [life for life in found if life.first < turn <= life.last]
     figure = Figure(figsize=(10.0, 4.2))
     axes = figure.add_axes((0.07, 0.11, 0.92, 0.80))
@@ -149,8 +150,7 @@ def _draw(axes: Axes, life: Life, record: TrainingRecord, turn: int, unit: float
         Rectangle(place, life.last - life.first + 0.94, life.nbytes / unit, facecolor=colour,
                   alpha=0.55 if across else 0.4, edgecolor=colour, linewidth=0.6, gid=gid)
     )  # fmt: skip
-    names = [node["name"] for node in record["nodes"]]
-    return f"{life.value}: {size(life.nbytes)} at {size(life.offset)}, from {names[life.first]} to {names[life.last]}"
+    return life_sentence(life, [node["name"] for node in record["nodes"]])
 
 
 def _legend(axes: Axes, looks: Sequence[tuple[str, str]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -28,7 +30,7 @@ def timeline_chart(record: Record) -> Chart | None:
     names = [shortened(str(node["name"]), 22) for node in nodes] + ["gaps"] * (gap > 0)
     left = 0.02 + 0.0078 * max(map(len, names))
     axes = figure.add_axes((left, 0.5 / height, 0.99 - left, 1 - 0.6 / height))
-    scale, unit = _scale(total)
+    scale, unit = time_scale(total)
     end, points, at = (total + max(gap, 0.0)) * scale, {}, 0.0
     for number, node in enumerate(nodes):
         kind = "conversion" if node["name"] in (record.get("conversions") or ()) else str(node.get("bound") or "")
@@ -63,8 +65,19 @@ def timeline_chart(record: Record) -> Chart | None:
     )
 
 
-def _scale(total_s: float) -> tuple[float, str]:
+def time_scale(total_s: float) -> tuple[float, str]:
+    """What makes seconds the numbers of an axis that ends there, and their unit."""
     return (1e6, "µs") if total_s < 2e-3 else (1e3, "ms")
+
+
+def byte_scale(top: int) -> tuple[float, str]:
+    """Bytes in a unit for an axis that ends there, and that unit."""
+    return next(((u, w) for u, w in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if top >= u), (1.0, "B"))
+
+
+def life_sentence(life: Life, names: Sequence[str]) -> str:
+    """What a value says when it is pointed at, by the nodes' names."""
+    return f"{life.value}: {size(life.nbytes)} at {size(life.offset)}, from {names[life.first]} to {names[life.last]}"
 
 
 def _gap_words(record: Record) -> str:
@@ -102,7 +115,7 @@ def memory_chart(record: Record) -> Chart | None:
     figure = Figure(figsize=(10.0, 4.4))
     axes = figure.add_axes((0.07, 0.25, 0.92, 0.71))
     top = max(life.offset + life.nbytes for life in found)
-    unit, word = next(((u, w) for u, w in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if top >= u), (1.0, "B"))
+    unit, word = byte_scale(top)
     points = {}
     for number, life in enumerate(found):
         gid = f"m{number}"
@@ -154,5 +167,4 @@ def _draw_life(axes: Axes, life: Life, unit: float, colour: str, gid: str, recor
         middle = (x + width / 2, (life.offset + life.nbytes / 2) / unit)
         axes.text(*middle, shortened(life.value, room), fontsize=7.2, ha="center", va="center", color=INK,
                   parse_math=False, clip_on=True)  # fmt: skip
-    names = [node["name"] for node in record["nodes"]]
-    return f"{life.value}: {size(life.nbytes)} at {size(life.offset)}, from {names[life.first]} to {names[life.last]}"
+    return life_sentence(life, [node["name"] for node in record["nodes"]])
