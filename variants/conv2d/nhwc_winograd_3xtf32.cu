@@ -54,10 +54,9 @@
 // and read: little for the many channels of deep layers, too much for 64. Ideas: Lavin and Gray, "Fast Algorithms for
 // Convolutional Neural Networks" (2015); three products as in CUTLASS example 28.
 
-#include <opbench/matrix_rows.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
-#include <opbench/winograd.cuh>
+#include <opbench/winograd_products.cuh>
 using namespace opbench;
 
 typedef Block<Product<PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
@@ -65,13 +64,8 @@ typedef Block<Product<PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
 // weight [k][3][3][c] -> filters [4][4][k][c]; a thread has four channels of one filter.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
-    const int quads = c / 4, index = (int)(blockIdx.x * 128 + threadIdx.x);
-    if (index >= k * quads) return;
-    const size_t first = (size_t)(index / quads) * 9 * quads + index % quads;
-    const float4* from = reinterpret_cast<const float4*>(weight) + first;
-    float4* to = reinterpret_cast<float4*>(filters) + index;
-    transform_filter<3>([&](int tap) { return from[tap * quads]; },
-                        [&](int product, float4 value) { to[(size_t)product * k * quads] = value; });
+    float4* to = reinterpret_cast<float4*>(filters);
+    transform_filters<3>(weight, k, c, [&](size_t vector, float4 value) { to[vector] = value; });
 }
 
 // image [n][h][w][c] -> patches [4][4][n][rows][columns][c]; a thread has four channels of one patch.
@@ -88,15 +82,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, BN == 128   ? 1
     conv2d_winograd_products(const float* __restrict__ patches, const float* __restrict__ filters,
                              float* __restrict__ products, int tiles, int k, int c) {
     extern __shared__ __align__(16) unsigned char shared[];
-    const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the rows of patches, the larger operand
-    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
-    MatrixRows<Tile, true> rows(shared, patches + (size_t)blockIdx.y * tiles * c, filters + (size_t)blockIdx.y * k * c,
-                                m0, n0, tiles, k, c, 0, c);
-    const Warp<Tile> warp;
-    Tile::Sums sum = {};
-    multiply_stages<Tile>(sum, shared, (c + Tile::bk - 1) / Tile::bk, warp, rows);
-    store_tile<Tile, false, false>(sum, shared, products + (size_t)blockIdx.y * tiles * k, (const float*)nullptr,
-                                   m0 + warp.m, n0 + warp.n, tiles, k);
+    store_product<Tile>(shared, patches, filters, products, tiles, k, c);
 }
 
 #if VEC_K == 4

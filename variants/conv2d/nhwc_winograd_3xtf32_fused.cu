@@ -53,13 +53,8 @@ typedef Block<Product<PRODUCT>, BM, BN, 32, 32, STAGES> Tile;
 // weight [k][SIZE][SIZE][c] -> filters [points][points][k][c]; a thread has four channels of one filter.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
-    const int quads = c / 4, index = (int)(blockIdx.x * 128 + threadIdx.x);
-    if (index >= k * quads) return;
-    const size_t first = (size_t)(index / quads) * SIZE * SIZE * quads + index % quads;
-    const float4* from = reinterpret_cast<const float4*>(weight) + first;
-    float4* to = reinterpret_cast<float4*>(filters) + index;
-    transform_filter<SIZE>([&](int tap) { return from[tap * quads]; },
-                           [&](int product, float4 value) { to[(size_t)product * k * quads] = value; });
+    float4* to = reinterpret_cast<float4*>(filters);
+    transform_filters<SIZE>(weight, k, c, [&](size_t vector, float4 value) { to[vector] = value; });
 }
 
 // image [n][h][w][c] -> patches [points][points][n][rows][columns][c]; a thread has four channels of one patch.

@@ -42,12 +42,7 @@ typedef Block<Product<PRODUCT>, 64, BN, 32, 32, STAGES> Tile;  // of 2 x 2 outpu
 // weight [k][3][3][c] -> filters [4][4][k][c]; a thread has four channels of one filter.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
-    const int quads = c / 4, index = (int)(blockIdx.x * 128 + threadIdx.x);
-    if (index >= k * quads) return;
-    const float4* from = reinterpret_cast<const float4*>(weight) + (size_t)(index / quads) * 9 * quads + index % quads;
-    transform_filter<3>(
-        [&](int tap) { return from[tap * quads]; },
-        [&](int product, float4 value) { store_interleaved(filters, product, k * quads, index, value); });
+    transform_filters<3>(weight, k, c, [&](size_t vector, float4 value) { store_interleaved(filters, vector, value); });
 }
 
 // image [n][h][w][c], filters [4][4][k][c], bias [k] -> out [n][p][q][k]

@@ -53,10 +53,9 @@
 // for Convolutional Neural Networks" (2015).
 
 #include <opbench/gradients.cuh>
-#include <opbench/matrix_rows.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
-#include <opbench/winograd.cuh>
+#include <opbench/winograd_products.cuh>
 using namespace opbench;
 
 typedef Block<Product<PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
@@ -64,18 +63,8 @@ typedef Block<Product<PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
 // weight [k][3][3][c], turned by half a turn -> filters [4][4][c][k]; a thread has four of k at one c.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_dgrad_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
-    const int index = (int)(blockIdx.x * 128 + threadIdx.x), quads = k / 4, channel = index % c, quad = index / c;
-    if (quad >= quads) return;
-    const size_t next = (size_t)9 * c;  // from a filter to the next
-    const float* from = weight + quad * 4 * next + channel;
-    transform_filter<3>(
-        [&](int tap) {
-            const float* own = from + (9 - 1 - tap) * c;
-            return make_float4(own[0], own[next], own[2 * next], own[3 * next]);
-        },
-        [&](int product, float4 value) {
-            reinterpret_cast<float4*>(filters)[((size_t)product * c + channel) * quads + quad] = value;
-        });
+    float4* to = reinterpret_cast<float4*>(filters);
+    transform_turned_filters<3>(weight, k, c, [&](size_t vector, float4 value) { to[vector] = value; });
 }
 
 // dout [n][p][q][k] -> patches [4][4][n][rows][columns][k]; a thread has four of k of one patch.
@@ -92,15 +81,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, BN == 128   ? 1
     conv2d_dgrad_winograd_products(const float* __restrict__ patches, const float* __restrict__ filters,
                                    float* __restrict__ products, int tiles, int c, int k) {
     extern __shared__ __align__(16) unsigned char shared[];
-    const int tiles_n = (c + BN - 1) / BN;  // neighbouring blocks share the rows of patches, the larger operand
-    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
-    MatrixRows<Tile, true> rows(shared, patches + (size_t)blockIdx.y * tiles * k, filters + (size_t)blockIdx.y * c * k,
-                                m0, n0, tiles, c, k, 0, k);
-    const Warp<Tile> warp;
-    Tile::Sums sum = {};
-    multiply_stages<Tile>(sum, shared, (k + Tile::bk - 1) / Tile::bk, warp, rows);
-    store_tile<Tile, false, false>(sum, shared, products + (size_t)blockIdx.y * tiles * c, (const float*)nullptr,
-                                   m0 + warp.m, n0 + warp.n, tiles, c);
+    store_product<Tile>(shared, patches, filters, products, tiles, c, k);
 }
 
 #if VEC_C == 4

@@ -51,18 +51,8 @@ typedef Block<Product<PRODUCT>, BM, BN, 32, 32, STAGES> Tile;
 // weight [k][SIZE][SIZE][c], turned by half a turn -> filters [points][points][c][k]; a thread has four of k at one c.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_dgrad_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
-    const int index = (int)(blockIdx.x * 128 + threadIdx.x), quads = k / 4, channel = index % c, quad = index / c;
-    if (quad >= quads) return;
-    const size_t next = (size_t)(SIZE * SIZE) * c;  // from a filter to the next
-    const float* from = weight + quad * 4 * next + channel;
-    transform_filter<SIZE>(
-        [&](int tap) {
-            const float* own = from + ((SIZE * SIZE) - 1 - tap) * c;
-            return make_float4(own[0], own[next], own[2 * next], own[3 * next]);
-        },
-        [&](int product, float4 value) {
-            reinterpret_cast<float4*>(filters)[((size_t)product * c + channel) * quads + quad] = value;
-        });
+    float4* to = reinterpret_cast<float4*>(filters);
+    transform_turned_filters<SIZE>(weight, k, c, [&](size_t vector, float4 value) { to[vector] = value; });
 }
 
 // dout [n][p][q][k] -> patches [points][points][n][rows][columns][k]; a thread has four of k of one patch.

@@ -40,18 +40,8 @@ typedef Block<Product<PRODUCT>, 64, BN, 32, 32, STAGES> Tile;  // of 2 x 2 pixel
 // weight [k][3][3][c], turned by half a turn -> filters [4][4][c][k]; a thread has four of k at one c.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_dgrad_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
-    const int index = (int)(blockIdx.x * 128 + threadIdx.x), quads = k / 4, channel = index % c, quad = index / c;
-    if (quad >= quads) return;
-    const size_t next = (size_t)9 * c;  // from a filter to the next
-    const float* from = weight + quad * 4 * next + channel;
-    transform_filter<3>(
-        [&](int tap) {
-            const float* own = from + (9 - 1 - tap) * c;
-            return make_float4(own[0], own[next], own[2 * next], own[3 * next]);
-        },
-        [&](int product, float4 value) {
-            store_interleaved(filters, product, c * quads, channel * quads + quad, value);
-        });
+    transform_turned_filters<3>(weight, k, c,
+                                [&](size_t vector, float4 value) { store_interleaved(filters, vector, value); });
 }
 
 // dout [n][p][q][k], filters [4][4][c][k], other (skip or out) and dimage [n][h][w][c]; border: dout's padding

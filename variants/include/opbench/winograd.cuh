@@ -61,6 +61,32 @@ __device__ __forceinline__ void transform_filter(Load load, Store store) {
         for (int j = 0; j < points; ++j) store(i * points + j, filter_point(j, rows[i]));
 }
 
+// Filters [k][size][size][c] to [points][points][k][c]: store(vector, value); a thread has four channels of one filter.
+template <int size, class Store>
+__device__ __forceinline__ void transform_filters(const float* weight, int k, int c, Store store) {
+    const int quads = c / 4, index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (index >= k * quads) return;
+    const size_t first = (size_t)(index / quads) * size * size * quads + index % quads;
+    const float4* from = reinterpret_cast<const float4*>(weight) + first;
+    transform_filter<size>([&](int tap) { return from[tap * quads]; },
+                           [&](int product, float4 value) { store((size_t)product * k * quads + index, value); });
+}
+// Turned by half a turn, to [points][points][c][k], as gradients take them; a thread has four of k at one c.
+template <int size, class Store>
+__device__ __forceinline__ void transform_turned_filters(const float* weight, int k, int c, Store store) {
+    const int quads = k / 4, index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    const int channel = index % c, quad = index / c;
+    if (quad >= quads) return;
+    const size_t next = (size_t)size * size * c;  // from a filter to the next
+    const float* from = weight + quad * 4 * next + channel;
+    transform_filter<size>(
+        [&](int tap) {
+            const float* own = from + (size * size - 1 - tap) * c;
+            return make_float4(own[0], own[next], own[2 * next], own[3 * next]);
+        },
+        [&](int product, float4 value) { store(((size_t)product * c + channel) * quads + quad, value); });
+}
+
 // image [n][h][w][c] -> patches [points][points][n][rows][columns][c]: Bt d B for the pixels d under each 2 x 2
 // outputs; a thread has four channels of one patch.
 template <int size>
@@ -91,35 +117,6 @@ __device__ __forceinline__ void transform_patches(const float* image, float* pat
 #pragma unroll
         for (int j = 0; j < points; ++j) to[(size_t)(i * points + j) * tiles * quads] = patch_point(j, row);
     }
-}
-
-// products [4][4][n][rows][columns][k]: At m A with At = [1 1 1 0; 0 1 -1 -1]; a thread has one vector of channels of
-// 2 x 2 pixels of [n][p][q][k], each given to finish(which vector, which of a pixel's, value).
-template <class Vector, class Finish>
-__device__ __forceinline__ void transform_products(const Vector* products, int n, int vectors, int p, int q,
-                                                   Finish finish) {
-    const int index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    const int rows = (p + 1) / 2, columns = (q + 1) / 2, tiles = n * rows * columns;
-    if (index >= tiles * vectors) return;
-    const int tile = index / vectors, own = index % vectors;
-    const int x = tile % columns * 2, y = tile / columns % rows * 2;
-    const Vector* from = products + index;
-    const size_t next = (size_t)tiles * vectors;
-    Vector upper[4], lower[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        const Vector m1 = from[(4 + j) * next], m2 = from[(8 + j) * next];
-        upper[j] = from[j * next] + m1 + m2;
-        lower[j] = m1 - m2 - from[(12 + j) * next];
-    }
-    const Vector results[2][2] = {{upper[0] + upper[1] + upper[2], upper[1] - upper[2] - upper[3]},
-                                  {lower[0] + lower[1] + lower[2], lower[1] - lower[2] - lower[3]}};
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < 2; ++j)
-            if (y + i < p && x + j < q)
-                finish((((size_t)(tile / columns / rows) * p + y + i) * q + x + j) * vectors + own, own, results[i][j]);
 }
 
 // Sums of the outputs 2 i + j of a warp's tiles, through the stages' memory: `place(row, output)` says where a tile's

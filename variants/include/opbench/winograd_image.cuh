@@ -10,10 +10,9 @@ constexpr int image_tiles = 8;             // of 2 x 2 outputs, in one direction
 constexpr int side = 2 * image_tiles + 2;  // pixels under them
 constexpr int image_pitch = 36;            // floats between pixels: 4 tiles' 8-byte loads meet no bank conflict
 
-// Four channels of a filter at `product`: of 8 the even ones come first, as they meet those of two neighbouring ones
-// that a thread loads at once. filters [4][4][k][c]; quad: of k c / 4.
-__device__ __forceinline__ void store_interleaved(float* filters, int product, int quads, int quad, float4 value) {
-    float2* to = reinterpret_cast<float2*>(filters) + (size_t)product * quads * 2 + quad / 2 * 4 + quad % 2;
+// A vector of filters: of 8 channels the even ones come first, to meet those of two neighbours that a thread loads.
+__device__ __forceinline__ void store_interleaved(float* filters, size_t vector, float4 value) {
+    float2* to = reinterpret_cast<float2*>(filters) + vector / 2 * 4 + vector % 2;
     to[0] = make_float2(value.x, value.z);
     to[2] = make_float2(value.y, value.w);
 }

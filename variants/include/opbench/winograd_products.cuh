@@ -1,10 +1,54 @@
-// Winograd's products, one after the other, summed into 2 x 2 outputs in registers.
+// Winograd's products: each written and then summed into 2 x 2 outputs, or one after the other summed in registers.
 #pragma once
 
 #include <opbench/matrix_rows.cuh>
 #include <opbench/winograd.cuh>
 
 namespace opbench {
+
+// patches [16][tiles][c], filters [16][k][c] -> products [16][tiles][k], one of the 16 per blockIdx.y
+template <class Block>
+__device__ __forceinline__ void store_product(unsigned char* shared, const float* patches, const float* filters,
+                                              float* products, int tiles, int k, int c) {
+    const int tiles_n = (k + Block::bn - 1) / Block::bn;  // neighbouring blocks share the rows of patches
+    const int m0 = (int)(blockIdx.x / tiles_n) * Block::bm, n0 = (int)(blockIdx.x % tiles_n) * Block::bn;
+    MatrixRows<Block, true> rows(shared, patches + (size_t)blockIdx.y * tiles * c, filters + (size_t)blockIdx.y * k * c,
+                                 m0, n0, tiles, k, c, 0, c);
+    const Warp<Block> warp;
+    typename Block::Sums sum = {};
+    multiply_stages<Block>(sum, shared, (c + Block::bk - 1) / Block::bk, warp, rows);
+    store_tile<Block, false, false>(sum, shared, products + (size_t)blockIdx.y * tiles * k, (const float*)nullptr,
+                                    m0 + warp.m, n0 + warp.n, tiles, k);
+}
+
+// products [4][4][n][rows][columns][k]: At m A with At = [1 1 1 0; 0 1 -1 -1]; a thread has one vector of channels of
+// 2 x 2 pixels of [n][p][q][k], each given to finish(which vector, which of a pixel's, value).
+template <class Vector, class Finish>
+__device__ __forceinline__ void transform_products(const Vector* products, int n, int vectors, int p, int q,
+                                                   Finish finish) {
+    const int index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    const int rows = (p + 1) / 2, columns = (q + 1) / 2, tiles = n * rows * columns;
+    if (index >= tiles * vectors) return;
+    const int tile = index / vectors, own = index % vectors;
+    const int x = tile % columns * 2, y = tile / columns % rows * 2;
+    const Vector* from = products + index;
+    const size_t next = (size_t)tiles * vectors;
+    Vector upper[4], lower[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const Vector m1 = from[(4 + j) * next], m2 = from[(8 + j) * next];
+        upper[j] = from[j * next] + m1 + m2;
+        lower[j] = m1 - m2 - from[(12 + j) * next];
+    }
+    const Vector results[2][2] = {{upper[0] + upper[1] + upper[2], upper[1] - upper[2] - upper[3]},
+                                  {lower[0] + lower[1] + lower[2], lower[1] - lower[2] - lower[3]}};
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+            if (y + i < p && x + j < q)
+                finish((((size_t)(tile / columns / rows) * p + y + i) * q + x + j) * vectors + own, own, results[i][j]);
+}
 
 // Where a tile's 2 x 2 outputs lie: x: the upper left one's number; y, bit 2 i + j: row i, column j exists.
 __device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
