@@ -227,10 +227,10 @@ class Communicator(Protocol):
 class Collective(Backend, Protocol):
     """A backend whose devices add among themselves."""
 
-    def new_identity(self) -> tuple[int, ...]:
+    def new_identity(self) -> bytes:
         """What the first rank hands to the others, so that they find each other."""
 
-    def communicator(self, ranks: int, identity: tuple[int, ...], rank: int) -> Communicator:
+    def communicator(self, ranks: int, identity: bytes, rank: int) -> Communicator:
         """Join the others; returns when all are there."""
 
 

@@ -230,7 +230,7 @@ class Trainer:
         if self.group is None or not isinstance(self.backend, Collective):
             return self.group.all_reduce if self.group else None
         identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
-        joined = self.backend.communicator(self.recipe.ranks, cast(tuple[int, ...], identity), self.rank)
+        joined = self.backend.communicator(self.recipe.ranks, cast(bytes, identity), self.rank)
         self.joined = joined  # it ends with its process: the library would wait for others that may be gone
         return joined.all_reduce
 

@@ -20,10 +20,12 @@ class Library:
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
 
-    def get_unique_id(self) -> tuple[int, ...]:
-        return (1, 2, 3)
+    def get_unique_id(self) -> bytes:
+        return bytes(128)
 
-    def NcclCommunicator(self, ndev: int, commId: tuple[int, ...], rank: int) -> Library:
+    def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> Library:
+        if not isinstance(commId, bytes):
+            raise TypeError(f"Argument 'commId' has incorrect type (expected bytes, got {type(commId).__name__})")
         self.asked.append(("join", ndev, commId, rank))
         return self
 
@@ -36,10 +38,10 @@ class Library:
 
 def test_sums_go_to_the_backends_stream_in_place_range_by_range() -> None:
     library = Library()
-    group = NcclGroup(2, (1, 2, 3), 1, stream=77, nccl=library)
+    group = NcclGroup(2, bytes(128), 1, stream=77, nccl=library)
     ranges = [SimpleNamespace(pointer=4096, nbytes=400), SimpleNamespace(pointer=4496, nbytes=4)]
     launches = [group.all_reduce(part) for part in ranges]  # type: ignore[arg-type]
-    assert library.asked == [("join", 2, (1, 2, 3), 1)]
+    assert library.asked == [("join", 2, bytes(128), 1)]
     for launch in launches:
         launch()
     assert library.asked[1:] == [("sum", 4096, 4096, 100, 7, 0, 77), ("sum", 4496, 4496, 1, 7, 0, 77)]
@@ -54,7 +56,7 @@ def test_a_library_that_cannot_join_says_how_to_ask_it(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Library, "NcclCommunicator", refuse)
     with pytest.raises(EnvironmentFault, match=r"rank 1 of 2: NCCL_ERROR_SYSTEM_ERROR.*NCCL_DEBUG=INFO"):
-        NcclGroup(2, (1,), 1, stream=0, nccl=Library())
+        NcclGroup(2, bytes(128), 1, stream=0, nccl=Library())
 
 
 class Gpus:

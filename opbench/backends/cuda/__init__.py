@@ -140,11 +140,11 @@ class CudaBackend:
 
     # Several GPUs -------------------------------------------------------------------------------------------------
 
-    def new_identity(self) -> tuple[int, ...]:
+    def new_identity(self) -> bytes:
         """What the first rank hands to the others, so that they find each other."""
-        return tuple(find_nccl().get_unique_id())
+        return find_nccl().get_unique_id()
 
-    def communicator(self, ranks: int, identity: tuple[int, ...], rank: int) -> NcclGroup:
+    def communicator(self, ranks: int, identity: bytes, rank: int) -> NcclGroup:
         """Join the others; returns when all are there."""
         _cupy().cuda.Device(self._device.ordinal).use()
         return NcclGroup(ranks, identity, rank, self.stream_handle)

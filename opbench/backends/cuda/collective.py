@@ -34,10 +34,10 @@ class Nccl(Protocol):
     NCCL_FLOAT: int
     NCCL_SUM: int
 
-    def get_unique_id(self) -> tuple[int, ...]:
+    def get_unique_id(self) -> bytes:
         """What the first rank hands to the others."""
 
-    def NcclCommunicator(self, ndev: int, commId: tuple[int, ...], rank: int) -> _Joined:
+    def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> _Joined:
         """Join the others."""
 
 
@@ -61,7 +61,7 @@ class NcclGroup:
     With two ranks a sum is the same whoever adds; with more NCCL's order is its own, alike on all ranks.
     """
 
-    def __init__(self, ranks: int, identity: tuple[int, ...], rank: int, stream: int, nccl: Nccl | None = None) -> None:
+    def __init__(self, ranks: int, identity: bytes, rank: int, stream: int, nccl: Nccl | None = None) -> None:
         self._nccl, self._stream = nccl or find_nccl(), stream
         try:
             self._joined: _Joined | None = self._nccl.NcclCommunicator(ranks, identity, rank)
