@@ -20,7 +20,7 @@ DIRECTIONS = 3
 
 def wanted_of(problem: Operator) -> list[str]:
     """The float inputs for which its rule gives a gradient."""
-    names = [t.name for t in problem.input_tensors() if t.dtype != "i32"]
+    names = [t.name for t in problem.input_tensors() if not t.is_integer]
     found = []
     for name in names:
         try:

@@ -28,8 +28,11 @@ DTYPES: dict[str, np.dtype] = {
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(np.uint16),
     "i32": np.dtype(np.int32),
+    "u8": np.dtype(np.uint8),
 }
 """Storage of each dtype on the host; bf16 travels as its 16 bits."""
+INTEGERS = ("i32", "u8")
+"""Those that count or name places: no gradient, no rounding."""
 
 ONE_WAY = 0.01
 """A problem whose writes are at most this share of its bytes only reads, and the other way round."""
@@ -64,7 +67,7 @@ class Tensor:
     @property
     def is_integer(self) -> bool:
         """Whether it holds whole numbers, such as labels: nothing that rounding or a change of scale could mean."""
-        return self.dtype == "i32"
+        return self.dtype in INTEGERS
 
 
 @dataclass(frozen=True)

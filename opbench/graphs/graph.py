@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.catalog.arrays import on_the_gpu
-from opbench.catalog.operator import DTYPES, LONG_FLOPS, Arrays, Operator, from_storage, to_storage
+from opbench.catalog.operator import DTYPES, INTEGERS, LONG_FLOPS, Arrays, Operator, from_storage, to_storage
 from opbench.errors import UsageError, unknown
 from opbench.graphs.values import Node, Value, seen_flat
 
@@ -278,7 +278,8 @@ class Graph:
             if array.shape != self.values[name].shape:
                 wanted = self.values[name].shape
                 raise UsageError(f"{self.name}: input '{name}' has shape {array.shape}; the network takes {wanted}")
-            kind = "int32" if self.values[name].dtype == "i32" else "float32"
+            stored = self.values[name].dtype
+            kind = DTYPES[stored].name if stored in INTEGERS else "float32"
             if array.dtype != kind:
                 raise UsageError(f"{self.name}: input '{name}' is {array.dtype}; give it as {kind} (.astype('{kind}'))")
 

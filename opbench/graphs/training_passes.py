@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from opbench import units
+from opbench.errors import UsageError
 from opbench.graphs.graph import Graph
-from opbench.graphs.passes import Pass, edited, sole_producer
+from opbench.graphs.passes import Pass, edited, sole_producer, with_modes
 from opbench.graphs.values import Node
 
 
@@ -67,6 +69,60 @@ def fuse_gradient_add(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, done
 
 
+def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
+    """Let max pooling write where each maximum stands, a byte each, where its gradient then reads fewer bytes.
+
+    The gradient reads those in place of the image, which need not be kept for it, and a ReLU's mask from the maxima.
+    """
+    done: list[str] = []
+    for backward in graph.nodes:
+        if backward.operator != "maxpool2d_backward" or backward.problem.axes["search"] != "again":
+            continue
+        pool = _pooling(graph, backward)
+        if pool is None:
+            continue
+        out = pool.outputs["out"]
+        positions = pool.outputs.get("positions", f"{pool.name}.positions")
+        inputs = {tensor: name for tensor, name in backward.inputs.items() if tensor != "x"}
+        inputs |= {"positions": positions} | ({"out": out} if backward.problem.axes["epilogue"] == "mask" else {})
+        try:
+            writing = replace(
+                pool,
+                problem=with_modes(pool.problem, positions="yes"),
+                outputs={**pool.outputs, "positions": positions},
+            )
+            reading = replace(backward, problem=with_modes(backward.problem, search="remembered"), inputs=inputs)
+        except UsageError:  # a window of more positions than a byte holds
+            continue
+        saved = _bytes(pool, backward) - _bytes(writing, reading)
+        if saved <= 0:
+            continue
+        value = replace(graph.values[out], name=positions, dtype="u8", of="", offset=0)
+        graph = edited(graph, nodes={pool.name: writing, backward.name: reading}, values=[value])
+        done.append(
+            f"{backward.name}: reads the positions that {pool.name} writes in place of the image, "
+            f"{units.si(saved, 'B')} fewer for both"
+        )
+    return graph, done
+
+
+def _pooling(graph: Graph, backward: Node) -> Node | None:
+    """The max pooling whose gradient a node computes."""
+    axes = {name: value for name, value in backward.problem.axes.items() if name not in ("epilogue", "search")}
+    found = (
+        node
+        for node in graph.nodes
+        if node.operator == "maxpool2d"
+        and node.inputs["x"] == backward.inputs["x"]
+        and all(node.problem.axes[name] == value for name, value in axes.items())
+    )
+    return next(found, None)
+
+
+def _bytes(*nodes: Node) -> int:
+    return sum(node.problem.bytes() for node in nodes)
+
+
 def _sole(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
     """The backward node with that epilogue to spare whose result `node` alone reads."""
     able = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
@@ -88,7 +144,11 @@ def _with_epilogue(node: Node, epilogue: str, inputs: dict[str, str], out: str) 
 
 FORWARD_PASSES: dict[str, Pass] = {"drop_bias_before_batchnorm": drop_bias_before_batchnorm}
 """Before the backward pass is made."""
-BACKWARD_PASSES: dict[str, Pass] = {"fuse_gradient_add": fuse_gradient_add, "fuse_relu_backward": fuse_relu_backward}
+BACKWARD_PASSES: dict[str, Pass] = {
+    "fuse_gradient_add": fuse_gradient_add,
+    "fuse_relu_backward": fuse_relu_backward,
+    "remember_positions": remember_positions,
+}
 """On forward and backward pass together."""
 TRAINING_PASSES = ("fuse_relu", "fuse_upsample_concat", *FORWARD_PASSES, *BACKWARD_PASSES)
 """All that a training may leave out, in their order."""

@@ -39,6 +39,8 @@ def test_each_value_has_its_precision(name: str, optimizer: str, layout: str) ->
         own, base = value.name.removesuffix(".next"), graph.base(value.name).removesuffix(".next")
         if own in ("targets", "targets.batch", "target"):
             assert value.dtype == targets, own
+        elif own.endswith(".positions"):  # of maxima in their windows
+            assert value.dtype == "u8", own
         elif own not in ("step", "order"):
             wide = base in ("parameters", "gradients") or own in IN_F32 or own.endswith(OF_A_CHANNEL)
             assert value.dtype == ("f32" if wide else "bf16"), own

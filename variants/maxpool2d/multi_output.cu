@@ -3,7 +3,7 @@
 // builds_on = "window_constant"
 // tune      = { COLUMNS = [2, 4, 1], ROWS = [1, 2, 4], BLOCK = [256, 128] }
 // where     = ["ROWS * COLUMNS <= 8"]
-// supports  = { dtype = ["f32", "bf16"] }
+// supports  = { dtype = ["f32", "bf16"], positions = ["no", "yes"] }
 // requires  = [
 //   "n * c * p * q <= 4294966272",
 //   "window <= 16",
@@ -11,20 +11,21 @@
 // ]
 //
 // [define]
-// BF16    = "dtype == 'bf16'"
-// WINDOW  = "window"
-// STRIDE  = "stride"
-// PADDING = "padding"
-// H       = "h"
-// W       = "w"
-// P       = "p"
-// Q       = "q"
+// BF16      = "dtype == 'bf16'"
+// POSITIONS = "positions == 'yes'"
+// WINDOW    = "window"
+// STRIDE    = "stride"
+// PADDING   = "padding"
+// H         = "h"
+// W         = "w"
+// P         = "p"
+// Q         = "q"
 //
 // [[launch]]
 // kernel = "maxpool2d_multi_output"
 // grid   = ["cdiv(n * c * cdiv(p, ROWS) * cdiv(q, COLUMNS), BLOCK)"]
 // block  = ["BLOCK"]
-// args   = ["x", "out", "n * c"]
+// args   = ["x", "out", "positions?", "n * c"]
 // ///
 //
 // With 2x2 windows at stride 2 and COLUMNS = 2 a thread reads one float4 of each row and writes one float2: every
@@ -32,7 +33,8 @@
 // (3x3 at stride 2) share their columns in registers; ROWS > 1 shares input rows as well, which saves L2 traffic. The
 // sizes are macros, so the divisions are multiplications and bounds that cannot be passed cost nothing. The vectors'
 // width follows from what W and COLUMNS * STRIDE divide by; rows of odd length fall back to scalar loads. Limit: HBM;
-// with bf16 a thread of COLUMNS = 2 moves half the bytes, COLUMNS = 4 as many.
+// with bf16 a thread of COLUMNS = 2 moves half the bytes, COLUMNS = 4 as many. Positions are found column by column, as
+// the maxima are; of equal maxima that which comes first by rows counts.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -72,15 +74,22 @@ template <>
 struct Raw<2> {
     typedef unsigned short type;
 };
-template <int N>
+template <>
+struct Raw<1> {
+    typedef unsigned char type;
+};
+template <int N, typename S = T>
 struct Vector {
-    typename Raw<sizeof(T) * N>::type raw;
-    __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
+    typename Raw<sizeof(S) * N>::type raw;
+    __device__ __forceinline__ S& lane(int i) { return reinterpret_cast<S*>(&raw)[i]; }
 };
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-    maxpool2d_multi_output(const T* __restrict__ x, T* __restrict__ out, int planes) {
-    // x: planes H W, out: planes P Q, both aligned to 16 bytes
+extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const T* __restrict__ x, T* __restrict__ out,
+#if POSITIONS
+                                                                           unsigned char* __restrict__ positions,
+#endif
+                                                                           int planes) {
+    // x: planes H W, out, positions: planes P Q, all aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (ROW_GROUPS * COLUMN_GROUPS)) return;
     const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;
@@ -97,6 +106,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int s = 0; s < NEEDED; ++s) largest[r][s] = lowest;
     }
+#if POSITIONS
+    int row_of[ROWS][NEEDED] = {};  // of that largest, in the output's window
+#endif
 #pragma unroll
     for (int y = 0; y < INPUT_ROWS; ++y) {
         Vector<WIDTH> v[VECTORS];
@@ -113,8 +125,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             if (y < r * STRIDE || y >= r * STRIDE + WINDOW) continue;
 #pragma unroll
             for (int s = 0; s < NEEDED; ++s) {
-                // a NaN loses in fmaxf as it does by >
-                largest[r][s] = fmaxf(largest[r][s], (float)v[(SHIFT + s) / WIDTH].lane((SHIFT + s) % WIDTH));
+                const float value = (float)v[(SHIFT + s) / WIDTH].lane((SHIFT + s) % WIDTH);
+#if POSITIONS
+                if (value > largest[r][s]) row_of[r][s] = y - r * STRIDE;
+#endif
+                largest[r][s] = fmaxf(largest[r][s], value);  // a NaN loses in fmaxf as it does by >
             }
         }
     }
@@ -122,21 +137,48 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int r = 0; r < ROWS; ++r) {
         if (row + r >= P) break;
         Vector<COLUMNS> result;
+#if POSITIONS
+        Vector<COLUMNS, unsigned char> places;
+#endif
 #pragma unroll
         for (int g = 0; g < COLUMNS; ++g) {
             float value = largest[r][g * STRIDE];
+#if POSITIONS
+            int place = row_of[r][g * STRIDE] * WINDOW;
+#pragma unroll
+            for (int s = 1; s < WINDOW; ++s) {
+                const float other = largest[r][g * STRIDE + s];
+                const int at = row_of[r][g * STRIDE + s] * WINDOW + s;
+                if (other > value || (other == value && at < place)) {
+                    value = other;
+                    place = at;
+                }
+            }
+            places.lane(g) = (unsigned char)(value == lowest ? 255 : place);
+#else
 #pragma unroll
             for (int s = 1; s < WINDOW; ++s) value = fmaxf(value, largest[r][g * STRIDE + s]);
+#endif
             result.lane(g) = (T)value;
         }
-        T* target = out + ((size_t)plane * P + row + r) * Q + column;
+        const size_t target = ((size_t)plane * P + row + r) * Q + column;
         if (Q % COLUMNS == 0) {
-            *reinterpret_cast<Vector<COLUMNS>*>(target) = result;
+            *reinterpret_cast<Vector<COLUMNS>*>(out + target) = result;
         } else {
 #pragma unroll
             for (int g = 0; g < COLUMNS; ++g) {
-                if (column + g < Q) target[g] = result.lane(g);
+                if (column + g < Q) out[target + g] = result.lane(g);
             }
         }
+#if POSITIONS
+        if (Q % COLUMNS == 0) {
+            *reinterpret_cast<Vector<COLUMNS, unsigned char>*>(positions + target) = places;
+        } else {
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                if (column + g < Q) positions[target + g] = places.lane(g);
+            }
+        }
+#endif
     }
 }

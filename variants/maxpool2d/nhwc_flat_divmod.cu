@@ -1,15 +1,15 @@
 // /// opbench
 // title     = "nhwc: one thread per output, channels along the warp, window known at run time"
 // tune      = { BLOCK = [256, 128, 512] }
-// define    = { BF16 = "dtype == 'bf16'" }
-// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", POSITIONS = "positions == 'yes'" }
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], positions = ["no", "yes"] }
 // requires  = ["n * p * q * c <= 4294966272"]
 //
 // [[launch]]
 // kernel = "maxpool2d_nhwc_flat_divmod"
 // grid   = ["cdiv(n * p * q * c, BLOCK)"]
 // block  = ["BLOCK"]
-// args   = ["x", "out", "n", "c", "h", "w", "p", "q", "window", "stride", "padding"]
+// args   = ["x", "out", "positions?", "n", "c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
 // The first rung of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and store
@@ -22,9 +22,13 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-extern "C" __global__ void maxpool2d_nhwc_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int n, int c, int h,
-                                                      int w, int p, int q, int window, int stride, int padding) {
-    // x: n h w c; out: n p q c, fewer than 2^32 elements
+extern "C" __global__ void maxpool2d_nhwc_flat_divmod(const T* __restrict__ x, T* __restrict__ out,
+#if POSITIONS
+                                                      unsigned char* __restrict__ positions,
+#endif
+                                                      int n, int c, int h, int w, int p, int q, int window, int stride,
+                                                      int padding) {
+    // x: n h w c; out, positions: n p q c, fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)p * (unsigned)q * (unsigned)c) return;
     const unsigned channel = i % (unsigned)c;
@@ -35,11 +39,18 @@ extern "C" __global__ void maxpool2d_nhwc_flat_divmod(const T* __restrict__ x, T
     const int top = max((int)row * stride - padding, 0), bottom = min((int)row * stride - padding + window, h);
     const int left = max((int)column * stride - padding, 0), right = min((int)column * stride - padding + window, w);
     float largest = __int_as_float(0xff800000);  // -infinity
+    int place = 255;
     for (int y = top; y < bottom; ++y) {
         for (int z = left; z < right; ++z) {
             const float value = x[(((size_t)image * h + y) * w + z) * c + channel];
-            if (value > largest) largest = value;
+            if (value > largest) {
+                largest = value;
+                place = (y + padding - (int)row * stride) * window + z + padding - (int)column * stride;
+            }
         }
     }
     out[i] = largest;
+#if POSITIONS
+    positions[i] = (unsigned char)place;
+#endif
 }

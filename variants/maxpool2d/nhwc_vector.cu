@@ -3,35 +3,37 @@
 // builds_on = "nhwc_window_constant"
 // tune      = { COLUMNS = [1, 2, 4], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
-// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"] }
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], positions = ["no", "yes"] }
 // requires  = [
 //   "n * p * q * c <= 4294966272",
 //   "((ROWS - 1) * stride + window) * ((COLUMNS - 1) * stride + window) <= 90",
 // ]
 //
 // [define]
-// BF16    = "dtype == 'bf16'"
-// WINDOW  = "window"
-// STRIDE  = "stride"
-// PADDING = "padding"
-// C       = "c"
-// H       = "h"
-// W       = "w"
-// P       = "p"
-// Q       = "q"
+// BF16      = "dtype == 'bf16'"
+// POSITIONS = "positions == 'yes'"
+// WINDOW    = "window"
+// STRIDE    = "stride"
+// PADDING   = "padding"
+// C         = "c"
+// H         = "h"
+// W         = "w"
+// P         = "p"
+// Q         = "q"
 //
 // [[launch]]
 // kernel = "maxpool2d_nhwc_vector"
 // grid   = ["cdiv(n * cdiv(p, ROWS) * cdiv(q, COLUMNS) * packs, BLOCK)"]
 // block  = ["BLOCK"]
-// args   = ["x", "out", "n"]
+// args   = ["x", "out", "positions?", "n"]
 // ///
 //
 // A lane takes the widest vector of up to 16 bytes that divides a pixel's channels: 4 floats or 8 bf16, compared two at
 // a time by one instruction. With 2x2 at stride 2 each thread has four such loads in flight, 64 KB per SM and more. Of
 // overlapping windows (3x3 at stride 2) neighbouring outputs in one thread share the columns and rows between them: 15
 // loads for two outputs in place of 18, 25 for four in place of 36; without that the L1 and L2 caches serve the
-// repeats. Limit: HBM, and for small images that there are too few threads: then one output per thread is best.
+// repeats. Positions are found channel by channel and written as 4 or 8 bytes. Limit: HBM, and for small images that
+// there are too few threads: then one output per thread is best.
 #if BF16
 #include <cuda_bf16.h>
 #endif
@@ -79,13 +81,30 @@ template <>
 struct Raw<2> {
     typedef unsigned short type;
 };
+template <>
+struct Raw<1> {
+    typedef unsigned char type;
+};
 typedef Raw<sizeof(Cell) * WIDTH>::type Pack;
+constexpr int LANES = C / PACKS;  // channels of a pack
+typedef Raw<LANES>::type Places;  // a position of each
 
 __device__ __forceinline__ Cell& cell(Pack& pack, int k) { return reinterpret_cast<Cell*>(&pack)[k]; }
+#if BF16
+__device__ __forceinline__ __nv_bfloat16& lane_of(Pack& pack, int k) {
+    return reinterpret_cast<__nv_bfloat16*>(&pack)[k];
+}
+#else
+__device__ __forceinline__ float& lane_of(Pack& pack, int k) { return cell(pack, k); }
+#endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    maxpool2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
-    // x: n H W PACKS; out: n P Q PACKS
+    maxpool2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out,
+#if POSITIONS
+                          Places* __restrict__ positions,
+#endif
+                          int n) {
+    // x: n H W PACKS; out, positions: n P Q PACKS
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (ROW_GROUPS * COLUMN_GROUPS * PACKS)) return;
     const unsigned pack = i % PACKS;
@@ -101,6 +120,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int k = 0; k < COLUMNS * WIDTH; ++k) cell(largest[r][k / WIDTH], k % WIDTH) = lowest();
     }
+#if POSITIONS
+    int place[ROWS][COLUMNS][LANES];
+#pragma unroll
+    for (int k = 0; k < ROWS * COLUMNS * LANES; ++k) place[k / LANES / COLUMNS][k / LANES % COLUMNS][k % LANES] = 255;
+#endif
 #pragma unroll
     for (int y = 0; y < INPUT_ROWS; ++y) {
 #pragma unroll
@@ -118,8 +142,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                     const bool covered =
                         y >= r * STRIDE && y < r * STRIDE + WINDOW && z >= g * STRIDE && z < g * STRIDE + WINDOW;
                     if (!covered) continue;
+#if POSITIONS
+#pragma unroll
+                    for (int k = 0; k < LANES; ++k) {
+                        if ((float)lane_of(v, k) > (float)lane_of(largest[r][g], k)) {
+                            lane_of(largest[r][g], k) = lane_of(v, k);
+                            place[r][g][k] = (y - r * STRIDE) * WINDOW + z - g * STRIDE;
+                        }
+                    }
+#else
 #pragma unroll
                     for (int k = 0; k < WIDTH; ++k) cell(largest[r][g], k) = larger(cell(largest[r][g], k), cell(v, k));
+#endif
                 }
             }
         }
@@ -128,9 +162,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
         for (int g = 0; g < COLUMNS; ++g) {
-            if (row + r < P && column + g < Q) {
-                out[(((size_t)image * P + row + r) * Q + column + g) * PACKS + pack] = largest[r][g];
-            }
+            if (row + r >= P || column + g >= Q) continue;
+            const size_t target = (((size_t)image * P + row + r) * Q + column + g) * PACKS + pack;
+            out[target] = largest[r][g];
+#if POSITIONS
+            Places places;
+#pragma unroll
+            for (int k = 0; k < LANES; ++k) reinterpret_cast<unsigned char*>(&places)[k] = place[r][g][k];
+            positions[target] = places;
+#endif
         }
     }
 }

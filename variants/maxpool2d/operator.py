@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench import Gradient, Operator, Tolerance, UsageError
+from opbench import Arrays, Gradient, Operator, Tolerance, UsageError
+
+NONE = 255
+"""The position in a window of nothing but NaN and -infinity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +18,9 @@ class MaxPool2d(Operator):
     """out[n,c,p,q] = max over r, s < window of x[n, c, p*stride - padding + r, q*stride - padding + s].
 
     Positions outside the image count as -infinity. A NaN loses every comparison (v > largest), as in the kernels.
-    `layout` orders both arrays, `dtype` stores them.
+    `layout` orders all arrays, `dtype` stores image and output. With `positions` it also writes, in a byte, where in
+    the window the largest stands, r*window + s of the first of equal ones, and 255 where nothing is above -infinity:
+    what its gradient needs, in place of the image.
     """
 
     n: int
@@ -27,10 +32,15 @@ class MaxPool2d(Operator):
     padding: int = 0
     layout: str = "nchw"
     dtype: str = "f32"
+    positions: str = "no"
 
-    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
-    degree = 1
+    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "positions": ("no", "yes")}
     library = "torch"
+
+    @property
+    def degree(self) -> int | None:
+        """1, but for positions, which do not grow with what stands there."""
+        return 1 if self.positions == "no" else None
 
     @property
     def p(self) -> int:
@@ -58,10 +68,17 @@ class MaxPool2d(Operator):
     @property
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the output, outermost first."""
-        return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
+        pooled = "n c p q" if self.layout == "nchw" else "n p q c"
+        return {"out": pooled} | ({"positions": pooled} if self.positions == "yes" else {})
+
+    def tensor_dtype(self, name: str) -> str:
+        """A position is a byte."""
+        return "u8" if name == "positions" else self.dtype
 
     def validate(self) -> None:
-        """Refuse windows that hold no element of the image."""
+        """Refuse windows that hold no element of the image, or more than a byte can tell apart."""
+        if self.positions == "yes" and self.window > 15:
+            raise UsageError(f"{self}: a position is a byte, of which 255 is none: window must be <= 15")
         if self.window < 1 or self.stride < 1:
             raise UsageError(f"{self}: window and stride must be >= 1")
         if self.padding > self.window // 2:
@@ -76,11 +93,15 @@ class MaxPool2d(Operator):
             )
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
-        """Each output's gradient goes to the place of the maximum, which is found again in x."""
-        tensors = {"x": "x", "dout": "d.out"}
-        return [Gradient("maxpool2d_backward", self.axes, tensors, {"dx": "d.x"})] if wanted else []
+        """Each output's gradient goes to the place of the maximum: as it was noted, else as x says again."""
+        axes = {name: value for name, value in self.axes.items() if name != "positions"}
+        places = "positions" if self.positions == "yes" else "x"
+        if places == "positions":
+            axes["search"] = "remembered"
+        tied = {places: places, "dout": "d.out"}
+        return [Gradient("maxpool2d_backward", axes, tied, {"dx": "d.x"})] if wanted else []
 
-    def reference(self, x: np.ndarray) -> np.ndarray:
+    def reference(self, x: np.ndarray) -> np.ndarray | Arrays:
         """The maximum over one shifted, strided slice of the padded image per position in the window."""
         image = x if self.layout == "nchw" else x.transpose(0, 3, 1, 2)
         sides = (self.padding, self.padding)
@@ -89,11 +110,15 @@ class MaxPool2d(Operator):
         out = np.zeros(tuple(self.scope[axis] for axis in self.outputs["out"].split()), like=x) - np.inf
         largest = out if self.layout == "nchw" else out.transpose(0, 3, 1, 2)
         rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
+        positions = np.zeros_like(out) + NONE
+        places = positions if self.layout == "nchw" else positions.transpose(0, 3, 1, 2)
         for r in range(self.window):
             for s in range(self.window):
                 part = image[:, :, r : r + rows : self.stride, s : s + columns : self.stride]
+                if self.positions == "yes":
+                    places[part > largest] = r * self.window + s
                 np.maximum(largest, part, out=largest)
-        return out
+        return {"out": out, "positions": positions} if self.positions == "yes" else out
 
     def tolerance(self, precision: str) -> Tolerance:
         """Exact: elements are chosen, never rounded."""
@@ -102,7 +127,7 @@ class MaxPool2d(Operator):
     @classmethod
     def examples(cls) -> Sequence[MaxPool2d]:
         """The windows of LeNet, AlexNet and UNet and stranger ones, on images of odd, prime and unaligned size."""
-        return [
+        plain = [
             cls(n=1, c=1, h=2, w=2),
             cls(n=2, c=3, h=16, w=24),
             cls(n=1, c=3, h=17, w=31),
@@ -129,3 +154,4 @@ class MaxPool2d(Operator):
             cls(n=1, c=13, h=7, w=9, window=3, stride=1, padding=1, layout="nhwc", dtype="bf16"),
             cls(n=3, c=4, h=6, w=5, window=2, stride=1, layout="nhwc", dtype="bf16"),
         ]
+        return [*plain, *(replace(problem, positions="yes") for problem in plain)]

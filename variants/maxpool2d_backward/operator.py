@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,15 +10,19 @@ import numpy as np
 
 from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage
 
+NONE = 255
+"""The position of a window without a largest element."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaxPool2dBackward(Operator):
     """dx[n,c,y,z] = sum of dout[n,c,p,q] over the windows p, q whose largest element is x[n,c,y,z].
 
-    The largest is found again from x as maxpool2d finds it (v > largest): of equal ones the first, row by row. Windows
-    may overlap; pixels that are no window's largest get 0. "add" adds `skip`, a gradient that the image has already,
-    as on UNet's way down; "mask" passes nothing on where x <= 0, as the ReLU whose output x is. `layout`
-    orders all arrays, `dtype` stores them.
+    The largest is searched again in x as maxpool2d finds it (v > largest): of equal ones the first, row by row; or it
+    is remembered as the byte in `positions` that maxpool2d wrote, r*window + s in its window and 255 for none, and x is
+    not read. Windows may overlap; pixels that are no window's largest get 0. "add" adds `skip`, a gradient that the
+    image has already, as on UNet's way down; "mask" passes nothing on where x <= 0, as the ReLU whose output x is:
+    where positions are remembered, where the largest, `out`, is <= 0. `layout` orders all arrays, `dtype` stores them.
     """
 
     n: int
@@ -30,8 +35,14 @@ class MaxPool2dBackward(Operator):
     layout: str = "nchw"
     dtype: str = "f32"
     epilogue: str = "none"
+    search: str = "again"
 
-    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "epilogue": ("none", "add", "mask")}
+    choices = {
+        "layout": ("nchw", "nhwc"),
+        "dtype": ("f32", "bf16"),
+        "epilogue": ("none", "add", "mask"),
+        "search": ("again", "remembered"),
+    }
     degree = 1  # the places of the maxima do not change with their size
     linear_in = ("dout",)
 
@@ -57,15 +68,24 @@ class MaxPool2dBackward(Operator):
     def inputs(self) -> Mapping[str, str]:
         """Physical axes, outermost first."""
         image, pooled = ("n c h w", "n c p q") if self.layout == "nchw" else ("n h w c", "n p q c")
-        return {"x": image, "dout": pooled} | ({"skip": image} if self.epilogue == "add" else {})
+        more = {"skip": image} if self.epilogue == "add" else {}
+        if self.search == "again":
+            return {"x": image, "dout": pooled} | more
+        return {"positions": pooled, "dout": pooled} | ({"out": pooled} if self.epilogue == "mask" else more)
 
     @property
     def outputs(self) -> Mapping[str, str]:
         """The image's axes."""
-        return {"dx": self.inputs["x"]}
+        return {"dx": "n c h w" if self.layout == "nchw" else "n h w c"}
+
+    def tensor_dtype(self, name: str) -> str:
+        """A position is a byte."""
+        return "u8" if name == "positions" else self.dtype
 
     def validate(self) -> None:
-        """Refuse windows that hold no element of the image."""
+        """Refuse windows that hold no element of the image, or more than a byte can tell apart."""
+        if self.search == "remembered" and self.window > 15:
+            raise UsageError(f"{self}: a position is a byte, of which 255 is none: window must be <= 15")
         if self.window < 1 or self.stride < 1:
             raise UsageError(f"{self}: window and stride must be >= 1")
         if self.padding > self.window // 2:
@@ -88,39 +108,66 @@ class MaxPool2dBackward(Operator):
         return (-(-self.window // self.stride)) ** 2 + (self.epilogue == "add")
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """As every operator's, but x in whole halves: windows then have equal maxima, of which the first counts."""
+        """As every operator's, but x in whole halves: windows then have equal maxima, of which the first counts.
+
+        Positions are any that lie in the image; a few windows have none.
+        """
         arrays = super().make_inputs(seed, integers)
+        if self.search == "remembered":
+            return {**arrays, "positions": self._positions(seed)}
         arrays["x"] = to_storage(np.rint(2 * from_storage(arrays["x"], self.dtype)) / 2, self.dtype)
         return arrays
 
-    def reference(self, x: np.ndarray, dout: np.ndarray, skip: np.ndarray | None = None) -> np.ndarray:
+    def _positions(self, seed: int) -> np.ndarray:
+        """Of each window any element that lies in the image, of one in 16 none."""
+        rng = np.random.default_rng([seed, zlib.crc32(f"{self}/positions".encode())])
+        shape = next(tensor.shape for tensor in self.input_tensors() if tensor.name == "positions")
+        places = []
+        for axis, size, count in (("p", self.h, self.p), ("q", self.w, self.q)):
+            sides = [-1 if name == axis else 1 for name in self.inputs["positions"].split()]
+            begin = np.arange(count).reshape(sides) * self.stride - self.padding
+            first, end = np.maximum(-begin, 0), np.minimum(size - begin, self.window)
+            drawn = rng.integers(0, 256, shape, np.uint8)
+            places.append((first + drawn.astype(np.int32) * (end - first) // 256).astype(np.uint8))
+        found = places[0] * self.window + places[1]
+        found[rng.integers(0, 16, shape, np.uint8) == 0] = NONE
+        return found.astype(np.uint8)
+
+    def reference(self, dout: np.ndarray, **given: np.ndarray) -> np.ndarray:
         """Find each window's first maximum, then add up one strided slice per position in the window."""
         if self.layout == "nhwc":
-            x, dout = x.transpose(0, 3, 1, 2), dout.transpose(0, 3, 1, 2)
-        sides = ((0, 0), (0, 0), (self.padding, self.padding), (self.padding, self.padding))
-        image = np.pad(x, sides, constant_values=-np.inf)
+            given = {name: array.transpose(0, 3, 1, 2) for name, array in given.items()}
+            dout = dout.transpose(0, 3, 1, 2)
         rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
-        positions = [
+        parts = [
             (slice(None), slice(None), slice(r, r + rows, self.stride), slice(s, s + columns, self.stride))
             for r in range(self.window)
             for s in range(self.window)
         ]
-        largest, place = np.zeros_like(dout) - np.inf, np.zeros_like(dout) - 1
-        for number, part in enumerate(positions):
-            above = image[part] > largest
-            largest, place = np.where(above, image[part], largest), np.where(above, number, place)
-        padded = np.zeros_like(image)
-        for number, part in enumerate(positions):
+        if self.search == "remembered":
+            place = given["positions"]
+        else:
+            sides = ((0, 0), (0, 0), (self.padding, self.padding), (self.padding, self.padding))
+            image = np.pad(given["x"], sides, constant_values=-np.inf)
+            largest, place = np.zeros_like(dout) - np.inf, np.zeros_like(dout) - 1
+            for number, part in enumerate(parts):
+                above = image[part] > largest
+                largest, place = np.where(above, image[part], largest), np.where(above, number, place)
+        if self.epilogue == "mask" and self.search == "remembered":
+            dout = np.where(given["out"] > 0, dout, 0.0)
+        padded = np.zeros((self.n, self.c, self.h + 2 * self.padding, self.w + 2 * self.padding), like=dout)
+        for number, part in enumerate(parts):
             padded[part] += np.where(place == number, dout, 0.0)
         dx = padded[:, :, self.padding : self.padding + self.h, self.padding : self.padding + self.w]
-        dx = np.where(x > 0, dx, 0.0) if self.epilogue == "mask" else dx
-        dx = dx if self.layout == "nchw" else dx.transpose(0, 2, 3, 1)
-        return dx if skip is None else dx + skip
+        if self.epilogue == "mask" and self.search == "again":
+            dx = np.where(given["x"] > 0, dx, 0.0)
+        dx = dx + given["skip"] if self.epilogue == "add" else dx
+        return dx if self.layout == "nchw" else dx.transpose(0, 2, 3, 1)
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """The gradients' absolute values added up, at the places that the image itself decides."""
         wide = self.widened(inputs)
-        return {"dx": self.reference(**{k: a if k == "x" else np.abs(a) for k, a in wide.items()})}
+        return {"dx": self.reference(**{k: np.abs(a) if k in ("dout", "skip") else a for k, a in wide.items()})}
 
     def tolerance(self, precision: str) -> Tolerance:
         """Exact where no two gradients meet in a pixel: then each is copied."""
@@ -144,14 +191,15 @@ class MaxPool2dBackward(Operator):
             {"n": 9, "c": 37, "h": 2, "w": 3},
         ]
         modes = [
-            (layout, dtype, epilogue)
+            {"layout": layout, "dtype": dtype, "epilogue": epilogue, "search": search}
+            for search in ("again", "remembered")
             for layout in ("nchw", "nhwc")
             for dtype in ("f32", "bf16")
             for epilogue in ("none", "add", "mask")
         ]
         return [
-            cls(**shape, layout=layout, dtype=dtype, epilogue=epilogue)
-            for i, (layout, dtype, epilogue) in enumerate(modes)
+            cls(**shape, **mode)
+            for i, mode in enumerate(modes)
             for j, shape in enumerate(shapes)
             if 1 <= j <= 5 or (i + j) % 2
         ]

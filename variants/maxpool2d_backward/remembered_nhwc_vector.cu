@@ -1,0 +1,160 @@
+// /// opbench
+// title     = "nhwc: 16 bytes of channels per access, the places of their maxima as 4 or 8 bytes"
+// builds_on = "remembered_gather"
+// tune      = { COLUMNS = [1, 2], ROWS = [1, 2], BLOCK = [256, 128] }
+// where     = ["ROWS <= COLUMNS"]
+// requires  = ["n * c * h * w <= 4294966272", "WINDOW_ROWS * WINDOW_COLUMNS * (c // packs) <= 72"]
+//
+// [supports]
+// layout   = ["nhwc"]
+// dtype    = ["f32", "bf16"]
+// epilogue = ["none", "add", "mask"]
+// search   = ["remembered"]
+//
+// [define]
+// BF16           = "dtype == 'bf16'"
+// ADD            = "epilogue == 'add'"
+// MASK           = "epilogue == 'mask'"
+// WINDOW         = "window"
+// STRIDE         = "stride"
+// PADDING        = "padding"
+// LANES          = "c // packs"
+// PACKS          = "packs"
+// H              = "h"
+// W              = "w"
+// P              = "p"
+// Q              = "q"
+// WINDOW_ROWS    = "(ROWS * stride - 1 + padding) // stride + (window - 1 - padding) // stride + 1"
+// WINDOW_COLUMNS = "(COLUMNS * stride - 1 + padding) // stride + (window - 1 - padding) // stride + 1"
+//
+// [[launch]]
+// kernel = "maxpool2d_backward_remembered_nhwc_vector"
+// grid   = ["cdiv(n * cdiv(h, ROWS * stride) * cdiv(w, COLUMNS * stride) * packs, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// A lane takes the widest vector of up to 16 bytes that divides a pixel's channels, for a tile of ROWS x COLUMNS
+// strides. At 2x2 windows that touch, a thread reads one vector of gradients and its places and writes four vectors: the
+// least that there is; with a gradient that is there already (UNet's way down) it reads four of those. All sizes are
+// known to the compiler, so that which window may have its maximum in which pixel is, too: a comparison with a constant
+// for each. WINDOW_ROWS x WINDOW_COLUMNS windows are over a tile, which bounds the registers. Limit: HBM.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr int TILE_ROWS = ROWS * STRIDE, TILE_COLUMNS = COLUMNS * STRIDE;
+constexpr int ROW_TILES = (H + TILE_ROWS - 1) / TILE_ROWS, COLUMN_TILES = (W + TILE_COLUMNS - 1) / TILE_COLUMNS;
+// The first window over a tile, counted from the one that starts (padding apart) where the tile does.
+constexpr int FIRST = WINDOW - 1 >= PADDING ? -((WINDOW - 1 - PADDING) / STRIDE) : 1;
+constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where that begins, from the tile's own begin
+
+// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+template <int BYTES>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+template <>
+struct Raw<1> {
+    typedef unsigned char type;
+};
+typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef Raw<LANES>::type Places;
+
+__device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
+    return (float)reinterpret_cast<const T*>(&pack)[lane];
+}
+
+__device__ __forceinline__ int place_of(const Places& places, int lane) {
+    return reinterpret_cast<const unsigned char*>(&places)[lane];
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    maxpool2d_backward_remembered_nhwc_vector(const Places* __restrict__ positions, const Pack* __restrict__ dout,
+#if ADD
+                                              const Pack* __restrict__ skip,
+#elif MASK
+                                              const Pack* __restrict__ out,
+#endif
+                                              Pack* __restrict__ dx, int n, int c, int h, int w, int window, int stride,
+                                              int padding) {
+    // skip, dx: n H W PACKS; positions, dout, out: n P Q PACKS
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= (unsigned)n * (ROW_TILES * COLUMN_TILES * PACKS)) return;
+    const unsigned pack = i % PACKS;
+    const int tile_column = (int)(i / PACKS % COLUMN_TILES), tile_row = (int)(i / PACKS / COLUMN_TILES % ROW_TILES);
+    const unsigned number = i / PACKS / COLUMN_TILES / ROW_TILES;
+    const int top = tile_row * TILE_ROWS, left = tile_column * TILE_COLUMNS;
+
+    Pack gradient[WINDOW_ROWS][WINDOW_COLUMNS];
+    Places places[WINDOW_ROWS][WINDOW_COLUMNS];
+#pragma unroll
+    for (int a = 0; a < WINDOW_ROWS; ++a) {
+#pragma unroll
+        for (int b = 0; b < WINDOW_COLUMNS; ++b) {
+            const int row = tile_row * ROWS + FIRST + a, column = tile_column * COLUMNS + FIRST + b;
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                reinterpret_cast<T*>(&gradient[a][b])[lane] = (T)0.0f;
+                reinterpret_cast<unsigned char*>(&places[a][b])[lane] = 255;
+            }
+            if ((unsigned)row >= P || (unsigned)column >= Q) continue;
+            const size_t source = (((size_t)number * P + row) * Q + column) * PACKS + pack;
+            gradient[a][b] = dout[source];
+            places[a][b] = positions[source];
+#if MASK
+            const Pack pooled = out[source];
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                if (!(lane_of(pooled, lane) > 0.0f)) reinterpret_cast<T*>(&gradient[a][b])[lane] = (T)0.0f;
+            }
+#endif
+        }
+    }
+#pragma unroll
+    for (int y = 0; y < TILE_ROWS; ++y) {
+        if (H % TILE_ROWS != 0 && top + y >= H) break;
+#pragma unroll
+        for (int z = 0; z < TILE_COLUMNS; ++z) {
+            if (W % TILE_COLUMNS != 0 && left + z >= W) break;
+            const size_t target = ((size_t)number * (H * W) + (top + y) * W + left + z) * PACKS + pack;
+#if ADD
+            const Pack added = skip[target];
+#endif
+            Pack result;
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int a = 0; a < WINDOW_ROWS; ++a) {
+#pragma unroll
+                    for (int b = 0; b < WINDOW_COLUMNS; ++b) {
+                        const int r = y - BEFORE - a * STRIDE, s = z - BEFORE - b * STRIDE;
+                        if (r < 0 || r >= WINDOW || s < 0 || s >= WINDOW) continue;
+                        if (place_of(places[a][b], lane) == r * WINDOW + s) sum += lane_of(gradient[a][b], lane);
+                    }
+                }
+#if ADD
+                sum += lane_of(added, lane);
+#endif
+                reinterpret_cast<T*>(&result)[lane] = (T)sum;
+            }
+            dx[target] = result;
+        }
+    }
+}
