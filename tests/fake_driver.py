@@ -78,7 +78,7 @@ CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) {
 CUresult cuFuncGetParamInfo(CUfunction f, size_t i, size_t* offset, size_t* size) {
     if (strcmp((char*)f, "poke") ? i >= 1 : i >= 4) return CUDA_ERROR_INVALID_VALUE;
     *offset = i ? 4 + 4 * i : 0;
-    *size = i ? 4 : 8;
+    *size = i ? 4 : strcmp((char*)f, "mapped") ? 8 : 128;
     return CUDA_SUCCESS;
 }
 static void guards(void** p) {
@@ -126,8 +126,50 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     }
     if (!strcmp(name, "poke")) memset(*(char**)p[0] + *(int*)p[1], *(int*)p[2], 1);
     if (!strcmp(name, "poke") && *(float*)p[3] != 0.5f) return CUDA_ERROR_ASSERT;
+    if (!strcmp(name, "mapped")) memcpy(*(void**)p[0], p[0], 24);  // a map begins with its tensor's address here
     if (!strcmp(name, "crash")) broken = CUDA_ERROR_ILLEGAL_ADDRESS;
     return CUDA_SUCCESS;
+}
+static unsigned seen[8];                 // cluster x, y, z, programmatic, attributes, type, rank, box or pixels
+CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** p, void** extra) {
+    memset(seen, 0, 5 * sizeof(unsigned));
+    for (unsigned i = 0; i < c->numAttrs; i++) {
+        CUlaunchAttributeValue v = c->attrs[i].value;
+        if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            seen[0] = v.clusterDim.x, seen[1] = v.clusterDim.y, seen[2] = v.clusterDim.z;
+        else if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            seen[3] = v.programmaticStreamSerializationAllowed;
+        else return CUDA_ERROR_INVALID_VALUE;
+    }
+    seen[4] = c->numAttrs;
+    return cuLaunchKernel(f, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+                          c->sharedMemBytes, c->hStream, p, extra);
+}
+unsigned* fake_seen(void) { return seen; }
+static CUresult encode(CUtensorMap* map, unsigned type, unsigned rank, void* at, const cuuint64_t* dims,
+                       const cuuint64_t* strides, unsigned box) {
+    if ((size_t)map % 64) return CUDA_ERROR_INVALID_VALUE;
+    seen[5] = type; seen[6] = rank; seen[7] = box;
+    map->opaque[0] = (cuuint64_t)at;
+    map->opaque[1] = dims[rank - 1];
+    map->opaque[2] = strides[rank - 2];
+    return CUDA_SUCCESS;
+}
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* at,
+                                const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
+                                const cuuint32_t* steps, CUtensorMapInterleave i, CUtensorMapSwizzle w,
+                                CUtensorMapL2promotion l, CUtensorMapFloatOOBfill fill) {
+    if (i || fill || !steps[0] || w != CU_TENSOR_MAP_SWIZZLE_128B || l != CU_TENSOR_MAP_L2_PROMOTION_L2_256B)
+        return CUDA_ERROR_INVALID_VALUE;
+    return encode(map, type, rank, at, dims, strides, box[0]);
+}
+CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* at,
+                                 const cuuint64_t* dims, const cuuint64_t* strides, const int* lower, const int* upper,
+                                 cuuint32_t channels, cuuint32_t pixels, const cuuint32_t* steps,
+                                 CUtensorMapInterleave i, CUtensorMapSwizzle w, CUtensorMapL2promotion l,
+                                 CUtensorMapFloatOOBfill fill) {
+    if (i || fill || lower[0] != -1 || upper[1] != -2 || steps[1] != 2) return CUDA_ERROR_INVALID_VALUE;
+    return encode(map, type, rank, at, dims, strides, channels << 16 | pixels);
 }
 CUresult cuMemAlloc(CUdeviceptr* p, size_t n) {
     if (n > 1 << 28) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -74,6 +74,8 @@ def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
     seed = zlib.crc32(variant.id.encode()) % 1000
     cases = spread(variant, targets.cases_to_check(CATALOG, variant.id, 2, seed))
     session = Session(open_backend("cpu"), seed)
+    if variant.compute_capability.endswith("a") and cases and (refused := session.unsupported(cases[0])):
+        pytest.skip(refused)  # instructions of one GPU alone, while the cpu backend has none of them
     assert cases and [reason for case in cases if (reason := session.unsupported(case))] == []
     for case in cases:
         checked = session.check(case)
@@ -85,7 +87,11 @@ def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
     session.release()
 
 
-WITH_INSTRUCTIONS = [variant for variant in CUDA if any("asm" in source.text for source in variant.sources)]
+WITH_INSTRUCTIONS = [
+    variant
+    for variant in CUDA
+    if any("asm" in source.text for source in variant.sources) and not variant.compute_capability.endswith("a")
+]
 
 
 @pytest.mark.parametrize(
@@ -106,5 +112,6 @@ def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
     assert requests, "no example fits any config"
     found = nvrtc.compile_all(requests, arch)
     assert [str(e) for e in found.values() if isinstance(e, Exception)] == []
+    assert not any("(C75" in line for made in found.values() for line in getattr(made, "warnings", ()))
     if len(variant.sources) > 1:
         assert not any(sum(made.spill_bytes.values()) for made in found.values() if isinstance(made, nvrtc.Compiled))

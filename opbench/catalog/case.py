@@ -57,7 +57,13 @@ class Case:
 
     def workspace(self, sm_count: int) -> list[Tensor]:
         """The extra buffers that the variant asks for."""
-        scope = self._scope(sm_count)
+        return self._workspace(self._scope(sm_count))
+
+    def _tensors(self, scope: dict[str, expression.ExpressionValue]) -> list[Tensor]:
+        """Everything that a launch may name."""
+        return [*self.problem.input_tensors(), *self.problem.output_tensors(), *self._workspace(scope)]
+
+    def _workspace(self, scope: dict[str, expression.ExpressionValue]) -> list[Tensor]:
         return [
             Tensor(name, (max(1, int(expression.evaluate(text, scope))),))
             for name, text in self.variant.workspace.items()
@@ -73,6 +79,7 @@ class Case:
 
     def _launch(self, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
+        maps = {template.name: template for template in self.variant.tensor_maps}
         if step.zero:
             if step.zero not in tensors:
                 raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
@@ -85,9 +92,22 @@ class Case:
         )
         # "bias?" is the bias where the problem has one, else no argument.
         args = tuple(a.removesuffix("?") for a in args if not a.endswith("?") or a.removesuffix("?") in tensors)
-        values = tuple(a if a in tensors else expression.evaluate(a, scope) for a in args)
-        grid, block = (_dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block))
-        return KernelLaunch(step.kernel, grid, block, int(expression.evaluate(step.shared, scope)), values)
+        values = tuple(a if a in tensors or a in maps else expression.evaluate(a, scope) for a in args)
+        grid, block, cluster = (
+            _dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block, step.cluster)
+        )
+        named = [maps[a] for a in dict.fromkeys(map(str, values)) if a in maps]
+        shapes = self._tensors(scope) if named else []
+        return KernelLaunch(
+            kernel=step.kernel,
+            grid=grid,
+            block=block,
+            shared_bytes=int(expression.evaluate(step.shared, scope)),
+            args=values,
+            cluster=cluster,
+            programmatic=step.programmatic,
+            tensor_maps=tuple(template.described(scope, shapes) for template in named),
+        )
 
 
 def _macro(name: str, value: expression.ExpressionValue) -> str:

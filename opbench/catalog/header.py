@@ -14,19 +14,23 @@ from typing import Any
 from opbench.catalog import expression
 from opbench.catalog.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
 from opbench.catalog.sources import Source, checksum, closure, matrix_classes
+from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
 from opbench.catalog.variant import LaunchTemplate, Variant
 from opbench.errors import UsageError, unknown
 from opbench.paths import shipped
 
 HEADER_KEYS = {
     "title": str, "operator": str, "builds_on": str, "precision": str, "product": str, "compute_capability": str,
-    "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list, "launch": list,
-    "modules": list, "reproducible": bool, "rung": dict,
+    "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
+    "tensor_maps": dict, "launch": list, "modules": list, "reproducible": bool, "rung": dict,
 }  # fmt: skip
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
 ADDED = ("where", "requires")
 """Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
-LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero"}
+LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero", "cluster", "programmatic"}
+MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
+MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
+IM2COL_KEYS = ("lower", "upper", "channels", "pixels")
 PRECISIONS = tuple(UNIT_ROUNDOFF)
 COMBINATIONS = 10_000
 """Combinations of tunables of one variant that are looked at, at most."""
@@ -175,6 +179,7 @@ class _HeaderReader:
             supports=self._supports(),
             requires=self._expressions("requires"),
             workspace=self._named_expressions("workspace"),
+            tensor_maps=tuple(self._tensor_map(name, entry) for name, entry in table.get("tensor_maps", {}).items()),
             launch=tuple(self._launch(i, entry) for i, entry in enumerate(table.get("launch", []))),
             modules=tuple(table.get("modules", ())),
             reproducible=table.get("reproducible", True),
@@ -277,17 +282,71 @@ class _HeaderReader:
         for key in ("kernel", "grid", "block"):
             if key not in entry:
                 raise self.refuse("launch", f"launch[{index}]: {key} is missing")
-        for key in ("grid", "block"):
+        for key in {"grid", "block", "cluster"} & entry.keys():
             if not isinstance(entry[key], list) or not 1 <= len(entry[key]) <= 3:
                 raise self.refuse(
                     key, f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
                 )
+        programmatic = entry.get("programmatic", False)
+        if not isinstance(programmatic, bool):
+            raise self.refuse(
+                "programmatic", f"launch[{index}].programmatic = {programmatic!r}; true or false is allowed"
+            )
+        if programmatic and not any("griddepcontrol.wait" in source.text for source in self.sources):
+            raise self.refuse(
+                "programmatic",
+                f"launch[{index}].programmatic: no griddepcontrol.wait in the kernel or its headers; without it the "
+                "kernel reads what the launch ahead of it has not written",
+            )
         return LaunchTemplate(
             kernel=entry["kernel"],
             grid=tuple(self._expression("grid", e) for e in entry["grid"]),
             block=tuple(self._expression("block", e) for e in entry["block"]),
             shared=self._expression("shared", entry.get("shared", "0")),
             args=tuple(self._argument(e) for e in entry.get("args", [])),
+            cluster=tuple(self._expression("cluster", e) for e in entry.get("cluster", ())),
+            programmatic=programmatic,
+        )
+
+    def _tensor_map(self, name: str, entry: object) -> TensorMapTemplate:
+        where = f"tensor_maps.{name}"
+        if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
+            raise self.refuse(
+                name, f'{where} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
+            )
+        walk = entry.get("im2col", {})
+        for key, value, known in (
+            *((k, v, MAP_KEYS) for k, v in entry.items()),
+            *((k, v, IM2COL_KEYS) for k, v in walk.items()),
+        ):
+            if key not in known:
+                raise self.refuse(key, f"{where}: {unknown('key', key, known)}", key)
+            if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
+                raise self.refuse(key, f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions", key)
+        for key, allowed in (("swizzle", tuple(SPANS)), ("l2", PROMOTIONS)):
+            if entry.get(key, allowed[-1]) not in allowed:
+                listed = ", ".join(map(str, allowed))
+                raise self.refuse(key, f"{where}.{key} = {entry[key]!r} is not allowed; one of {listed}", key)
+        if bool(walk) == ("box" in entry) or (walk and walk.keys() != set(IM2COL_KEYS)):
+            needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
+            raise self.refuse(name, f"{where}: has {', '.join((*entry, *walk))}; it needs {needed}", name)
+        given = {**entry, **walk}
+        lists = {key: tuple(self._expression(key, e) for e in given.get(key, ())) for key in MAP_LISTS}
+        return TensorMapTemplate(
+            name=name,
+            tensor=entry["tensor"],
+            type=self._expression("type", entry["type"]) if "type" in entry else "",
+            dims=lists["dims"],
+            strides=lists["strides"],
+            box=lists["box"],
+            element_strides=lists["element_strides"],
+            swizzle=entry.get("swizzle", "128B"),
+            l2=entry.get("l2", PROMOTIONS[-1]),
+            offset=self._expression("offset", given.get("offset", "0")),
+            lower=lists["lower"],
+            upper=lists["upper"],
+            channels=self._expression("channels", given.get("channels", "0")),
+            pixels=self._expression("pixels", given.get("pixels", "0")),
         )
 
     def _argument(self, text: object) -> str:

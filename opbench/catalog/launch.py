@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
+from opbench.catalog.tensor_map import TensorMap
+
 Dim3 = tuple[int, int, int]
+
+CLUSTER_BLOCKS = 8
+"""Blocks of a cluster that every GPU with clusters can hold."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +23,25 @@ class KernelLaunch:
     block: Dim3
     shared_bytes: int
     args: tuple[str | int | float, ...]
-    """Buffer names (str), C `int`s (int) and C `float`s (float), in the kernel's order."""
+    """Names of buffers and of tensor maps (str), C `int`s (int) and C `float`s (float), in the kernel's order."""
     zero: str = ""
     """Name of a buffer to fill with zero bytes; then every other field is empty."""
+    cluster: Dim3 = (1, 1, 1)
+    """Blocks that share a multiprocessor's neighbourhood, and may read each other's shared memory."""
+    programmatic: bool = False
+    """Whether it may start before the launch ahead of it has ended; its kernel waits by griddepcontrol.wait."""
+    tensor_maps: tuple[TensorMap, ...] = ()
+    """Those that `args` names."""
+
+    def fault_of_cluster(self) -> str | None:
+        """Why no GPU can launch such a cluster, else None."""
+        sizes = "×".join(map(str, self.cluster))
+        if min(self.cluster) < 1 or prod(self.cluster) > CLUSTER_BLOCKS:
+            return f"a cluster of {sizes} blocks; 1 to {CLUSTER_BLOCKS} are allowed"
+        for axis, blocks, size in zip("xyz", self.grid, self.cluster, strict=True):
+            if blocks % size:
+                return f"grid.{axis} = {blocks}; clusters of {sizes} blocks need a multiple of {size}"
+        return None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from opbench.catalog import expression
 from opbench.catalog.precision import PRODUCTS
 from opbench.catalog.sources import Source
+from opbench.catalog.tensor_map import TensorMapTemplate
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class LaunchTemplate:
     shared: str = "0"
     args: tuple[str, ...] = ()
     zero: str = ""
+    cluster: tuple[str, ...] = ()
+    programmatic: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Variant:
     """For each mode of the operator, the values it serves; of a mode not named here only the default."""
     requires: tuple[str, ...] = ()
     workspace: Mapping[str, str] = field(default_factory=dict)
+    tensor_maps: tuple[TensorMapTemplate, ...] = ()
+    """Which `args` may name."""
     launch: tuple[LaunchTemplate, ...] = ()
     modules: tuple[str, ...] = ()
     reproducible: bool = True

@@ -37,11 +37,9 @@ class ChosenFor:
 
     def runs(self, case: Case) -> bool:
         """Whether it has the instructions and the shared memory."""
-        wanted = case.variant.compute_capability
-        if wanted:
-            major, minor = (int(part) for part in wanted.removesuffix("a").split("."))
-            if self.capability < (major, minor) or (wanted.endswith("a") and self.capability != (major, minor)):
-                return False
+        wanted = _capability(case)
+        if self.capability < wanted or (case.variant.compute_capability.endswith("a") and self.capability != wanted):
+            return False
         return all(step.shared_bytes <= self.shared_per_block for step in case.launches(self.sm_count))
 
 
@@ -74,9 +72,13 @@ def ranked(fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool) -> 
         order = {case.variant.name: number for number, case in enumerate(fitting)}
         return sorted(made_for or able, key=lambda case: (expected_s(case, gpu), -order[case.variant.name]))
     first = {case.variant.name: case for case in reversed(fitting)}  # of each variant, the top one first
-    return sorted(
-        first.values(), key=lambda c: (UNIT_ROUNDOFF[c.variant.precision], bool(c.variant.compute_capability))
-    )
+    return sorted(first.values(), key=lambda c: (UNIT_ROUNDOFF[c.variant.precision], _capability(c)))
+
+
+def _capability(case: Case) -> tuple[int, ...]:
+    """What its instructions need; of rungs that need none, nothing."""
+    wanted = case.variant.compute_capability
+    return tuple(int(part) for part in wanted.removesuffix("a").split(".")) if wanted else ()
 
 
 def expected_s(case: Case, gpu: ChosenFor) -> float:

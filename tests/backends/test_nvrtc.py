@@ -137,6 +137,15 @@ def test_no_fast_math(tmp_path: Path) -> None:
     assert fast is not None and exact > len(fast)
 
 
+def test_a_kernel_whose_setmaxnreg_is_ignored_does_not_build(tmp_path: Path) -> None:
+    text = 'extern "C" __global__ void BOUNDS k(float* a) { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }'
+    bounded = write(tmp_path, text, "k", macros=(("BOUNDS", "__launch_bounds__(384,1)"),))
+    assert nvrtc.compile_cubin(bounded, "sm_90a").warnings == ()
+    for _ in range(2):  # the second time from the cache
+        with pytest.raises(CompileError, match=r"ptxas did not build what is written: .*\(C7508\).*setmaxnreg"):
+            nvrtc.compile_cubin(write(tmp_path, text, "k", macros=(("BOUNDS", ""),)), "sm_90a")
+
+
 def test_architecture_follows_device_and_request() -> None:
     plain, special = BuildRequest(Path("x"), ()), BuildRequest(Path("x"), (), (), "9.0a")
     assert nvrtc.architecture((9, 0), plain) == "sm_90"

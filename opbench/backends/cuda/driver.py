@@ -48,6 +48,11 @@ LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3, 4
 FUNC_MAX_DYNAMIC_SHARED_BYTES = 8
 
+TENSOR = (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p)
+"""Map, type, rank, address, dims and strides of what a tensor map describes."""
+MODES = (c_int, c_int, c_int, c_int)
+"""Its interleave, swizzle, L2 promotion and fill."""
+
 PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
@@ -70,6 +75,9 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuFuncGetParamInfo": (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
+    "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
+    "cuTensorMapEncodeTiled": (*TENSOR, c_void_p, c_void_p, *MODES),
+    "cuTensorMapEncodeIm2col": (*TENSOR, c_void_p, c_void_p, c_uint, c_uint, c_void_p, *MODES),
     "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemFree_v2": (c_uint64,),
     "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
@@ -99,8 +107,8 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
 }
 """Arguments of every call that opbench makes; each returns a CUresult."""
 
-OPTIONAL = frozenset({"cuFuncGetParamInfo"})
-"""Calls that only newer drivers have (CUDA 12.4)."""
+OPTIONAL = frozenset({"cuFuncGetParamInfo", "cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"})
+"""Calls that only newer drivers have (CUDA 12.4 for the first)."""
 
 
 class DriverError(LaunchError):

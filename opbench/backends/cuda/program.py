@@ -18,8 +18,10 @@ from opbench.backends.cuda.driver import (
     FUNC_SHARED_BYTES,
     INVALID_VALUE,
 )
+from opbench.backends.cuda.hopper import EncodedMap, config, encode, is_extended
 from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
 from opbench.catalog.launch import KernelLaunch
+from opbench.catalog.tensor_map import TensorMap
 from opbench.errors import LaunchError, unknown
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from opbench.backends.cuda.memory import CudaBuffer
 
 
-CValue = c_uint64 | c_float | c_int
+CValue = c_uint64 | c_float | c_int | EncodedMap
 """An argument of a kernel."""
 
 
@@ -89,14 +91,27 @@ class CudaProgram:
             raise LaunchError(unknown("kernel", launch.kernel, self._functions))
         self._check_geometry(launch)
         function = self._functions[launch.kernel]
-        values = [_value(arg, launch, buffers) for arg in launch.args]
+        maps = {tensor.name: self._encoded(tensor, launch, buffers) for tensor in launch.tensor_maps}
+        values = [maps[arg] if arg in maps else _value(arg, launch, buffers) for arg in launch.args]
         self._check_parameters(launch, function, values)
         self._allow_shared(launch, function)
         pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        if is_extended(launch):
+            extended = config(launch, self._device.stream, self._device.capability)
+            call = self._device.driver.raw("cuLaunchKernelEx")
+            return BoundStep(call, (extended, function, pointers, None), launch.kernel, values)
         geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
         # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
         arguments = (function, *geometry, self._device.stream, pointers, None)
         return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
+
+    def _encoded(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
+        """A map of these buffers: it holds an address, so that each set of buffers has its own."""
+        buffer = cast("CudaBuffer", _buffer(tensor.tensor, buffers))
+        try:
+            return encode(self._device.driver, tensor, buffer.pointer, buffer.nbytes)
+        except LaunchError as error:
+            raise LaunchError(f"{launch.kernel}: {error}") from None
 
     def _check_geometry(self, launch: KernelLaunch) -> None:
         """Say in words what the driver would call 'invalid value'."""
@@ -136,7 +151,7 @@ class CudaProgram:
         if given != sizes:
             raise LaunchError(
                 f"{launch.kernel} takes {len(sizes)} arguments of {_listed(sizes)} bytes; "
-                f"the launch passes {len(given)} of {_listed(given)} (pointers 8, int and float 4)"
+                f"the launch passes {len(given)} of {_listed(given)} (pointers 8, int and float 4, tensor maps 128)"
             )
 
     def _allow_shared(self, launch: KernelLaunch, function: c_void_p) -> None:

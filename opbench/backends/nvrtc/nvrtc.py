@@ -212,6 +212,8 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
         # The notes first: a cubin that is there then always has its notes.
         paths.write_atomically(notes, json.dumps(record, indent=1).encode())
         paths.write_atomically(cubin, code)
+    if remarks := [line for line in compiled.warnings if _SERIALISED.search(line)]:
+        raise CompileError(f"{name}: ptxas did not build what is written: {remarks[0]}")
     # Names come from the cubin itself: compiled in parallel, NVRTC 13.0 loses parts of ptxas's log.
     present = kernel_names(cubin.read_bytes())
     for kernel in request.kernels:
@@ -261,7 +263,9 @@ _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
-_ADVISORY = re.compile(r"warning|Potential Performance Loss|ignored to maintain", re.IGNORECASE)
+_ADVISORY = re.compile(r"warning|Potential Performance Loss|ignored to maintain|\(C75\d\d\)", re.IGNORECASE)
+_SERIALISED = re.compile(r"\((C7508|C7514|C7518|C7519)\)")
+"""ptxas's remarks that it ignored setmaxnreg, or put waits between wgmma where the kernel has none."""
 
 
 def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tuple[str, ...]]:
