@@ -204,6 +204,7 @@ def train(
     warmup_steps: int = 0,
     momentum: float = 0.9,
     decay: float = 0.0,
+    clip: float = 0.0,
     layout: str = "auto",
     without: Sequence[str] = (),
     precision: str = "f32",
@@ -231,7 +232,8 @@ def train(
 
     `data` is a name as `opbench net train --data` takes it, or a `DataSet` (`opbench.nets.data.own_data` makes one of
     arrays); `epochs` or `steps` say when to end, ten epochs unless told; `accumulate` is how many batches a step takes
-    before its one update, `gpus` how many GPUs (on cpu: processes) take such batches side by side; `loss` is what is
+    before its one update, `gpus` how many GPUs (on cpu: processes) take such batches side by side; `clip` is the most
+    that the norm of all gradients may be before the optimiser takes less of them, 0 for no limit; `loss` is what is
     usual for the data unless told; `layout` auto is nhwc on a GPU. The others are as the command's options of those
     names; `tell` hears how far it is, `progress` how far `tune` is. Raises UsageError for what does not fit together,
     before anything runs, NotFinite for a loss that is none, RankLost where one of several processes dies.
@@ -257,6 +259,7 @@ def train(
         warmup_steps=warmup_steps,
         momentum=momentum,
         decay=decay,
+        clip=clip,
         steps=steps or 1,
         accumulate=accumulate,
         ranks=gpus,

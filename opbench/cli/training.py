@@ -69,6 +69,12 @@ BATCH = 32
 @click.option("--warmup", "warmup_steps", type=click.IntRange(min=0), default=0, metavar="STEPS", help="Linear rise.")
 @click.option("--momentum", type=float, default=0.9, show_default=True, help="Of sgd.")
 @click.option("--decay", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Weight decay.")
+@click.option(
+    "--clip",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="NORM",
+    help="Where all gradients together have a larger norm, scale them down to it.",
+)
 @click.option("--weights", default="", metavar="FILE|DIR|digits", help="Start from these in place of the seed's.")
 @click.option(
     "--precision",
@@ -132,6 +138,7 @@ def train_command(
     warmup_steps: int,
     momentum: float,
     decay: float,
+    clip: float | None,
     weights: str,
     precision: str,
     plan: Path | None,
@@ -191,6 +198,7 @@ def train_command(
             warmup_steps=warmup_steps,
             momentum=momentum,
             decay=decay,
+            clip=clip or 0.0,
             layout=layout,
             without=without,
             precision=precision,

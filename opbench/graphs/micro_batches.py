@@ -10,13 +10,13 @@ import numpy as np
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.graphs.graph import Graph
-from opbench.graphs.training_step import ALIGNMENT, NEXT, Exchange, Training
+from opbench.graphs.training_step import ALIGNMENT, CLIP, NEXT, Exchange, Training
 from opbench.graphs.values import Node, Value
 
 MICRO, MICRO_NEXT = "micro", "micro.next"
 """Which of all micro-batches of the training it is, from 1; it says which data are read and what dropout drops."""
 WRITTEN, TOTAL, RUNNING = "gradients", "gradients.sum", "statistics"
-ONCE = ("tick", "statistics", "record", "optimizer")
+ONCE = ("tick", "statistics", "record", CLIP, "optimizer")
 """What is done once a step, in its order."""
 
 

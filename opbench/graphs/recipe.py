@@ -38,6 +38,8 @@ class Recipe:
     epsilon: float = 1e-8
     momentum: float = 0.9
     decay: float = 0.0
+    clip: float = 0.0
+    """The most that the norm of all gradients together may be before the optimiser takes less of them; 0: no limit."""
     steps: int = 1
     accumulate: int = 1
     """Micro-batches that one device trains before a step's one update."""
@@ -69,6 +71,8 @@ class Recipe:
                 raise UsageError(f"{option} {count} is not allowed; at least 1")
         if not 0 < self.learning_rate < math.inf:
             raise UsageError(f"--lr {self.learning_rate} is not allowed; a number above 0")
+        if not 0 <= self.clip < math.inf:
+            raise UsageError(f"--clip {self.clip} is not allowed; a number above 0, or 0 for no limit")
         for name in self.without:
             if name not in (*TRAINING_PASSES, RECOMPUTE):
                 raise UsageError(f"--without: {unknown('pass', name, (*TRAINING_PASSES, RECOMPUTE))}")

@@ -17,7 +17,19 @@ from opbench.graphs.micro_batches import with_micro_batches
 from opbench.graphs.passes import PASSES, rebuilt, to_dtype
 from opbench.graphs.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graphs.training_passes import BACKWARD_PASSES, FORWARD_PASSES
-from opbench.graphs.training_step import ALIGNMENT, COUNTER, NEXT, STORED, Training, sum_of, with_copy, with_layouts_of
+from opbench.graphs.training_step import (
+    ALIGNMENT,
+    CLIP,
+    COUNTER,
+    FACTOR,
+    LIMIT,
+    NEXT,
+    STORED,
+    Training,
+    sum_of,
+    with_copy,
+    with_layouts_of,
+)
 from opbench.graphs.values import Node, Value
 
 STATISTICS = ("mean", "variance")
@@ -122,9 +134,14 @@ class _Draft:
         state |= {"learning_rates": table, "hyper": hyper}
         values |= {name: Value(name, state[name].shape) for name in ("learning_rates", "hyper")}
         values["rates"] = Value("rates", (4,))
-        problem = self._problem("tick", "tick", {"steps": self.recipe.steps})
+        axes, rates = {"steps": self.recipe.steps}, "rates"
+        if self.recipe.clip:  # the last of the rates is written when the gradient is known
+            axes, rates = axes | {"factor": "later"}, "rates.of_step"
+            values[rates] = Value(rates, (3,), of="rates")
+            state["rates"] = np.zeros(4, np.float32)
+        problem = self._problem("tick", "tick", axes)
         tied = {"step": COUNTER, "table": "learning_rates", "hyper": "hyper"}
-        tick = Node("tick", "tick", problem, tied, {"new_step": NEXT, "rates": "rates"})
+        tick = Node("tick", "tick", problem, tied, {"new_step": NEXT, "rates": rates})
         self.groups["tick"] = "data"
         weights = {name: array for name, array in graph.weights.items() if name not in state}
         return replace(graph, values=values, nodes=(tick, *nodes), state=state, weights=weights), statistics
@@ -286,7 +303,7 @@ class _Draft:
         return replace(graph, values=values, nodes=tuple(nodes)), found
 
     def _with_optimizer(self, graph: Graph, elements: int) -> Graph:
-        """One node that updates all parameters."""
+        """One node that updates all parameters, behind one that clips their gradients where that is asked for."""
         operator = OPTIMIZERS[self.recipe.optimizer]
         decays = {"adam": "coupled" if self.recipe.decay else "none", "adamw": "decoupled"}
         modes = {"decay": decays[self.recipe.optimizer]} if operator == "adam" else {"momentum": "yes"}
@@ -294,6 +311,15 @@ class _Draft:
             modes["copy"] = "bf16"
         problem = self._problem("optimizer", operator, {"n": elements, **modes})
         values, state = dict(graph.values), dict(graph.state)
+        nodes = list(graph.nodes)
+        if self.recipe.clip:
+            values |= {LIMIT: Value(LIMIT, (1,)), "gradients.norm": Value("gradients.norm", (1,))}
+            values[FACTOR] = Value(FACTOR, (1,), of="rates", offset=3)
+            state[LIMIT] = np.array([self.recipe.clip], np.float32)
+            norm = self._problem(CLIP, "global_norm", {"n": elements})
+            tied = {"gradient": "gradients", "limit": LIMIT}
+            nodes.append(Node(CLIP, "global_norm", norm, tied, {"norm": "gradients.norm", "factor": FACTOR}))
+            self.groups[CLIP] = "optimizer"
         inputs, outputs = {}, {}
         names = {"parameter": "parameters", "gradient": "gradients"}
         for tensor in problem.input_tensors():
@@ -306,5 +332,5 @@ class _Draft:
             values[f"{old}.next"] = replace(values[old], name=f"{old}.next", updates=old)
         node = Node("optimizer", operator, problem, inputs, outputs)
         self.groups["optimizer"] = "optimizer"
-        graph = replace(graph, values=values, state=state, nodes=(*graph.nodes, node), outputs=("loss",))
+        graph = replace(graph, values=values, state=state, nodes=(*nodes, node), outputs=("loss",))
         return rebuilt(graph, graph.values, graph.nodes, graph.weights)

@@ -16,6 +16,8 @@ from opbench.graphs.recipe import Recipe
 ALIGNMENT = 64
 """Elements: each parameter begins at a multiple of 256 bytes of its arena, in bf16 of 128: vectors stay aligned."""
 COUNTER, NEXT = "step", "step.next"
+FACTOR, LIMIT, CLIP = "rates.factor", "gradients.limit", "clip_gradients"
+"""What the optimiser multiplies gradients by, the most that their norm may be, and the node that finds the one so."""
 STORED = "parameters.bf16"
 """The copy of the parameters that nodes in bf16 read; the optimiser writes it in the pass that updates them."""
 

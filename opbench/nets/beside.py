@@ -111,8 +111,10 @@ class Beside:
         network.write_state(self.given)
         step.launch()
         step.context.settle()
-        running = {name for name, _ in training.statistics.values()}
-        state = network.read_state("losses", "gradients", "parameters", *running)
+        kept = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
+        state = network.read_state("losses", "gradients", "parameters", *kept)
+        if "rates" in state:  # whose last the optimiser multiplies gradients by, where PyTorch changes them themselves
+            state["gradients"] *= state["rates"][3]
         plain = {
             permuted_from(name, np.zeros(shape), self.problem.network.weights)[0]
             for name, (_, shape) in training.parameters.items()

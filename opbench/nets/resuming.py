@@ -15,7 +15,7 @@ import numpy as np
 import opbench
 from opbench.catalog.operator import Arrays
 from opbench.errors import UsageError
-from opbench.graphs.training_step import STORED
+from opbench.graphs.training_step import LIMIT, STORED
 from opbench.nets import checkpoints
 from opbench.nets.checkpoints import Checkpoint, read_checkpoint
 from opbench.nets.losses import read_losses
@@ -25,7 +25,8 @@ from opbench.nets.train_options import TrainOptions
 if TYPE_CHECKING:
     from opbench.nets.training import Trainer
 
-DATA = ("data", "targets", "order", "learning_rates", "hyper", "gradients", "gradients.sum", "micro", "losses")
+GIVEN = ("data", "targets", "order", "learning_rates", "hyper", LIMIT)
+DATA = (*GIVEN, "gradients", "gradients.sum", "rates", "micro", "losses")
 """State that a checkpoint leaves out: it follows from the options, or is written anew by each step."""
 PARAMETERS = ("parameters", STORED)
 """State that the network's weights in a checkpoint are: in float32, whatever the step reads."""
@@ -40,7 +41,7 @@ def identity(trainer: Trainer) -> dict[str, object]:
     return {
         "network": trainer.network.name,
         "parameters": {name: list(shape) for name, (_, shape) in trainer.training.parameters.items()},
-        "recipe": {key: value for key, value in asdict(trainer.recipe).items() if key not in FREE},
+        "recipe": {k: v for k, v in asdict(trainer.recipe).items() if k not in FREE and (k != "clip" or v)},
         "data": trainer.data.sha256,
     }
 

@@ -102,6 +102,7 @@ class TorchStep:
             problem.network, device=device, channels_last=way.channels_last, training=True, masks=masks
         )
         self.batch = [self._placed(array, way) for array in (problem.images, problem.targets)]
+        self.clip = problem.recipe.clip
         self.optimizer = _optimizer(torch, problem.recipe, self.module.parameters(), device, way)
         with_loss = _with_loss(torch, self.module, problem.recipe.loss)
         self.loss_of = torch.compile(with_loss, dynamic=False) if way.compiled else with_loss
@@ -118,6 +119,8 @@ class TorchStep:
         with self.torch.autocast(self.device, dtype=self.torch.bfloat16, enabled=self.precision == "bf16"):
             loss = self.loss_of(*self.batch)
         loss.backward()
+        if self.clip:
+            self.torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
         self.optimizer.step()
         return loss
 

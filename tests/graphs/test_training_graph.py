@@ -23,6 +23,7 @@ from opbench.graphs.layouts import permuted_from
 from opbench.graphs.recipe import Recipe
 from opbench.graphs.training import training_graph
 from opbench.graphs.training_passes import TRAINING_PASSES
+from opbench.graphs.training_step import CLIP
 from opbench.graphs.zoo import lenet
 
 
@@ -126,6 +127,31 @@ def test_a_maximum_whose_position_is_remembered_frees_what_was_pooled() -> None:
 
 def test_the_optimiser_waits_for_all_who_read_the_old_parameters() -> None:
     check_the_optimizer_waits()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_gradients_of_a_large_norm_are_scaled_down_to_the_limit(dtype: str, accumulate: int) -> None:
+    """The optimiser waits for the factor; what it takes has the norm that is allowed, or is the gradient itself."""
+    plain = step("branching", optimizer="sgd", momentum=0.0, dtype=dtype, accumulate=accumulate)
+    exact = plain.graph.reference({})
+
+    def moved(values: dict[str, np.ndarray]) -> np.ndarray:
+        return values["parameters.next"] - plain.graph.state["parameters"]
+
+    norm = np.linalg.norm(exact["gradients" if accumulate == 1 else "gradients.learned"])
+    for limit in (0.1 * norm, 10 * norm):
+        clipped = step("branching", optimizer="sgd", momentum=0.0, dtype=dtype, accumulate=accumulate, clip=limit)
+        values = clipped.graph.reference({})
+        factor = min(1.0, float(np.float32(limit)) / (norm + 1e-6))
+        assert values["rates"][3] == pytest.approx(factor, rel=1e-12)
+        assert moved(values) == pytest.approx(factor * moved(exact), rel=1e-9, abs=1e-15)
+        waits = clipped.graph.waits_for("optimizer")
+        assert {"clip_gradients", "tick"} <= set(waits)
+        whole = {n.name for n in clipped.graph.nodes if "wgrad" in n.name} if accumulate == 1 else {"accumulate"}
+        assert whole <= set(clipped.graph.waits_for(CLIP))
+    with pytest.raises(UsageError, match="--clip -1 is not allowed; a number above 0, or 0 for no limit"):
+        Recipe(clip=-1)
 
 
 def test_gradient_arenas_hold_every_parameter_once_and_aligned() -> None:

@@ -101,11 +101,12 @@ def test_forced_steps_of_a_real_run_have_autograds_gradients(tmp_path: Path) -> 
     assert np.median(errors) <= 2e-6 and np.quantile(errors, 0.95) <= 2e-5, (np.median(errors), max(errors))
 
 
+@pytest.mark.parametrize("clip", [0.0, 0.01, 1e3])
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
-def test_the_first_step_is_pytorchs(optimizer: str, layout: str, tmp_path: Path) -> None:
+def test_the_first_step_is_pytorchs(optimizer: str, layout: str, clip: float, tmp_path: Path) -> None:
     """--compare torch without a GPU: no times, but loss, gradients and parameters of a step beside the eager one."""
-    recipe = Recipe(optimizer=optimizer, learning_rate=1e-3, decay=0.01, steps=2, layout=layout)
+    recipe = Recipe(optimizer=optimizer, learning_rate=1e-3, decay=0.01, clip=clip, steps=2, layout=layout)
     options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
     network = with_dropout()
     run = Trainer(network, random_data(network, 8), options)

@@ -1,17 +1,21 @@
 // /// opbench
-// title  = "one thread: a sum, a look-up and two powers in double"
-// launch = [{ kernel = "tick", grid = ["1"], block = ["1"] }]
+// title    = "one thread: a sum, a look-up and two powers in double"
+// supports = { factor = ["one", "later"] }
+// define   = { FACTOR = "factor == 'one'" }
+// launch   = [{ kernel = "tick", grid = ["1"], block = ["1"] }]
 // ///
 //
 // What a host would do between two steps, done on the device, so that a step is one graph and waits for no host. The
 // launch is all that it costs. Others read new_step, never step: their blocks may run at any time after this one.
 extern "C" __global__ void tick(const int* step, const float* __restrict__ table, const float* __restrict__ hyper,
                                 int* new_step, float* __restrict__ rates, int steps) {
-    // step, new_step: 1, perhaps the same memory; table: steps; hyper, rates: 4
+    // step, new_step: 1, perhaps the same memory; table: steps; hyper: 4; rates: 4, or 3 where the factor comes later
     const int done = *step, count = done + 1;
     *new_step = count;
     rates[0] = table[done < steps ? done : steps - 1];
     rates[1] = (float)(1.0 / (1.0 - pow((double)hyper[0], (double)count)));
     rates[2] = (float)(1.0 / (1.0 - pow((double)hyper[1], (double)count)));
+#if FACTOR
     rates[3] = 1.0f;
+#endif
 }

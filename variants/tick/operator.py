@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +18,22 @@ class Tick(Operator):
     """new_step = step + 1; rates = (table[min(step, steps - 1)], 1 / (1 - b1^new_step), 1 / (1 - b2^new_step), 1).
 
     b1 and b2 are the first two of `hyper`; powers are of float64. Whoever reads new_step counts from 1. Where an
-    optimiser keeps its momentum in b1 and has no b2, the two corrections are not read.
+    optimiser keeps its momentum in b1 and has no b2, the two corrections are not read. The last of the rates is the
+    factor on the gradient: with factor=later it is not written, as someone else does when the gradient is known.
     """
 
     steps: int
+    factor: str = "one"
 
     inputs = {"step": "1", "table": "steps", "hyper": "4"}
-    outputs = {"new_step": "1", "rates": "4"}
+    choices = {"factor": ("one", "later")}
     in_place = {"new_step": "step"}
     integers_exact = False  # a beta of 1 has no correction
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The rates as optimisers take them, or all but the last."""
+        return {"new_step": "1", "rates": "4" if self.factor == "one" else "3"}
 
     def tensor_dtype(self, name: str) -> str:
         """Steps are counted in integers."""
@@ -47,7 +54,7 @@ class Tick(Operator):
         count = step + 1
         rate = table[np.minimum(step, self.steps - 1).astype(np.int64)]
         rates = np.concatenate([rate, 1 / (1 - hyper[0] ** count), 1 / (1 - hyper[1] ** count), np.ones_like(rate)])
-        return {"new_step": count, "rates": rates}
+        return {"new_step": count, "rates": rates if self.factor == "one" else rates[:3]}
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """The results themselves: the subtraction is of float64."""
@@ -60,4 +67,8 @@ class Tick(Operator):
     @classmethod
     def examples(cls) -> Sequence[Tick]:
         """Tables of one rate and of many."""
-        return [cls(steps=steps) for steps in (1, 2, 3, 5, 7, 31, 1021)]
+        return [
+            cls(steps=steps, factor=factor)
+            for factor, sizes in (("one", (1, 2, 3, 5, 7, 31, 1021)), ("later", (1, 3, 1021)))
+            for steps in sizes
+        ]
