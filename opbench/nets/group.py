@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from opbench.nets.train_options import Standing, TrainOptions
 from opbench.nets.training_record import NotFinite
 from opbench.runs.runner import Progress, Tell
 from opbench.timing.clock import Launch
+
+T = TypeVar("T")
 
 
 class RankLost(LaunchError):
@@ -41,15 +44,8 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The answer is the value that rank 0 sends."""
-
-    value: object
-
-
-@dataclass(frozen=True)
-class Agree:
-    """The answer says whether all ranks sent the same."""
+class Gather:
+    """The answer is what all ranks sent, in their order."""
 
     value: object
 
@@ -68,7 +64,7 @@ class Done:
     """The rank has ended as it should."""
 
 
-Together = Sum | Share | Agree
+Together = Sum | Gather
 """What all ranks ask at once."""
 
 
@@ -88,15 +84,19 @@ class RankGroup:
         """A launch that adds a buffer over all ranks, in place."""
         return lambda: buffer.write(self.sum(buffer.read()))
 
-    def share(self, value: object) -> object:
+    def gather(self, value: T) -> list[T]:
+        """What each rank has."""
+        self._pipe.send(Gather(value))
+        return cast(list[T], self._pipe.recv())
+
+    def share(self, value: T) -> T:
         """What rank 0 has."""
-        self._pipe.send(Share(value))
-        return self._pipe.recv()
+        return self.gather(value)[0]
 
     def agree(self, what: str, value: object) -> None:
         """Raise UsageError unless all ranks have the same."""
-        self._pipe.send(Agree(value))
-        if not self._pipe.recv():
+        first, *others = self.gather(value)
+        if any(other != first for other in others):
             raise UsageError(
                 f"the ranks have not the same {what}: run them with one opbench, one plan and one data set"
             )
@@ -155,14 +155,13 @@ def _answer(
     first = messages[0]
     assert all(type(message) is type(first) for message in messages), messages
     total = in_order(arrays) if isinstance(first, Sum) else None
+    values = [message.value for message in messages if isinstance(message, Gather)]
     for rank, pipe in enumerate(pipes):
         try:
             if total is not None:
                 pipe.send_bytes(total.data.cast("B"))
-            elif isinstance(first, Share):
-                pipe.send(first.value)
             else:
-                pipe.send(all(message == first for message in messages))
+                pipe.send(values)
         except OSError:
             raise RankLost(obituary(rank)) from None
 

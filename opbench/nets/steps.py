@@ -248,8 +248,8 @@ def _merged(buckets: Sequence[tuple[int, tuple[int, int]]]) -> list[tuple[int, t
     return found
 
 
-def exchange_times(step: Step) -> ExchangeTimes:
-    """Seconds of a step, of one without its exchange, and of the exchange alone: the mean of some, back to back.
+def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda own: [own]) -> ExchangeTimes:
+    """Seconds of a step, of one without its exchange on each rank, and of the exchange alone: means, back to back.
 
     All ranks call it at once. It trains on, apart from each other: whatever is to be kept is read before.
     """
@@ -265,7 +265,7 @@ def exchange_times(step: Step) -> ExchangeTimes:
         return (time.perf_counter() - began_s) / REPEATS
 
     with step.without_exchange() as local:
-        alone = mean(local)
+        alone = gather(mean(local))
     whole, exchanged = mean(step.launch), mean(step.exchanged)
     parts: list[ExchangedPart] = []
     for piece in step.pieces:
@@ -273,7 +273,7 @@ def exchange_times(step: Step) -> ExchangeTimes:
             after = max(number for number in piece.after if not step.pieces[number].exchanged)
             seconds = mean(piece.launch)
             parts.append({"after": step.pieces[after].name, "nbytes": piece.nbytes, "alone_s": seconds})
-    return {"step_s": whole, "without_s": alone, "alone_s": exchanged, "parts": parts}
+    return {"step_s": whole, "ranks_without_s": alone, "alone_s": exchanged, "parts": parts}
 
 
 def launches_of(training: Training, name: str) -> int:

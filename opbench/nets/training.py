@@ -197,8 +197,8 @@ class Trainer:
                 if self.step % AHEAD == 0:
                     step.context.settle()
             step.context.settle()
-            if isinstance(self.backend, Timed):
-                exchange_times(step)
+            if self.group is not None and isinstance(self.backend, Timed):
+                exchange_times(step, self.group.gather)
 
     @contextmanager
     def _ready(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
@@ -295,7 +295,7 @@ class Trainer:
             if comparison:
                 record["comparison"] = comparison
         elif isinstance(self.backend, Timed):
-            exchanged = exchange_times(step)
+            exchanged = exchange_times(step, self.group.gather)
             timed = {"nodes_s": node_times(step.context, self.backend.clock("cold"))}
             record = training_record(self, step, timed, rate) | {"exchange": exchanged}
         else:

@@ -29,11 +29,13 @@ def exchange_words(record: TrainingRecord) -> list[str]:
     if "exchange" not in record:
         return []
     times = record["exchange"]
-    shown = times["step_s"] - times["without_s"]
+    slowest_s = max(times["ranks_without_s"])
+    shown = times["step_s"] - slowest_s
     hidden = min(1.0, max(0.0, 1 - shown / times["alone_s"])) if times["alone_s"] else 1.0
+    own = units.interval(min(times["ranks_without_s"]), slowest_s)
     return [
-        f"A step takes {units.time(times['step_s'])} back to back, {units.time(times['without_s'])} without the "
-        f"exchange, which alone takes {units.time(times['alone_s'])} in {len(times['parts'])} parts: "
+        f"A step takes {units.time(times['step_s'])} back to back; without the exchange the GPUs take {own} each. The "
+        f"exchange alone takes {units.time(times['alone_s'])} in {len(times['parts'])} parts: "
         f"{100 * hidden:.0f} % of it is hidden behind the backward pass."
     ]
 

@@ -119,8 +119,8 @@ class ExchangeTimes(TypedDict):
     """What passes between ranks, in seconds."""
 
     step_s: float
-    without_s: float
-    """The same step without it."""
+    ranks_without_s: list[float]
+    """The same step without it, on each rank: together they are no faster than the slowest."""
     alone_s: float
     parts: list[ExchangedPart]
     """One after the other."""
