@@ -14,6 +14,7 @@ import pytest
 from opbench.backends.cuda import CudaBackend
 from opbench.backends.cuda.clock import GRAPH_GAP_S
 from opbench.backends.cuda.driver import Driver, DriverError
+from opbench.backends.cuda.graphs import straight_runs
 from opbench.backends.cuda.memory import GUARD_BYTES
 from opbench.backends.cuda.program import CudaProgram
 from opbench.catalog.folders import case_named
@@ -235,6 +236,20 @@ def test_a_graph_is_captured_once_and_given_back(backend: CudaBackend) -> None:
     clock.forget(launch)
     clock.forget(launch)
     assert graphs() == before
+
+
+def test_a_straight_run_of_steps_is_captured_at_once(backend: CudaBackend) -> None:
+    """Only so may a kernel begin before the one ahead of it has ended."""
+    clock = backend.clock()
+    library: Any = clock._driver._library
+    before = library.fake_graphs()
+    assert straight_runs([[], [0], [1], [1], [2], [3, 4], [5]]) == [[0, 1], [2, 4], [3], [5, 6]]
+    assert straight_runs([[], [], [0], [2], [1], [0]]) == [[0], [1, 4], [2, 3], [5]]
+    graph = backend.graph([(clock.nothing, [index - 1] if index else []) for index in range(4)])
+    assert library.fake_graphs() == before + 1
+    assert clock.sample(graph.launch).seconds == pytest.approx(0.005)  # four launches and the second event
+    graph.close()
+    assert library.fake_graphs() == before
 
 
 def test_steps_become_one_graph_in_which_each_waits_for_what_it_depends_on(backend: CudaBackend) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_void_p
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opbench.backends.cuda.driver import CAPTURE_RELAXED, STREAM_DEFAULT
@@ -33,21 +34,47 @@ def instantiate(device: Device, graph: c_void_p) -> c_void_p:
     return ready
 
 
+def straight_runs(waits: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Steps one behind the other, of which each waits for the one before it alone and nobody else does."""
+    waiting = [0] * len(waits)
+    for after in waits:
+        for number in after:
+            waiting[number] += 1
+    runs: list[list[int]] = []
+    ends: dict[int, list[int]] = {}
+    for number, after in enumerate(waits):
+        run = ends.pop(after[0]) if len(after) == 1 and waiting[after[0]] == 1 else []
+        if not run:
+            runs.append(run)
+        run.append(number)
+        ends[number] = run
+    return runs
+
+
+def _enqueue(launches: Sequence[Callable[[], None]]) -> None:
+    for launch in launches:
+        launch()
+
+
 class CudaGraph:
     """Steps recorded once and launched with one call; every step must have run before, so that its code is loaded.
 
-    Steps that depend on none of each other may run at the same time: no streams or events are needed for that.
+    Steps that depend on none of each other may run at the same time: no streams or events are needed for that. A
+    straight run of steps is captured at once, as kernels that may begin before the one ahead of them has ended keep
+    that only within one capture.
     """
 
     def __init__(self, device: Device, steps: Sequence[GraphStep]) -> None:
         self._device = device
         driver = device.driver
-        whole = c_void_p(driver.get("cuGraphCreate", c_void_p, 0))
-        nodes: list[int | None] = []
-        for launch, after in steps:
-            part = capture(device, launch)
-            waits = (c_void_p * max(1, len(after)))(*(nodes[index] for index in after))
-            nodes.append(driver.get("cuGraphAddChildGraphNode", c_void_p, whole, waits, len(after), part))
+        runs = straight_runs([after for _, after in steps])
+        parts = [capture(device, partial(_enqueue, [steps[number][0] for number in run])) for run in runs]
+        whole = parts.pop() if len(parts) == 1 else c_void_p(driver.get("cuGraphCreate", c_void_p, 0))
+        nodes: dict[int, int | None] = {}
+        for run, part in zip(runs, parts, strict=False):
+            after = steps[run[0]][1]
+            waits = (c_void_p * max(1, len(after)))(*(nodes[number] for number in after))
+            nodes[run[-1]] = driver.get("cuGraphAddChildGraphNode", c_void_p, whole, waits, len(after), part)
             driver.call("cuGraphDestroy", part)  # the node has a copy
         self._ready: c_void_p | None = instantiate(device, whole)
         self._own = c_void_p(driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
