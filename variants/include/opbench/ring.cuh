@@ -1,0 +1,96 @@
+// The schedule of Hopper's kernels: a ring of stages in shared memory, which one thread fills by copies and two
+// warpgroups multiply from; blocks that stay and walk over tiles; clusters whose blocks fetch for each other.
+#pragma once
+#include <opbench/barrier.cuh>
+#include <opbench/wgmma.cuh>
+
+namespace opbench {
+
+// Warpgroup 0 copies, 1 and 2 multiply; between them they trade the registers that the launch gave to all alike.
+constexpr int ring_threads = 384, consumers = 2, copier_registers = 40, consumer_registers = 232;
+
+// `full` of a stage ends a phase when its bytes have landed, `empty` when every consumer of the cluster has read it.
+template <int stages, int stage_bytes, int blocks = 1>
+struct Ring {
+    static constexpr int bytes = stages * stage_bytes, barrier_bytes = 16 * stages;
+    unsigned memory, full, empty, stage = 0, phase = 0;
+
+    __device__ __forceinline__ Ring(unsigned memory_, unsigned barriers)
+        : memory(memory_), full(barriers), empty(barriers + 8 * stages) {}
+    // By one thread, before the threads of all blocks of the cluster meet.
+    __device__ __forceinline__ void init() const {
+        for (int i = 0; i < stages; ++i) {
+            barrier_init(full + 8 * i, 1);
+            barrier_init(empty + 8 * i, consumers * blocks);
+        }
+        barrier_init_fence();
+    }
+    __device__ __forceinline__ void advance() {
+        if (++stage == stages) stage = 0, phase ^= 1;
+    }
+
+    // The copying thread's part: copy(step, address of the stage, its barrier) issues copies of stage_bytes in all.
+    template <class Copy>
+    __device__ __forceinline__ void fill(int steps, const Copy& copy) {
+        for (int step = 0; step < steps; ++step, advance()) {
+            wait_for(empty + 8 * stage, phase ^ 1);
+            arrive_expect(full + 8 * stage, stage_bytes);
+            copy(step, memory + stage * stage_bytes, full + 8 * stage);
+        }
+    }
+
+    // A consumer warpgroup's part: multiply(step, address of the stage) issues wgmma. One group stays in flight while
+    // the next stage is awaited; then the stage before is given back.
+    template <class Multiply>
+    __device__ __forceinline__ void drain(int steps, const Multiply& multiply) {
+        unsigned before = 0;
+        for (int step = 0; step < steps; ++step) {
+            wait_for(full + 8 * stage, phase);
+            wgmma_fence();
+            multiply(step, memory + stage * stage_bytes);
+            wgmma_commit();
+            wgmma_wait<1>();
+            if (step > 0) give_back(before);
+            before = stage;
+            advance();
+        }
+        wgmma_wait<0>();
+        give_back(before);
+    }
+    // One thread a warpgroup tells each block of the cluster: wgmma is one instruction of its four warps.
+    __device__ __forceinline__ void give_back(unsigned which) const {
+        const unsigned thread = threadIdx.x % 128;
+        if (thread >= blocks) return;
+        if constexpr (blocks > 1)
+            arrive_there(address_in(empty + 8 * which, thread));
+        else
+            arrive(empty + 8 * which);
+    }
+};
+
+// Tiles of bm x bn of a result, which blocks that stay take in turn. A cluster's blocks have neighbouring rows. `group`
+// rows of tiles are walked column by column, so that what runs at one time reads a part of a and of b that L2 holds.
+struct TilePlace {
+    int row, column;  // of its first element
+};
+template <int bm, int bn, int group, int blocks = 1>
+struct Tiles {
+    int rows, columns, rank, first, step;  // rows and columns of clusters' tiles
+
+    __device__ __forceinline__ Tiles(int m, int n)
+        : rows((m + bm * blocks - 1) / (bm * blocks)), columns((n + bn - 1) / bn),
+          rank(blocks > 1 ? (int)cluster_rank() : 0), first(blockIdx.x / blocks), step(gridDim.x / blocks) {}
+    __device__ __forceinline__ int count() const { return rows * columns; }
+    __device__ __forceinline__ TilePlace operator[](int index) const {
+        const int span = group * columns, strip = index / span, within = index - strip * span;
+        const int height = min(group, rows - strip * group);
+        return {((strip * group + within % height) * blocks + rank) * bm, within / height * bn};
+    }
+    // Calls work(place) for each tile of this block.
+    template <class Work>
+    __device__ __forceinline__ void each(const Work& work) const {
+        for (int index = first; index < count(); index += step) work((*this)[index]);
+    }
+};
+
+}  // namespace opbench

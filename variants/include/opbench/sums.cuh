@@ -1,0 +1,105 @@
+// What becomes of wgmma's sums: bias, ReLU, and stores, by each warp for its own 16 rows, without a barrier of the block.
+#pragma once
+#include <opbench/barrier.cuh>
+#include <opbench/tma.cuh>
+
+namespace opbench {
+
+__device__ __forceinline__ unsigned pack_bf16(float low, float high) {
+    unsigned both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(unsigned short bf16_bits) { return __uint_as_float((unsigned)bf16_bits << 16); }
+
+// Four 8 x 8 matrices of 16-bit numbers to rows of shared memory, of which each lane names one; transposed on request.
+__device__ __forceinline__ void store_matrices(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b), "r"(c),
+                 "r"(d)
+                 : "memory");
+}
+__device__ __forceinline__ void store_transposed(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b),
+                 "r"(c), "r"(d)
+                 : "memory");
+}
+
+// d += bias of its column, clipped at zero on request; `column` is that of the sums' first.
+template <bool with_relu, class T, int count>
+__device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int column, int columns) {
+    const int first = column + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < count / 4; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const int at = first + j * 8 + e;
+            const float shift = at < columns ? widen(bias[at]) : 0.0f;
+#pragma unroll
+            for (int i = e; i < 4; i += 2) {
+                d[j * 4 + i] += shift;
+                if constexpr (with_relu) d[j * 4 + i] = fmaxf(d[j * 4 + i], 0.0f);
+            }
+        }
+}
+
+__device__ __forceinline__ void store_two(float* to, float x, float y) {
+    *reinterpret_cast<float2*>(to) = make_float2(x, y);
+}
+__device__ __forceinline__ void store_two(unsigned short* to, float x, float y) {
+    *reinterpret_cast<unsigned*>(to) = pack_bf16(x, y);
+}
+// A warp's 16 rows, from `row` on, of out [rows][columns], columns even: four lanes write 32 bytes of floats, a sector.
+template <class T, int count>
+__device__ __forceinline__ void store_pairs(const float (&d)[count], T* out, int row, int column, int rows,
+                                            int columns) {
+    const int lane = threadIdx.x % 32, top = row + lane / 4;
+#pragma unroll
+    for (int j = 0; j < count / 4; ++j) {
+        const int at = column + j * 8 + lane % 4 * 2;
+        if (at >= columns) continue;
+        if (top < rows) store_two(out + (size_t)top * columns + at, d[j * 4], d[j * 4 + 1]);
+        if (top + 8 < rows) store_two(out + (size_t)(top + 8) * columns + at, d[j * 4 + 2], d[j * 4 + 3]);
+    }
+}
+
+// The same by copies of 16 rows of 64 bf16, which clip at the edges, through slabs of 2 KB of the warp's own, used in
+// turn: one is written while the other is read. The map's box is 64 x 16.
+template <int slabs = 2>
+struct WarpSlabs {
+    static constexpr int slab_bytes = 16 * 128, warp_bytes = slabs * slab_bytes, block_bytes = 8 * warp_bytes;
+    unsigned memory, turn = 0;
+
+    // Of the consumer's warps, 4 to 11 of the block.
+    __device__ __forceinline__ explicit WarpSlabs(unsigned memory_)
+        : memory(memory_ + (threadIdx.x / 32 - 4) * warp_bytes) {}
+    template <int count>
+    __device__ __forceinline__ void store_rows(const float (&d)[count], const TensorMap* map, int row, int column,
+                                               int rows, int columns) {
+        const unsigned lane = threadIdx.x % 32, line = lane % 16;
+#pragma unroll
+        for (int part = 0; part < count / 32; ++part) {
+            const unsigned slab = memory + turn * slab_bytes;
+            turn = turn + 1 == slabs ? 0 : turn + 1;
+            if (lane == 0) wait_for_reads<slabs - 1>();  // of what was stored from this slab last
+            __syncwarp();
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const float* from = d + part * 32 + j * 8;
+                store_matrices(slab + line * 128 + ((2 * j + lane / 16) ^ line % 8) * 16, pack_bf16(from[0], from[1]),
+                               pack_bf16(from[2], from[3]), pack_bf16(from[4], from[5]), pack_bf16(from[6], from[7]));
+            }
+            fence_async();
+            __syncwarp();
+            if (lane == 0) {
+                if (row < rows && column + part * 64 < columns) store(map, slab, column + part * 64, row);
+                commit_stores();
+            }
+        }
+    }
+    __device__ __forceinline__ static void finish() {
+        if (threadIdx.x % 32 == 0) wait_for_stores<0>();
+    }
+};
+
+}  // namespace opbench

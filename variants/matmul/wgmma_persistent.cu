@@ -1,0 +1,150 @@
+// /// opbench
+// define.B_ROWS = "b_order == 'row' and PRODUCT == 'bf16'"
+// define.BK     = "64 if PRODUCT == 'bf16' else 32"
+// define.STAGES = "196608 // ((BM + BN) * 128)"
+// compute_capability = "9.0a"
+// tune      = { BM = [128, 256], BN = [256, 192, 128, 64], GROUP = [8, 16], CLUSTER = [1, 2] }
+// where     = [
+//  "BM == 128 or BN == 128", "GROUP == 8 or (BM, BN, CLUSTER) == (128, 256, 1)", "CLUSTER == 1 or BN in (128, 256)",
+// ]
+//
+// [tensor_maps]
+// map_a = { tensor = "a", type = "PRODUCT", box = ["BK", "BM"] }
+// map_b = { tensor = "b", type = "PRODUCT", box = ["BK", "64 if B_ROWS else BN // CLUSTER"] }
+//
+// [rung.wgmma_persistent_bf16]
+// title     = "blocks that stay: the next tile's copies run while a tile is stored, by TMA; clusters may share b's copies"
+// builds_on = "wgmma_ring_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"], b_order = ["row", "col"] }
+// requires  = ["k % 8 == 0 and n % 8 == 0"]
+// tensor_maps.map_out = { tensor = "out", box = [64, 16] }
+//
+// [[rung.wgmma_persistent_bf16.launch]]
+// kernel  = "matmul_wgmma_persistent"
+// grid    = ["min(sm_count // CLUSTER, cdiv(m, BM * CLUSTER) * cdiv(n, BN)) * CLUSTER"]
+// block   = [384]
+// cluster = ["CLUSTER"]
+// shared  = "STAGES * ((BM + BN) * 128 + 16) + 32768"
+// args    = ["map_a", "map_b", "map_out", "m", "n", "k"]
+//
+// [rung.wgmma_persistent_tf32]
+// title     = "TF32: blocks that stay, so that the next tile's copies run while a tile is stored"
+// builds_on = "wgmma_ring_tf32"
+// product   = "tf32"
+// supports  = { b_order = ["col"] }
+// requires  = ["k % 4 == 0 and n % 2 == 0"]
+//
+// [[rung.wgmma_persistent_tf32.launch]]
+// kernel  = "matmul_wgmma_persistent"
+// grid    = ["min(sm_count // CLUSTER, cdiv(m, BM * CLUSTER) * cdiv(n, BN)) * CLUSTER"]
+// block   = [384]
+// cluster = ["CLUSTER"]
+// shared  = "STAGES * ((BM + BN) * 128 + 16)"
+// args    = ["map_a", "map_b", "out", "m", "n", "k"]
+//
+// [rung.wgmma_transposed_tf32]
+// title     = "TF32 of b by rows: a pass writes b by columns, as wgmma reads TF32 no other way"
+// builds_on = "wgmma_persistent_tf32"
+// product   = "tf32"
+// requires  = ["k % 4 == 0 and n % 4 == 0"]
+// workspace = { columns = "n * k" }
+// tensor_maps.map_b = { tensor = "columns", type = "tf32", dims = ["k", "n"], box = ["BK", "BN // CLUSTER"] }
+//
+// [[rung.wgmma_transposed_tf32.launch]]
+// kernel  = "transpose_b"
+// grid    = ["cdiv(n, 64)", "cdiv(k, 64)"]
+// block   = [256]
+// args    = ["b", "columns", "n", "k"]
+//
+// [[rung.wgmma_transposed_tf32.launch]]
+// kernel  = "matmul_wgmma_persistent"
+// grid    = ["min(sm_count // CLUSTER, cdiv(m, BM * CLUSTER) * cdiv(n, BN)) * CLUSTER"]
+// block   = [384]
+// cluster = ["CLUSTER"]
+// shared  = "STAGES * ((BM + BN) * 128 + 16)"
+// args    = ["map_a", "map_b", "out", "m", "n", "k"]
+// ///
+//
+// One block a multiprocessor walks over tiles: the copying warp is at the next tile's first stages while the other two
+// warpgroups still store, so that the matrix units wait only for the stores' instructions. A bf16 tile leaves through
+// 2 KB slabs of each warp, laid out by stmatrix, and TMA writes them, clipped at the edges, with no barrier of the block.
+// Tiles follow each other in groups of GROUP rows, so that what runs at one time finds a and b in L2. A cluster of two
+// blocks fetches each half of b for both: it halves b's way out of L2, which is not the limit of 128 x 256 tiles. Shapes:
+// the least waves times the time of a tile, which is for whoever tunes. Limit: power; the clock falls under load, for
+// cuBLAS alike. In single launches the matrix units are active some nine tenths of the time. After CUTLASS's persistent
+// schedules and P. Shah, Outperforming cuBLAS on H100 (2024).
+
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+#include <opbench/transposed.cuh>
+using namespace opbench;
+
+typedef Ring<STAGES, (BM + BN) * 128, CLUSTER> Stages;
+typedef Tiles<BM, BN, GROUP, CLUSTER> Walk;
+constexpr bool by_n = B_ROWS != 0;
+
+// a [m][k], b [k][n] (B_ROWS) or [n][k], out [m][n]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    matmul_wgmma_persistent(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+#if BK == 64
+                            const __grid_constant__ TensorMap map_out,
+#else
+                            float* __restrict__ out,
+#endif
+                            int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
+    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    const Walk walk(m, n);
+    const int steps = (k + BK - 1) / BK;
+    if (threadIdx.x == 0) ring.init();
+    sync_blocks<CLUSTER>();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            walk.each([&](TilePlace tile) {
+                ring.fill(steps, [&](int step, unsigned a, unsigned full) {
+                    load(a, &map_a, full, step * BK, tile.row);
+                    constexpr int share = BN / CLUSTER, box = by_n ? 64 : share;  // each block fetches for all
+#pragma unroll
+                    for (int part = 0; part < share; part += box) {
+                        const int own = walk.rank * share + part;
+                        load_for_all<CLUSTER>(a + BM * 128 + own * 128, &map_b, full,
+                                              by_n ? tile.column + own : step * BK,
+                                              by_n ? step * BK : tile.column + own);
+                    }
+                });
+            });
+    } else {
+        registers_up<consumer_registers>();
+        constexpr int tiles = BM / 128;  // of 64 rows, that a warpgroup has
+        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
+        float sum[tiles][BN / 2];
+        WarpSlabs<> out_slabs(slabs);
+        walk.each([&](TilePlace tile) {
+            ring.drain(steps, [&](int step, unsigned a) {
+                multiply_stage<PRODUCT, by_n>(sum, a + first * 128, a + BM * 128, step > 0);
+            });
+#pragma unroll
+            for (int i = 0; i < tiles; ++i) {
+                const int row = tile.row + first + i * 64 + warp * 16;
+#if BK == 64
+                out_slabs.store_rows(sum[i], &map_out, row, tile.column, m, n);
+#else
+                store_pairs(sum[i], out, row, tile.column, m, n);
+#endif
+            }
+        });
+        if (BK == 64) out_slabs.finish();
+    }
+    if (CLUSTER > 1) cluster_sync();  // a block that has left cannot be written to
+}
+
+// columns [n][k] = b [k][n]
+extern "C" __global__ void __launch_bounds__(256)
+    transpose_b(const float* __restrict__ b, float* __restrict__ columns, int n, int k) {
+    transpose_tile(b, columns, k, n);
+}
