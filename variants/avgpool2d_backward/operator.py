@@ -30,6 +30,7 @@ class AvgPool2dBackward(Operator):
     dtype: str = "f32"
 
     choices = {"divisor": ("window", "inside"), "layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
+    library = "torch"
     degree = 1
     linear_in = ("dout",)
 

@@ -33,6 +33,7 @@ class BatchNorm2dTrain(Operator):
     offset: ClassVar[float] = 100.0
     """The mean of every second channel's inputs, whose deviation is 1: E[x²] - E[x]² would not survive it."""
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "epilogue": ("none", "relu")}
+    library = "torch"
     integers_exact = False  # square roots are not whole
     in_place = {"new_running_mean": "running_mean", "new_running_variance": "running_variance"}
 

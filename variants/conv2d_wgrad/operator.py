@@ -33,6 +33,7 @@ class Conv2dWgrad(Operator):
     dtype: str = "f32"
 
     choices = {"layout": ("nchw", "nhwc"), "bias": ("no", "yes"), "dtype": ("f32", "bf16")}
+    library = "torch"
     linear_in = ("dout",)
     flops_are_a_floor = False  # Winograd and FFT get by with fewer
 

@@ -19,6 +19,7 @@ class GlobalNorm(Operator):
 
     inputs = {"gradient": "n", "limit": "1"}
     outputs = {"norm": "1", "factor": "1"}
+    library = "torch"
     integers_exact = False  # roots are not whole
 
     def flops(self) -> int:

@@ -23,6 +23,7 @@ class L1Loss(Operator):
     dtype: str = "f32"
 
     choices = {"dtype": ("f32", "bf16")}
+    library = "torch"
     inputs = {"x": "n", "target": "n"}
     outputs = {"loss": "1", "dx": "n"}
 

@@ -22,6 +22,7 @@ class LinearDgrad(Operator):
     dtype: str = "f32"
 
     choices = {"epilogue": ("none", "mask"), "dtype": ("f32", "bf16")}
+    library = "torch"
     outputs = {"dx": "m k"}
     degree = 2
     linear_in = ("dout", "weight")

@@ -25,6 +25,7 @@ class LinearWgrad(Operator):
     dtype: str = "f32"
 
     choices = {"bias": ("no", "yes"), "dtype": ("f32", "bf16")}
+    library = "torch"
     inputs = {"x": "m k", "dout": "m n"}
     linear_in = ("dout",)
 

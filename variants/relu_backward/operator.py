@@ -18,6 +18,7 @@ class ReluBackward(Operator):
     dtype: str = "f32"
 
     choices = {"dtype": ("f32", "bf16")}
+    library = "torch"
     inputs = {"out": "n", "dout": "n"}
     outputs = {"dx": "n"}
     degree = 1  # the mask does not change with the size of what it is made of

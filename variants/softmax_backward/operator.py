@@ -19,6 +19,7 @@ class SoftmaxBackward(Operator):
     dtype: str = "f32"
 
     choices = {"dtype": ("f32", "bf16")}
+    library = "torch"
     inputs = {"out": "rows cols", "dout": "rows cols"}
     outputs = {"dx": "rows cols"}
     linear_in = ("dout",)

@@ -26,6 +26,7 @@ class SoftmaxCrossEntropy(Operator):
     dtype: str = "f32"
 
     choices = {"dtype": ("f32", "bf16")}
+    library = "torch"
     inputs = {"logits": "rows cols", "labels": "rows"}
     outputs = {"loss": "1", "dlogits": "rows cols"}
     integers_exact = False  # exponentials are not whole

@@ -29,6 +29,7 @@ class Upsample2dBackward(Operator):
     dtype: str = "f32"
 
     choices = {"mode": ("nearest", "bilinear"), "layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
+    library = "torch"
     degree = 1
     linear_in = ("dout",)
 

@@ -26,6 +26,7 @@ class UpsampleConcatBackward(Operator):
     dtype: str = "f32"
 
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
+    library = "torch"
     degree = 1
     linear_in = ("dout",)
 

@@ -1,0 +1,62 @@
+"""Every rung that calls PyTorch, found by looking: on its kernels for the CPU it computes what its operator says.
+
+On a GPU a run checks them as any other; here a stand-in hands NumPy's arrays where CuPy's would be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog, load_module
+from opbench.catalog.operator import DTYPES, Operator
+from opbench.catalog.variant import Variant
+from opbench.session.verdict import changed_input, judge
+
+torch = pytest.importorskip("torch", reason="its kernels are what is called; opbench[torch] brings it")
+
+CATALOG = Catalog()
+RUNGS = [v for n in CATALOG.operator_names() for v in CATALOG.variants(n) if v.is_library and "torch" in v.modules]
+ONLY_ON_A_GPU = {"batchnorm2d", "conv2d", "linear", "matmul", "upsample_concat_conv2d"}
+"""Operators whose rungs ask for a device, for cuDNN, or for dtypes side by side that the CPU has not."""
+
+
+@pytest.fixture
+def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's arrays are NumPy's, and its stream is none."""
+    stream = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=0))
+    fake = SimpleNamespace(cuda=stream, int16=np.int16, uint8=np.uint8)
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+
+
+def problems(variant: Variant) -> list[Operator]:
+    """Of its operator's examples those that it fits: the first of each kind in its modes, and a few more."""
+    fitting = [p for p in CATALOG.operator(variant.operator).examples() if Case(variant, {}, p).unmet() is None]
+    modes = {tuple(p.axes[mode] for mode in p.modes()): p for p in reversed(fitting)}
+    return list(dict.fromkeys([*modes.values(), *fitting[:8]]))
+
+
+@pytest.mark.parametrize("variant", [v for v in RUNGS if v.operator not in ONLY_ON_A_GPU], ids=lambda v: v.id)
+def test_a_rung_of_pytorch_computes_its_operator(variant: Variant, on_the_host: None) -> None:
+    module = load_module(variant.path, f"rung_of_{variant.operator}_{variant.name}")
+    found = problems(variant)
+    assert found
+    for problem in found:
+        inputs = problem.make_inputs(3)
+        buffers = {name: array.copy() for name, array in inputs.items()}
+        buffers |= {t.name: np.zeros(t.shape, DTYPES[t.dtype]) for t in problem.output_tensors()}
+        module.bind(problem, buffers)()
+        tolerance, reference = problem.tolerance(variant.precision), problem.reference_outputs(inputs)
+        magnitude = {} if tolerance.exact else problem.magnitude_outputs(inputs)
+        for name, array in reference.items():
+            dtype = problem.tensor_dtype(name)
+            judged = judge(name, dtype, buffers[name], array, magnitude.get(name), tolerance)
+            assert judged.mismatch is None, f"{problem}: {judged.mismatch.sentence()}"
+        assert all(changed_input(array, buffers[name]) is None for name, array in inputs.items()), problem

@@ -1,0 +1,63 @@
+"""Batch normalisation in training by PyTorch.
+
+/// opbench
+title    = "aten::_batch_norm_with_update.out, by cuDNN where PyTorch takes that; relu_ where it is asked for"
+modules  = ["cupy", "torch"]
+supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+requires = ["n * h * w > 1"]
+///
+
+Running statistics, a few numbers a channel, are copied first, as it updates them where they are. The nhwc layout is
+the same call on permuted views, which PyTorch calls channels_last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
+    import cupy
+    import torch
+
+    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+
+    def seen(name: str) -> Any:
+        """In the order nchw, as PyTorch has it; nhwc is its channels_last."""
+        return tensors[name].permute(0, 3, 1, 2) if problem.layout == "nhwc" else tensors[name]
+
+    x, out = seen("x"), seen("out")
+    scale, shift, mean, rstd = (tensors[name] for name in ("scale", "shift", "mean", "rstd"))
+    running = [tensors[f"running_{name}"] for name in ("mean", "variance")]
+    updated = [tensors[f"new_running_{name}"] for name in ("mean", "variance")]
+    reserve = torch.empty(0, dtype=torch.uint8, device=x.device)
+    normalise, momentum = torch.ops.aten._batch_norm_with_update.out, problem.momentum_percent / 100
+
+    def run() -> None:
+        handle = cupy.cuda.get_current_stream().ptr
+        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
+        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            for old, new in zip(running, updated, strict=True):
+                new.copy_(old)
+            normalise(
+                x, scale, shift, *updated, momentum, problem.epsilon,
+                out=out, save_mean=mean, save_invstd=rstd, reserve=reserve,
+            )  # fmt: skip
+            if problem.epilogue == "relu":
+                torch.relu_(out)
+
+    run()  # tries algorithms and takes workspaces outside of any capture
+    return run
+
+
+def _tensor(array: Any, dtype: str) -> Any:
+    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
+    import cupy
+    import torch
+
+    if dtype == "bf16":
+        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
+    return torch.from_dlpack(array)
