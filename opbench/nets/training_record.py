@@ -10,7 +10,7 @@ import numpy as np
 
 import opbench
 from opbench.catalog.operator import from_storage
-from opbench.errors import LaunchError, UsageError
+from opbench.errors import LaunchError
 from opbench.graphs.graph import Graph
 from opbench.graphs.training import training_graph
 from opbench.graphs.training_passes import TRAINING_PASSES
@@ -93,10 +93,7 @@ def _passes(trainer: Trainer) -> list[TrainingPass]:
         found.append(told)
         if not (on and said and name in TRAINING_PASSES):
             continue
-        try:
-            without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
-        except UsageError:  # no step in this precision without it, such as a ReLU of its own in bf16
-            continue
+        without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
         nodes, nbytes, flops = (more - fewer for more, fewer in zip(_work(without), own, strict=True))
         told["saved"] = {"nodes": nodes, "compulsory_bytes": nbytes, "flops": flops}
     return found

@@ -174,8 +174,19 @@ def test_bf16_stores_everything_so_and_refuses_what_cannot_be() -> None:
     inputs = inputs_of(graph)
     exact, rounded = graph.reference(inputs)["fc5"], half.reference(inputs)["fc5"]
     assert 0 < np.abs(rounded - exact).max() < 0.02 * np.abs(exact).max()
-    with pytest.raises(UsageError, match="relu1: relu cannot be stored in bf16; fuse it away"):
-        to_dtype(NETWORKS["lenet"](), "bf16")
+    net = Builder("twice")
+    x = net.input("image", 1, 6)
+    twice = net.graph(net.node("twice", "add", {"n": 6}, {"a": x, "b": x}, shape=x.shape))
+    with pytest.raises(UsageError, match="twice: add cannot be stored in bf16; fuse it away"):
+        to_dtype(twice, "bf16")
+
+
+def test_a_relu_that_nothing_fuses_is_stored_in_bf16_too() -> None:
+    lenet = NETWORKS["lenet"]()
+    half = to_dtype(lenet, "bf16")
+    assert half.node("relu1").problem.storage == "bf16"
+    exact, rounded = (graph.reference(inputs_of(lenet))["fc5"] for graph in (lenet, half))
+    assert 0 < np.abs(rounded - exact).max() < 0.02 * np.abs(exact).max()
 
 
 def test_a_pass_that_does_not_exist_is_named() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, Tolerance
+from opbench import Gradient, Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class Layout2d(Operator):
     choices = {"to": ("nhwc", "nchw"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"
+    linear_in = ("x",)
 
     @property
     def rows(self) -> int:
@@ -47,6 +48,11 @@ class Layout2d(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the image as it goes."""
         return {"out": "n h w c" if self.to == "nhwc" else "n c h w"}
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The output's gradient in the layout that the image came in."""
+        axes = {**self.axes, "to": "nchw" if self.to == "nhwc" else "nhwc"}
+        return [Gradient("layout2d", axes, {"x": "d.out"}, {"out": "d.x"})] if wanted else []
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """NumPy's own."""

@@ -12,10 +12,12 @@ from opbench import Gradient, Operator, Tolerance
 
 @dataclass(frozen=True, kw_only=True)
 class Relu(Operator):
-    """out[i] = max(x[i], 0) over n elements."""
+    """out[i] = max(x[i], 0) over n elements; `dtype` stores both arrays."""
 
     n: int
+    dtype: str = "f32"
 
+    choices = {"dtype": ("f32", "bf16")}
     degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "n"}
@@ -27,9 +29,8 @@ class Relu(Operator):
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
         """The output's gradient where the output is above 0."""
-        return (
-            [Gradient("relu_backward", {"n": self.n}, {"out": "out", "dout": "d.out"}, {"dx": "d.x"})] if wanted else []
-        )
+        tied = {"out": "out", "dout": "d.out"}
+        return [Gradient("relu_backward", self.axes, tied, {"dx": "d.x"})] if wanted else []
 
     def tolerance(self, precision: str) -> Tolerance:
         """Exact: nothing is rounded."""
@@ -38,4 +39,5 @@ class Relu(Operator):
     @classmethod
     def examples(cls) -> Sequence[Relu]:
         """Lengths of each remainder by 4, of one block and of several, and around a chunk of 4 * 256 * 4."""
-        return [cls(n=n) for n in (1, 2, 3, 31, 127, 1021, 4096, 4099, 20011, 65537)]
+        plain = [cls(n=n) for n in (1, 2, 3, 31, 127, 1021, 4096, 4099, 20011, 65537)]
+        return [*plain, *(cls(n=n, dtype="bf16") for n in (1, 5, 7, 8, 127, 4102, 16384, 65537))]

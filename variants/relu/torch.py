@@ -1,8 +1,9 @@
 """ReLU by PyTorch.
 
 /// opbench
-title   = "torch.clamp_min(x, 0, out=out), the kernel behind torch.relu"
-modules = ["cupy", "torch"]
+title    = "torch.clamp_min(x, 0, out=out), the kernel behind torch.relu"
+modules  = ["cupy", "torch"]
+supports = { dtype = ["f32", "bf16"] }
 ///
 
 torch.relu has no out argument; clamp_min with the bound 0 is what it calls (aten/src/ATen/native/Activation.cpp).
@@ -19,7 +20,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     import cupy
     import torch
 
-    x, out = (torch.from_dlpack(buffers[name]) for name in ("x", "out"))
+    x, out = (_tensor(buffers[name], problem.dtype) for name in ("x", "out"))
 
     def run() -> None:
         handle = cupy.cuda.get_current_stream().ptr
@@ -29,3 +30,13 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
             torch.clamp_min(x, 0.0, out=out)
 
     return run
+
+
+def _tensor(array: Any, dtype: str) -> Any:
+    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
+    import cupy
+    import torch
+
+    if dtype == "bf16":
+        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
+    return torch.from_dlpack(array)
