@@ -90,8 +90,9 @@ class Case:
             *self.variant.workspace,
             *(a for a in self.problem.arguments() if a not in tensors),
         )
-        # "bias?" is the bias where the problem has one, else no argument.
-        args = tuple(a.removesuffix("?") for a in args if not a.endswith("?") or a.removesuffix("?") in tensors)
+        # "bias?" is the bias where the problem has one, else no argument; so is a map of one.
+        there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
+        args = tuple(a.removesuffix("?") for a in args if not a.endswith("?") or a.removesuffix("?") in there)
         values = tuple(a if a in tensors or a in maps else expression.evaluate(a, scope) for a in args)
         grid, block, cluster = (
             _dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block, step.cluster)

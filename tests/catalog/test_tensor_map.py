@@ -69,6 +69,12 @@ def test_a_launch_has_its_maps_with_every_number(tmp_path: Path) -> None:
         tensor.check(1 << 12, 1 << 15)
 
 
+def test_a_map_of_what_the_problem_lacks_is_left_out(tmp_path: Path) -> None:
+    lacking = KERNEL.replace("// map_b =", '// map_c = { tensor = "bias", box = [64] }\n// map_b =')
+    step = launched(tmp_path, lacking.replace('"map_a", "map_b"', '"map_c?", "map_a?", "map_b"'))
+    assert step.args[:2] == ("map_a", "map_b") and len(step.tensor_maps) == 4
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

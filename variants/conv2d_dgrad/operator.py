@@ -150,4 +150,8 @@ class Conv2dDgrad(Operator):
             cls(n=1, c=9, h=10, w=7, k=3, r=1, s=1, **nhwc, **mask, **bf16),
             cls(n=2, c=12, h=19, w=13, k=1, r=1, s=1, **nhwc, **add),
             cls(n=1, c=16, h=11, w=13, k=3, r=1, s=1, **nhwc, **mask, **bf16),
+            cls(n=1, c=40, h=11, w=12, k=68, r=3, s=2, padding=1, **nhwc),
+            cls(n=1, c=72, h=13, w=10, k=88, r=3, s=3, padding=1, **nhwc, **add, **bf16),
+            cls(n=2, c=40, h=9, w=7, k=136, r=2, s=3, **nhwc, **mask, **bf16),
+            cls(n=1, c=16, h=35, w=66, k=8, r=2, s=2, padding=1, **nhwc, **add, **bf16),
         ]

@@ -146,5 +146,5 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 // columns [n][k] = b [k][n]
 extern "C" __global__ void __launch_bounds__(256)
     transpose_b(const float* __restrict__ b, float* __restrict__ columns, int n, int k) {
-    transpose_tile(b, columns, k, n);
+    transpose_tile(b, columns, k, n, n, k);
 }

@@ -43,6 +43,25 @@ __device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int c
         }
 }
 
+__device__ __forceinline__ float2 load_two(const float* from) { return *reinterpret_cast<const float2*>(from); }
+__device__ __forceinline__ float2 load_two(const unsigned short* from) {
+    const unsigned both = *reinterpret_cast<const unsigned*>(from);
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+}
+// d = combine(d, other) for a warp's 16 rows, from `row` on, of other [rows][columns], columns even.
+template <class T, int count, class Combine>
+__device__ __forceinline__ void combine_pairs(float (&d)[count], const T* other, int row, int column, int rows,
+                                              int columns, const Combine& combine) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < count / 2; ++i) {
+        const int top = row + lane / 4 + i % 2 * 8, at = column + i / 2 * 8 + lane % 4 * 2;
+        if (top >= rows || at >= columns) continue;
+        const float2 two = load_two(other + (size_t)top * columns + at);
+        d[i * 2] = combine(d[i * 2], two.x), d[i * 2 + 1] = combine(d[i * 2 + 1], two.y);
+    }
+}
+
 __device__ __forceinline__ void store_two(float* to, float x, float y) {
     *reinterpret_cast<float2*>(to) = make_float2(x, y);
 }

@@ -8,9 +8,13 @@
 namespace opbench {
 
 enum Operand { bf16, f16, tf32 };
-template <Operand operand>
+template <Operand>
 struct Stored {
-    static constexpr int bytes = operand == tf32 ? 4 : 2, per_row = 128 / bytes;  // elements of a row of 128 bytes
+    typedef unsigned short T;
+};  // bits of 16
+template <>
+struct Stored<tf32> {
+    typedef float T;
 };
 
 // Where an operand lies, in rows of 128 bytes under the 128-byte swizzle. By k: a row holds k of one m or n, eight rows

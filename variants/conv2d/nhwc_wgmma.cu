@@ -1,0 +1,131 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 512 < 2 ** 31", "r * s * k * c < 2 ** 31",
+// ]
+// define.BK     = "64 if PRODUCT == 'bf16' else 32"
+// define.STAGES = "196608 // ((BM + BN) * 128)"
+// define.BIAS   = "epilogue != 'none'"
+// define.RELU   = "epilogue == 'bias_relu'"
+// define.GROUP  = "8"
+// compute_capability = "9.0a"
+// tune      = { BM = [128, 256], BN = [128, 64, 256, 192] }
+// where     = ["BM == 128 or BN in (64, 128)"]
+//
+// [tensor_maps.map_image]
+// tensor = "image"
+// type   = "PRODUCT"
+// element_strides = [1, "stride", "stride", 1]
+// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "BK", pixels = "BM" }
+//
+// [tensor_maps]
+// map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "r * s", "k"], box = ["BK", 1, "BN"] }
+//
+// [rung.nhwc_wgmma_bf16]
+// title     = "wgmma fed by TMA in im2col mode: the copy engine walks over windows, nobody computes an address"
+// builds_on = "nhwc_mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// requires  = ["c % 8 == 0 and k % 8 == 0"]
+// tensor_maps.map_out = { tensor = "out", dims = ["k", "n * p * q"], box = [64, 16] }
+//
+// [[rung.nhwc_wgmma_bf16.launch]]
+// kernel = "conv2d_nhwc_wgmma"
+// grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
+// args   = ["map_image", "map_weight", "bias?", "map_out", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
+//
+// [rung.nhwc_wgmma_tf32]
+// title     = "TF32: wgmma fed by TMA in im2col mode, which rounds to TF32 on the way"
+// builds_on = "nhwc_mma_tf32"
+// product   = "tf32"
+// requires  = ["c % 4 == 0 and k % 2 == 0"]
+//
+// [[rung.nhwc_wgmma_tf32.launch]]
+// kernel = "conv2d_nhwc_wgmma"
+// grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16)"
+// args   = ["map_image", "map_weight", "bias?", "out", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
+// ///
+//
+// A convolution is the product of windows by filters, and an im2col tensor map makes TMA walk over windows as if they
+// were rows: from the first one it takes BM of them, along a row of the output, then down, then into the next image, of
+// each the pixel at (r, s), as zeros where that lies outside. So the kernel is matmul's, but for the order of its depth:
+// filter positions, and channels within. With mma.sync each thread finds and masks its own addresses, which costs as
+// much as the products. TF32 is rounded by TMA, to nearest even. A block stays and takes tiles in turn; its bf16 results
+// leave through slabs of shared memory, again by TMA. Limit: L2, as each pixel is fetched r s times, and with 64 filters
+// half of a tile of 128 columns would be empty, so that BN is 64 there and shared memory limits. After CUTLASS's
+// implicit_gemm for sm90 (warp-specialised, im2col mode).
+
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+typedef Ring<STAGES, (BM + BN) * 128> Stages;
+typedef Tiles<BM, BN, GROUP> Walk;
+typedef Stored<PRODUCT>::T T;
+
+// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_nhwc_wgmma(const __grid_constant__ TensorMap map_image, const __grid_constant__ TensorMap map_weight,
+#if BIAS
+                      const T* __restrict__ bias,
+#endif
+#if BK == 64
+                      const __grid_constant__ TensorMap map_out,
+#else
+                      T* __restrict__ out,
+#endif
+                      int n, int p, int q, int k, int c, int r, int s, int stride, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
+    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    const int pixels = n * p * q, steps = r * s * ((c + BK - 1) / BK);
+    const Walk walk(pixels, k);
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            walk.each([&](TilePlace tile) {
+                const int image = tile.row / (p * q), pixel = tile.row % (p * q);
+                const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
+                int channel = 0, i = 0, j = 0;  // filter position (i, j)
+                ring.fill(steps, [&](int, unsigned a, unsigned full) {
+                    load_windows(a, &map_image, full, channel, x, y, image, j, i);
+                    load(a + BM * 128, &map_weight, full, channel, i * s + j, tile.column);
+                    if ((channel += BK) < c) return;
+                    channel = 0;
+                    if (++j == s) j = 0, ++i;
+                });
+            });
+    } else {
+        registers_up<consumer_registers>();
+        constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
+        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
+        float sum[tiles][BN / 2];
+        WarpSlabs<> out_slabs(slabs);
+        walk.each([&](TilePlace tile) {
+            ring.drain(steps, [&](int step, unsigned a) {
+                multiply_stage<PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
+            });
+#pragma unroll
+            for (int i = 0; i < tiles; ++i) {
+                const int row = tile.row + first + i * 64 + warp * 16;
+#if BIAS
+                add_bias<RELU>(sum[i], bias, tile.column, k);
+#endif
+#if BK == 64
+                out_slabs.store_rows(sum[i], &map_out, row, tile.column, pixels, k);
+#else
+                store_pairs(sum[i], out, row, tile.column, pixels, k);
+#endif
+            }
+        });
+        if (BK == 64) out_slabs.finish();
+    }
+}

@@ -1,0 +1,121 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1", "PATCHES >= 2 and (HELD == 0 or k <= 64)",
+//     "n * cdiv(p, 16) * cdiv(q, 8) * cdiv(k, 64) * cdiv(c, 32) * r * s < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+// tune      = { HEIGHT = [32, 16], RESIDENT = [0, 1] }
+//
+// [define]
+// BK       = "64 if PRODUCT == 'bf16' else 32"
+// FILTER_R = "r"
+// FILTER_S = "s"
+// HELD     = "cdiv(c, BK) if RESIDENT == 1 else 0"
+// RING     = "8 if PRODUCT == 'bf16' else 16"
+// SLABS    = "2 * HEIGHT * 8 * 128 if PRODUCT == 'bf16' else 0"
+// FILTERS  = "8192 * (r * s * HELD if RESIDENT == 1 else RING)"
+// ROOM     = "cdiv((HEIGHT + r - 1) * (7 + s), 8) * 1024"
+// PATCHES  = "min(4, (230400 - 16 * r * s * HELD - SLABS - FILTERS) // ROOM)"
+// BIAS     = "epilogue != 'none'"
+// RELU     = "epilogue == 'bias_relu'"
+//
+// [tensor_maps]
+// map_image  = { tensor = "image", type = "PRODUCT", box = ["BK", "7 + s", "HEIGHT + r - 1", 1] }
+// map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "r * s", "k"], box = ["BK", 1, 64] }
+//
+// [rung.nhwc_wgmma_patch_bf16]
+// title     = "one copy of a patch of the image serves all filter positions: descriptors begun some pixels later"
+// builds_on = "nhwc_wgmma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// requires  = ["c % 8 == 0 and k % 8 == 0"]
+// tensor_maps.map_out = { tensor = "out", box = [64, 8, "HEIGHT", 1] }
+//
+// [[rung.nhwc_wgmma_patch_bf16.launch]]
+// kernel = "conv2d_nhwc_wgmma_patch"
+// grid   = ["min(sm_count, n * cdiv(p, HEIGHT) * cdiv(q, 8) * cdiv(k, 64))"]
+// block  = [384]
+// shared = "FILTERS + PATCHES * ROOM + SLABS + 16 * (1 + PATCHES + FILTERS // 8192)"
+// args   = ["map_image", "map_weight", "bias?", "map_out", "n", "p", "q", "k", "c", "padding"]
+//
+// [rung.nhwc_wgmma_patch_tf32]
+// title     = "TF32: one copy of a patch of the image serves all filter positions"
+// builds_on = "nhwc_wgmma_tf32"
+// product   = "tf32"
+// requires  = ["c % 4 == 0"]
+//
+// [[rung.nhwc_wgmma_patch_tf32.launch]]
+// kernel = "conv2d_nhwc_wgmma_patch"
+// grid   = ["min(sm_count, n * cdiv(p, HEIGHT) * cdiv(q, 8) * cdiv(k, 64))"]
+// block  = [384]
+// shared = "FILTERS + PATCHES * ROOM + 16 * (1 + PATCHES + FILTERS // 8192)"
+// args   = ["map_image", "map_weight", "bias?", "out", "n", "p", "q", "k", "c", "padding"]
+// ///
+//
+// An im2col copy fetches every pixel r s times from L2, which is what limits it. Here a copy brings a patch, HEIGHT x 8
+// pixels and their border, once; for filter position (i, j) wgmma's descriptor begins i rows and j pixels later, where
+// the swizzle, which follows the address, still fits. 64 filters are the rows and pixels the columns, so that the layers
+// with 64 filters, a large share of UNet's work, fill the tile: 1.7 times cuDNN there. Filters stay in shared memory where they
+// fit (RESIDENT), else they pass through a ring of 8 KB stages that a second thread fills. Two warpgroups take turns, one
+// stores while the other multiplies. Limit: the matrix units, then power; for images much smaller than a patch the pixels
+// beyond their edges.
+
+#include <opbench/patch.cuh>
+#include <opbench/patch_sums.cuh>
+#include <opbench/ring.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+typedef Patch<PRODUCT, HEIGHT, FILTER_R, FILTER_S, PATCHES, HELD, RING, false> Work;
+typedef Stored<PRODUCT>::T T;
+
+// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_nhwc_wgmma_patch(const __grid_constant__ TensorMap map_image, const __grid_constant__ TensorMap map_weight,
+#if BIAS
+                            const T* __restrict__ bias,
+#endif
+#if BK == 64
+                            const __grid_constant__ TensorMap map_out,
+#else
+                            T* __restrict__ out,
+#endif
+                            int n, int p, int q, int k, int c, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), slabs = memory + Work::bytes;
+    const Work work(memory, slabs + SLABS, n, p, q, k, c);
+    if (threadIdx.x == 0) work.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            work.copy_patches([&](unsigned to, unsigned full, int slice, PatchPlace at) {
+                load(to, &map_image, full, slice * BK, at.x - padding, at.y - padding, at.image);
+            });
+        else if (threadIdx.x == 32)
+            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int filter) {
+                load(to, &map_weight, full, slice * BK, position, filter);
+            });
+    } else {
+        registers_up<consumer_registers>();
+#if BK == 64
+        PixelSlab<Work> slab(slabs);
+#endif
+        work.work([&](Work::Sums& sum, const PatchPlace& at) {
+#if BIAS
+            add_filter_bias<RELU>(sum, bias, at.filter, k);
+#endif
+#if BK == 64
+            slab.reuse();
+            slab.store_tile(sum, &map_out, at);
+#else
+            each_pixel(sum, at, p, q, k, [&](float x, size_t to) { out[to] = x; });
+#endif
+        });
+#if BK == 64
+        slab.finish();
+#endif
+    }
+}

@@ -1,0 +1,151 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
+// requires  = [
+//     "stride == 1 and padding < r and padding < s and r <= 16 and s <= 16", "n * h * w + 512 < 2 ** 31",
+//     "r * s * k * c < 2 ** 31",
+// ]
+// define.BK       = "64 if PRODUCT == 'bf16' else 32"
+// define.STAGES   = "196608 // ((BM + BN) * 128)"
+// define.EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
+// define.OTHER    = "epilogue != 'none'"
+// define.GROUP    = "8"
+// compute_capability = "9.0a"
+// tune      = { BM = [128, 256], BN = [128, 64, 256] }
+// where     = ["BM == 128 or BN in (64, 128)"]
+//
+// [tensor_maps.map_dout]
+// tensor = "dout"
+// type   = "PRODUCT"
+// im2col = { lower = ["padding - s + 1", "padding - r + 1"], upper = ["-padding", "-padding"], channels = "BK", pixels = "BM" }
+//
+// [rung.nhwc_wgmma_bf16]
+// title     = "wgmma fed by TMA in im2col mode over dout; filters are read as they lie, rows of them as columns"
+// builds_on = "nhwc_mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// requires  = ["c % 8 == 0 and k % 8 == 0"]
+// tensor_maps.map_weight = { tensor = "weight", dims = ["c", "r * s", "k"], box = [64, 1, 64] }
+// tensor_maps.map_out    = { tensor = "dimage", dims = ["c", "n * h * w"], box = [64, 16] }
+//
+// [[rung.nhwc_wgmma_bf16.launch]]
+// kernel = "conv2d_dgrad_nhwc_wgmma"
+// grid   = ["min(sm_count, cdiv(n * h * w, BM) * cdiv(c, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
+// args   = ["map_dout", "map_weight", "skip?", "out?", "map_out", "n", "h", "w", "c", "k", "r", "s", "padding"]
+//
+// [rung.nhwc_wgmma_tf32]
+// title     = "TF32: wgmma fed by TMA in im2col mode over dout, of filters that a pass has transposed"
+// builds_on = "nhwc_mma_tf32"
+// product   = "tf32"
+// requires  = ["c % 4 == 0 and k % 4 == 0"]
+// workspace = { turned = "k * c * r * s" }
+// tensor_maps.map_weight = { tensor = "turned", type = "tf32", dims = ["k", "r * s", "c"], box = [32, 1, "BN"] }
+//
+// [[rung.nhwc_wgmma_tf32.launch]]
+// kernel = "conv2d_dgrad_transpose_filters"
+// grid   = ["cdiv(c, 64)", "cdiv(k, 64)", "r * s"]
+// block  = [256]
+// args   = ["weight", "turned", "k", "c"]
+//
+// [[rung.nhwc_wgmma_tf32.launch]]
+// kernel = "conv2d_dgrad_nhwc_wgmma"
+// grid   = ["min(sm_count, cdiv(n * h * w, BM) * cdiv(c, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16)"
+// args   = ["map_dout", "map_weight", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "r", "s", "padding"]
+// ///
+//
+// The gradient of an image is the convolution of dout with filters turned by half a turn and transposed. TMA's im2col
+// mode walks over dout's windows; turning is counting filter positions downwards; and wgmma takes 16-bit operands by
+// either order, so that the filters' rows of c serve as columns where they lie. TF32 it reads by k alone: a small pass
+// writes the filters anew. Otherwise the schedule is conv2d/nhwc_wgmma's: a copying thread, two multiplying warpgroups,
+// blocks that stay. A gradient that is added, or the mask of the ReLU before, is read where the sums lie. Limit: L2, which
+// gives each pixel of dout r s times.
+
+#include <opbench/gradients.cuh>
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+#include <opbench/transposed.cuh>
+using namespace opbench;
+
+typedef Ring<STAGES, (BM + BN) * 128> Stages;
+typedef Tiles<BM, BN, GROUP> Walk;
+typedef Stored<PRODUCT>::T T;
+
+// dout [n][h'][w'][k], weight [k][r][s][c] (bf16) or [c][r][s][k], other and dimage [n][h][w][c]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_dgrad_nhwc_wgmma(const __grid_constant__ TensorMap map_dout, const __grid_constant__ TensorMap map_weight,
+#if OTHER
+                            const T* __restrict__ other,
+#endif
+#if BK == 64
+                            const __grid_constant__ TensorMap map_out,
+#else
+                            T* __restrict__ dimage,
+#endif
+                            int n, int h, int w, int c, int k, int r, int s, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
+    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    const int pixels = n * h * w, steps = r * s * ((k + BK - 1) / BK);
+    const Walk walk(pixels, c);
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            walk.each([&](TilePlace tile) {
+                const int image = tile.row / (h * w), pixel = tile.row % (h * w);
+                const int x = pixel % w - (s - 1 - padding), y = pixel / w - (r - 1 - padding);
+                int filter = 0, i = 0, j = 0;  // of the turned filter
+                ring.fill(steps, [&](int, unsigned a, unsigned full) {
+                    const unsigned b = a + BM * 128;
+                    const int position = r * s - 1 - (i * s + j);
+                    load_windows(a, &map_dout, full, filter, x, y, image, j, i);
+#if BK == 64
+                    for (int part = 0; part < BN; part += 64)
+                        load(b + part * 128, &map_weight, full, tile.column + part, position, filter);
+#else
+                    load(b, &map_weight, full, filter, position, tile.column);
+#endif
+                    if ((filter += BK) < k) return;
+                    filter = 0;
+                    if (++j == s) j = 0, ++i;
+                });
+            });
+    } else {
+        registers_up<consumer_registers>();
+        constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
+        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
+        float sum[tiles][BN / 2];
+        WarpSlabs<> out_slabs(slabs);
+        walk.each([&](TilePlace tile) {
+            ring.drain(steps, [&](int step, unsigned a) {
+                multiply_stage<PRODUCT, BK == 64>(sum, a + first * 128, a + BM * 128, step > 0);
+            });
+#pragma unroll
+            for (int i = 0; i < tiles; ++i) {
+                const int row = tile.row + first + i * 64 + warp * 16;
+#if OTHER
+                combine_pairs(sum[i], other, row, tile.column, pixels, c, finished<EPILOGUE>);
+#endif
+#if BK == 64
+                out_slabs.store_rows(sum[i], &map_out, row, tile.column, pixels, c);
+#else
+                store_pairs(sum[i], dimage, row, tile.column, pixels, c);
+#endif
+            }
+        });
+        if (BK == 64) out_slabs.finish();
+    }
+}
+
+// turned [c][r s][k] = weight [k][r s][c]
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_transpose_filters(const float* __restrict__ weight, float* __restrict__ turned, int k, int c) {
+    const int position = blockIdx.z, positions = gridDim.z;
+    transpose_tile(weight + position * c, turned + position * k, k, c, positions * c, positions * k);
+}

@@ -1,0 +1,107 @@
+// What becomes of a patch's sums, whose rows are filters and whose columns are pixels: bias, ReLU or another operand, and
+// stores with the filters innermost.
+#pragma once
+#include <opbench/patch.cuh>
+#include <opbench/sums.cuh>
+
+namespace opbench {
+
+// d += bias of its filter, clipped at zero on request.
+template <bool with_relu, class T, int count>
+__device__ __forceinline__ void add_filter_bias(float (&d)[count], const T* bias, int filter, int filters) {
+    const int row = filter + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const float top = row < filters ? widen(bias[row]) : 0.0f, below = row + 8 < filters ? widen(bias[row + 8]) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        d[i] += i / 2 % 2 ? below : top;
+        if constexpr (with_relu) d[i] = fmaxf(d[i], 0.0f);
+    }
+}
+
+// visit(sum, offset) for each sum whose pixel and filter lie inside [images][p][q][filters]: eight lanes touch 32 bytes of
+// floats, a sector.
+template <int count, class Visit>
+__device__ __forceinline__ void each_pixel(float (&d)[count], const PatchPlace& at, int p, int q, int filters,
+                                           const Visit& visit) {
+    const int lane = threadIdx.x % 32, row = at.filter + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    const int x = at.x + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < count / 4; ++j) {
+        if (at.y + j >= p) break;
+        const size_t pixel = ((size_t)at.image * p + at.y + j) * q + x;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (x + i % 2 < q && row + i / 2 * 8 < filters)
+                visit(d[j * 4 + i], (pixel + i % 2) * filters + row + i / 2 * 8);
+    }
+}
+
+// A tile of bf16 in shared memory, [pixels][64 filters] under the swizzle, of a warpgroup's own: what TMA stores, or has
+// loaded. Sums are transposed on the way: lanes name rows of pixels.
+template <class Patch>
+struct PixelSlab {
+    static constexpr int bytes = Patch::pixels * 128;
+    unsigned memory, full, phase = 0;  // full: a barrier for what is loaded
+
+    // Both of warpgroup 1, whose are those of warpgroup 2.
+    __device__ __forceinline__ explicit PixelSlab(unsigned slabs, unsigned barriers = 0)
+        : memory(slabs + (threadIdx.x / 128 - 1) * bytes), full(barriers + (threadIdx.x / 128 - 1) * 8) {}
+    __device__ __forceinline__ static void meet() { sync_some(threadIdx.x / 128, 128); }
+    // The lane's row of the 16 pixels from 8 j on, as stmatrix and ldmatrix want it.
+    __device__ __forceinline__ unsigned row(int j) const {
+        const unsigned lane = threadIdx.x % 32, pixel = lane % 8 + lane / 16 * 8;
+        const unsigned chunk = threadIdx.x / 32 % 4 * 2 + lane / 8 % 2;
+        return memory + (j * 8 + pixel) * 128 + (chunk ^ pixel % 8) * 16;
+    }
+    // Before the slab is written again: what was stored from it has been read.
+    __device__ __forceinline__ static void reuse() {
+        if (threadIdx.x % 128 == 0) wait_for_reads<0>();
+        meet();
+    }
+    template <int count>
+    __device__ __forceinline__ void store_tile(const float (&d)[count], const TensorMap* map,
+                                               const PatchPlace& at) const {
+#pragma unroll
+        for (int j = 0; j < count / 4; j += 2) {
+            const float* from = d + j * 4;
+            store_transposed(row(j), pack_bf16(from[0], from[1]), pack_bf16(from[2], from[3]),
+                             pack_bf16(from[4], from[5]), pack_bf16(from[6], from[7]));
+        }
+        fence_async();
+        meet();
+        if (threadIdx.x % 128 == 0) {
+            store(map, memory, at.filter, at.x, at.y, at.image);
+            commit_stores();
+        }
+    }
+    // d = combine(d, other) with the same tile of another tensor, which TMA brings here first; the slab may be reused.
+    template <int count, class Combine>
+    __device__ __forceinline__ void combine_tile(float (&d)[count], const TensorMap* map, const PatchPlace& at,
+                                                 const Combine& combine) {
+        if (threadIdx.x % 128 == 0) {
+            arrive_expect(full, bytes);
+            load(memory, map, full, at.filter, at.x, at.y, at.image);
+        }
+        wait_for(full, phase);
+        phase ^= 1;
+#pragma unroll
+        for (int j = 0; j < count / 4; j += 2) {
+            unsigned two[4];
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(two[0]), "=r"(two[1]), "=r"(two[2]), "=r"(two[3])
+                         : "r"(row(j))
+                         : "memory");
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float* to = d + j * 4 + i * 2;
+                to[0] = combine(to[0], __uint_as_float(two[i] << 16));
+                to[1] = combine(to[1], __uint_as_float(two[i] & 0xffff0000u));
+            }
+        }
+    }
+    __device__ __forceinline__ static void finish() {
+        if (threadIdx.x % 128 == 0) wait_for_stores<0>();
+    }
+};
+
+}  // namespace opbench
