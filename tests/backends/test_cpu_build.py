@@ -15,7 +15,8 @@ from common import CHEATS, Cli
 from on_cpu import Bench, zig
 
 from opbench.backends.cpu import CpuBackend, build, toolchain
-from opbench.backends.cpu.ptx import function_name, known_instructions, replace_noinline, replace_ptx, replace_unroll
+from opbench.backends.cpu.instructions import function_name, known_instructions
+from opbench.backends.cpu.ptx import replace_noinline, replace_ptx, replace_unroll
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.errors import CompileError, EnvironmentFault
 
@@ -166,9 +167,9 @@ def test_the_environment_names_the_compiler(bench: Bench, monkeypatch: pytest.Mo
         ("", None),
         ("8.0", None),
         ("8.9", None),
-        ("9.0", "needs compute capability 9.0; the cpu backend executes up to 8.9 code"),
-        ("9.0a", "needs compute capability 9.0a; the cpu backend executes up to 8.9 code"),
-        ("10.0", "needs compute capability 10.0; the cpu backend executes up to 8.9 code"),
+        ("9.0", None),
+        ("9.0a", None),
+        ("10.0", "needs compute capability 10.0; the cpu backend executes up to 9.0 code"),
     ],
 )
 def test_capabilities(bench: Bench, capability: str, reason: str | None) -> None:
@@ -180,20 +181,20 @@ def test_capabilities(bench: Bench, capability: str, reason: str | None) -> None
 def test_unknown_ptx_is_unsupported_with_its_line(bench: Bench) -> None:
     text = """\
 extern "C" __global__ void tensor(float* x) {
-  asm volatile("wgmma.fence.sync.aligned;\\n" ::: "memory");
+  asm volatile("tcgen05.fence::before_thread_sync;\\n" ::: "memory");
 }"""
     request = bench.request(text, "tensor")
     reason = bench.backend.unsupported(request)
-    assert reason == "line 2: inline PTX 'wgmma.fence.sync.aligned' is not known to the cpu backend"
-    with pytest.raises(CompileError, match=r"kernel\.cu:2: inline PTX 'wgmma"):
+    assert reason == "line 2: inline PTX 'tcgen05.fence::before_thread_sync' is not known to the cpu backend"
+    with pytest.raises(CompileError, match=r"kernel\.cu:2: inline PTX 'tcgen05"):
         bench.backend.compile(request)
 
 
 def test_ptx_in_a_branch_for_newer_gpus_is_no_obstacle(bench: Bench) -> None:
     text = """
     extern "C" __global__ void either(float* x) {
-    #if __CUDA_ARCH__ >= 900
-      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    #if __CUDA_ARCH__ >= 1000
+      asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
     #else
       x[threadIdx.x] = 1.0f;
     #endif
@@ -208,7 +209,7 @@ def test_ptx_in_a_branch_for_newer_gpus_is_no_obstacle(bench: Bench) -> None:
 def test_clusters_and_grids_are_unsupported(bench: Bench) -> None:
     clusters = "__global__ void __cluster_dims__(2, 1, 1) pair(float* x) {}"
     assert bench.backend.unsupported(bench.request(clusters, "pair")) == (
-        "uses thread block clusters; the cpu backend has none"
+        "uses __cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]"
     )
 
 
@@ -243,12 +244,12 @@ def test_noinline_within_attributes_stays() -> None:
         ),
         (
             'asm volatile("cp.async.commit_group;\\n" "cp.async.wait_group %0;" :: "n"(2));',
-            "::opb_ptx::cp_async_commit_group(), ::opb_ptx::cp_async_wait_group(2)",
+            "::opb_ptx::cp_async_commit_group(); ::opb_ptx::cp_async_wait_group(2)",
         ),
     ],
 )
 def test_ptx_becomes_calls(statement: str, call: str) -> None:
-    assert replace_ptx(statement) == f"({call});"
+    assert replace_ptx(statement) == f"({{ {call}; }});"
 
 
 def test_known_instructions_come_from_the_headers() -> None:

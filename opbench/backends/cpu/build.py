@@ -36,7 +36,9 @@ DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|not
 PREAMBLE = re.compile(
     r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
 )
-MATRIX_CALL = "opb_ptx::mma_"
+MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
+HOPPER = 900
+"""What `__CUDA_ARCH__` is to a variant that asks for it; 890 to all others."""
 KERNEL = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\(")
 
 
@@ -162,7 +164,7 @@ class KernelBuilder:
         except OSError as problem:
             raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
         files = (part for source in sources for part in (str(source.path.absolute()), source.content))
-        key = self._key(*files, repr((request.kernels, request.macros)))
+        key = self._key(*files, repr((request.kernels, request.macros, _newer(request))))
         return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
 
     def _key(self, *parts: str | bytes) -> str:
@@ -171,7 +173,7 @@ class KernelBuilder:
 
     def _compile(self, request: BuildRequest, text: str, final: Path) -> None:
         flags = self.toolchain.flags(self.build)
-        if self.toolchain.family == "gcc" and MATRIX_CALL in text:
+        if self.toolchain.family == "gcc" and MATRIX_CALL.search(text):
             # Copies of the call of an interpreted instruction run no faster, and take most of the compiler's time.
             flags = (*flags, *ROLLED)
         with scratch(self.folder) as folder:
@@ -211,9 +213,15 @@ def entry_symbol(index: int) -> str:
 
 
 def _wrapper(request: BuildRequest) -> str:
-    lines = ["#include <cuda_cpu.hpp>", f'#include "{request.source.absolute()}"', "OPB_MODULE"]
+    lines = ["#include <cuda_cpu.hpp>", *_newer(request), f'#include "{request.source.absolute()}"', "OPB_MODULE"]
     lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
     return "\n".join(lines) + "\n"
+
+
+def _newer(request: BuildRequest) -> list[str]:
+    """What tells a variant that asks for it that it runs on such a GPU."""
+    asked = request.compute_capability.startswith("9.")
+    return ["#undef __CUDA_ARCH__", f"#define __CUDA_ARCH__ {HOPPER}"] if asked else []
 
 
 def _dynamic_shared(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,11 +26,20 @@ WARP_MASK = "warp_mask"
 DEADLOCK = "deadlock"
 STACK_OVERFLOW = "stack_overflow"
 TRAP = "trap"
+UNFINISHED_PRODUCT = "unfinished_product"
+EARLY_OVERWRITE = "early_overwrite"
+MISSING_FENCE = "missing_fence"
+MBARRIER = "mbarrier"
+CLUSTER_EXIT = "cluster_exit"
+ILLEGAL_INSTRUCTION = "illegal_instruction"
+DIFFERENT_PRODUCTS = "different_products"
 
 # `ReportKind` of runtime/worker.hpp, in its order from 1 on.
 (_FAULT, _STACK_OVERFLOW, _SHARED_OVERRUN, _DIVERGENT_BARRIER, _WARP_MASK, _DEADLOCK, _TRAP, _ARITHMETIC,
  _GLOBAL_BOUNDS, _SHARED_BOUNDS, _UNINITIALISED_SHARED, _UNINITIALISED_GLOBAL, _SHARED_RACE, _GLOBAL_RACE,
- _MISALIGNED, _UNFINISHED_COPY) = range(1, 17)  # fmt: skip
+ _MISALIGNED, _UNFINISHED_COPY,
+ _STUCK, _UNFINISHED_BULK, _UNFINISHED_PRODUCT, _EARLY_OVERWRITE, _MISSING_FENCE, _MBARRIER, _CLUSTER_EXIT,
+ _ILLEGAL_INSTRUCTION, _BEYOND_SHARED, _DIFFERENT_PRODUCTS) = range(1, 27)  # fmt: skip
 KINDS = {
     _FAULT: OUT_OF_BOUNDS,
     _STACK_OVERFLOW: STACK_OVERFLOW,
@@ -47,7 +57,24 @@ KINDS = {
     _GLOBAL_RACE: BLOCK_RACE,
     _MISALIGNED: MISALIGNED,
     _UNFINISHED_COPY: UNFINISHED_COPY,
+    _STUCK: DEADLOCK,
+    _UNFINISHED_BULK: UNFINISHED_COPY,
+    _UNFINISHED_PRODUCT: UNFINISHED_PRODUCT,
+    _EARLY_OVERWRITE: EARLY_OVERWRITE,
+    _MISSING_FENCE: MISSING_FENCE,
+    _MBARRIER: MBARRIER,
+    _CLUSTER_EXIT: CLUSTER_EXIT,
+    _ILLEGAL_INSTRUCTION: ILLEGAL_INSTRUCTION,
+    _BEYOND_SHARED: OUT_OF_BOUNDS,
+    _DIFFERENT_PRODUCTS: DIFFERENT_PRODUCTS,
 }
+BY_CELL = {
+    _UNFINISHED_BULK: "which the copy that thread {thread} started at {other} may still be filling: this thread has "
+    "not waited for the copy's mbarrier",
+    _EARLY_OVERWRITE: "which thread {thread} may still be reading at {other}: nothing says that it has been read",
+    _MISSING_FENCE: "which thread {thread} wrote at {other} and did not make known: no fence.proxy.async is between",
+}
+"""How a finding about one location of shared memory goes on."""
 VERBS = ("reads", "writes", "updates atomically")
 NEAR = 1 << 30
 """An address farther than this from every buffer is not said to belong to one."""
@@ -55,6 +82,8 @@ IN_SHARED = b"shared"
 """The text of a report whose address counts from the start of shared memory."""
 IN_MODULE = b"module"
 """From the module's base."""
+MENTIONED = re.compile(r"@([0-9a-f]+)@")
+"""Where a text of the runtime names a place by the address that its call returns to."""
 
 
 @dataclass
@@ -95,7 +124,8 @@ def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
     merged: dict[tuple[object, ...], Finding] = {}
     for report in reports:
         finding = _finding(report, log, lines)
-        where: object = (finding.file, finding.line) if finding.line else (finding.message, report.program_counter)
+        line = (finding.file, finding.line, finding.called_from)
+        where: object = line if finding.line else (finding.message, report.program_counter)
         key = (finding.kind, finding.kernel, where)
         known = merged.get(key)
         merged[key] = replace(known, count=known.count + finding.count) if known else finding
@@ -116,6 +146,7 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
             addresses.add(_call_site(report))
         if report.other_program_counter:
             addresses.add(report.other_program_counter - 1)
+        addresses.update(int(number, 16) - 1 for number in MENTIONED.findall(_text(report)))
     return {
         (module, address): place
         for module, addresses in wanted.items()
@@ -147,10 +178,17 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
         place = lines.get((module, _call_site(report)), NOWHERE)
     other = lines.get((module, report.other_program_counter - 1), NOWHERE)
     other = Place(place.file, report.other_line) if report.other_line else other
+    if report.kind >= _STUCK:  # an instruction stands in a function of its own more often than not
+        place, other = (one._replace(called_from=one.entry) for one in (place, other))
     spot = _spot(report, log, module)
+
+    def mentioned(match: re.Match[str]) -> str:
+        found = lines.get((module, int(match[1], 16) - 1), NOWHERE)
+        return _words(found._replace(called_from=found.entry)) if found.line else "an unknown line"
+
     return Finding(
         kind=KINDS[report.kind],
-        message=_message(report, spot, _words(place), _words(other)),
+        message=MENTIONED.sub(mentioned, _message(report, spot, _words(place), _words(other))),
         file=place.file if place.line else "",
         line=place.line,
         called_from=place.called_from,
@@ -192,8 +230,12 @@ def _words(place: Place) -> str:
     return place_words(place.file, place.line, place.called_from)
 
 
+def _text(report: Report) -> str:
+    return str(report.text.decode(errors="replace"))
+
+
 def _message(report: Report, spot: _Spot, place: str, other: str) -> str:
-    text: str = report.text.decode(errors="replace")
+    text = _text(report)
     access = f"{VERBS[report.access]} {report.bytes} byte{'s' if report.bytes > 1 else ''} at {spot.phrase()}"
     match report.kind:
         case k if k == _FAULT:
@@ -209,6 +251,8 @@ def _message(report: Report, spot: _Spot, place: str, other: str) -> str:
         case k if k == _UNFINISHED_COPY:
             copy = f"the cp.async of thread {_dim3(report.other_thread)} at {other} may still be filling"
             return f"{access} at {place}, which {copy}; that thread has not waited for it"
+        case k if k in BY_CELL and report.text == IN_SHARED:
+            return f"{access} at {place}, {BY_CELL[k].format(thread=_dim3(report.other_thread), other=other)}"
         case k if k == _GLOBAL_RACE:
             earlier = f"block {_dim3(report.other_block)} {VERBS[report.other_access]} at {other}"
             return f"{access} at {place}, which {earlier}; nothing orders the two blocks"

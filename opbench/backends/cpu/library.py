@@ -40,7 +40,7 @@ class Report(ctypes.Structure):
         ("tag", ctypes.c_uint32),
         ("shared_bytes", ctypes.c_uint32),
         ("file", ctypes.c_char * 240),
-        ("text", ctypes.c_char * 124),
+        ("text", ctypes.c_char * 1400),
     )
 
 
@@ -64,6 +64,8 @@ class LaunchArguments(ctypes.Structure):
         ("next_block", ctypes.c_uint64),
         ("module_base", ctypes.c_uint64),
         ("module_end", ctypes.c_uint64),
+        ("cluster", UInt3),
+        ("seed", ctypes.c_uint64),
         ("trace", ctypes.c_void_p),
     )
 

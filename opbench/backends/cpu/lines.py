@@ -30,6 +30,8 @@ class Place(NamedTuple):
     column: int = 0
     called_from: int = 0
     """Of a place in a header: the line of the kernel's own file whose inlined call leads there; 0 where none does."""
+    entry: int = 0
+    """The line of the outermost inlined call that leads there, from whatever file; 0 where none does."""
 
 
 NOWHERE = Place("", 0)
@@ -69,7 +71,8 @@ def _place(table: _Table, address: int) -> Place:
         if chain:
             inner, outer = chain[0], chain[-1]
             below = outer.file != inner.file and outer.file.endswith(KERNEL_SUFFIX)
-            return inner._replace(called_from=outer.line) if below else inner
+            entry = outer.line if len(chain) > 1 else 0
+            return inner._replace(called_from=outer.line if below else 0, entry=entry)
         row -= 1  # the instruction before tells as much
         address = table.starts[row]
     return NOWHERE

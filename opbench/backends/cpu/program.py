@@ -13,6 +13,7 @@ from opbench.backends.cpu.build import entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import LaunchArguments, Runtime, UInt3, block_order
+from opbench.backends.cpu.tensor_map import native_map
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.errors import LaunchError, unknown
@@ -21,6 +22,8 @@ MAX_THREADS = 1024
 MAX_BLOCK: Dim3 = (1024, 1024, 64)
 MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
+ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
+"""Memory that holds an argument as the kernel takes it."""
 LETTERS = {"p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct"}
 
 
@@ -117,7 +120,7 @@ class CpuProgram:
         _check_arguments(launch, kernel)
         return self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in launch.args])
 
-    def _bound(self, launch: KernelLaunch, kernel: Kernel, values: list[ctypes.c_uint64]) -> BoundLaunch:
+    def _bound(self, launch: KernelLaunch, kernel: Kernel, values: list[ArgumentMemory]) -> BoundLaunch:
         native = LaunchArguments()
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         native.entry = kernel.entry
@@ -126,6 +129,7 @@ class CpuProgram:
         native.dynamic_shared = self._dynamic
         native.grid = UInt3(*launch.grid)
         native.block = UInt3(*launch.block)
+        native.cluster = UInt3(*launch.cluster)
         native.shared_bytes = launch.shared_bytes
         native.tag = self._log.register(kernel.name, self._path)
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
@@ -163,6 +167,8 @@ def check_limits(launch: KernelLaunch) -> None:
                 problems.append(f"{what} {axis} of {size}; the limit is {limit}")
     if not 0 <= launch.shared_bytes <= MAX_SHARED_BYTES:
         problems.append(f"{launch.shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}")
+    if fault := launch.fault_of_cluster():
+        problems.append(fault)
     if problems:
         raise LaunchError(f"kernel {launch.kernel}: {problems[0]}")
 
@@ -173,8 +179,11 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             f"kernel {kernel.name} takes {len(kernel.signature)} arguments; the launch gives {len(launch.args)}: "
             f"{', '.join(map(str, launch.args))}"
         )
+    maps = {tensor.name for tensor in launch.tensor_maps}
     for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
-        sent = "p" if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
+        sent = (
+            "?" if argument in maps else "p" if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
+        )
         if sent != letter:
             raise LaunchError(
                 f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a {LETTERS[sent]}; "
@@ -182,7 +191,11 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             )
 
 
-def _value(argument: str | int | float, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ctypes.c_uint64:
+def _value(argument: str | int | float, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ArgumentMemory:
+    for tensor in launch.tensor_maps:
+        if argument == tensor.name:
+            buffer = _buffer(buffers, tensor.tensor, launch.kernel)
+            return native_map(tensor, buffer.address, buffer.bytes)
     slot = ctypes.c_uint64(0)
     if isinstance(argument, str):
         slot.value = _buffer(buffers, argument, launch.kernel).address

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opbench.backends.cpu.toolchain import INCLUDE
+from opbench.backends.cpu.instructions import UnknownInstruction, translate
 
 UNROLL_WITHOUT_COUNT = 8
 """GCC unrolls loops of unknown length by the full count that it is told, so a bare `#pragma unroll` stays moderate: 8
@@ -25,11 +24,6 @@ STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 CONSTRAINT = re.compile(r"\s*(?:\[\w+\]\s*)?\"[^\"]*\"\s*\(")
 INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
 """A macro of the shim inside an operand, such as threadIdx, brings line markers with it."""
-CACHE_QUALIFIER = re.compile(r"\.L[12]::\w+")
-HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "relaxed", "acquire", "release", "weak", "volatile"))
-SCOPES = frozenset(("cta", "gpu", "sys"))
-MEMORY = re.compile(r"^(ld|st|red|atom)$")
-OPERAND = re.compile(r"\[[^\]]*\]|[^,{}\s]+")
 
 
 class UnsupportedInstruction(Exception):
@@ -50,35 +44,6 @@ class Statement:
     end: int
     template: str
     operands: tuple[str, ...]
-
-
-@functools.cache
-def known_instructions() -> frozenset[str]:
-    """The functions of the shim's `opb_ptx` namespace; derived from its text, so that no list can drift."""
-    names: set[str] = set()
-    for header in ("ptx.hpp", "tensor.hpp"):
-        names |= _functions((INCLUDE / "opbench_cpu" / header).read_text())
-    return frozenset(names)
-
-
-def _functions(text: str) -> set[str]:
-    names = set(re.findall(r"OPB_INSTRUCTION\s+void\s+([a-z]\w+)\(", text))
-    names |= set(re.findall(r"^OPB_(?!MEMORY|MATRIX)\w+\((\w+)", text, re.MULTILINE))
-    types = re.findall(r"^OPB_MEMORY_TYPES\((\w+)\)", text, re.MULTILINE)
-    names |= {
-        f"{way}_{space}_{width}{type_name}"
-        for way in ("ld", "st")
-        for space in ("global", "shared")
-        for width in ("", "v2_", "v4_")
-        for type_name in types
-    }
-    suffixes = re.findall(r"^OPB_MATRIX_MOVES\((\w+),", text, re.MULTILINE)
-    return names | {
-        f"{way}_sync_aligned_m8n8_x{count}{suffix}"
-        for way in ("ldmatrix", "stmatrix")
-        for count in (1, 2, 4)
-        for suffix in suffixes
-    }
 
 
 def replace_unroll(text: str, macros: Mapping[str, str]) -> str:
@@ -119,15 +84,17 @@ def replace_ptx(text: str) -> str:
         if match.start() < position or _in_system_header(text, match.start()):
             continue
         statement = _parse(text, match)
-        instructions = [part.strip() for part in statement.template.split(";") if part.strip()]
-        if not instructions:
+        if not statement.template.strip():
             continue
-        calls = [_call(instruction, statement, text) for instruction in instructions]
+        try:
+            statements = translate(statement.template, statement.operands)
+        except UnknownInstruction as unknown:
+            raise UnsupportedInstruction(str(unknown), *locate(text, statement.start)) from None
         file, line = locate(text, statement.end)
         ending = "\n" * text.count("\n", statement.start, statement.end)
         if INNER_MARKER.search(text, statement.start, statement.end):
             ending = f'\n# {line} "{file}"\n'
-        pieces += [text[position : statement.start], f"({', '.join(calls)})", ending]
+        pieces += [text[position : statement.start], f"({{ {statements} }})", ending]
         position = statement.end
     return "".join(pieces) + text[position:]
 
@@ -158,7 +125,7 @@ def locate(text: str, position: int) -> tuple[str, int]:
 def _parse(text: str, match: re.Match[str]) -> Statement:
     end = _closing(text, match.end())
     sections = _split(text[match.end() : end], ":")
-    template = "".join(STRING.findall(sections[0])).replace("\\n", " ").replace("\\t", " ")
+    template = "".join(STRING.findall(sections[0])).replace("\\n", "\n").replace("\\t", " ")
     operands: list[str] = []
     for section in sections[1:3]:
         for operand in _split(section, ","):
@@ -199,40 +166,3 @@ def _split(text: str, separator: str) -> list[str]:
             start = position + 1
         position += 1
     return [*parts, text[start:]]
-
-
-def _call(instruction: str, statement: Statement, text: str) -> str:
-    """One instruction as a call: `ld.global.v2.f32 {%0, %1}, [%2 + 8]` → `::opb_ptx::ld_global_v2_f32(a, b, …)`."""
-    opcode, _, rest = instruction.partition(" ")
-    name, special = function_name(opcode), re.search(r"%%([a-z_0-9]+)", rest)
-    operands = OPERAND.findall(rest)
-    if special:
-        name += "_" + special.group(1)
-        operands = operands[:1]
-    try:
-        arguments = [_argument(operand, statement.operands) for operand in operands]
-    except (IndexError, ValueError):
-        name = ""
-    if name not in known_instructions():
-        raise UnsupportedInstruction(instruction, *locate(text, statement.start))
-    return f"::opb_ptx::{name}({', '.join(arguments)})"
-
-
-def function_name(opcode: str) -> str:
-    """`ld.global.nc.L1::no_allocate.v4.f32` → `ld_global_v4_f32`: hints do not change what an instruction does."""
-    parts = CACHE_QUALIFIER.sub("", opcode).split(".")
-    if MEMORY.match(parts[0]):
-        parts = [part for part in parts if part not in HINTS | SCOPES]
-    return re.sub(r"\W+", "_", "_".join(parts))
-
-
-def _argument(operand: str, expressions: tuple[str, ...]) -> str:
-    if operand.startswith("["):
-        base, plus, offset = operand[1:-1].partition("+")
-        address = f"::opb_ptx::address({_argument(base.strip(), expressions)})"
-        return f"{address} + {int(offset, 0)}" if plus else address
-    if operand.startswith("%"):
-        return expressions[int(operand[1:])]
-    if operand.startswith(("0f", "0F")):
-        return f"__uint_as_float(0x{operand[2:]}u)"
-    return str(int(operand, 0))

@@ -40,7 +40,9 @@ ROLLED = ("-fdisable-tree-cunrolli", "-fdisable-tree-cunroll", "-fdisable-rtl-lo
 """GCC's flags that leave every loop a loop, whatever `#pragma unroll` asks."""
 LINES = ("-g1",)
 """Line tables and inlined calls only."""
-FAST = CompileMode("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
+CALLS = ("-fno-optimize-sibling-calls",)
+"""A jump in place of a call would return to where no line of the kernel is."""
+FAST = CompileMode("fast", gcc=("-O2", *LINES, *CALLS), clang=("-O2", *LINES, *CALLS))
 # What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
 # code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
 # -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.

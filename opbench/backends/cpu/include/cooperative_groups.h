@@ -16,6 +16,25 @@ class thread_block {
 };
 static inline thread_block this_thread_block() { return {}; }
 
+// Blocks that read each other's shared memory, which is ordinary memory to a generic pointer.
+class cluster_group {
+ public:
+  void sync() const { barrier_arrive(), barrier_wait(); }
+  void barrier_arrive() const { ::opb_ptx::cluster_arrive(); }
+  void barrier_wait() const { ::opb_ptx::cluster_wait(); }
+  unsigned block_rank() const { return opb_cluster_rank(); }
+  dim3 block_index() const { return opb_cluster_place(0); }
+  dim3 dim_blocks() const { return opb_cluster_place(1); }
+  unsigned num_blocks() const { return dim_blocks().x * dim_blocks().y * dim_blocks().z; }
+  unsigned num_threads() const { return num_blocks() * this_thread_block().size(); }
+  unsigned thread_rank() const { return block_rank() * this_thread_block().size() + this_thread_block().thread_rank(); }
+  template <class T>
+  T* map_shared_rank(T* pointer, unsigned rank) const {
+    return (T*)opb_shared_pointer((opb_shared_address(pointer) & 0xffffffu) | (rank + 1) << 24);
+  }
+};
+static inline cluster_group this_cluster() { return {}; }
+
 // What tiles and coalesced groups share: a mask of lanes, and ranks counted within it.
 class opb_lanes {
  public:

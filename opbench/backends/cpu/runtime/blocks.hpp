@@ -60,7 +60,8 @@ static int find_module(struct dl_phdr_info* info, size_t, void* data) {
   return 1;
 }
 
-static bool prepare(Worker* worker, Launch* launch) {
+bool prepare(Worker* worker, Launch* launch) {
+  if (!worker->team) worker->team = make_team(worker);
   worker->trace = nullptr;  // what runs before the first block is nobody's access
   worker->launch = launch;
   worker->aborted = false;
@@ -82,7 +83,7 @@ static bool prepare(Worker* worker, Launch* launch) {
     worker->shared_owner = (void*)launch->touch_shared;
   }
   if (!make_stacks(worker, worker->threads)) return false;
-  worker->trace = launch->trace;
+  worker->trace = trace_of(worker);
   if (worker->trace) trace_launch(worker);
   return true;
 }
@@ -105,8 +106,9 @@ static void check_shared_canary(Worker* worker) {
   }
 }
 
-static void run_block(Worker* worker, uint64_t index) {
+void run_block(Worker* worker, uint64_t position) {
   const Launch* launch = worker->launch;
+  uint64_t index = block_at(launch, position);
   uint64_t row = index / launch->grid.x;
   opb_current.block = {(uint32_t)(index % launch->grid.x), (uint32_t)(row % launch->grid.y),
                        (uint32_t)(row / launch->grid.y)};
@@ -115,7 +117,7 @@ static void run_block(Worker* worker, uint64_t index) {
   worker->reduction[OPB_BARRIER_COUNT] = 0;
   worker->reduction[OPB_BARRIER_AND] = 1;
   worker->reduction[OPB_BARRIER_OR] = 0;
-  if (worker->trace) trace_block_start(worker, index);
+  if (worker->trace) trace_block_start(worker, index, position);
   context_make(&worker->first_context, worker->stacks, kStackBytes, direct_entry);
   context_switch(&worker->main_context, &worker->first_context);
   if (worker->trace) {
@@ -124,6 +126,7 @@ static void run_block(Worker* worker, uint64_t index) {
     check_shared_canary(worker);
   }
   if (worker->copies_in_flight) forget_copies(worker);
+  end_events(worker);
 }
 
 void run_blocks(Worker* worker, Launch* launch) {
@@ -132,14 +135,15 @@ void run_blocks(Worker* worker, Launch* launch) {
     __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
     return;
   }
-  uint64_t chunk = launch->block_count / (64 * (uint64_t)launch->workers);
+  const uint64_t size = cluster_size(launch), clusters = launch->block_count / size;
+  uint64_t chunk = clusters / (64 * (uint64_t)launch->workers);
   if (chunk == 0) chunk = 1;
   for (;;) {
     uint64_t first = __atomic_fetch_add(&launch->next_block, chunk, __ATOMIC_RELAXED);
-    if (first >= launch->block_count) return;
-    for (uint64_t step = first; step < first + chunk && step < launch->block_count; ++step) {
+    if (first >= clusters) return;
+    for (uint64_t step = first; step < first + chunk && step < clusters; ++step) {
       if (__atomic_load_n(&launch->aborted, __ATOMIC_RELAXED)) return;
-      run_block(worker, (step * launch->order_multiplier + launch->order_offset) % launch->block_count);
+      run_cluster(worker, step * size);
       if (worker->aborted) __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
     }
   }

@@ -2,6 +2,7 @@
 #pragma once
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
@@ -60,6 +61,23 @@ void report_fault(Worker* worker, ReportKind kind, uint64_t program_counter, uin
   bool inside = program_counter >= launch->module_base && program_counter < launch->module_end;
   fresh.program_counter = inside ? program_counter - launch->module_base : 0;
   fresh.address = address;
+  add_report(&fresh);
+}
+
+// Where in its module a call returns to: what line tables know.
+static inline uint32_t site_of(const Worker* worker, const void* program_counter) {
+  return (uint32_t)((uintptr_t)program_counter - worker->launch->module_base);
+}
+
+// A report of asynchronous work at an instruction of the kernel; the text is printed, and may name places as @%x@.
+static __attribute__((noinline, format(printf, 4, 5))) void report_at(Worker* worker, ReportKind kind, uint32_t site,
+                                                                      const char* text, ...) {
+  Report fresh = blank_report(worker, kind, "");
+  fresh.program_counter = site;
+  va_list arguments;
+  va_start(arguments, text);
+  vsnprintf(fresh.text, sizeof fresh.text, text, arguments);
+  va_end(arguments);
   add_report(&fresh);
 }
 

@@ -5,9 +5,7 @@
 #include "replay.hpp"
 #include "shadow.hpp"
 
-static inline uint32_t site_of(const Worker* worker, const void* program_counter) {
-  return (uint32_t)((uintptr_t)program_counter - worker->launch->module_base);
-}
+static void touch_registers(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site);
 
 // `aligned` when the compiler relies on the address being a multiple of the size, as a GPU does.
 static inline void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter,
@@ -22,7 +20,10 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
     region = find_region(worker, address, bytes, access, site);
     if (!region) return;
   }
-  if (region->space == kLocal) return;
+  if (region->space == kLocal) {
+    if (__builtin_expect(worker->holds_registers, 0)) touch_registers(worker, address, bytes, access, site);
+    return;
+  }
   bool around_l1 = trace->around_l1;
   trace->around_l1 = false;
   ++trace->totals.accesses;
@@ -77,9 +78,30 @@ static void map_blocks(Worker* worker, Trace* trace) {
   trace->block_places = trace->blocks ? places : 0;
 }
 
+// Global memory, variables and numbers of blocks are the whole launch's; shared memory, clocks and logs are each block's.
+Trace* trace_of(const Worker* worker) {
+  Trace* whole = worker->launch->trace;
+  if (!whole || !worker->rank) return whole;
+  Trace*& part = whole->parts[worker->rank];
+  if (!part) part = (Trace*)map_zeros(sizeof(Trace));
+  if (!part) abort();
+  part->races = whole->races;
+  part->memories = whole->memories;
+  part->memory_count = whole->memory_count;
+  part->arrays = whole->arrays;
+  part->array_count = whole->array_count;
+  part->variables = whole->variables;
+  part->variable_count = whole->variable_count;
+  part->first_block = whole->first_block;
+  return part;
+}
+
 void trace_launch(Worker* worker) {
   Trace* trace = worker->trace;
-  trace->first_block = trace->block + 1;
+  if (!worker->rank) {
+    trace->first_block = trace->next_block;
+    trace->next_block += (uint32_t)worker->launch->block_count;
+  }
   forget_synchronisation(trace);
   map_regions(worker, trace);
   memset(trace->seen, 0, sizeof trace->seen);
@@ -106,14 +128,18 @@ static void next_interval(Worker* worker, Trace* trace) {
   ++trace->interval;
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
     if (!trace->clocks_used[warp]) continue;
-    memset(trace->clocks[warp], 0, sizeof trace->clocks[warp]);
+    uint32_t first = trace->clocks_wide ? 0 : warp * kLanes, count = trace->clocks_wide ? worker->threads : kLanes;
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      memset(&trace->clocks[warp * kLanes + lane][first], 0, count * sizeof(uint16_t));
+    }
     trace->clocks_used[warp] = false;
   }
+  trace->clocks_wide = false;
 }
 
-void trace_block_start(Worker* worker, uint64_t index) {
+void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
   Trace* trace = worker->trace;
-  ++trace->block;
+  trace->block = trace->first_block + (uint32_t)position;
   trace->fences = 0;
   trace->acquired_count = 0;
   next_interval(worker, trace);
@@ -148,17 +174,50 @@ void trace_warp_operation(Worker* worker) {
 
 void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
   Trace* trace = worker->trace;
-  auto* clocks = trace->clocks[warp];
-  uint16_t latest[kLanes] = {};
+  uint32_t first = trace->clocks_wide ? 0 : warp * kLanes, count = trace->clocks_wide ? worker->threads : kLanes;
+  uint16_t latest[kMaxThreads];
+  memset(latest + first, 0, count * sizeof(uint16_t));
   trace->clocks_used[warp] = true;
   for (uint32_t rest = group; rest; rest &= rest - 1) {
-    uint32_t lane = __builtin_ctz(rest);
-    if (clocks[lane][lane] < kClockLimit) ++clocks[lane][lane];
-    for (uint32_t other = 0; other < kLanes; ++other) {
-      if (clocks[lane][other] > latest[other]) latest[other] = clocks[lane][other];
+    uint32_t thread = warp * kLanes + __builtin_ctz(rest);
+    uint16_t* known = trace->clocks[thread];
+    if (known[thread] < kClockLimit) ++known[thread];
+    for (uint32_t other = first; other < first + count; ++other) {
+      if (known[other] > latest[other]) latest[other] = known[other];
     }
   }
-  for (uint32_t rest = group; rest; rest &= rest - 1) memcpy(clocks[__builtin_ctz(rest)], latest, sizeof latest);
+  for (uint32_t rest = group; rest; rest &= rest - 1) {
+    memcpy(&trace->clocks[warp * kLanes + __builtin_ctz(rest)][first], latest + first, count * sizeof(uint16_t));
+  }
+}
+
+// ---- where part of a block meets: what a thread knows goes into a row, and from there to whoever waits
+
+static void trace_tell(Worker* worker, ClockRow** told) {
+  Trace* trace = worker->trace;
+  if (!trace) return;
+  if (!*told) *told = (ClockRow*)calloc(1, sizeof(ClockRow));
+  ClockRow* row = *told;
+  uint32_t self = worker->current;
+  uint16_t* known = trace->clocks[self];
+  if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);  // what came before a barrier is settled
+  row->interval = trace->interval;
+  trace->clocks_wide = trace->clocks_used[self / kLanes] = true;
+  if (known[self] < kClockLimit) ++known[self];
+  for (uint32_t other = 0; other < worker->threads; ++other) {
+    if (known[other] > row->at[other]) row->at[other] = known[other];
+  }
+}
+
+static void trace_learn(Worker* worker, const ClockRow* row) {
+  Trace* trace = worker->trace;
+  if (!trace || !row || row->interval != trace->interval) return;
+  uint32_t self = worker->current;
+  uint16_t* known = trace->clocks[self];
+  trace->clocks_wide = trace->clocks_used[self / kLanes] = true;
+  for (uint32_t other = 0; other < worker->threads; ++other) {
+    if (other != self && row->at[other] > known[other]) known[other] = row->at[other];
+  }
 }
 
 extern "C" {
@@ -193,6 +252,7 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
   Trace* trace = (Trace*)map_zeros(sizeof(Trace));
   if (!trace) return nullptr;
   trace->races = races;
+  trace->next_block = 1;
   trace->counting_wanted = counts;
   trace->max_blocks = max_blocks;
   trace->memories = (GlobalMemory*)calloc(count + 1, sizeof(GlobalMemory));
@@ -283,14 +343,8 @@ OPB_API unsigned opb_trace_take_branches(Trace* trace, Branch* out) {
   return found;
 }
 
-OPB_API void opb_trace_close(Trace* trace) {
+static void close_own(Trace* trace) {
   forget_synchronisation(trace);
-  free_caches(trace->caches);
-  for (uint32_t index = 0; index < trace->memory_count; ++index) {
-    GlobalMemory* memory = &trace->memories[index];
-    size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
-    if (memory->cells) munmap(memory->cells, cells * sizeof(GlobalCell));
-  }
   for (uint32_t warp = 0; warp < kMaxWarps; ++warp) give_back_log(trace, warp);
   while (trace->free_logs) {
     WarpLog* log = trace->free_logs;
@@ -299,14 +353,29 @@ OPB_API void opb_trace_close(Trace* trace) {
   }
   if (trace->shared_cells) munmap(trace->shared_cells, trace->shared_cell_bytes * sizeof(SharedCell));
   unmap_blocks(trace);
-  free(trace->memories);
+  for (ClockRow* view : trace->proxy_views) free(view);
+  free(trace->async_reads.items);
   free(trace->regions);
-  free(trace->arrays);
-  free(trace->variables);
   free(trace->locations);
   free(trace->location_slots);
   free(trace->acquired);
   munmap(trace, sizeof(Trace));
+}
+
+OPB_API void opb_trace_close(Trace* trace) {
+  free_caches(trace->caches);
+  for (uint32_t index = 0; index < trace->memory_count; ++index) {
+    GlobalMemory* memory = &trace->memories[index];
+    size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
+    if (memory->cells) munmap(memory->cells, cells * sizeof(GlobalCell));
+  }
+  for (Trace* part : trace->parts) {
+    if (part) close_own(part);
+  }
+  free(trace->memories);
+  free(trace->arrays);
+  free(trace->variables);
+  close_own(trace);
 }
 
 // ---- for the compiler

@@ -13,6 +13,7 @@
 #include "faults.hpp"
 #include "instrument.hpp"
 #include "copies.hpp"
+#include "clusters.hpp"
 #include "pool.hpp"
 #include "scheduler.hpp"
 #include "warp.hpp"
@@ -62,7 +63,7 @@ void opb_yield(void) {
       return;
     }
   }
-  sched_yield();
+  if (!pass_on(worker)) sched_yield();
 }
 
 unsigned long long opb_clock(void) {
@@ -85,7 +86,8 @@ OPB_API int opb_launch(Launch* launch) {
   launch->block_count = (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z;
   launch->next_block = 0;
   launch->aborted = 0;
-  if (launch->workers > launch->block_count) launch->workers = (uint32_t)launch->block_count;
+  uint64_t clusters = launch->block_count / cluster_size(launch);
+  if (launch->workers > clusters) launch->workers = (uint32_t)clusters;
   ModuleSearch search = {(uintptr_t)launch->entry, 0, 0, nullptr, 0};
   dl_iterate_phdr(find_module, &search);
   launch->module_base = search.base;

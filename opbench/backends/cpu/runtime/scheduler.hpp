@@ -5,7 +5,8 @@
 static inline uint32_t bit_of(uint32_t thread) { return 1u << (thread % kLanes); }
 
 static inline uint32_t runnable(const Worker* worker, uint32_t warp) {
-  return worker->live[warp] & ~(worker->at_barrier[warp] | worker->at_warp[warp] | worker->paused[warp]);
+  uint32_t stopped = worker->at_barrier[warp] | worker->at_warp[warp] | worker->paused[warp] | worker->parked[warp];
+  return worker->live[warp] & ~stopped;
 }
 
 static inline void set_current(Worker* worker, uint32_t thread) {
@@ -81,10 +82,17 @@ static inline void resume(Worker* worker, Context* from, uint32_t thread) {
   abandon_launch(worker);
 }
 
+static inline uint32_t next_or_unblock(Worker* worker) {
+  for (;;) {
+    uint32_t next = next_runnable(worker);
+    if (__builtin_expect(next != kNobody, 1)) return next;
+    unblock(worker);
+  }
+}
+
 static inline void yield_to_next(Worker* worker) {
-  uint32_t self = worker->current, next = next_runnable(worker);
+  uint32_t self = worker->current, next = next_or_unblock(worker);
   if (next == self) return;
-  if (next == kNobody) report_deadlock(worker);
   resume(worker, &worker->contexts[self], next);
 }
 
@@ -110,9 +118,8 @@ static bool release_warp(Worker* worker, uint32_t warp);
   if (worker->at_warp[warp]) release_warp(worker, warp);
   if (worker->trace) trace_lane_stopped(worker, warp);
   if (worker->barrier_count == worker->live_count) release_barrier(worker);
-  uint32_t next = next_runnable(worker);
-  if (next == kNobody) report_deadlock(worker);
-  resume(worker, &worker->discarded, next);
+  thread_left(worker);
+  resume(worker, &worker->discarded, next_or_unblock(worker));
   __builtin_unreachable();
 }
 
@@ -146,7 +153,7 @@ static void become_fibers(Worker* worker) {
     uint32_t gone = finished <= first ? 0 : finished - first >= kLanes ? ~0u : (1u << (finished - first)) - 1;
     worker->live[warp] = present & ~gone;
     worker->started[warp] = worker->at_barrier[warp] = worker->at_warp[warp] = worker->at_active[warp] = 0;
-    worker->paused[warp] = 0;
+    worker->paused[warp] = worker->parked[warp] = 0;
     worker->barrier_site[warp].line = 0;
   }
   worker->started[finished / kLanes] |= bit_of(finished);

@@ -5,17 +5,18 @@
 // ---- shared memory: threads of one block, ordered by barriers, and within a warp by __syncwarp()
 
 constexpr uint16_t kThreadMask = 0x3ff, kAtomicFlag = 0x8000, kSeveralLanes = 0x8000, kSeveralWarps = 0x4000;
+constexpr uint16_t kBulkFlag = 0x4000;  // of a writer: the bulk copy that the thread started
 constexpr uint16_t kClockLimit = 0xffff;
 constexpr uint32_t kCopyInFlight = ~0u;  // an interval that is later than all: copies.hpp
 
 static inline uint16_t own_clock(const Trace* trace, uint32_t thread) {
-  return trace->clocks[thread / kLanes][thread % kLanes][thread % kLanes];
+  return trace->clocks[thread][thread];
 }
 
 // Whether an access of `earlier` at that clock happened before what `later` does now, both within one interval.
-static inline bool ordered_in_warp(const Trace* trace, uint32_t earlier, uint16_t clock, uint32_t later) {
-  if (earlier / kLanes != later / kLanes) return false;
-  return trace->clocks[later / kLanes][later % kLanes][earlier % kLanes] > clock || clock == kClockLimit;
+static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock, uint32_t later) {
+  if (!trace->clocks_wide && earlier / kLanes != later / kLanes) return false;
+  return trace->clocks[later][earlier] > clock || clock == kClockLimit;
 }
 
 static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_t site, uintptr_t address,
@@ -32,13 +33,14 @@ static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32
   if (cell->read_interval == trace->interval) {
     uint32_t reader = cell->reader & kThreadMask;
     flags = cell->reader & (kSeveralLanes | kSeveralWarps);
-    if (ordered_in_warp(trace, reader, cell->read_clock, self)) {
+    if (ordered(trace, reader, cell->read_clock, self)) {
       flags &= kSeveralWarps;  // what came before the meeting of the lanes is settled
     } else if (reader == self) {
       return;
     } else {
       flags |= reader / kLanes == self / kLanes ? kSeveralLanes : kSeveralWarps;
       cell->other_reader = (uint16_t)reader;
+      cell->other_clock = cell->read_clock;
       cell->other_site = cell->read_site;
     }
   }
@@ -48,12 +50,19 @@ static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32
   cell->read_clock = clock;
 }
 
-static inline bool readers_unordered(const Trace* trace, const SharedCell* cell, uint32_t self) {
+// Whether the last reader, or the last but one, may still be reading; which of them is told.
+static inline bool readers_unordered(const Trace* trace, const SharedCell* cell, uint32_t self, bool* last_but_one) {
+  uint32_t reader = cell->reader & kThreadMask, others = cell->reader & (kSeveralLanes | kSeveralWarps);
+  *last_but_one = reader == self;
   if (cell->read_interval != trace->interval) return false;
-  if (cell->reader & kSeveralWarps) return true;
-  uint32_t reader = cell->reader & kThreadMask;
-  if (reader == self && !(cell->reader & kSeveralLanes)) return false;
-  return !ordered_in_warp(trace, reader, cell->read_clock, self);
+  if (trace->clocks_wide) {
+    if (reader != self && !ordered(trace, reader, cell->read_clock, self)) return true;
+    *last_but_one = true;
+    return others && cell->other_reader != self && !ordered(trace, cell->other_reader, cell->other_clock, self);
+  }
+  if (others & kSeveralWarps) return true;
+  if (reader == self && !others) return false;
+  return !ordered(trace, reader, cell->read_clock, self);
 }
 
 // Cells as small as the smallest access: threads that write neighbouring halves do not race.
@@ -78,31 +87,40 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;
     bool both_atomic = access == OPB_ACCESS_ATOMIC && cell->writer & kAtomicFlag;
-    if (writer != self && !both_atomic && !ordered_in_warp(trace, writer, cell->write_clock, self)) {
+    if (writer != self && !both_atomic && !ordered(trace, writer, cell->write_clock, self)) {
       uint32_t other_access = cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
-      report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access);
+      report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access,
+                         cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportSharedRace);
     }
   } else if (access != OPB_ACCESS_STORE && cell->write_interval < trace->block_interval) {
     trace_report(worker, kReportUninitialisedShared, site, address, bytes, access, nullptr);
   } else if (__builtin_expect(cell->write_interval == kCopyInFlight, 0)) {
     uint32_t writer = cell->writer & kThreadMask;
     report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, OPB_ACCESS_STORE,
-                       kReportUnfinishedCopy);
+                       cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportUnfinishedCopy);
   }
   if (access == OPB_ACCESS_LOAD) {
     note_shared_read(trace, cell, self, site);
     return;
   }
-  if (readers_unordered(trace, cell, self)) {
-    bool own = (cell->reader & kThreadMask) == self;
-    uint32_t reader = own ? cell->other_reader : cell->reader & kThreadMask;
-    uint32_t read_site = own ? cell->other_site : cell->read_site;
+  bool other;
+  if (readers_unordered(trace, cell, self, &other)) {
+    uint32_t reader = other ? cell->other_reader : cell->reader & kThreadMask;
+    uint32_t read_site = other ? cell->other_site : cell->read_site;
     report_shared_race(worker, site, address, bytes, access, read_site, reader, OPB_ACCESS_LOAD);
+  }
+  if (__builtin_expect(cell->async_read, 0) && cell->async_read <= trace->async_reads.count) {
+    const AsyncRead* read = &trace->async_reads.items[cell->async_read - 1];
+    if (!read->done) {
+      report_shared_race(worker, site, address, bytes, access, read->site, read->thread, OPB_ACCESS_LOAD,
+                         kReportEarlyOverwrite);
+    }
   }
   cell->write_interval = trace->interval;
   cell->write_site = site;
   cell->writer = (uint16_t)(self | (access == OPB_ACCESS_ATOMIC ? kAtomicFlag : 0));
   cell->write_clock = own_clock(trace, self);
+  cell->write_fences = trace->proxy_fences[self];
 }
 
 static inline void check_shared(Worker* worker, Trace* trace, uintptr_t address, uint32_t bytes, uint32_t access,
@@ -146,16 +164,18 @@ static __attribute__((noinline)) bool ordered_by_atomics(const Trace* trace, uin
 
 static uint3 block_of_number(const Worker* worker, uint32_t number) {
   const Launch* launch = worker->launch;
-  uint64_t step = number - worker->trace->first_block;
-  uint64_t index = (step * launch->order_multiplier + launch->order_offset) % launch->block_count;
-  uint64_t row = index / launch->grid.x;
+  uint64_t index = block_at(launch, number - worker->trace->first_block), row = index / launch->grid.x;
   return {(uint32_t)(index % launch->grid.x), (uint32_t)(row % launch->grid.y), (uint32_t)(row / launch->grid.y)};
 }
 
 static __attribute__((noinline)) void judge_global_race(Worker* worker, uintptr_t address, uint32_t bytes,
                                                         uint32_t access, uint32_t site, uint32_t block, uint32_t packed,
                                                         uint32_t other_access) {
-  if (ordered_by_atomics(worker->trace, block, packed)) return;
+  const Trace* trace = worker->trace;
+  if (ordered_by_atomics(trace, block, packed)) return;
+  // Blocks of one cluster meet at its barrier; when, is not followed.
+  uint32_t size = cluster_size(worker->launch);
+  if ((block - trace->first_block) / size == (trace->block - trace->first_block) / size) return;
   Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, 0, other_access};
   trace_report(worker, kReportGlobalRace, site, address, bytes, access, &other);
 }

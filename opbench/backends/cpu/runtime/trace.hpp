@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "faults.hpp"
+#include "list.hpp"
 #include "scheduler.hpp"
 
 // Every number that decides the size of a structure below.
@@ -15,6 +16,7 @@ constexpr uint32_t kCountSlots = 1 << 12;
 constexpr uint32_t kSeenReports = 256;
 constexpr uint32_t kWindows = 64;
 constexpr uint32_t kBranches = 1 << 10;
+constexpr uint32_t kMaxParts = 16;  // kMaxTeam
 
 enum Space : uint32_t { kGlobal, kShared, kLocal, kModule };
 
@@ -37,8 +39,9 @@ struct SharedCell {
   uint32_t write_interval, write_site;
   uint32_t read_interval, read_site;
   uint32_t other_site;  // of the last reader but one, for a write by the last one itself
-  uint16_t other_reader;
-  uint16_t writer, write_clock;
+  uint32_t async_read;  // number of the last wgmma or bulk store that reads it
+  uint16_t other_reader, other_clock;
+  uint16_t writer, write_clock, write_fences;
   uint16_t reader, read_clock;
 };
 
@@ -52,6 +55,18 @@ struct SharedArray {
 };
 struct TraceTotals {
   uint64_t counted_blocks, barriers, accesses;
+};
+
+// A wgmma or bulk store that reads shared memory until its thread has waited for it.
+struct AsyncRead {
+  uint32_t site, thread;
+  bool done;
+};
+
+// What is known of the threads of a block where some of them meet.
+struct ClockRow {
+  uint32_t interval;
+  uint16_t at[kMaxThreads];
 };
 
 struct GlobalMemory {
@@ -163,6 +178,8 @@ struct Trace {
   bool around_l1;  // of the next access
 
   uint32_t first_block, block;  // numbers of the launch's first block and of the one that runs
+  uint32_t next_block;          // of the next launch's first
+  Trace* parts[kMaxParts];      // of the other blocks of a cluster: they count nothing
   uint32_t fences;              // executed by the block so far
   SyncLocation* locations;
   uint32_t location_count, location_capacity;
@@ -175,8 +192,16 @@ struct Trace {
   size_t shared_cell_bytes;
   uint32_t shared_shift;
   uint32_t interval, block_interval;
-  uint16_t clocks[kMaxWarps][kLanes][kLanes];
-  bool clocks_used[kMaxWarps];
+  // What each thread knows of each: only the lanes of a warp of each other, until threads meet at part of a block.
+  uint16_t clocks[kMaxThreads][kMaxThreads];
+  bool clocks_used[kMaxWarps], clocks_wide;
+  // How often a thread has executed fence.proxy.async, and what it knew at the last.
+  uint16_t proxy_fences[kMaxThreads];
+  ClockRow* proxy_views[kMaxThreads];
+  struct {
+    AsyncRead* items;
+    uint32_t count, capacity;
+  } async_reads;
 
   WarpLog* logs[kMaxWarps];
   WarpLog* free_logs;
@@ -199,16 +224,6 @@ struct Trace {
 static inline void* map_zeros(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return memory == MAP_FAILED ? nullptr : memory;
-}
-
-template <class T>
-static T* append(T** items, uint32_t* count, uint32_t* capacity) {
-  if (*count == *capacity) {
-    *capacity = *capacity ? *capacity * 2 : 16;
-    *items = (T*)realloc(*items, *capacity * sizeof(T));
-    if (!*items) abort();
-  }
-  return &(*items)[(*count)++];
 }
 
 // ---- reports: once per kind and instruction, however often it happens
@@ -291,6 +306,9 @@ static void map_regions(Worker* worker, Trace* trace) {
   for (const Region*& slot : trace->recent) slot = &trace->regions[0];
 }
 
+// Whether an access goes to shared memory of another block of the cluster; a store there counts as written.
+static bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site);
+
 // The region of an access that missed the short memory of regions; reports one that has none and returns null.
 static __attribute__((noinline)) const Region* find_region(Worker* worker, uintptr_t address, uint32_t bytes,
                                                            uint32_t access, uint32_t site) {
@@ -306,6 +324,7 @@ static __attribute__((noinline)) const Region* find_region(Worker* worker, uintp
   }
   const Region* region = low ? &trace->regions[low - 1] : nullptr;
   if (region && address + bytes <= region->end) return trace->recent[site % kRecentRegions] = region;
+  if (access_another_block(worker, address, bytes, access, site)) return nullptr;
   if (address - (uintptr_t)worker->shared_base < worker->shared_bytes) {
     trace_report(worker, kReportSharedBounds, site, address, bytes, access, nullptr);
     return nullptr;

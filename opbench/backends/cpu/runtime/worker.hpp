@@ -30,6 +30,17 @@ enum ReportKind : uint32_t {
   kReportGlobalRace,
   kReportMisaligned,
   kReportUnfinishedCopy,
+  // Of asynchronous work; texts name other places as @1a2b@.
+  kReportStuck,
+  kReportUnfinishedBulk,
+  kReportUnfinishedProduct,
+  kReportEarlyOverwrite,
+  kReportMissingFence,
+  kReportMbarrier,
+  kReportClusterExit,
+  kReportIllegalInstruction,
+  kReportBeyondShared,
+  kReportDifferentProducts,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -50,7 +61,7 @@ struct Report {
   uint32_t warp, other_warp;
   uint32_t tag, shared_bytes;  // of the launch: its kernel and module, and the dynamic array's size
   char file[240];
-  char text[124];
+  char text[1400];
 };
 
 struct Trace;
@@ -66,6 +77,8 @@ struct Launch {
   uint64_t order_multiplier, order_offset;
   uint64_t block_count, next_block;
   uint64_t module_base, module_end;
+  uint3 cluster;  // blocks of a cluster
+  uint64_t seed;  // of the order of threads and of asynchronous work; 0: threads in turn, work as late as may be
   Trace* trace;  // null unless the module is a traced one
 };
 
@@ -77,6 +90,8 @@ struct Lane {
 };
 
 struct AsyncCopy;
+struct Events;
+struct Team;
 
 // A thread's asynchronous copies that have not landed, and the number of the group that collects them now.
 struct CopyQueue {
@@ -99,6 +114,7 @@ struct Worker {
   void* pointers[kMaxThreads];
   uint32_t live[kMaxWarps], started[kMaxWarps], at_barrier[kMaxWarps], at_warp[kMaxWarps], at_active[kMaxWarps];
   uint32_t paused[kMaxWarps];  // lanes whose log of a traced launch is full
+  uint32_t parked[kMaxWarps];  // lanes that wait for asynchronous work
   Site barrier_site[kMaxWarps];
   Site block_site;  // of the first thread at the barrier
   uint32_t barrier_kind;
@@ -111,6 +127,11 @@ struct Worker {
   char* shared_base;
   size_t shared_bytes;
   char* dynamic_base;
+  Events* events;  // null until a kernel has asynchronous work
+  bool holds_registers;  // whether wgmma has been at work in the block
+  Team* team;      // the blocks of a cluster that is under way, else null
+  uint32_t rank;   // of the block in it
+  uint64_t lot;    // state of the lots that are drawn
 };
 
 extern __thread Worker* opb_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -121,13 +142,26 @@ constexpr size_t kSharedCanaryBytes = 1 << 10;
 void report(Worker* worker, ReportKind kind, Site site, uint32_t other_line, const char* text);
 void report_fault(Worker* worker, ReportKind kind, uint64_t program_counter, uint64_t address, const char* text);
 void run_blocks(Worker* worker, Launch* launch);
+void run_block(Worker* worker, uint64_t position);
+bool prepare(Worker* worker, Launch* launch);
 [[noreturn]] void abandon_launch(Worker* worker);
 void use_signal_stack();
 void forget_copies(Worker* worker);
 
+// Asynchronous work: events.hpp and clusters.hpp have the bodies.
+void begin_events(Worker* worker, uint64_t position);
+void end_events(Worker* worker);
+void thread_left(Worker* worker);
+Team* make_team(Worker* leader);
+void unblock(Worker* worker);  // called when no thread of the block can run; it lets one, or reports a deadlock
+void run_cluster(Worker* worker, uint64_t first_position);
+uint32_t cluster_size(const Launch* launch);
+uint64_t block_at(const Launch* launch, uint64_t position);
+
 // What a traced launch wants to know of the scheduler's doings; trace.hpp has the bodies.
 void trace_launch(Worker* worker);
-void trace_block_start(Worker* worker, uint64_t index);
+void trace_block_start(Worker* worker, uint64_t index, uint64_t position);
+Trace* trace_of(const Worker* worker);  // of the launch, or a part of it for another block of a cluster
 void trace_block_end(Worker* worker);
 void trace_barrier(Worker* worker);
 void trace_warp_operation(Worker* worker);

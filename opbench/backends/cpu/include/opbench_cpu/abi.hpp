@@ -31,6 +31,49 @@ enum opb_access_kind : unsigned { OPB_ACCESS_LOAD, OPB_ACCESS_STORE, OPB_ACCESS_
 
 enum opb_barrier_kind : unsigned { OPB_BARRIER_COUNT, OPB_BARRIER_AND, OPB_BARRIER_OR };
 
+// CUtensorMap on a CPU: the description itself, in the same 128 bytes. Filled by Python; dimensions innermost first.
+struct opb_tensor_map {
+  unsigned magic;
+  unsigned char im2col, rank, bytes, swizzle;  // swizzle: 0 none, 1 32 bytes, 2 64, 3 128, as cuda.h counts
+  unsigned long long address;
+  unsigned dims[5];
+  unsigned short box[5];
+  unsigned char steps[5], type;  // of elements: an opb_type
+  unsigned long long strides[4];
+  short lower[3], upper[3];
+  unsigned short channels, pixels;
+};
+constexpr unsigned opb_tensor_map_magic = 0x70616d54u;
+
+// Where a bulk tensor copy begins: coordinates, and a filter's position in an im2col copy.
+struct opb_place {
+  unsigned rank;
+  int at[5], offsets[3];
+};
+
+enum opb_type : unsigned { OPB_U8, OPB_U32, OPB_S32, OPB_F16, OPB_BF16, OPB_F32, OPB_TF32, OPB_E4M3, OPB_E5M2 };
+
+enum opb_bulk_kind : unsigned {
+  OPB_LOAD_TILE,
+  OPB_LOAD_IM2COL,
+  OPB_STORE,
+  OPB_REDUCE_ADD,
+  OPB_REDUCE_MIN,
+  OPB_REDUCE_MAX,
+};
+
+// One wgmma: 64 x n x k, its sums in registers whose addresses are listed unless they are neighbours.
+struct opb_product {
+  opb_type a_type, b_type;
+  unsigned n, k;
+  bool a_in_registers, a_transposed, b_transposed, add;
+  int scale_a, scale_b;
+  unsigned long long a, b;  // matrix descriptors
+  unsigned a_registers[4];
+};
+
+enum opb_mbarrier_wait : unsigned { OPB_WAIT_PARITY, OPB_WAIT_STATE };
+
 // A duplicated or moved barrier would be a different barrier.
 #ifdef __clang__
 #define OPB_CONVERGENT __attribute__((convergent, noduplicate))
@@ -53,6 +96,40 @@ OPB_API char* opb_shared_base(void);
 OPB_API void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter);
 OPB_API void opb_commit_copies(void);
 OPB_API void opb_wait_for_copies(unsigned pending);
+// Asynchronous work. `at` is the kernel's instruction behind the call. Addresses are offsets into shared memory, with the
+// number of the block in its cluster, plus one, in the upper byte where it is another's; or generic pointers.
+OPB_API char* opb_shared_pointer(unsigned long long address);
+OPB_API unsigned opb_shared_address(const void* pointer);
+OPB_API void opb_mbarrier_init(unsigned long long address, unsigned count, const void* at);
+OPB_API void opb_mbarrier_forget(unsigned long long address, const void* at);
+OPB_API unsigned long long opb_mbarrier_arrive(unsigned long long address, unsigned count, long long bytes, bool drops,
+                                               const void* at);
+OPB_API void opb_mbarrier_expect(unsigned long long address, long long bytes, const void* at);
+OPB_API bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long long wanted, const void* at);
+OPB_API void opb_copies_arrive(unsigned long long address, bool counted, const void* at);
+OPB_API void opb_load_tensor(unsigned kind, unsigned long long to, const void* map, const opb_place* place,
+                             unsigned long long barrier, unsigned ranks, const void* at);
+OPB_API void opb_store_tensor(unsigned kind, const void* map, const opb_place* place, unsigned long long from,
+                              const void* at);
+OPB_API void opb_load_bulk(bool from_global, unsigned long long to, unsigned long long from, unsigned bytes,
+                           unsigned long long barrier, unsigned ranks, const void* at);
+OPB_API void opb_store_bulk(unsigned kind, unsigned type, unsigned long long to, unsigned long long from,
+                            unsigned bytes, const void* at);
+OPB_API void opb_store_async(unsigned long long to, unsigned long long barrier, const void* data, unsigned bytes,
+                             const void* at);
+OPB_API void opb_commit_bulk(void);
+OPB_API void opb_wait_for_bulk(unsigned pending, const void* at);
+OPB_API void opb_fence_proxies(void);
+OPB_API void opb_product_issue(const opb_product* product, float* const* sums, const void* at);
+OPB_API void opb_product_fence(void);
+OPB_API void opb_product_commit(const char* file, unsigned line);
+OPB_API void opb_product_wait(unsigned pending, const char* file, unsigned line, const void* at);
+OPB_API void opb_named_barrier(unsigned barrier, unsigned threads, bool waits, const void* at);
+OPB_API void opb_set_registers(unsigned count, const void* at);
+OPB_API uint3 opb_cluster_place(unsigned which);  // 0 the block in its cluster, 1 size, 2 the cluster, 3 how many
+OPB_API unsigned opb_cluster_rank(void);
+OPB_API void opb_cluster_arrive(const void* at);
+OPB_API void opb_cluster_wait(const void* at);
 // Traced builds only. An access or fence that the compiler's instrumentation does not see; a coordinate of the current
 // thread: const, as it never changes under a thread's feet, so that reading it is no access and happens once.
 OPB_API void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter);

@@ -13,7 +13,7 @@ OPB_INSTRUCTION unsigned long long address(T* pointer) {
   return (unsigned long long)pointer;
 }
 OPB_INSTRUCTION unsigned long long address(unsigned long long value) { return value; }
-OPB_INSTRUCTION void* shared_pointer(unsigned long long offset) { return opb_shared_base() + offset; }
+OPB_INSTRUCTION void* shared_pointer(unsigned long long address) { return opb_shared_pointer(address); }
 
 // ---- special registers
 #define OPB_REGISTER(NAME, VALUE)               \
@@ -30,21 +30,23 @@ OPB_REGISTER(mov_u32_lanemask_lt, (1u << opb_lane_id()) - 1)
 OPB_REGISTER(mov_u32_lanemask_le, (2u << opb_lane_id()) - 1)
 OPB_REGISTER(mov_u32_lanemask_gt, ~((2u << opb_lane_id()) - 1))
 OPB_REGISTER(mov_u32_lanemask_ge, ~((1u << opb_lane_id()) - 1))
+#define OPB_AXES(NAME, VALUE)     \
+  OPB_REGISTER(NAME##_x, VALUE.x) \
+  OPB_REGISTER(NAME##_y, VALUE.y) \
+  OPB_REGISTER(NAME##_z, VALUE.z)
+OPB_AXES(mov_u32_tid, threadIdx)
+OPB_AXES(mov_u32_ntid, blockDim)
+OPB_AXES(mov_u32_ctaid, blockIdx)
+OPB_AXES(mov_u32_nctaid, gridDim)
+OPB_AXES(mov_u32_cluster_ctaid, opb_cluster_place(0))
+OPB_AXES(mov_u32_cluster_nctaid, opb_cluster_place(1))
+OPB_AXES(mov_u32_clusterid, opb_cluster_place(2))
+OPB_AXES(mov_u32_nclusterid, opb_cluster_place(3))
+OPB_REGISTER(mov_u32_cluster_ctarank, opb_cluster_rank())
+OPB_REGISTER(mov_u32_cluster_nctarank, opb_cluster_place(1).x * opb_cluster_place(1).y * opb_cluster_place(1).z)
 OPB_REGISTER(mov_u32_clock, opb_clock())
 OPB_REGISTER(mov_u64_clock64, opb_clock())
 OPB_REGISTER(mov_u64_globaltimer, opb_clock())
-#define OPB_MOVE(NAME)                                     \
-  template <class T>                                       \
-  OPB_INSTRUCTION void NAME(T& destination, opb_identity<T> value) { \
-    destination = value;                                   \
-  }
-OPB_MOVE(mov_u32)
-OPB_MOVE(mov_s32)
-OPB_MOVE(mov_b32)
-OPB_MOVE(mov_f32)
-OPB_MOVE(mov_u64)
-OPB_MOVE(mov_b64)
-
 // ---- loads and stores
 #define OPB_MEMORY(SPACE, POINTER, TYPE)                                                                        \
   template <class T>                                                                                            \
@@ -108,6 +110,12 @@ OPB_INSTRUCTION void red_global_add_v4_f32(unsigned long long to, float a, float
 }
 OPB_INSTRUCTION void red_global_add_u32(unsigned long long to, unsigned a) { add_atomically(to, a); }
 OPB_INSTRUCTION void red_global_add_s32(unsigned long long to, int a) { add_atomically(to, a); }
+OPB_INSTRUCTION void red_shared_add_f32(unsigned long long to, float a) { add_atomically(address(shared_pointer(to)), a); }
+OPB_INSTRUCTION void red_shared_add_u32(unsigned long long to, unsigned a) { add_atomically(address(shared_pointer(to)), a); }
+OPB_INSTRUCTION void red_shared_add_s32(unsigned long long to, int a) { add_atomically(address(shared_pointer(to)), a); }
+OPB_INSTRUCTION void atom_shared_add_u32(unsigned& old, unsigned long long to, unsigned a) {
+  old = add_atomically(address(shared_pointer(to)), a);
+}
 OPB_INSTRUCTION void atom_global_add_f32(float& old, unsigned long long to, float a) { old = add_atomically(to, a); }
 OPB_INSTRUCTION void atom_global_add_u32(unsigned& old, unsigned long long to, unsigned a) {
   old = add_atomically(to, a);
@@ -151,14 +159,13 @@ OPB_INSTRUCTION void cp_async_wait_all() {
 
 // ---- barriers and fences
 #define OPB_PTX_SITE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
-OPB_CONVERGENT OPB_INSTRUCTION void bar_sync(int barrier, OPB_PTX_SITE) {
-  if (barrier != 0) opb_trap("bar.sync of a barrier other than 0", file, line);
-  opb_syncthreads(file, line);
-}
 OPB_CONVERGENT OPB_INSTRUCTION void bar_warp_sync(unsigned mask, OPB_PTX_SITE) { __syncwarp(mask, file, line); }
 OPB_INSTRUCTION void membar_gl() { __threadfence(); }
 OPB_INSTRUCTION void membar_cta() { __threadfence_block(); }
 OPB_INSTRUCTION void fence_acq_rel_gpu() { __threadfence(); }
+OPB_INSTRUCTION void fence_acq_rel_sys() { __threadfence(); }
+OPB_INSTRUCTION void fence_acq_rel_cluster() { __threadfence(); }
+OPB_INSTRUCTION void fence_acq_rel_cta() { __threadfence_block(); }
 OPB_INSTRUCTION void nanosleep_u32(unsigned) { opb_yield(); }
 
 // ---- arithmetic
@@ -197,3 +204,5 @@ OPB_INSTRUCTION void cvt_rna_tf32_f32(T& result, float a) {
 }  // namespace opb_ptx
 
 #include "tensor.hpp"
+#include "logic.hpp"
+#include "asynchronous.hpp"

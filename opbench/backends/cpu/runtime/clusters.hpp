@@ -1,0 +1,217 @@
+// The blocks of a cluster: operating-system threads that take turns, so that each has shared memory of its own.
+//
+// Exactly one of them runs; it hands over when none of its threads can go on, or by lot. Nothing needs a lock but that.
+#pragma once
+#include "products.hpp"
+
+uint32_t cluster_size(const Launch* launch) { return launch->cluster.x * launch->cluster.y * launch->cluster.z; }
+
+static uint3 quotient(uint3 left, uint3 right) { return {left.x / right.x, left.y / right.y, left.z / right.z}; }
+static uint3 place_in(uint64_t index, uint3 size) {
+  return {(uint32_t)(index % size.x), (uint32_t)(index / size.x % size.y), (uint32_t)(index / size.x / size.y)};
+}
+
+// The index of the block that runs at some position: clusters in the launch's order, blocks of one behind each other.
+uint64_t block_at(const Launch* launch, uint64_t position) {
+  const uint64_t size = cluster_size(launch), clusters = launch->block_count / size;
+  const uint3 grid = launch->grid, shape = launch->cluster, all = quotient(grid, shape);
+  const uint64_t number = (position / size * launch->order_multiplier + launch->order_offset) % clusters;
+  const uint3 cluster = place_in(number, all), own = place_in(position % size, shape);
+  return cluster.x * shape.x + own.x +
+         (uint64_t)grid.x * (cluster.y * shape.y + own.y + (uint64_t)grid.y * (cluster.z * shape.z + own.z));
+}
+
+// ---- turns
+
+static void hand_over(Team* team, uint32_t from, uint32_t to) {
+  pthread_mutex_lock(&team->mutex);
+  team->holder = to;
+  pthread_cond_signal(&team->turn[to]);
+  while (team->holder != from) pthread_cond_wait(&team->turn[from], &team->mutex);
+  pthread_mutex_unlock(&team->mutex);
+}
+
+static bool can_run(const Team* team, uint32_t rank) {
+  const Worker* member = team->members[rank];
+  if (team->finished[rank]) return false;
+  if (!team->started[rank] || member->events->loads.count) return true;
+  for (uint32_t warp = 0; warp < member->warps; ++warp) {
+    if (runnable(member, warp)) return true;
+  }
+  return false;
+}
+
+// Lets another block of the cluster run; false when none can.
+static bool pass_on(Worker* worker) {
+  Team* team = worker->team;
+  for (uint32_t step = 1; step < team->size; ++step) {
+    uint32_t other = (worker->rank + step) % team->size;
+    if (!can_run(team, other)) continue;
+    hand_over(team, worker->rank, other);
+    if (team->dead) abandon_launch(worker);
+    return true;
+  }
+  return false;
+}
+
+static void run_member(Worker* worker) {
+  Team* team = worker->team;
+  team->started[worker->rank] = true;
+  if (!team->dead) run_block(worker, team->first_position + worker->rank);
+  if (worker->aborted) team->dead = true;
+  team->finished[worker->rank] = true;
+  ++team->progress;
+}
+
+static void* member_main(void* argument) {
+  Worker* worker = opb_worker = (Worker*)argument;
+  Team* team = worker->team;
+  use_signal_stack();
+  pthread_mutex_lock(&team->mutex);
+  while (team->holder != worker->rank) pthread_cond_wait(&team->turn[worker->rank], &team->mutex);
+  pthread_mutex_unlock(&team->mutex);
+  for (;;) {
+    if (!team->dead && !prepare(worker, worker->launch)) team->dead = true;
+    run_member(worker);
+    uint32_t next = 0;  // whoever has not finished; else the leader, who waits for that
+    for (uint32_t rank = 0; rank < team->size; ++rank) {
+      if (!team->finished[rank]) next = rank;
+    }
+    hand_over(team, worker->rank, next);
+  }
+  return nullptr;
+}
+
+Team* make_team(Worker* leader) {
+  Team* team = (Team*)calloc(1, sizeof(Team));
+  if (!team) abort();
+  team->size = 1;
+  team->members[0] = leader;
+  pthread_mutex_init(&team->mutex, nullptr);
+  for (pthread_cond_t& turn : team->turn) pthread_cond_init(&turn, nullptr);
+  return team;
+}
+
+static bool add_member(Team* team, uint32_t rank) {
+  Worker* member = (Worker*)calloc(1, sizeof(Worker));
+  pthread_t thread;
+  if (!member) return false;
+  member->team = team;
+  member->rank = rank;
+  team->members[rank] = member;
+  if (pthread_create(&thread, nullptr, member_main, member) != 0) {
+    team->members[rank] = nullptr;
+    free(member);
+    return false;
+  }
+  pthread_detach(thread);
+  return true;
+}
+
+// Runs the blocks of one cluster to their end; the calling thread is that of its first block.
+void run_cluster(Worker* worker, uint64_t first_position) {
+  Team* team = worker->team;
+  team->size = cluster_size(worker->launch);
+  team->dead = false;
+  team->progress = 1;
+  team->stuck_at = 0;
+  team->cluster_arrived = team->cluster_generation = 0;
+  team->first_position = first_position;
+  for (uint32_t rank = 0; rank < team->size; ++rank) {
+    team->started[rank] = team->finished[rank] = false;
+    if (!team->members[rank] && !add_member(team, rank)) {
+      report_fault(worker, kReportTrap, 0, 0, "the system grants no thread for a block of the cluster");
+      team->size = 1;
+      worker->aborted = true;
+      return;
+    }
+    team->members[rank]->launch = worker->launch;
+    team->members[rank]->aborted = false;
+    begin_events(team->members[rank], first_position + rank);
+  }
+  run_member(worker);
+  for (uint32_t rank = 1; rank < team->size; ++rank) {
+    if (!team->finished[rank]) hand_over(team, 0, rank);
+  }
+  worker->aborted = team->dead;
+}
+
+// ---- the cluster's barrier: all threads that have not exited
+
+static void end_cluster_phase_if_complete(Worker* worker) {
+  Team* team = worker->team;
+  uint32_t expected = 0;
+  for (uint32_t rank = 0; rank < team->size; ++rank) {
+    if (team->finished[rank]) continue;
+    const uint3 block = worker->launch->block;
+    expected += team->started[rank] ? team->members[rank]->live_count : block.x * block.y * block.z;
+  }
+  if (team->cluster_arrived < expected) return;
+  team->cluster_arrived = 0;
+  ++team->cluster_generation;
+  for (uint32_t rank = 0; rank < team->size; ++rank) {
+    if (team->started[rank] && !team->finished[rank]) wake_all(team->members[rank], kWaitCluster, 0);
+  }
+}
+
+void thread_left(Worker* worker) {
+  if (worker->team->cluster_arrived) end_cluster_phase_if_complete(worker);
+}
+
+void end_events(Worker* worker) {
+  Events* events = worker->events;
+  if (!events->used) return;
+  end_products(worker);
+  for (Bulk& store : events->stores) {
+    if (!worker->aborted) {
+      report_at(worker, kReportUnfinishedBulk, store.site, "the block ends before this store's thread has waited for it");
+    }
+    end_async_read(worker, store.async_read);
+    free(store.seen);
+  }
+  for (const Bulk& load : events->loads) {
+    if (worker->aborted) break;
+    report_at(worker, load.own ? kReportUnfinishedBulk : kReportClusterExit, load.site,
+              "the block ends before this copy into it has landed: nobody has waited for its mbarrier");
+  }
+  events->stores.clear(), events->loads.clear();
+}
+
+extern "C" {
+
+unsigned opb_cluster_rank(void) { return opb_worker->rank; }
+
+uint3 opb_cluster_place(unsigned which) {
+  const Launch* launch = opb_worker->launch;
+  const uint3 shape = launch->cluster, block = opb_current.block;
+  switch (which) {
+    case 0:
+      return {block.x % shape.x, block.y % shape.y, block.z % shape.z};
+    case 1:
+      return shape;
+    case 2:
+      return quotient(block, shape);
+    default:
+      return quotient(launch->grid, shape);
+  }
+}
+
+void opb_cluster_arrive(const void* at) {
+  Worker* worker = enter_event();
+  (void)at;
+  worker->events->cluster_waits[worker->current] = worker->team->cluster_generation;
+  trace_tell(worker, &worker->events->cluster_told);
+  ++worker->team->cluster_arrived;
+  something_happened(worker);
+  end_cluster_phase_if_complete(worker);
+}
+
+void opb_cluster_wait(const void* at) {
+  Worker* worker = enter_event();
+  uint32_t site = site_of(worker, at), self = worker->current;
+  while (worker->team->cluster_generation == worker->events->cluster_waits[self]) {
+    park(worker, {kWaitCluster, 0, 0, site});
+  }
+  trace_learn(worker, worker->events->cluster_told);
+}
+}

@@ -1,0 +1,286 @@
+// What asynchronous work has in common: threads that wait for it, lots that are drawn, addresses, and deadlocks.
+//
+// Nothing blocks an operating-system thread. A thread that waits is parked until what it waits for has happened; when
+// nobody of its block can run, a copy lands, another block of the cluster goes on, or it is a deadlock. Work is as late
+// as the program allows, threads run in turn; with a seed, lots decide who goes on, and some work is done at once.
+#pragma once
+#include "copies.hpp"
+
+enum WaitKind : uint32_t { kNoWait, kWaitMbarrier, kWaitNamed, kWaitCluster, kWaitProduct };
+
+struct Wait {
+  WaitKind kind;
+  uint32_t what, parity, site;
+};
+
+struct Mbarrier {  // beside the 64 bits in shared memory, which hold a mark
+  uint32_t offset, count, pending;
+  uint64_t phase;
+  int64_t bytes;  // still to come; below 0 when they came before anyone expected them
+  uint32_t made, arrived, arrived_thread, arrived_rank;
+  ClockRow* told;
+};
+
+struct NamedBarrier {
+  uint32_t arrived, generation, threads, site;
+  ClockRow* told;
+};
+
+struct Bulk {  // a copy under way
+  opb_tensor_map map;
+  opb_place place;
+  opb_bulk_kind kind;
+  opb_type type;
+  uint64_t from;      // of a copy without a map, which is `bytes` long
+  uint32_t bytes, shared, barrier, group, thread, site, async_read;
+  uint16_t clock;     // of the thread that started it
+  bool own, inlined;  // by a thread of this block; whether `data` is what is to be written
+  unsigned char* seen;  // what a store would have stored, had it been quick
+  unsigned char data[16];
+};
+
+struct Warpgroup;
+
+struct Events {
+  bool used;
+  List<Mbarrier> barriers;
+  List<Bulk> loads, stores;
+  Wait waits[kMaxThreads];
+  uint32_t store_groups[kMaxThreads];
+  NamedBarrier named[16];
+  Warpgroup* groups[kMaxThreads / 128];
+  uint32_t registers[kMaxThreads / 128];
+  uint32_t cluster_waits[kMaxThreads];
+  ClockRow* cluster_told;
+  float left[64 * 32], right[256 * 32];  // what a wgmma multiplies
+};
+
+// The blocks of a cluster: clusters.hpp. A block that is launched without one is a team of its own.
+constexpr uint32_t kMaxTeam = 16;
+struct Team {
+  uint32_t size;
+  Worker* members[kMaxTeam];
+  bool finished[kMaxTeam], dead;
+  uint64_t progress, stuck_at;
+  uint32_t cluster_arrived, cluster_generation;
+  uint64_t first_position;
+  // Below: who runs. Exactly one member does.
+  pthread_mutex_t mutex;
+  pthread_cond_t turn[kMaxTeam];
+  uint32_t holder;
+  bool started[kMaxTeam];
+};
+
+static const char kMark[9] = "mbarrier";
+
+static inline uint64_t draw(Worker* worker) {
+  worker->lot ^= worker->lot << 13, worker->lot ^= worker->lot >> 7, worker->lot ^= worker->lot << 17;
+  return worker->lot >> 11;
+}
+static inline bool by_lot(Worker* worker, uint32_t one_in) {
+  return worker->launch->seed && draw(worker) % one_in == 0;
+}
+
+static bool pass_on(Worker* worker);
+
+// Where asynchronous work begins: with a seed, a thread that the lot falls on may go on first.
+static Worker* enter_event() {
+  Worker* worker = opb_worker;
+  if (!worker->fibers) become_fibers(worker);
+  worker->events->used = true;
+  if (!by_lot(worker, 4)) return worker;
+  if (by_lot(worker, 16)) pass_on(worker);
+  uint32_t self = worker->current, from = (uint32_t)(draw(worker) % worker->threads);
+  for (uint32_t step = 0; step < worker->threads; ++step) {
+    uint32_t other = (from + step) % worker->threads;
+    if (other == self || !(runnable(worker, other / kLanes) & bit_of(other))) continue;
+    resume(worker, &worker->contexts[self], other);
+    break;
+  }
+  return worker;
+}
+
+[[noreturn]] static void fatal_event(Worker* worker) { abandon_launch(worker); }
+
+static void something_happened(Worker* worker) { ++worker->team->progress; }
+
+static inline bool is_parked(const Worker* worker, uint32_t thread) {
+  return worker->parked[thread / kLanes] & bit_of(thread);
+}
+static inline void wake(Worker* worker, uint32_t thread) { worker->parked[thread / kLanes] &= ~bit_of(thread); }
+
+// Every thread that waits for this goes on, and looks again.
+static void wake_all(Worker* worker, WaitKind kind, uint32_t what) {
+  for (uint32_t warp = 0; warp < worker->warps; ++warp) {
+    for (uint32_t rest = worker->parked[warp]; rest; rest &= rest - 1) {
+      uint32_t thread = warp * kLanes + __builtin_ctz(rest);
+      const Wait* wait = &worker->events->waits[thread];
+      if (wait->kind == kind && wait->what == what) wake(worker, thread);
+    }
+  }
+}
+
+// Returns when somebody has woken the thread, for whatever reason.
+static void park(Worker* worker, Wait wait) {
+  uint32_t self = worker->current, warp = self / kLanes;
+  worker->events->waits[self] = wait;
+  worker->parked[warp] |= bit_of(self);
+  if (worker->trace) trace_lane_stopped(worker, warp);
+  yield_to_next(worker);
+  worker->events->waits[self].kind = kNoWait;
+}
+
+// ---- addresses: an offset, with the block's number in its cluster plus one above it; or a generic pointer
+
+struct SharedPlace {
+  Worker* worker;  // null when the address is nowhere in the cluster's shared memory
+  uint32_t offset;
+};
+
+static SharedPlace shared_place(Worker* worker, uint64_t address) {
+  Team* team = worker->team;
+  if (address >> 32) {
+    for (uint32_t rank = 0; rank < team->size; ++rank) {
+      Worker* member = team->members[rank];
+      uint64_t offset = address - (uint64_t)(uintptr_t)member->shared_base;
+      if (member->shared_base && offset < member->shared_bytes) return {member, (uint32_t)offset};
+    }
+    return {nullptr, 0};
+  }
+  uint32_t rank = (uint32_t)(address >> 24);
+  if (rank > team->size) return {nullptr, 0};
+  return {rank ? team->members[rank - 1] : worker, (uint32_t)(address & 0xffffffu)};
+}
+
+// How many bytes of shared memory a block has from an offset on; behind the dynamic array there are none.
+static uint32_t shared_room(const Worker* worker, uint32_t offset) {
+  uint32_t dynamic = (uint32_t)(worker->dynamic_base - worker->shared_base);
+  uint32_t canary = dynamic + (uint32_t)(kDynamicSharedBytes + kSharedCanaryBytes);
+  uint32_t end = offset < dynamic || offset >= canary ? (uint32_t)worker->shared_bytes : dynamic + worker->launch->shared_bytes;
+  return offset < end ? end - offset : 0;
+}
+
+// As kernels know it: from the start of the dynamic array on, where the place lies in it.
+static int32_t told_offset(const Worker* worker, uint32_t offset) {
+  uint32_t dynamic = (uint32_t)(worker->dynamic_base - worker->shared_base);
+  return (int32_t)(offset >= dynamic ? offset - dynamic : offset);
+}
+
+// A range of shared memory that a copy or product touches; reports it and abandons the launch when there is none.
+static SharedPlace checked_range(Worker* worker, uint64_t address, uint32_t bytes, const char* who, uint32_t site) {
+  SharedPlace place = shared_place(worker, address);
+  if (!place.worker) {
+    report_at(worker, kReportBeyondShared, site, "%s at %#llx, which is no shared memory of the block or its cluster",
+              who, (unsigned long long)address);
+    fatal_event(worker);
+  }
+  uint32_t room = shared_room(place.worker, place.offset);
+  if (room < bytes) {
+    report_at(worker, kReportBeyondShared, site,
+              "%s of %u bytes at byte %d of shared memory, of which %u are left; the launch asks for %u", who, bytes,
+              told_offset(place.worker, place.offset), room, worker->launch->shared_bytes);
+    fatal_event(worker);
+  }
+  return place;
+}
+
+// ---- deadlocks: who waits for what, and what is missing
+
+static int describe_wait(const Worker* worker, uint32_t thread, char* text, size_t room) {
+  const Wait* wait = &worker->events->waits[thread];
+  uint32_t warp = thread / kLanes, bit = bit_of(thread);
+  if (worker->parked[warp] & bit && wait->kind == kWaitMbarrier) {
+    for (const Mbarrier& it : worker->events->barriers) {
+      if (it.offset != wait->what) continue;
+      int written = snprintf(
+          text, room, "at @%x@ for phase %llu (parity %u) of the mbarrier at byte %d of shared memory (made at @%x@), which lacks",
+          wait->site, (unsigned long long)it.phase, (unsigned)(it.phase & 1), told_offset(worker, it.offset), it.made);
+      if (it.pending) written += snprintf(text + written, room - written, " %u of %u arrivals", it.pending, it.count);
+      if (it.bytes) {
+        written += snprintf(text + written, room - written, "%s %lld bytes%s", it.pending ? " and" : "",
+                            (long long)(it.bytes < 0 ? -it.bytes : it.bytes), it.bytes < 0 ? " of expectation" : "");
+      }
+      if (!it.arrived) return written + snprintf(text + written, room - written, "; nobody has arrived yet");
+      return written + snprintf(text + written, room - written, "; last arrival at @%x@ by thread %u%s", it.arrived,
+                                it.arrived_thread, it.arrived_rank == worker->rank ? "" : " of another block");
+    }
+  }
+  if (worker->parked[warp] & bit && wait->kind == kWaitNamed) {
+    const NamedBarrier* it = &worker->events->named[wait->what];
+    return snprintf(text, room, "at @%x@ for barrier %u, which lacks %u of %u threads", wait->site, wait->what,
+                    it->threads - it->arrived, it->threads);
+  }
+  if (worker->parked[warp] & bit && wait->kind == kWaitCluster) {
+    return snprintf(text, room, "at @%x@ for the cluster's barrier", wait->site);
+  }
+  if (worker->parked[warp] & bit && wait->kind == kWaitProduct) {
+    return snprintf(text, room, "at @%x@ for the other warps of its warpgroup to issue the same wgmma", wait->site);
+  }
+  const char* what = worker->at_barrier[warp] & bit ? "__syncthreads()" : "the other lanes of its warp";
+  return snprintf(text, room, "at line %u for %s", worker->waiting_site[thread].line, what);
+}
+
+[[noreturn]] static void report_stuck(Worker* worker) {
+  Team* team = worker->team;
+  char all[1300], one[400], last[400] = "";
+  int written = 0;
+  uint32_t site = 0;
+  bool counted = false;  // whether the finding stands at a wait for an mbarrier, as it should
+  for (uint32_t rank = 0; rank < team->size; ++rank) {
+    Worker* member = team->members[rank];
+    if (team->finished[rank] || !member->fibers) continue;
+    for (uint32_t thread = 0; thread < member->threads; ++thread) {
+      if (!(member->live[thread / kLanes] & bit_of(thread))) continue;
+      describe_wait(member, thread, one, sizeof one);
+      const Wait* wait = &member->events->waits[thread];
+      if (is_parked(member, thread) && (!site || (wait->kind == kWaitMbarrier && !counted))) {
+        site = wait->site;
+        counted = wait->kind == kWaitMbarrier;
+      }
+      if (strcmp(one, last) == 0) continue;
+      memcpy(last, one, sizeof last);
+      if (written > 900) continue;
+      written += snprintf(all + written, sizeof all - written, "%s", written ? "; " : "");
+      if (team->size > 1) written += snprintf(all + written, sizeof all - written, "block %u of the cluster, ", rank);
+      written += snprintf(all + written, sizeof all - written, "from thread %u on %s", thread, one);
+    }
+  }
+  report_at(worker, kReportStuck, site, "every live thread waits: %s", all);
+  fatal_event(worker);
+}
+
+// ---- when nobody can run
+
+static void land_next(Worker* worker);
+
+void unblock(Worker* worker) {
+  Team* team = worker->team;
+  if (!worker->events->used && team->size == 1) report_deadlock(worker);
+  if (worker->events->loads.count) return land_next(worker);
+  if (pass_on(worker)) return;
+  if (team->stuck_at == team->progress) report_stuck(worker);
+  // Who tries to wait may give up after a time, and do something else.
+  team->stuck_at = team->progress;
+  for (uint32_t rank = 0; rank < team->size; ++rank) {
+    Worker* member = team->members[rank];
+    for (uint32_t thread = 0; !team->finished[rank] && thread < member->threads; ++thread) {
+      if (is_parked(member, thread) && member->events->waits[thread].kind == kWaitMbarrier) wake(member, thread);
+    }
+  }
+}
+
+void begin_events(Worker* worker, uint64_t position) {
+  Events* events = worker->events;
+  if (!events) events = worker->events = (Events*)calloc(1, sizeof(Events));
+  if (!events) abort();
+  worker->lot = worker->launch->seed * 0x9e3779b97f4a7c15ull + position * 0x2545f4914f6cdd1dull + 1;
+  memset(worker->parked, 0, sizeof worker->parked);
+  if (!events->used) return;
+  events->used = false;
+  events->barriers.clear(), events->loads.clear(), events->stores.clear();
+  memset(events->waits, 0, sizeof events->waits);
+  memset(events->store_groups, 0, sizeof events->store_groups);
+  memset(events->registers, 0, sizeof events->registers);
+  memset(events->cluster_waits, 0, sizeof events->cluster_waits);
+  for (NamedBarrier& barrier : events->named) barrier.arrived = barrier.generation = 0;
+}

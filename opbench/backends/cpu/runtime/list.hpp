@@ -1,0 +1,31 @@
+// Growing arrays: the runtime does without the C++ library.
+#pragma once
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+template <class T>
+static T* append(T** items, uint32_t* count, uint32_t* capacity) {
+  if (*count == *capacity) {
+    *capacity = *capacity ? *capacity * 2 : 16;
+    *items = (T*)realloc(*items, *capacity * sizeof(T));
+    if (!*items) abort();
+  }
+  return &(*items)[(*count)++];
+}
+
+// Empty when its bytes are zero; the owner forgets it, as workers live as long as the process.
+template <class T>
+struct List {
+  T* items;
+  uint32_t count, capacity;
+
+  T* begin() { return items; }
+  T* end() { return items + count; }
+  T& operator[](uint32_t index) { return items[index]; }
+  T& add(const T& item) { return *append(&items, &count, &capacity) = item; }
+  void remove(uint32_t index) {
+    memmove(items + index, items + index + 1, (--count - index) * sizeof(T));
+  }
+  void clear() { count = 0; }
+};

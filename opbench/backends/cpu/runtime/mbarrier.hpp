@@ -1,0 +1,205 @@
+// mbarriers: a phase ends when all arrivals have come and all expected bytes have landed. Named barriers; elect.
+#pragma once
+#include "events.hpp"
+
+static Mbarrier* find_mbarrier(Worker* owner, uint32_t offset) {
+  for (Mbarrier& barrier : owner->events->barriers) {
+    if (barrier.offset == offset) return &barrier;
+  }
+  return nullptr;
+}
+
+// The barrier at an address, which somebody must have made and nobody overwritten; reports it otherwise.
+static Mbarrier* known_mbarrier(Worker* worker, uint64_t address, const char* what, uint32_t site, Worker** owner) {
+  SharedPlace place = shared_place(worker, address);
+  Mbarrier* barrier = place.worker ? find_mbarrier(place.worker, place.offset) : nullptr;
+  if (!barrier) {
+    report_at(worker, kReportMbarrier, site, "%s at byte %d of shared memory, where no mbarrier.init has made an mbarrier",
+              what, place.worker ? told_offset(place.worker, place.offset) : (int32_t)place.offset);
+    fatal_event(worker);
+  }
+  *owner = place.worker;
+  if (worker->team->finished[place.worker->rank]) {
+    report_at(worker, kReportClusterExit, site,
+              "%s at an mbarrier of a block that has ended: a cluster must meet before its blocks leave", what);
+    fatal_event(worker);
+  }
+  if (memcmp(place.worker->shared_base + place.offset, kMark, 8) != 0) {
+    report_at(worker, kReportMbarrier, site, "%s at the mbarrier that was made at @%x@, which has been overwritten since",
+              what, barrier->made);
+    fatal_event(worker);
+  }
+  return barrier;
+}
+
+static void end_phase_if_complete(Worker* worker, Worker* owner, Mbarrier* barrier) {
+  something_happened(worker);
+  if (barrier->pending || barrier->bytes) return;
+  ++barrier->phase;
+  barrier->pending = barrier->count;
+  wake_all(owner, kWaitMbarrier, barrier->offset);
+}
+
+static bool phase_is_over(const Mbarrier* barrier, uint32_t kind, uint64_t wanted) {
+  return kind == OPB_WAIT_PARITY ? (barrier->phase & 1) != (wanted & 1) : barrier->phase != wanted;
+}
+
+static void arrive_at(Worker* worker, Worker* owner, Mbarrier* barrier, uint32_t count, uint32_t site) {
+  if (count > barrier->pending) {
+    report_at(worker, kReportMbarrier, site,
+              "more arrivals in a phase than the %u that mbarrier.init at @%x@ counts on; the last but this at @%x@",
+              barrier->count, barrier->made, barrier->arrived);
+    fatal_event(worker);
+  }
+  if (owner == worker) trace_tell(worker, &barrier->told);
+  barrier->pending -= count;
+  barrier->arrived = site;
+  barrier->arrived_thread = worker->current;
+  barrier->arrived_rank = worker->rank;
+}
+
+extern "C" {
+
+char* opb_shared_pointer(unsigned long long address) {
+  Worker* worker = opb_worker;
+  if (address < 1u << 24) return worker->shared_base + address;
+  SharedPlace place = shared_place(worker, address);
+  if (!place.worker) return (char*)address;  // a fault, which is reported
+  if (worker->team->finished[place.worker->rank]) {
+    report_at(worker, kReportClusterExit, site_of(worker, __builtin_return_address(0)),
+              "shared memory of a block that has ended: a cluster must meet before its blocks leave");
+    abandon_launch(worker);
+  }
+  return place.worker->shared_base + place.offset;
+}
+
+unsigned opb_shared_address(const void* pointer) {
+  Worker* worker = opb_worker;
+  uint64_t offset = (uint64_t)(uintptr_t)pointer - (uint64_t)(uintptr_t)worker->shared_base;
+  if (offset < worker->shared_bytes) return (unsigned)offset;
+  SharedPlace place = shared_place(worker, (uint64_t)(uintptr_t)pointer);
+  return place.worker ? place.offset | (place.worker->rank + 1) << 24 : (unsigned)offset;
+}
+
+void opb_mbarrier_init(unsigned long long address, unsigned count, const void* at) {
+  Worker* worker = enter_event();
+  uint32_t site = site_of(worker, at);
+  SharedPlace place = checked_range(worker, address, 8, "an mbarrier", site);
+  if (place.offset % 8 || count == 0 || count >= 1u << 20) {
+    report_at(worker, kReportMbarrier, site, "mbarrier.init of %u arrivals at byte %d; it takes 1 to 1048575, and a multiple of 8",
+              count, told_offset(worker, place.offset));
+    fatal_event(worker);
+  }
+  Mbarrier* known = find_mbarrier(worker, place.offset);
+  Mbarrier* barrier = known ? known : &worker->events->barriers.add({});
+  *barrier = {place.offset, count, count, 0, 0, site, 0, 0, 0, nullptr};
+  memcpy(worker->shared_base + place.offset, kMark, 8);
+}
+
+void opb_mbarrier_forget(unsigned long long address, const void* at) {
+  Worker *worker = enter_event(), *owner;
+  Mbarrier* barrier = known_mbarrier(worker, address, "mbarrier.inval", site_of(worker, at), &owner);
+  owner->events->barriers.remove((uint32_t)(barrier - owner->events->barriers.items));
+  memset(owner->shared_base + shared_place(worker, address).offset, 0xFF, 8);
+}
+
+unsigned long long opb_mbarrier_arrive(unsigned long long address, unsigned count, long long bytes, bool drops,
+                                       const void* at) {
+  Worker *worker = enter_event(), *owner;
+  uint32_t site = site_of(worker, at);
+  Mbarrier* barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
+  unsigned long long phase = barrier->phase;
+  arrive_at(worker, owner, barrier, count, site);
+  barrier->bytes += bytes;
+  if (drops) barrier->count -= count;
+  end_phase_if_complete(worker, owner, barrier);
+  return phase;
+}
+
+void opb_mbarrier_expect(unsigned long long address, long long bytes, const void* at) {
+  Worker *worker = enter_event(), *owner;
+  Mbarrier* barrier = known_mbarrier(worker, address, "mbarrier.expect_tx", site_of(worker, at), &owner);
+  barrier->bytes += bytes;
+  if (bytes < 0) {
+    end_phase_if_complete(worker, owner, barrier);
+  } else {
+    something_happened(worker);
+  }
+}
+
+// False after a time: when nothing else in the cluster can go on.
+bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long long wanted, const void* at) {
+  Worker *worker = enter_event(), *owner;
+  uint32_t site = site_of(worker, at);
+  Mbarrier* barrier = known_mbarrier(worker, address, "a wait", site, &owner);
+  if (owner != worker) {
+    report_at(worker, kReportIllegalInstruction, site, "a wait for an mbarrier of another block; only arrivals may be remote");
+    fatal_event(worker);
+  }
+  uint32_t offset = barrier->offset;
+  if (!phase_is_over(barrier, kind, wanted)) {
+    park(worker, {kWaitMbarrier, offset, (uint32_t)wanted & 1, site});
+    barrier = known_mbarrier(worker, address, "a wait", site, &owner);
+    if (!phase_is_over(barrier, kind, wanted)) return false;
+  }
+  trace_learn(worker, barrier->told);
+  return true;
+}
+
+// The arrival of a thread's cp.async copies, which have landed by then; one that is not counted on adds to the count.
+void opb_copies_arrive(unsigned long long address, bool counted, const void* at) {
+  Worker *worker = enter_event(), *owner;
+  uint32_t site = site_of(worker, at);
+  Mbarrier* barrier = known_mbarrier(worker, address, "an arrival of copies", site, &owner);
+  opb_commit_copies();
+  opb_wait_for_copies(0);
+  if (!counted) ++barrier->pending;
+  arrive_at(worker, owner, barrier, 1, site);
+  end_phase_if_complete(worker, owner, barrier);
+}
+
+void opb_named_barrier(unsigned number, unsigned threads, bool waits, const void* at) {
+  Worker* worker = enter_event();
+  uint32_t site = site_of(worker, at);
+  if (number > 15 || threads % kLanes || threads == 0) {
+    report_at(worker, kReportIllegalInstruction, site, "barrier %u of %u threads; there are barriers 0 to 15, of whole warps",
+              number, threads);
+    fatal_event(worker);
+  }
+  NamedBarrier* barrier = &worker->events->named[number];
+  if (barrier->arrived && barrier->threads != threads) {
+    report_at(worker, kReportIllegalInstruction, site, "barrier %u of %u threads here and of %u at @%x@", number, threads,
+              barrier->threads, barrier->site);
+    fatal_event(worker);
+  }
+  barrier->threads = threads;
+  barrier->site = site;
+  trace_tell(worker, &barrier->told);
+  something_happened(worker);
+  uint32_t generation = barrier->generation;
+  if (++barrier->arrived >= threads) {
+    barrier->arrived = 0;
+    ++barrier->generation;
+    wake_all(worker, kWaitNamed, number);
+  }
+  while (waits && barrier->generation == generation) park(worker, {kWaitNamed, number, 0, site});
+  if (waits) trace_learn(worker, barrier->told);
+}
+
+void opb_set_registers(unsigned count, const void* at) {
+  Worker* worker = enter_event();
+  uint32_t site = site_of(worker, at), all = 0, groups = (worker->threads + 127) / 128;
+  if (count % 8 || count < 24 || count > 256) {
+    report_at(worker, kReportIllegalInstruction, site, "setmaxnreg of %u; it takes a multiple of 8 from 24 to 256", count);
+    fatal_event(worker);
+  }
+  worker->events->registers[worker->current / 128] = count;
+  for (uint32_t group = 0; group < groups; ++group) {
+    if (!worker->events->registers[group]) return;
+    all += worker->events->registers[group] * 128;
+  }
+  if (all <= 65536) return;
+  report_at(worker, kReportStuck, site, "setmaxnreg waits for ever: the warpgroups ask for %u registers of 65536", all);
+  fatal_event(worker);
+}
+}

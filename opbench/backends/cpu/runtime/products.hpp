@@ -1,0 +1,477 @@
+// wgmma: a warpgroup multiplies what shared memory holds into registers of its threads.
+//
+// It is one instruction of four warps: it happens when all have issued it and one of them waits (or earlier, by lot).
+// Until a thread has waited, its sums hold NaN and belong to the unit.
+#pragma once
+#include "bulk.hpp"
+
+constexpr uint32_t kGroupThreads = 128;
+constexpr uint32_t kPoison = 0x7fbadbad;  // a NaN that no arithmetic makes
+
+// The sums that products of a warpgroup add to, from the first product issued until the last thread has waited.
+struct Sums {
+  uint32_t n, holders;  // threads whose registers are still poisoned
+  float tile[64 * 256];
+};
+
+struct Product {
+  opb_product made;
+  Sums* sums;
+  uint32_t group, site, issued, waited, async_read;
+  bool executed;
+  uint32_t a_registers[kGroupThreads][4];
+};
+
+// Of one thread: registers that products have in their hands. `places` only where they are no neighbours.
+struct Held {
+  float* first;
+  float** places;
+  Sums* sums;
+  uint32_t count, products, site;
+};
+
+// Registers that a thread has back: what it does with them, the next wgmma sees only behind a fence.
+struct Returned {
+  Held held;
+  uint64_t content;
+  bool touched, fenced;
+};
+
+struct GroupThread {
+  uint32_t issued, waited, groups;  // numbers of products and of groups
+  bool fenced;
+  List<Held> held;
+  List<Returned> returned;
+};
+
+struct Warpgroup {
+  List<Product*> products;  // numbered from `first` on
+  uint32_t first;
+  GroupThread threads[kGroupThreads];
+};
+
+// ---- operands: where each 16 bytes lie, and what numbers they are
+
+static inline uint32_t type_bytes(opb_type type) {
+  return type == OPB_TF32 || type == OPB_F32 ? 4 : type == OPB_E4M3 || type == OPB_E5M2 ? 1 : 2;
+}
+
+// Of element (row, k) of an operand; the PTX ISA's canonical layouts, and any other offsets.
+static uint32_t element_address(uint64_t descriptor, bool k_major, uint32_t row, uint32_t k, uint32_t bytes) {
+  const uint32_t leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
+  const uint32_t mode = (uint32_t)(descriptor >> 62), span = mode ? 256u >> mode : 16, per_span = span / bytes;
+  uint32_t address = (uint32_t)(descriptor & 0x3fff) << 4;
+  if (k_major) {
+    address += row / 8 * stride + row % 8 * span + (mode ? k * bytes : k * bytes / 16 * leading + k * bytes % 16);
+  } else {  // a span of rows, 8 of k below each other; without a swizzle the two offsets trade places
+    address += row / per_span * (mode ? leading : stride) + row % per_span * bytes + k / 8 * (mode ? stride : leading) +
+               k % 8 * span;
+  }
+  return mode ? swizzled(address, span, (uint32_t)(descriptor >> 49) & 7) : address;
+}
+
+struct Operand {
+  uint64_t descriptor;
+  opb_type type;
+  uint32_t rows, k;
+  bool k_major;
+};
+static Operand left_operand(const opb_product& made) {
+  return {made.a, made.a_type, made.a_in_registers ? 0u : 64u, made.k, !made.a_transposed};
+}
+static Operand right_operand(const opb_product& made) {
+  return {made.b, made.b_type, made.n, made.k, !made.b_transposed};
+}
+
+// visit(offset of 16 bytes, row and k of their first element)
+template <class Visit>
+static void each_piece_of(const Operand& operand, Visit visit) {
+  const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
+  for (uint32_t row = 0; row < operand.rows; row += operand.k_major ? 1 : per_piece) {
+    for (uint32_t k = 0; k < operand.k; k += operand.k_major ? per_piece : 1) {
+      visit(element_address(operand.descriptor, operand.k_major, row, k, bytes), row, k);
+    }
+  }
+}
+
+static float bits_to_float(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+static float widen_small(uint32_t bits, uint32_t exponent_bits, uint32_t digits) {  // a float of few bits, infinities none
+  const uint32_t bias = (1u << (exponent_bits - 1)) - 1, exponent = bits >> digits & ((1u << exponent_bits) - 1);
+  const uint32_t fraction = bits & ((1u << digits) - 1);
+  const float scale = bits_to_float((127 - bias - digits + (exponent ? exponent : 1)) << 23);
+  const float size = (float)(exponent ? fraction | 1u << digits : fraction) * scale;
+  return bits >> (exponent_bits + digits) & 1 ? -size : size;
+}
+
+static float decode(const char* from, opb_type type) {
+  uint32_t bits = 0;
+  memcpy(&bits, from, type_bytes(type));
+  switch (type) {
+    case OPB_BF16:
+      return bits_to_float(bits << 16);
+    case OPB_TF32:
+      return bits_to_float(bits & 0xffffe000u);  // the unit sees no more
+    case OPB_F16:
+      if ((bits & 0x7c00u) == 0x7c00u) return bits_to_float((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
+      return widen_small(bits, 5, 10);
+    case OPB_E5M2:
+      if ((bits & 0x7cu) == 0x7cu) return bits_to_float((bits & 0x80u) << 24 | 0x7f800000u | (bits & 3u) << 21);
+      return widen_small(bits, 5, 2);
+    default:
+      return (bits & 0x7fu) == 0x7fu ? bits_to_float(0x7fc00000u) : widen_small(bits, 4, 3);
+  }
+}
+
+// Numbers of an operand as [k][row], so that products run along rows.
+static void decode_operand(Worker* worker, const Operand& operand, float* into) {
+  const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
+  const uint32_t room = (uint32_t)worker->shared_bytes;
+  each_piece_of(operand, [&](uint32_t offset, uint32_t row, uint32_t k) {
+    const char* from = worker->shared_base + offset;
+    for (uint32_t i = 0; i < per_piece; ++i) {
+      const uint32_t r = operand.k_major ? row : row + i, c = operand.k_major ? k + i : k;
+      into[c * operand.rows + r] = offset + 16 <= room ? decode(from + i * bytes, operand.type) : 0.0f;
+    }
+  });
+}
+
+// a in registers: a warp's 16 rows as mma.sync has them.
+static void decode_registers(const Product& product, float* into) {
+  const uint32_t bytes = type_bytes(product.made.a_type), per = 4 / bytes;
+  for (uint32_t row = 0; row < 64; ++row) {
+    for (uint32_t k = 0; k < product.made.k; ++k) {
+      const uint32_t thread = row / 16 * 32 + row % 8 * 4 + k % (4 * per) / per;
+      const uint32_t* word = &product.a_registers[thread][row % 16 / 8 + 2 * (k / (4 * per))];
+      into[k * 64 + row] = decode((const char*)word + k % per * bytes, product.made.a_type);
+    }
+  }
+}
+
+typedef float Eight __attribute__((vector_size(32), aligned(4)));
+
+static void execute(Worker* worker, Product* product) {
+  float *left = worker->events->left, *right = worker->events->right;
+  const opb_product& made = product->made;
+  const uint32_t n = made.n;
+  if (made.a_in_registers) {
+    decode_registers(*product, left);
+  } else {
+    decode_operand(worker, left_operand(made), left);
+  }
+  decode_operand(worker, right_operand(made), right);
+  const float sign = (float)(made.scale_a * made.scale_b);
+  for (uint32_t row = 0; row < 64; ++row) {
+    float* sums = product->sums->tile + row * n;
+    if (!made.add) memset(sums, 0, n * sizeof(float));
+    for (uint32_t k = 0; k < made.k; ++k) {
+      const float one = left[k * 64 + row] * sign;
+      const Eight factor = {one, one, one, one, one, one, one, one};
+      for (uint32_t column = 0; column < n; column += 8) {
+        *(Eight*)(sums + column) += factor * *(const Eight*)(right + k * n + column);
+      }
+    }
+  }
+  product->executed = true;
+  end_async_read(worker, product->async_read);
+}
+
+// ---- registers
+
+static inline float* register_of(const Held& held, uint32_t index) {
+  return held.places ? held.places[index] : held.first + index;
+}
+
+// Sum `index` of a thread of the warpgroup, within 64 x n.
+static inline float* sum_of(Sums* sums, uint32_t thread, uint32_t index) {
+  const uint32_t row = thread / 32 * 16 + thread % 32 / 4 + index / 2 % 2 * 8;
+  const uint32_t column = index / 4 * 8 + thread % 4 * 2 + index % 2;
+  return sums->tile + row * sums->n + column;
+}
+
+static Held hold(const opb_product& made, float* const* places) {
+  const uint32_t count = made.n / 2;
+  Held held = {places[0], nullptr, nullptr, count, 0, 0};
+  for (uint32_t index = 1; index < count; ++index) {
+    if (places[index] == places[0] + index) continue;
+    held.places = (float**)malloc(count * sizeof(float*));
+    if (!held.places) abort();
+    memcpy(held.places, places, count * sizeof(float*));
+    break;
+  }
+  return held;
+}
+
+static Held* find_held(List<Held>& list, float* first) {
+  for (Held& held : list) {
+    if (held.first == first) return &held;
+  }
+  return nullptr;
+}
+
+static bool holds(const Held& held, uintptr_t address, uint32_t bytes) {
+  if (!held.places) return address + bytes > (uintptr_t)held.first && address < (uintptr_t)(held.first + held.count);
+  for (uint32_t index = 0; index < held.count; ++index) {
+    if (address + bytes > (uintptr_t)held.places[index] && address < (uintptr_t)(held.places[index] + 1)) return true;
+  }
+  return false;
+}
+
+static uint64_t content_of(const Held& held) {
+  uint64_t content = 0;
+  for (uint32_t index = 0; index < held.count; ++index) {
+    uint32_t bits;
+    memcpy(&bits, register_of(held, index), 4);
+    content = content * 0x100000001b3ull + bits;
+  }
+  return content;
+}
+
+static Warpgroup* own_group(Worker* worker) {
+  Warpgroup*& group = worker->events->groups[worker->current / kGroupThreads];
+  if (!group) group = (Warpgroup*)calloc(1, sizeof(Warpgroup));
+  if (!group) abort();
+  return group;
+}
+
+// Of a traced build: an access of a thread's own memory, which may be a register that wgmma has in its hands.
+static void touch_registers(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
+  GroupThread* own = &own_group(worker)->threads[worker->current % kGroupThreads];
+  for (const Held& held : own->held) {
+    if (!holds(held, address, bytes)) continue;
+    report_at(worker, kReportUnfinishedProduct, site, "%s sums of the wgmma at @%x@, which nobody has waited for",
+              access == OPB_ACCESS_LOAD ? "reads" : "writes", held.site);
+  }
+  for (Returned& returned : own->returned) {
+    if (!holds(returned.held, address, bytes)) continue;
+    returned.touched = true;
+    returned.fenced = false;
+  }
+}
+
+// Whether nothing stands between what the thread did with these registers and the wgmma that takes them.
+static bool lacks_fence(GroupThread* own, const Held& taken) {
+  for (uint32_t index = 0; index < own->returned.count; ++index) {
+    Returned& returned = own->returned[index];
+    if (returned.held.first != taken.first || returned.held.count != taken.count) continue;
+    bool touched = returned.touched || content_of(taken) != returned.content, fenced = returned.fenced;
+    free(returned.held.places);
+    own->returned.remove(index);
+    return touched && !fenced;
+  }
+  return !own->fenced;
+}
+
+// ---- issue and wait
+
+static void check_operand(Worker* worker, const Operand& operand, const char* which, uint32_t site, uint32_t async_read) {
+  bool told = false, traced = worker->trace && worker->trace->races;
+  const bool loads = worker->events->loads.count;
+  each_piece_of(operand, [&](uint32_t offset, uint32_t, uint32_t) {
+    if (told) return;
+    if (shared_room(worker, offset) < 16) {
+      report_at(worker, kReportBeyondShared, site,
+                "the descriptor of %s leads to byte %d of shared memory; the launch asks for %u", which,
+                told_offset(worker, offset), worker->launch->shared_bytes);
+      fatal_event(worker);
+    }
+    if (loads) told = check_loads_in(worker, offset, "this wgmma", site);
+    if (!told && traced) check_async_read(worker, offset, site, async_read);
+  });
+}
+
+static void check_products_in(Worker* owner, const Bulk& copy, Worker* worker) {
+  const uint32_t end = copy.shared + footprint(copy);
+  for (Warpgroup* group : owner->events->groups) {
+    for (uint32_t index = 0; group && index < group->products.count; ++index) {
+      const Product* product = group->products[index];
+      if (product->waited) continue;
+      bool hit = false;
+      const auto look = [&](uint32_t offset, uint32_t, uint32_t) { hit |= offset >= copy.shared && offset < end; };
+      each_piece_of(left_operand(product->made), look);
+      each_piece_of(right_operand(product->made), look);
+      if (!hit) continue;
+      report_at(worker, kReportEarlyOverwrite, copy.site,
+                "this copy overwrites what the wgmma at @%x@ still reads: the stage was given back before wgmma.wait_group",
+                product->site);
+      return;
+    }
+  }
+  for (const Bulk& store : owner->events->stores) {
+    if (copy.shared >= store.shared + footprint(store) || end <= store.shared) continue;
+    report_at(worker, kReportEarlyOverwrite, copy.site,
+              "this copy overwrites what the store at @%x@ still reads: its thread has not waited by wait_group.read", store.site);
+    return;
+  }
+}
+
+static bool same_product(const opb_product& left, const opb_product& right) {
+  return left.n == right.n && left.k == right.k && left.a_type == right.a_type && left.b == right.b &&
+         left.add == right.add && (left.a_in_registers || left.a == right.a);
+}
+
+static void forget_products(Warpgroup* group) {
+  while (group->products.count && group->products[0]->waited == kGroupThreads) {
+    free(group->products[0]);
+    group->products.remove(0);
+    ++group->first;
+  }
+}
+
+static void deliver(Worker* worker, GroupThread* own, uint32_t index) {
+  Held held = own->held[index];
+  own->held.remove(index);
+  uint32_t thread = worker->current % kGroupThreads;
+  bool kept = true;
+  for (uint32_t i = 0; i < held.count; ++i) {
+    float* place = register_of(held, i);
+    kept = kept && memcmp(place, &kPoison, 4) == 0;
+    *place = *sum_of(held.sums, thread, i);
+  }
+  if (!kept) {
+    report_at(worker, kReportUnfinishedProduct, held.site, "sums of this wgmma were written before its thread waited for them");
+  }
+  if (--held.sums->holders == 0) free(held.sums);
+  held.sums = nullptr;
+  own->returned.add({held, content_of(held), false, false});
+}
+
+extern "C" {
+
+void opb_product_fence(void) {
+  Worker* worker = enter_event();
+  GroupThread* own = &own_group(worker)->threads[worker->current % kGroupThreads];
+  own->fenced = true;
+  for (Returned& returned : own->returned) returned.fenced = true;
+}
+
+void opb_product_issue(const opb_product* made, float* const* places, const void* at) {
+  Worker* worker = enter_event();
+  uint32_t site = site_of(worker, at), self = worker->current, thread = self % kGroupThreads;
+  if (worker->threads - self / kGroupThreads * kGroupThreads < kGroupThreads) {
+    report_at(worker, kReportIllegalInstruction, site, "wgmma needs a whole warpgroup of 128 threads; the block has %u threads",
+              worker->threads);
+    fatal_event(worker);
+  }
+  worker->holds_registers = true;
+  Warpgroup* group = own_group(worker);
+  GroupThread* own = &group->threads[thread];
+  uint32_t number = own->issued++;
+  bool fresh = number - group->first == group->products.count;
+  if (fresh) {
+    Product* product = (Product*)calloc(1, sizeof(Product));
+    if (!product) abort();
+    product->made = *made;
+    product->group = own->groups;
+    product->site = site;
+    product->async_read = new_async_read(worker, site);
+    group->products.add(product);
+  }
+  Product* product = group->products[number - group->first];
+  if (!same_product(product->made, *made)) {
+    report_at(worker, kReportDifferentProducts, site, "threads of a warpgroup execute different wgmma here: another shape, "
+              "descriptor or scale than the first to come, at @%x@", product->site);
+    fatal_event(worker);
+  }
+  Held* held = find_held(own->held, places[0]);
+  if (!held) {
+    Held taken = hold(*made, places);
+    if (lacks_fence(own, taken)) {
+      report_at(worker, kReportMissingFence, site, "no wgmma.fence since the registers of this wgmma were last touched");
+    }
+    taken.sums = product->sums;
+    if (!taken.sums) {
+      taken.sums = (Sums*)malloc(sizeof(Sums));
+      if (!taken.sums) abort();
+      taken.sums->n = made->n;
+      taken.sums->holders = kGroupThreads;
+    }
+    for (uint32_t i = 0; i < made->n / 2; ++i) {
+      float* place = register_of(taken, i);
+      *sum_of(taken.sums, thread, i) = *place;
+      memcpy(place, &kPoison, 4);
+    }
+    held = &own->held.add(taken);
+  }
+  if (!product->sums) product->sums = held->sums;
+  if (product->sums != held->sums || held->sums->n != made->n) {
+    report_at(worker, kReportDifferentProducts, site, "the registers of this wgmma are in the hands of another, at @%x@, of "
+              "another shape or in another order", held->site);
+    fatal_event(worker);
+  }
+  ++held->products;
+  held->site = site;
+  if (made->a_in_registers) memcpy(product->a_registers[thread], made->a_registers, sizeof made->a_registers);
+  if (thread % kLanes == 0) {  // the warps issue it one by one
+    check_operand(worker, left_operand(*made), "a", site, product->async_read);
+    check_operand(worker, right_operand(*made), "b", site, product->async_read);
+  }
+  if (++product->issued < kGroupThreads) return;
+  something_happened(worker);
+  wake_all(worker, kWaitProduct, self / kGroupThreads);
+  if (!by_lot(worker, 4)) return;
+  for (Product* earlier : group->products) {
+    if (!earlier->executed && earlier->issued == kGroupThreads) execute(worker, earlier);
+  }
+}
+
+// `.sync.aligned`: the lanes of a warp go on together.
+void opb_product_commit(const char* file, unsigned line) {
+  Worker* worker = enter_event();
+  opb_warp(~0u, OPB_WARP_BALLOT, 0, 0, file, line);
+  ++own_group(worker)->threads[worker->current % kGroupThreads].groups;
+}
+
+void opb_product_wait(unsigned pending, const char* file, unsigned line, const void* at) {
+  Worker* worker = enter_event();
+  uint32_t site = site_of(worker, at), self = worker->current, thread = self % kGroupThreads;
+  Warpgroup* group = own_group(worker);
+  GroupThread* own = &group->threads[thread];
+  uint32_t end = own->waited;
+  while (end < own->issued && group->products[end - group->first]->group + pending < own->groups) ++end;
+  for (uint32_t number = own->waited; number < end; ++number) {
+    Product* product = group->products[number - group->first];
+    while (product->issued < kGroupThreads) park(worker, {kWaitProduct, self / kGroupThreads, 0, site});
+    if (!product->executed) execute(worker, product);
+    ++product->waited;
+    for (uint32_t index = own->held.count; index-- > 0;) {
+      Held* held = &own->held[index];
+      if (held->sums == product->sums && --held->products == 0) deliver(worker, own, index);
+    }
+  }
+  own->waited = end;
+  forget_products(group);
+  opb_warp(~0u, OPB_WARP_BALLOT, 0, 0, file, line);
+}
+}
+
+// At a block's end: nothing may be left, and nothing is.
+static void end_products(Worker* worker) {
+  worker->holds_registers = false;
+  for (Warpgroup* group : worker->events->groups) {
+    if (!group) continue;
+    for (Product* product : group->products) {
+      if (product->waited < kGroupThreads && !worker->aborted) {
+        report_at(worker, kReportUnfinishedProduct, product->site, "the block ends before all threads have waited for this wgmma");
+      }
+      end_async_read(worker, product->async_read);
+      free(product);
+    }
+    group->products.clear();
+    group->first = 0;
+    for (GroupThread& thread : group->threads) {
+      for (Held& held : thread.held) {
+        free(held.places);
+        if (--held.sums->holders == 0) free(held.sums);
+      }
+      for (Returned& returned : thread.returned) free(returned.held.places);
+      thread.held.clear(), thread.returned.clear();
+      thread.issued = thread.waited = thread.groups = 0;
+      thread.fenced = false;
+    }
+  }
+}
