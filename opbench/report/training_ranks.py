@@ -32,7 +32,9 @@ def exchange_words(record: TrainingRecord) -> list[str]:
     slowest_s = max(times["ranks_without_s"])
     shown = times["step_s"] - slowest_s
     hidden = min(1.0, max(0.0, 1 - shown / times["alone_s"])) if times["alone_s"] else 1.0
-    own = units.interval(min(times["ranks_without_s"]), slowest_s)
+    own = units.time(slowest_s)
+    if (fastest_s := min(times["ranks_without_s"])) < slowest_s:
+        own = units.interval(fastest_s, slowest_s)
     return [
         f"A step takes {units.time(times['step_s'])} back to back; without the exchange the GPUs take {own} each. The "
         f"exchange alone takes {units.time(times['alone_s'])} in {len(times['parts'])} parts: "
