@@ -1,0 +1,142 @@
+// /// opbench
+// title     = "wgmma, bf16: dout and im2col windows as they lie, both transposed by the instruction; pixels split over blocks"
+// builds_on = "nhwc_mma_bf16_split"
+// product   = "bf16"
+// supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["bf16"] }
+// requires  = [
+//     "c % 8 == 0 and k % 8 == 0", "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 64 < 2 ** 31",
+//     "PARTS * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 64) < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+// tune      = { BM = [128, 64], BN = [192, 128], SPLIT = [11, 44, 22, 4, 1] }
+// workspace = { parts = "PARTS * k * c * r * s", bias_parts = "PARTS * k" }
+//
+// [define]
+// STAGES = "196608 // ((BM + BN) * 128)"
+// PARTS  = "SPLIT * 128 // BM"
+// BIAS   = "1 if bias == 'yes' else 0"
+//
+// [tensor_maps]
+// map_dout = { tensor = "dout", dims = ["k", "n * p * q"], box = [64, 64] }
+//
+// [tensor_maps.map_image]
+// tensor = "image"
+// element_strides = [1, "stride", "stride", 1]
+// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = 64 }
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_wgmma_split"
+// grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, 64), BN // 64)", "SPLIT"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 1024"
+// args   = ["map_dout", "map_image", "parts", "bias_parts", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_add_parts"
+// grid   = ["cdiv(k * c * r * s, 512) + BIAS * cdiv(k, 128)"]
+// block  = [128]
+// args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
+// ///
+//
+// Pixels are the depth, and both operands are stored with channels innermost: neither is transposed in memory, as wgmma
+// reads 16-bit operands by rows of 64 m or n, too. TMA brings 64 pixels of dout, and in im2col mode the 64 pixels that
+// a filter position meets, 64 channels of each; a tile's columns are two or three such pieces, of any positions and
+// channels, so that layers of 64 channels fill them. With BM = 64 the two warpgroups take half of the pixels each. A
+// layer has few weights: SPLIT blocks share a tile's pixels, a second kernel adds their parts in index order. The matrix
+// unit truncates as it adds, so that its sums are added in float every 512 pixels, and the error does not grow with the
+// batch. Columns of ones make the bias's gradient, in the blocks that have the first columns. Limit: L2, which gives the
+// image r s times. After CUTLASS's implicit GEMM (wgrad) for sm90.
+
+#include <opbench/gradients.cuh>
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+typedef Ring<STAGES, (BM + BN) * 128> Stages;
+constexpr int pieces = BN / 64, piece = 64 * 128, promoted = 8;  // steps of the tensor core's own sum
+constexpr int slices = BM / 32;  // of 16 pixels, of a stage's four, that a warpgroup has
+
+// image [n][h][w][c], dout [n][p][q][k], parts [PARTS][k][r s c], bias_parts [PARTS][k]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_wgrad_nhwc_wgmma_split(const __grid_constant__ TensorMap map_dout,
+                                  const __grid_constant__ TensorMap map_image, float* __restrict__ parts,
+                                  float* __restrict__ bias_parts, int n, int p, int q, int k, int c, int r, int s,
+                                  int stride, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), ones = memory + Stages::bytes;
+    Stages ring(memory, ones + 1024);
+    const int per_position = (c + 63) / 64, all = r * s * per_position, tiles_n = (all + pieces - 1) / pieces;
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, first = (int)(blockIdx.x % tiles_n) * pieces;
+    const Stretch part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
+    if (threadIdx.x == 0) ring.init();
+    if (threadIdx.x < 256) reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = 0x3f803f80;  // of bf16
+    fence_async();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x > 0) return;
+        ring.fill(part.steps, [&](int step, unsigned a, unsigned full) {
+            const int row = (part.first + step) * 64, image = row / (p * q), pixel = row % (p * q);
+            const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
+#pragma unroll
+            for (int i = 0; i < BM / 64; ++i) load(a + i * piece, &map_dout, full, m0 + i * 64, row);
+            for (int i = 0; i < pieces; ++i) {
+                const int which = min(first + i, all - 1), position = which / per_position;
+                load_windows(a + (BM / 64 + i) * piece, &map_image, full, which % per_position * 64, x, y, image,
+                             position % s, position / s);
+            }
+        });
+    } else {
+        registers_up<consumer_registers>();
+        const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
+        const unsigned above = BM == 64 ? 0 : group * piece, pixels = BM == 64 ? group * (32 * 128) : 0;
+        float total[BN / 2] = {}, total_ones[4] = {}, sum[BN / 2], sum_ones[4] = {};
+        for (int done = 0; done < part.steps; done += promoted) {
+            ring.drain(min(promoted, part.steps - done), [&](int step, unsigned stage) {
+                const unsigned long long a = descriptor(stage + above + pixels);
+                const unsigned long long b = descriptor(stage + BM * 128 + pixels, 1024, piece);
+#pragma unroll
+                for (int slice = 0; slice < slices; ++slice) {
+                    const int add = step > 0 || slice > 0;
+                    wgmma<bf16, true, true>(sum, a + slice * 128, b + slice * 128, add);
+                    if (BIAS && first == 0) wgmma<bf16, true>(sum_ones, a + slice * 128, descriptor(ones), add);
+                }
+            });
+#pragma unroll
+            for (int i = 0; i < BN / 2; ++i) total[i] += sum[i];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) total_ones[i] += sum_ones[i];
+        }
+        const int own = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y;
+        const int row = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
+        float* const to = parts + ((size_t)own * k + row) * (r * s * c);
+#pragma unroll
+        for (int j = 0; j < BN / 8; ++j) {
+            const int which = first + j / 8, channel = which % per_position * 64 + j % 8 * 8 + lane % 4 * 2;
+            const int at = which / per_position * c + channel;
+            if (which >= all || channel >= c) continue;
+            if (row < k) store_two(to + at, total[j * 4], total[j * 4 + 1]);
+            if (row + 8 < k) store_two(to + (size_t)8 * r * s * c + at, total[j * 4 + 2], total[j * 4 + 3]);
+        }
+        if (BIAS && first == 0 && lane % 4 == 0) {
+            if (row < k) bias_parts[own * k + row] = total_ones[0];
+            if (row + 8 < k) bias_parts[own * k + row + 8] = total_ones[2];
+        }
+    }
+}
+
+// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+extern "C" __global__ void __launch_bounds__(128)
+    conv2d_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
+                           float* __restrict__ dweight,
+#if BIAS
+                           float* __restrict__ dbias,
+#endif
+                           int k, int depth) {
+#if !BIAS
+    float* dbias = nullptr;
+#endif
+    add_weight_parts<PARTS, BIAS>(parts, bias_parts, dweight, dbias, k, depth);
+}
