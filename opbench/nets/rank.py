@@ -21,6 +21,7 @@ def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     job: Job = pipe.recv()
     group = RankGroup(pipe, job.rank, job.options.recipe.ranks)
+    group.beat()
     try:
         network = load(job.network, Catalog(job.options.roots))
         trainer = Trainer(network, job.data, job.options, rank=job.rank, group=group, progress=group.tell)

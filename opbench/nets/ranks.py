@@ -17,7 +17,7 @@ from opbench import backends
 from opbench.graphs.graph import Graph
 from opbench.graphs.saving import save
 from opbench.nets.data import DataSet
-from opbench.nets.group import Job, serve
+from opbench.nets.group import STARTING_S, Job, limit, serve
 from opbench.nets.train_options import Standing, TrainOptions
 from opbench.nets.training import Trainer
 from opbench.results.training import TrainingRecord, read_training
@@ -68,10 +68,11 @@ class _Processes:
             for job, environment in zip(self._jobs, self._environments, strict=True):
                 self._start(job.rank, environment)
             for job, pipe in zip(self._jobs, self._pipes, strict=True):
+                limit(pipe, STARTING_S)
                 try:
                     pipe.send(job)
                 except OSError:
-                    break  # it died: that is told when it is listened to
+                    break  # it died or hangs: that is told when it is listened to
             serve(self._pipes, tell, self._obituary, progress)
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -102,14 +103,14 @@ class _Processes:
     def _log(self, rank: int) -> Path:
         return self._logs / f"rank{rank}.log"
 
-    def _obituary(self, rank: int) -> str:
+    def _obituary(self, rank: int, hangs: str) -> str:
         process, ranks = self._processes[rank], len(self._jobs)
-        code = process.wait()
-        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        fate = f"hangs: {hangs}" if hangs else f"died: {_cause(process.wait())}"
         words = self._log(rank).read_text(errors="replace").strip()[-LAST_WORDS:].replace("\n", " / ")
+        ended = "all" if hangs else "the others"
         return (
-            f"rank {rank} of {ranks} (process {process.pid}) died: {cause}{f': {words}' if words else ''}; the others "
-            f"were ended. Go on from the last checkpoint with --resume, with --gpus {ranks} or with "
+            f"rank {rank} of {ranks} (process {process.pid}) {fate}{f': {words}' if words else ''}; "
+            f"{ended} were ended. Go on from the last checkpoint with --resume, with --gpus {ranks} or with "
             f"--accumulate {ranks * self._jobs[0].options.recipe.accumulate} on one device in its place"
         )
 
@@ -121,3 +122,7 @@ class _Processes:
             pipe.close()
             if process.stdin:
                 process.stdin.close()
+
+
+def _cause(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

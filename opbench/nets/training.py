@@ -195,10 +195,15 @@ class Trainer:
                 step.launch()
                 self.step += 1
                 if self.step % AHEAD == 0:
-                    step.context.settle()
-            step.context.settle()
+                    self._settle(step)
+            self._settle(step)
             if self.group is not None and isinstance(self.backend, Timed):
                 exchange_times(step, self.group.gather)
+
+    def _settle(self, step: Step) -> None:
+        """Wait for what was launched; of several ranks, as one that may wait for another."""
+        with self.group.waiting() if self.group else contextlib.nullcontext():
+            step.context.settle()
 
     @contextmanager
     def _ready(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
@@ -305,7 +310,7 @@ class Trainer:
 
     def _collect(self, network: Network, step: Step, log: LossLog) -> None:
         """The losses of the steps since the last look: on disk, each a number, and as they were if done before."""
-        step.context.settle()
+        self._settle(step)
         losses = network.read_state("losses")["losses"]
         for number in range(len(self.losses), self.step):
             loss = float(losses[number])

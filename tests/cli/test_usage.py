@@ -35,7 +35,7 @@ from opbench.results.files import FILE
         (("list", "cases", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
         (("report", "nowhere"), (f"nowhere/{FILE}: cannot be read: No such file", "opbench run")),
         (("profile", "relu/scalar"), ("'relu/scalar' is no case; one looks like matmul/", "(opbench list cases)")),
-        (("profile", "relu/scalar(m=3)"), ("relu: unknown axis 'm'; known: n",)),
+        (("profile", "relu/scalar(m=3)"), ("relu: unknown axis 'm'; known: dtype, n",)),
         (("profile", "relu/scalar[BLOCK=3](n=3)"), ("relu/scalar has no config [BLOCK=3]; it has [BLOCK=256]",)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) and len(value) < 7 else None,
@@ -69,7 +69,7 @@ def test_a_header_is_refused_with_file_and_line(
 
 BAD_SUITES = [
     ('[[run]]\noperator = "relo"\nproblems = [{ n = 1 }]', "did you mean 'relu'?"),
-    ('[[run]]\noperator = "relu"\nproblems = [{ m = 1 }]', "relu: unknown axis 'm'; known: n"),
+    ('[[run]]\noperator = "relu"\nproblems = [{ m = 1 }]', "relu: unknown axis 'm'; known: dtype, n"),
     ('[[run]]\noperator = "relu"\nproblems = [{ n = 1.5 }]', "n=1.5 is not allowed"),
     ('[[run]]\noperator = "relu"\nproblems = 3', "problems = 3 is not allowed; it must be a list"),
     ('[[run]]\noperator = "relu"\nproblems = [3]', "problems: 3 is not allowed; each must be a table"),

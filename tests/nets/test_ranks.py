@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import signal
 import threading
@@ -18,8 +19,8 @@ from training_data import random_data
 
 from opbench.errors import LaunchError, UsageError
 from opbench.graphs.recipe import Recipe
+from opbench.nets import group, resuming
 from opbench.nets import ranks as module
-from opbench.nets import resuming
 from opbench.nets.checkpoints import Checkpoint, read_checkpoint
 from opbench.nets.group import RankGroup, RankLost, in_order, serve
 from opbench.nets.ranks import train_network
@@ -107,6 +108,55 @@ def test_a_rank_that_dies_ends_the_others_and_says_how_to_go_on(
     assert read_checkpoint(tmp_path / "run")
 
 
+def test_a_rank_that_is_stopped_ends_the_training_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not die, so that nobody hears of it but by its silence; of 8 s, were it not for this test's time."""
+    assert group.SILENT_S + group.BEAT_S < 10
+    monkeypatch.setattr(group, "SILENT_S", 3.0)
+    started: list[module._Processes] = []
+    start = module._Processes.run
+    monkeypatch.setattr(module._Processes, "run", lambda own, *to: (started.append(own), start(own, *to)))
+    stopped_s = 0.0
+
+    def stop(standing: Standing) -> None:
+        nonlocal stopped_s
+        if not stopped_s and standing.step >= 2:
+            stopped_s = time.monotonic()
+            started[0]._processes[1].send_signal(signal.SIGSTOP)
+
+    with pytest.raises(
+        RankLost, match=r"rank 1 of 2 .*hangs: it .* for 3 s; all were ended. .*--resume, with --gpus 2"
+    ):
+        train(tmp_path / "run", tell=stop, ranks=2, steps=4000, checkpoint_every_s=0.0, evaluate_every=1)
+    assert time.monotonic() - stopped_s < 6
+    for process in started[0]._processes:
+        assert process.returncode is not None and not Path(f"/proc/{process.pid}/cmdline").exists()
+
+
+@pytest.mark.parametrize("others_wait", [True, False])
+def test_ranks_that_wait_for_their_devices_for_ever_hang(others_wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, or all but those that wait for them; not while another is busy, such as with what is held out."""
+    for name, seconds in (("BEAT_S", 0.02), ("SILENT_S", 0.5), ("STARTING_S", 0.5)):
+        monkeypatch.setattr(group, name, seconds)
+    end = threading.Event()
+    told: list[BaseException] = []
+
+    def act(own: RankGroup) -> None:
+        own.beat()
+        with own.waiting():
+            pass
+        with own.waiting() if own.rank == 0 or others_wait else contextlib.nullcontext():
+            end.wait(1.2)
+
+    try:
+        group_of(2, act)
+    except RankLost as error:
+        told.append(error)
+    end.set()
+    assert [str(error) for error in told] == (["0 it has waited for its device for 1 s"] if others_wait else [])
+
+
 def test_what_one_rank_refuses_is_raised_here(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a batch of 3 x 9 micro-batches is larger than the data set's 24 pictures"):
         train(tmp_path / "large", ranks=3, accumulate=3)
@@ -128,29 +178,29 @@ def group_of(count: int, act: Callable[[RankGroup], object]) -> list[object]:
     found: list[object] = [None] * count
 
     def rank(number: int) -> None:
-        group = RankGroup(pipes[number][1], number, count)
+        own = RankGroup(pipes[number][1], number, count)
         try:
-            found[number] = act(group)
-            group.done()
+            found[number] = act(own)
+            own.done()
         except UsageError as error:
             found[number] = error
-            group.done()
+            own.done()
 
     threads = [threading.Thread(target=rank, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
-    serve([ours for ours, _ in pipes], lambda standing: None, str)
+    serve([ours for ours, _ in pipes], lambda standing: None, lambda rank, how: f"{rank} {how}")
     for thread in threads:
         thread.join()
     return found
 
 
 def test_a_group_shares_sums_and_agrees() -> None:
-    assert group_of(3, lambda group: group.share(f"of {group.rank}")) == ["of 0"] * 3
-    sums = group_of(2, lambda group: group.sum(np.full((2, 3), group.rank + 1, np.float32)).tolist())
+    assert group_of(3, lambda own: own.share(f"of {own.rank}")) == ["of 0"] * 3
+    sums = group_of(2, lambda own: own.sum(np.full((2, 3), own.rank + 1, np.float32)).tolist())
     assert sums == [[[3.0] * 3] * 2] * 2
-    assert group_of(2, lambda group: group.agree("plan", "one")) == [None, None]
-    apart = group_of(2, lambda group: group.agree("plan", group.rank))
+    assert group_of(2, lambda own: own.agree("plan", "one")) == [None, None]
+    apart = group_of(2, lambda own: own.agree("plan", own.rank))
     assert all("the ranks have not the same plan" in str(error) for error in apart)
 
 

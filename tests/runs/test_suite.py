@@ -28,7 +28,7 @@ def expand(tmp_path: Path, text: str, backend: str = "cpu") -> list[str]:
     [
         ('"relu"', '"rely"', "unknown operator 'rely'; did you mean 'relu'? (opbench list operators)"),
         ('"scalar"', '"scaler"', "unknown variant 'scaler'; did you mean 'scalar'?"),
-        ("n = 5", "m = 5", "relu: unknown axis 'm'; known: n"),
+        ("n = 5", "m = 5", "relu: unknown axis 'm'; known: dtype, n"),
         ("n = 5", "n = -5", "n=-5 is not allowed"),
         ("problems", "problem", "unknown key of [[run]] 'problem'; did you mean 'problems'?"),
         ("[[run]]", "[[runs]]", "unknown key 'runs'; did you mean 'run'?"),
