@@ -74,15 +74,14 @@ def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
     seed = zlib.crc32(variant.id.encode()) % 1000
     cases = spread(variant, targets.cases_to_check(CATALOG, variant.id, 2, seed))
     session = Session(open_backend("cpu"), seed)
-    if variant.compute_capability.endswith("a") and cases and (refused := session.unsupported(cases[0])):
-        pytest.skip(refused)  # instructions of one GPU alone, while the cpu backend has none of them
     assert cases and [reason for case in cases if (reason := session.unsupported(case))] == []
     for case in cases:
         checked = session.check(case)
         assert checked.verdict.right, f"{case.name}: {checked.verdict.reason}"
         assert (checked.traffic is not None) == session.is_traced(case)
         if checked.traffic:
-            assert checked.traffic.complete and checked.traffic.total("requests", space="global") > 0
+            copied = any(step.tensor_maps for step in case.launches(session.sm_count))  # TMA requests nothing
+            assert checked.traffic.complete and (copied or checked.traffic.total("requests", space="global") > 0)
             assert all(line.line and line.requests <= line.upper_requests for line in checked.traffic.lines)
     session.release()
 
