@@ -258,7 +258,7 @@ def step_ways(problem: StepProblem, backend: Libraries) -> Iterator[dict[str, St
 
 def _ready(torch: ModuleType, problem: StepProblem, way: Way, stream: torch.cuda.ExternalStream) -> StepWay:
     """A way that has been run until it only runs, and the most that it held in a step."""
-    torch.cuda.synchronize()
+    _give_back(torch)  # what an earlier way left in cycles would be missed from this one's peak when it goes
     standing = torch.cuda.memory_allocated()
 
     def peak() -> int:

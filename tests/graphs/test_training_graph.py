@@ -125,6 +125,15 @@ def test_a_maximum_whose_position_is_remembered_frees_what_was_pooled() -> None:
     assert [node.name for node in training.graph.consumers(pooling.inputs["x"])] == ["pool1"]
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_a_layer_read_is_done_with_before_its_gradient_takes_memory(name: str) -> None:
+    """The weights' gradient reads it, so that goes first."""
+    order = {node.name: number for number, node in enumerate(step(name).graph.nodes)}
+    both = [(order[n], order[n.replace("wgrad", "dgrad")]) for n in order if n.replace("wgrad", "dgrad") in order]
+    both = [(first, second) for first, second in both if first != second]
+    assert both and all(first < second for first, second in both)
+
+
 def test_the_optimiser_waits_for_all_who_read_the_old_parameters() -> None:
     check_the_optimizer_waits()
 

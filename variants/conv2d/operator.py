@@ -87,21 +87,22 @@ class Conv2d(Operator):
             )
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
-        """The image's by conv2d_dgrad, the filters' and the bias's by one conv2d_wgrad; a ReLU's mask goes first."""
+        """The filters' and the bias's by one conv2d_wgrad, the image's by conv2d_dgrad; a ReLU's mask goes first.
+
+        The image is then done with before its gradient needs as much memory.
+        """
         entries, dout = [], "d.out"
         if self.epilogue == "bias_relu" and wanted:
             elements, dout = self.n * self.k * self.p * self.q, "out.masked"
             axes = {"n": elements, "dtype": self.dtype}
             entries.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
         shape = {name: value for name, value in self.axes.items() if name != "epilogue"}
-        if "image" in wanted:
-            entries.append(
-                Gradient("conv2d_dgrad", shape, {"dout": dout, "weight": "weight"}, {"dimage": "d.image"}),
-            )
         found = {f"d{name}": f"d.{name}" for name in ("weight", "bias") if name in wanted}
         if found:
             axes = {**shape, "bias": "yes" if "bias" in wanted else "no"}
             entries.append(Gradient("conv2d_wgrad", axes, {"image": "image", "dout": dout}, found))
+        if "image" in wanted:
+            entries.append(Gradient("conv2d_dgrad", shape, {"dout": dout, "weight": "weight"}, {"dimage": "d.image"}))
         return entries
 
     def flops(self) -> int:

@@ -36,7 +36,10 @@ class Linear(Operator):
         return () if self.epilogue == "bias_relu" else ("x", "weight", "bias")
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
-        """That of x by linear_dgrad, of weight and bias by one linear_wgrad; a ReLU's mask goes first. None for f16."""
+        """Of weight and bias by one linear_wgrad, that of x by linear_dgrad; a ReLU's mask goes first. None for f16.
+
+        x is then done with before its gradient needs as much memory.
+        """
         if self.dtype == "f16":
             return None
         entries, dout = [], "d.out"
@@ -44,12 +47,12 @@ class Linear(Operator):
             dout, axes = "out.masked", {"n": self.m * self.n, "dtype": self.dtype}
             entries.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
         shape = {"m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype}
-        if "x" in wanted:
-            entries.append(Gradient("linear_dgrad", shape, {"dout": dout, "weight": "weight"}, {"dx": "d.x"}))
         found = {f"d{name}": f"d.{name}" for name in ("weight", "bias") if name in wanted}
         if found:
             axes = {**shape, "bias": "yes" if "bias" in wanted else "no"}
             entries.append(Gradient("linear_wgrad", axes, {"x": "x", "dout": dout}, found))
+        if "x" in wanted:
+            entries.append(Gradient("linear_dgrad", shape, {"dout": dout, "weight": "weight"}, {"dx": "d.x"}))
         return entries
 
     def flops(self) -> int:
