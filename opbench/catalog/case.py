@@ -77,6 +77,12 @@ class Case:
         except UsageError as error:
             raise UsageError(f"{self.variant.path}: launch: {error}") from None
 
+    def _early(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in names if name not in self.problem.inputs]
+        if unknown:
+            raise UsageError(f"early = '{unknown[0]}' names no input; known: {', '.join(self.problem.inputs)}")
+        return names
+
     def _launch(self, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
         maps = {template.name: template for template in self.variant.tensor_maps}
@@ -107,6 +113,7 @@ class Case:
             args=values,
             cluster=cluster,
             programmatic=step.programmatic,
+            early=self._early(step.early),
             tensor_maps=tuple(template.described(scope, shapes) for template in named),
         )
 

@@ -27,7 +27,7 @@ HEADER_KEYS = {
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
 ADDED = ("where", "requires")
 """Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
-LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero", "cluster", "programmatic"}
+LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero", "cluster", "programmatic", "early"}
 MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
 MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
 IM2COL_KEYS = ("lower", "upper", "channels", "pixels")
@@ -298,6 +298,11 @@ class _HeaderReader:
                 f"launch[{index}].programmatic: no griddepcontrol.wait in the kernel or its headers; without it the "
                 "kernel reads what the launch ahead of it has not written",
             )
+        early = entry.get("early", [])
+        if (early and not programmatic) or not isinstance(early, list) or not all(isinstance(e, str) for e in early):
+            raise self.refuse(
+                "early", f"launch[{index}].early = {early!r}; names of inputs, where programmatic = true, are allowed"
+            )
         return LaunchTemplate(
             kernel=entry["kernel"],
             grid=tuple(self._expression("grid", e) for e in entry["grid"]),
@@ -306,6 +311,7 @@ class _HeaderReader:
             args=tuple(self._argument(e) for e in entry.get("args", [])),
             cluster=tuple(self._expression("cluster", e) for e in entry.get("cluster", ())),
             programmatic=programmatic,
+            early=tuple(early),
         )
 
     def _tensor_map(self, name: str, entry: object) -> TensorMapTemplate:

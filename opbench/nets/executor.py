@@ -180,8 +180,11 @@ class Context:
     def bound(self, node: Node, instead: Mapping[str, str] = NOTHING) -> Launch:
         """The node's launch, on its values' memory, or on other states `instead`."""
         buffers = {tensor.name: self.buffer(value, instead) for tensor, value in node.tensors()}
+        graph = self.network.graph
+        written = [tensor.name for tensor, value in node.tensors() if graph.base(value) not in graph.weights]
         try:
-            return bind(self.network.backend, self.network.cases[node.name], buffers | self._workspaces(node)).launch
+            case, backend = self.network.cases[node.name], self.network.backend
+            return bind(backend, case, buffers | self._workspaces(node), written=written).launch
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}") from None
 

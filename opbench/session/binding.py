@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,15 +28,26 @@ class Binding:
     """The loaded module; None of a library."""
 
 
-def bind(backend: Backend, case: Case, buffers: Mapping[str, Buffer], sm_count: int | None = None) -> Binding:
+def bind(
+    backend: Backend,
+    case: Case,
+    buffers: Mapping[str, Buffer],
+    sm_count: int | None = None,
+    written: Collection[str] = (),
+) -> Binding:
     """The case on these buffers, by name: its tensors and its workspace.
 
-    `sm_count` is what grids are sized by where that is not this backend's. Raises LaunchError for what the device
-    refuses, CompileError, and UsageError for a header or a library's file that is wrong.
+    `sm_count` is what grids are sized by where that is not this backend's; `written` are inputs that what is launched
+    just ahead may write: a launch that reads one of them early waits for all of that in place of overlapping it.
+    Raises LaunchError for what the device refuses, CompileError, and UsageError for a header or a library's file that
+    is wrong.
     """
     if case.variant.is_library:
         return Binding(_bind_library(backend, case, buffers))
-    launches = tuple(case.launches(sm_count or backend.sm_count))
+    launches = tuple(
+        replace(launch, programmatic=False) if launch.programmatic and set(launch.early) & set(written) else launch
+        for launch in case.launches(sm_count or backend.sm_count)
+    )
     program = backend.load(case.request())
     return Binding(program.bind(launches, buffers), launches, program)
 

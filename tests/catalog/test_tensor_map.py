@@ -35,6 +35,7 @@ KERNEL = """\
 // block = [128]
 // cluster = [2]
 // programmatic = true
+// early = ["b"]
 // args = ["map_a", "map_b", "map_high", "map_in", "out", "m"]
 // ///
 // Why.
@@ -57,7 +58,7 @@ def launched(tmp_path: Path, text: str = KERNEL) -> KernelLaunch:
 def test_a_launch_has_its_maps_with_every_number(tmp_path: Path) -> None:
     step = launched(tmp_path)
     assert step.args == ("map_a", "map_b", "map_high", "map_in", "out", 256)
-    assert (step.cluster, step.programmatic) == ((2, 1, 1), True)
+    assert (step.cluster, step.programmatic, step.early) == ((2, 1, 1), True, ("b",))
     a, b, high, walk = step.tensor_maps
     assert a == TensorMap("map_a", "a", "bf16", (64, 256), (128,), (64, 64), (1, 1))
     assert (b.dims, b.strides, b.box, b.l2) == ((64, 64, 2), (256, 128), (64, 64, 2), 128)
@@ -89,6 +90,8 @@ def test_a_map_of_what_the_problem_lacks_is_left_out(tmp_path: Path) -> None:
         ('"4 * cdiv(m, BM)"', '"4 * cdiv("', "is no expression"),
         ("cluster = [2]", "cluster = 2", "launch[0].cluster = 2 is not allowed; a list of 1 to 3 expressions"),
         ("programmatic = true", "programmatic = 1", "true or false is allowed"),
+        ("programmatic = true", "programmatic = false", "launch[0].early = ['b']; names of inputs, where"),
+        ('["b"]', '"b"', "launch[0].early = 'b'; names of inputs"),
         ("griddepcontrol.wait", "nothing", "no griddepcontrol.wait in the kernel or its headers"),
     ],
 )
@@ -103,6 +106,7 @@ def test_mistakes_in_a_header_are_told_with_their_line(tmp_path: Path, old: str,
     ("old", "new", "message"),
     [
         ('tensor = "a", box', 'tensor = "aa", box', "tensor map 'map_a': unknown tensor 'aa'; did you mean 'a'?"),
+        ('early = ["b"]', 'early = ["bias"]', "early = 'bias' names no input; known: a, b"),
         ('type = "f16"', 'type = "f61"', "unknown name 'f61'"),
         ('type = "f16"', "type = \"'f61'\"", "unknown type 'f61'; did you mean 'f16'?"),
         ('type = "f16", dims = ["k", "m"]', 'type = "f16"', "dims are missing; f32 is read as f16"),

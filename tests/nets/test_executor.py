@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,14 +12,21 @@ import pytest
 from small_networks import pictures, residual
 
 from opbench.backends import open_backend
+from opbench.backends.base import Backend
+from opbench.catalog.case import Case
+from opbench.catalog.folders import case_named
+from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.errors import UsageError
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import with_layouts
 from opbench.graphs.passes import apply_passes, to_dtype
+from opbench.graphs.recipe import Recipe
+from opbench.graphs.training import training_graph
 from opbench.graphs.zoo import lenet
 from opbench.nets.executor import Context, Network
 from opbench.nets.inputs import held_out_digits, trained_lenet
 from opbench.nets.plan import choose
+from opbench.session.binding import Binding, bind
 
 
 def ready(graph: Graph, precision: str = "f32") -> Network:
@@ -98,3 +106,42 @@ def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
     del cases["pool2"]
     with pytest.raises(UsageError, match="pool2: the plan has no variant"):
         Network(graph, cases, open_backend("cpu"))
+
+
+def test_only_constants_may_be_read_before_the_launch_ahead_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that reads what may be written just ahead of it waits for all of that."""
+    told: dict[str, set[str]] = {}
+
+    def seen(backend: Backend, case: Case, *rest: object, written: Collection[str]) -> Binding:
+        told[case.problem.name] = set(written)
+        return Binding(lambda: None)
+
+    monkeypatch.setattr("opbench.nets.executor.bind", seen)
+    graph = lenet(1)
+    context = Context(Network(graph, choose(graph, {}, "f32", "").cases(graph), open_backend("cpu")))
+    context.close()
+    assert told["linear"] == {"x", "out"} and told["conv2d"] == {"image", "out"}
+    training = training_graph(lenet(1), Recipe(loss="cross_entropy", steps=1), 1).graph
+    step = Context(Network(training, choose(training, {}, "f32", "").cases(training), open_backend("cpu")))
+    step.close()
+    assert "weight" in told["linear"], "the optimiser writes it"
+
+
+def test_a_launch_that_overlaps_is_bound_so_only_where_its_early_inputs_are_safe() -> None:
+    case = case_named("linear/wgmma_few_rows_bf16[TILES=1,SPLIT=2](m=1,n=64,k=64,dtype=bf16)")
+    bound: list[KernelLaunch] = []
+
+    class Loaded:
+        sm_count = 132
+
+        def load(self, request: BuildRequest) -> Loaded:
+            return self
+
+        def bind(self, launches: Sequence[KernelLaunch], buffers: object) -> None:
+            bound.extend(launches)
+
+    for written in ((), ("x", "out"), ("weight",)):
+        bind(Loaded(), case, {}, written=written)  # type: ignore[arg-type]
+    assert [(launch.programmatic, launch.early) for launch in bound] == [
+        (True, ("weight",)), (True, ("weight",)), (False, ("weight",)),
+    ]  # fmt: skip
