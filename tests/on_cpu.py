@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from opbench.backends.cpu import CpuBackend
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.catalog.tensor_map import ELEMENT_BYTES, TensorMap
 from opbench.catalog.variant import Variant
 from opbench.traffic.findings import Finding
 
@@ -42,6 +45,15 @@ extern "C" __global__ void k(const float* a, float* out, int n, int stride) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = a[(long long)i * stride];
 }"""
+
+
+def described(kind: str, dims: Sequence[int], box: Sequence[int] = (), **rest: object) -> TensorMap:
+    """A map of a dense tensor unless strides are given."""
+    size = ELEMENT_BYTES[kind]
+    dense = tuple(size * prod(dims[: axis + 1]) for axis in range(len(dims) - 1))
+    known = {"strides": dense, "element_strides": (1,) * len(dims)} | rest
+    named = {"name": "map", "tensor": "memory", "type": kind, "dims": tuple(dims), "box": tuple(box)}
+    return TensorMap(**(named | known))  # type: ignore[arg-type]
 
 
 class Bench:

@@ -187,6 +187,8 @@ class Session:
                 outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
             if outcome.verdict.right:
                 outcome = self._check_integers(ready, outcome)
+            if outcome.verdict.right and trace:
+                outcome = self._check_orders(ready, outcome)
             verdict = replace(outcome.verdict, launches=tuple(map(Launched.of, ready.binding.launches)))
             counted = trace.traffic.renamed(portable) if trace else None
             program = ready.binding.program
@@ -224,6 +226,15 @@ class Session:
             return replace(outcome, verdict=replace(verdict, integers=left_out))
         found = self.run(ready, "integers")
         return replace(outcome, verdict=replace(verdict, integers="exact")) if found.verdict.right else found
+
+    def _check_orders(self, ready: Ready, outcome: Outcome) -> Outcome:
+        """Run in further orders of threads, where chance decides what a fault does."""
+        assert isinstance(self.backend, Traced)
+        for _ in range(1, self.backend.orders(ready.case.request())):
+            again = self.run(ready, "normal")
+            if not again.verdict.right:
+                return again
+        return outcome
 
     def _resources(self, binding: Binding) -> dict[str, LaunchResources]:
         if binding.program is None:

@@ -6,17 +6,16 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
-from on_cpu import compilers
+from on_cpu import compilers, described
 
 from opbench.backends.base import Program
 from opbench.backends.cpu import CpuBackend
 from opbench.catalog.launch import BuildRequest, KernelLaunch
-from opbench.catalog.tensor_map import ELEMENT_BYTES, TensorMap
+from opbench.catalog.tensor_map import TensorMap
 
 FOLDER = Path(__file__).parent / "hopper"
 ON_H200 = json.loads((FOLDER / "on_h200.json").read_text())
@@ -24,14 +23,6 @@ SEED, DUMP_BYTES, IMAGE_BYTES = 7, 8192, 64 << 10
 KINDS = ("bf16_kk", "bf16_km", "bf16_mk", "bf16_mm", "bf16_rk", "f16_kk", "tf32_kk", "tf32_rk")
 """Type of a and b, and where each comes from: k K-major or m MN-major shared memory, r registers."""
 KERNELS = ("load_tile", "store_tile", "multiply_cases")
-
-
-def described(kind: str, dims: Sequence[int], box: Sequence[int] = (), **rest: object) -> TensorMap:
-    """A map of a dense tensor unless strides are given."""
-    size = ELEMENT_BYTES[kind]
-    dense = tuple(size * prod(dims[: axis + 1]) for axis in range(len(dims) - 1))
-    known = {"strides": dense, "element_strides": (1,) * len(dims)} | rest
-    return TensorMap("map", "memory", kind, tuple(dims), box=tuple(box), **known)  # type: ignore[arg-type]
 
 
 def global_memory() -> np.ndarray:

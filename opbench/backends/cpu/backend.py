@@ -34,6 +34,9 @@ BEYOND = {
 }
 """What no shim can stand in for, by how it shows in the source."""
 
+ORDERS = 4
+"""Threads in turn and asynchronous work as late as may be, then both drawn by lot."""
+
 PROCESS_LOG = LaunchLog()
 """As there is one runtime in a process, its reports are numbered once for all backends."""
 
@@ -115,6 +118,11 @@ class CpuBackend:
     def compile_traced(self, request: BuildRequest) -> Path:
         """The same with every memory access instrumented."""
         return self._traced_builder.module(request)
+
+    def orders(self, request: BuildRequest) -> int:
+        """More than one where threads wait for copies and for single others: then chance decides what a fault does."""
+        text = "\n".join(without_comments(s.text) for s in closure(request.source, request.include))
+        return ORDERS if re.search(r"\bmbarrier\b", text) else 1
 
     def load(self, request: BuildRequest) -> Program:
         """Compile if need be and load."""

@@ -39,7 +39,7 @@ DIFFERENT_PRODUCTS = "different_products"
  _GLOBAL_BOUNDS, _SHARED_BOUNDS, _UNINITIALISED_SHARED, _UNINITIALISED_GLOBAL, _SHARED_RACE, _GLOBAL_RACE,
  _MISALIGNED, _UNFINISHED_COPY,
  _STUCK, _UNFINISHED_BULK, _UNFINISHED_PRODUCT, _EARLY_OVERWRITE, _MISSING_FENCE, _MBARRIER, _CLUSTER_EXIT,
- _ILLEGAL_INSTRUCTION, _BEYOND_SHARED, _DIFFERENT_PRODUCTS) = range(1, 27)  # fmt: skip
+ _ILLEGAL_INSTRUCTION, _BEYOND_SHARED, _DIFFERENT_PRODUCTS, _TOUCHED_SUMS) = range(1, 28)  # fmt: skip
 KINDS = {
     _FAULT: OUT_OF_BOUNDS,
     _STACK_OVERFLOW: STACK_OVERFLOW,
@@ -67,6 +67,7 @@ KINDS = {
     _ILLEGAL_INSTRUCTION: ILLEGAL_INSTRUCTION,
     _BEYOND_SHARED: OUT_OF_BOUNDS,
     _DIFFERENT_PRODUCTS: DIFFERENT_PRODUCTS,
+    _TOUCHED_SUMS: UNFINISHED_PRODUCT,
 }
 BY_CELL = {
     _UNFINISHED_BULK: "which the copy that thread {thread} started at {other} may still be filling: this thread has "
@@ -178,8 +179,9 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
         place = lines.get((module, _call_site(report)), NOWHERE)
     other = lines.get((module, report.other_program_counter - 1), NOWHERE)
     other = Place(place.file, report.other_line) if report.other_line else other
-    if report.kind >= _STUCK:  # an instruction stands in a function of its own more often than not
-        place, other = (one._replace(called_from=one.entry) for one in (place, other))
+    # An instruction stands in a function of its own more often than not.
+    place = place._replace(called_from=place.entry) if report.instructions & 1 else place
+    other = other._replace(called_from=other.entry) if report.instructions & 2 else other
     spot = _spot(report, log, module)
 
     def mentioned(match: re.Match[str]) -> str:

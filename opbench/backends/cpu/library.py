@@ -37,6 +37,7 @@ class Report(ctypes.Structure):
         ("other_access", ctypes.c_uint32),
         ("warp", ctypes.c_uint32),
         ("other_warp", ctypes.c_uint32),
+        ("instructions", ctypes.c_uint32),
         ("tag", ctypes.c_uint32),
         ("shared_bytes", ctypes.c_uint32),
         ("file", ctypes.c_char * 240),
@@ -120,6 +121,15 @@ def load_runtime(build: Callable[[], Path]) -> Runtime:
     if not _loaded:
         _loaded.append(Runtime(build()))
     return _loaded[0]
+
+
+def thread_order(run: int) -> int:
+    """The seed of a run's lots: who goes on where threads wait for asynchronous work, and how soon that is done.
+
+    0 stands for threads in turn and work as late as it may be; $OPBENCH_CPU_ORDER=random:SEED draws in every run.
+    """
+    wanted, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "").partition(":")
+    return run + (int(seed) + 1) * 1_000 if wanted == "random" and seed.isdigit() else run
 
 
 def block_order(grid: Dim3) -> tuple[int, int]:

@@ -31,7 +31,7 @@ class Place(NamedTuple):
     called_from: int = 0
     """Of a place in a header: the line of the kernel's own file whose inlined call leads there; 0 where none does."""
     entry: int = 0
-    """The line of the outermost inlined call that leads there, from whatever file; 0 where none does."""
+    """Of an instruction in a function of its own: the line of the kernel's file that calls it; 0 where none does."""
 
 
 NOWHERE = Place("", 0)
@@ -66,12 +66,13 @@ def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, Place]:
 def _place(table: _Table, address: int) -> Place:
     row = bisect_right(table.starts, address) - 1
     while row >= 0 and table.places[row] != NOWHERE:
-        callers = (call.caller for call in table.calls if call.start <= address < call.end)
-        chain = [place for place in (table.places[row], *callers) if place.line and _is_users(place.file)]
+        calls = (call.caller for call in table.calls if call.start <= address < call.end)
+        chain = [place for place in (table.places[row], *calls) if place.line and _is_users(place.file)]
         if chain:
             inner, outer = chain[0], chain[-1]
             below = outer.file != inner.file and outer.file.endswith(KERNEL_SUFFIX)
-            entry = outer.line if len(chain) > 1 else 0
+            callers = [place for place in chain[1:] if place.file.endswith(KERNEL_SUFFIX)]
+            entry = (callers or chain)[0].line if len(chain) > 1 else 0
             return inner._replace(called_from=outer.line if below else 0, entry=entry)
         row -= 1  # the instruction before tells as much
         address = table.starts[row]

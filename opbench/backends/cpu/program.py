@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.build import entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
-from opbench.backends.cpu.library import LaunchArguments, Runtime, UInt3, block_order
+from opbench.backends.cpu.library import LaunchArguments, Runtime, UInt3, block_order, thread_order
 from opbench.backends.cpu.tensor_map import native_map
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
@@ -60,11 +61,13 @@ class CpuProgram:
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         steps = [self._step(launch, memory) for launch in launches]
         bound = list(memory.values())
+        runs = itertools.count()
 
         def run() -> None:
             self._log.buffers = bound
+            number = next(runs)
             for step in steps:
-                if not step():
+                if not step(number):
                     return
             for buffer in bound:
                 buffer.initialised = True
@@ -82,7 +85,7 @@ class CpuProgram:
                 tracing.initialised(launch.zero)
                 continue
             bound = self._launch(launch, memory)
-            native = bound.fresh()
+            native = bound.fresh(0)
             # One worker: what is seen, and in which order, must not depend on the machine's load.
             native.workers, native.trace = 1, tracing.address
             tracing.use_caches(launch)
@@ -100,17 +103,17 @@ class CpuProgram:
         signature.restype = ctypes.c_char_p
         return Kernel(name, _address(self._library, symbol), signature().decode())
 
-    def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[], bool]:
+    def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
         if launch.zero:
             cleared = _buffer(buffers, launch.zero, "zero")
 
-            def clear() -> bool:
+            def clear(number: int) -> bool:
                 cleared.clear()
                 return True
 
             return clear
         bound = self._launch(launch, buffers)
-        return lambda: self._runtime.launch(bound.fresh())
+        return lambda number: self._runtime.launch(bound.fresh(number))
 
     def _launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> BoundLaunch:
         kernel = self._kernels.get(launch.kernel)
@@ -144,9 +147,10 @@ class BoundLaunch:
     workers: int
     keep: list[object] = field(default_factory=list)
 
-    def fresh(self) -> LaunchArguments:
-        """The native structure, ready for one more run."""
+    def fresh(self, number: int) -> LaunchArguments:
+        """The native structure, ready for the run of a number: each has an order of threads of its own."""
         self.native.order_multiplier, self.native.order_offset = block_order(self.grid)
+        self.native.seed = thread_order(number)
         self.native.workers = self.workers
         return self.native
 

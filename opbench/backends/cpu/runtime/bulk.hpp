@@ -107,7 +107,7 @@ static void each_shared_cell(Worker* owner, uint32_t offset, uint32_t bytes, Vis
 static void report_cell(Worker* worker, ReportKind kind, uint32_t site, uint32_t offset, uint32_t access, uint32_t other_site,
                         uint32_t other_thread, uint32_t other_access) {
   report_shared_race(worker, site, (uintptr_t)worker->shared_base + offset, 16, access, other_site, other_thread,
-                     other_access, kind);
+                     other_access, kind, kind == kReportUnfinishedBulk ? 3 : 1);
 }
 
 // Before the copy engine or wgmma reads 16 bytes for a thread: somebody must have written them, and made it known.
@@ -311,6 +311,7 @@ static void start_loads(Worker* worker, Bulk load, uint64_t to, uint64_t barrier
     report_at(worker, kReportIllegalInstruction, load.site, "a copy into one block that reports to an mbarrier of another");
     fatal_event(worker);
   }
+  if (ranks || place.worker != worker) be_late(worker);
   if (!ranks) return start_load(worker, place.worker, load);
   if (ranks >> worker->team->size) {
     report_at(worker, kReportIllegalInstruction, load.site, "a multicast to blocks %#x of a cluster of %u", ranks,

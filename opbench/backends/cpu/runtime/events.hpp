@@ -100,6 +100,11 @@ static Worker* enter_event() {
   return worker;
 }
 
+// What a block does to another one is late, too: the others run first, as far as they can.
+static bool be_late(Worker* worker) {
+  return (!worker->launch->seed || by_lot(worker, 2)) && pass_on(worker);
+}
+
 [[noreturn]] static void fatal_event(Worker* worker) { abandon_launch(worker); }
 
 static void something_happened(Worker* worker) { ++worker->team->progress; }
@@ -220,25 +225,36 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
   return snprintf(text, room, "at line %u for %s", worker->waiting_site[thread].line, what);
 }
 
+// How likely a wait is the one to look at: something has come and something is missing, and few wait for it.
+static uint32_t suspicion(Worker* worker, const Wait* wait) {
+  uint32_t waiters = 0, weight = 0;
+  for (uint32_t thread = 0; thread < worker->threads; ++thread) {
+    const Wait* other = &worker->events->waits[thread];
+    waiters += is_parked(worker, thread) && other->kind == wait->kind && other->what == wait->what;
+  }
+  for (const Mbarrier& it : worker->events->barriers) {
+    if (wait->kind != kWaitMbarrier || it.offset != wait->what) continue;
+    weight = it.bytes || it.pending < it.count ? 2 : 1;
+  }
+  return weight * 2 * kMaxThreads + kMaxThreads - waiters;
+}
+
 [[noreturn]] static void report_stuck(Worker* worker) {
   Team* team = worker->team;
   char all[1300], one[400], last[400] = "";
   int written = 0;
-  uint32_t site = 0;
-  bool counted = false;  // whether the finding stands at a wait for an mbarrier, as it should
+  uint32_t site = 0, most = 0;
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     Worker* member = team->members[rank];
     if (team->finished[rank] || !member->fibers) continue;
     for (uint32_t thread = 0; thread < member->threads; ++thread) {
       if (!(member->live[thread / kLanes] & bit_of(thread))) continue;
       describe_wait(member, thread, one, sizeof one);
-      const Wait* wait = &member->events->waits[thread];
-      if (is_parked(member, thread) && (!site || (wait->kind == kWaitMbarrier && !counted))) {
-        site = wait->site;
-        counted = wait->kind == kWaitMbarrier;
-      }
       if (strcmp(one, last) == 0) continue;
       memcpy(last, one, sizeof last);
+      const Wait* wait = &member->events->waits[thread];
+      uint32_t suspect = is_parked(member, thread) ? suspicion(member, wait) : 0;
+      if (suspect > most) most = suspect, site = wait->site;
       if (written > 900) continue;
       written += snprintf(all + written, sizeof all - written, "%s", written ? "; " : "");
       if (team->size > 1) written += snprintf(all + written, sizeof all - written, "block %u of the cluster, ", rank);

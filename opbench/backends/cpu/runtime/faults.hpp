@@ -74,6 +74,7 @@ static __attribute__((noinline, format(printf, 4, 5))) void report_at(Worker* wo
                                                                       const char* text, ...) {
   Report fresh = blank_report(worker, kind, "");
   fresh.program_counter = site;
+  fresh.instructions = kind == kReportTouchedSums ? 0 : 1;
   va_list arguments;
   va_start(arguments, text);
   vsnprintf(fresh.text, sizeof fresh.text, text, arguments);

@@ -108,6 +108,7 @@ unsigned long long opb_mbarrier_arrive(unsigned long long address, unsigned coun
   Worker *worker = enter_event(), *owner;
   uint32_t site = site_of(worker, at);
   Mbarrier* barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
+  if (owner != worker && be_late(worker)) barrier = known_mbarrier(worker, address, "an arrival", site, &owner);
   unsigned long long phase = barrier->phase;
   arrive_at(worker, owner, barrier, count, site);
   barrier->bytes += bytes;

@@ -243,7 +243,7 @@ static void touch_registers(Worker* worker, uintptr_t address, uint32_t bytes, u
   GroupThread* own = &own_group(worker)->threads[worker->current % kGroupThreads];
   for (const Held& held : own->held) {
     if (!holds(held, address, bytes)) continue;
-    report_at(worker, kReportUnfinishedProduct, site, "%s sums of the wgmma at @%x@, which nobody has waited for",
+    report_at(worker, kReportTouchedSums, site, "%s sums of the wgmma at @%x@, which nobody has waited for",
               access == OPB_ACCESS_LOAD ? "reads" : "writes", held.site);
   }
   for (Returned& returned : own->returned) {

@@ -22,9 +22,10 @@ static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock,
 static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_t site, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t other_site,
                                                          uint32_t other_thread, uint32_t other_access,
-                                                         ReportKind kind = kReportSharedRace) {
+                                                         ReportKind kind = kReportSharedRace,
+                                                         uint32_t instructions = 2) {
   Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_thread / kLanes,
-                 other_access};
+                 other_access, instructions};
   trace_report(worker, kind, site, address, bytes, access, &other);
 }
 
@@ -176,7 +177,7 @@ static __attribute__((noinline)) void judge_global_race(Worker* worker, uintptr_
   // Blocks of one cluster meet at its barrier; when, is not followed.
   uint32_t size = cluster_size(worker->launch);
   if ((block - trace->first_block) / size == (trace->block - trace->first_block) / size) return;
-  Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, 0, other_access};
+  Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, 0, other_access, 0};
   trace_report(worker, kReportGlobalRace, site, address, bytes, access, &other);
 }
 

@@ -231,7 +231,7 @@ static inline void* map_zeros(size_t bytes) {
 struct Other {
   uint32_t site;
   uint3 block, thread;
-  uint32_t warp, access;
+  uint32_t warp, access, instructions;
 };
 
 static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address, uint32_t bytes,
@@ -259,6 +259,7 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
     fresh.other_access = other->access;
     fresh.warp = worker->current / kLanes;
     fresh.other_warp = other->warp;
+    fresh.instructions = other->instructions;
   }
   Report* kept = add_report(&fresh);
   if (kept) *slot = {key, kept};

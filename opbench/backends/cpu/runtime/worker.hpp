@@ -41,6 +41,7 @@ enum ReportKind : uint32_t {
   kReportIllegalInstruction,
   kReportBeyondShared,
   kReportDifferentProducts,
+  kReportTouchedSums,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -59,6 +60,7 @@ struct Report {
   uint3 other_block, other_thread;
   uint32_t bytes, access, other_access;
   uint32_t warp, other_warp;
+  uint32_t instructions;   // 1 when the place is an instruction's, 2 when the other one is, and not an access of C++
   uint32_t tag, shared_bytes;  // of the launch: its kernel and module, and the dynamic array's size
   char file[240];
   char text[1400];
