@@ -27,6 +27,7 @@ PRODUCTS = {
     "f16": Product("f16", "f16", frozenset({"f16"}), "operands stored in f16"),
     "tf32": Product("tf32", "tf32", frozenset({"tf32"}), "floats rounded to tf32"),
     "tf32x3": Product("f32", "tf32/3", frozenset({"tf32"}), "three tf32 products of split floats"),
+    "f16x3": Product("f32", "f16/3", frozenset({"f16"}), "three f16 products of floats in two planes"),
     "tf32_corrected": Product(
         "f32", "tf32/2", frozenset({"tf32", "bf16"}), "one tf32 product, and two in bf16 of the digits cut off"
     ),

@@ -71,7 +71,8 @@ class Ceilings:
     def flops_per_s(self, unit: str) -> float | None:
         """The arithmetic rate of a unit, such as "f32", "bf16" or "tf32/3" for three products in place of one."""
         name, _, products = unit.partition("/")
-        rate = self.fp32_flops_per_s if name == "f32" else self.matrix_flops_per_s.get(name)
+        rates = {"f32": self.fp32_flops_per_s, "f16": self.matrix_flops_per_s.get("bf16"), **self.matrix_flops_per_s}
+        rate = rates.get(name)  # both types of 16 bits have one rate
         return rate / int(products or 1) if rate else None
 
 

@@ -40,9 +40,13 @@ struct Ring {
     }
 
     // A consumer warpgroup's part: multiply(step, address of the stage) issues wgmma. One group stays in flight while
-    // the next stage is awaited; then the stage before is given back.
+    // the next stage is awaited; then the stage before is given back, and meanwhile() runs.
     template <class Multiply>
     __device__ __forceinline__ void drain(int steps, const Multiply& multiply) {
+        drain(steps, multiply, [] {});
+    }
+    template <class Multiply, class Meanwhile>
+    __device__ __forceinline__ void drain(int steps, const Multiply& multiply, const Meanwhile& meanwhile) {
         unsigned before = 0;
         for (int step = 0; step < steps; ++step) {
             wait_for(full + 8 * stage, phase);
@@ -53,6 +57,7 @@ struct Ring {
             if (step > 0) give_back(before);
             before = stage;
             advance();
+            meanwhile();
         }
         wgmma_wait<0>();
         give_back(before);

@@ -1,0 +1,108 @@
+// /// opbench
+// supports  = { epilogue = ["bias", "bias_relu"] }
+// define.BK     = "64 if PRODUCT == 'bf16' else 32"
+// define.STAGES = "196608 // ((BM + BN) * 128)"
+// define.GROUP  = "8"
+// define.RELU   = "epilogue == 'bias_relu'"
+// compute_capability = "9.0a"
+// tune      = { BM = [128, 256], BN = [128, 256, 192, 64] }
+// where     = ["BM == 128 or BN == 128"]
+//
+// [tensor_maps]
+// map_x      = { tensor = "x", type = "PRODUCT", box = ["BK", "BM"] }
+// map_weight = { tensor = "weight", type = "PRODUCT", box = ["BK", "BN"] }
+//
+// [rung.wgmma_bf16]
+// title     = "wgmma fed by TMA: a copying warp, two multiplying warpgroups, blocks that stay, stores by TMA"
+// builds_on = "mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// requires  = ["k % 8 == 0 and n % 8 == 0"]
+// tensor_maps.map_out = { tensor = "out", box = [64, 16] }
+//
+// [[rung.wgmma_bf16.launch]]
+// kernel = "linear_wgmma"
+// grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
+// args   = ["map_x", "map_weight", "bias", "map_out", "m", "n", "k"]
+//
+// [rung.wgmma_tf32]
+// title     = "TF32 by wgmma, fed by TMA: a copying warp, two multiplying warpgroups, blocks that stay"
+// builds_on = "mma_tf32"
+// product   = "tf32"
+// requires  = ["k % 4 == 0 and n % 2 == 0"]
+//
+// [[rung.wgmma_tf32.launch]]
+// kernel = "linear_wgmma"
+// grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16)"
+// args   = ["map_x", "map_weight", "bias", "out", "m", "n", "k"]
+// ///
+//
+// matmul/wgmma_persistent, whose file says what each step of it buys, with b by columns, as the weights are. Bias and
+// ReLU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before they are rounded and leave by
+// TMA. TMA rounds floats to TF32, to nearest even, on their way. Limit: with many rows power; with few there are too few
+// tiles for all multiprocessors, as nothing splits k here, and the weights' way out of DRAM.
+
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+typedef Ring<STAGES, (BM + BN) * 128> Stages;
+typedef Tiles<BM, BN, GROUP> Walk;
+typedef Stored<PRODUCT>::T T;
+
+// x [m][k], weight [n][k], bias [n], out [m][n]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    linear_wgmma(const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_weight,
+                 const T* __restrict__ bias,
+#if BK == 64
+                 const __grid_constant__ TensorMap map_out,
+#else
+                 T* __restrict__ out,
+#endif
+                 int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
+    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    const Walk walk(m, n);
+    const int steps = (k + BK - 1) / BK;
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            walk.each([&](TilePlace tile) {
+                ring.fill(steps, [&](int step, unsigned a, unsigned full) {
+                    load(a, &map_x, full, step * BK, tile.row);
+                    load(a + BM * 128, &map_weight, full, step * BK, tile.column);
+                });
+            });
+    } else {
+        registers_up<consumer_registers>();
+        constexpr int tiles = BM / 128;  // of 64 rows, that a warpgroup has
+        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
+        float sum[tiles][BN / 2];
+        WarpSlabs<> out_slabs(slabs);
+        walk.each([&](TilePlace tile) {
+            ring.drain(steps, [&](int step, unsigned a) {
+                multiply_stage<PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
+            });
+#pragma unroll
+            for (int i = 0; i < tiles; ++i) {
+                const int row = tile.row + first + i * 64 + warp * 16;
+                add_bias<RELU>(sum[i], bias, tile.column, n);
+#if BK == 64
+                out_slabs.store_rows(sum[i], &map_out, row, tile.column, m, n);
+#else
+                store_pairs(sum[i], out, row, tile.column, m, n);
+#endif
+            }
+        });
+        if (BK == 64) out_slabs.finish();
+    }
+}
