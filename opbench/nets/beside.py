@@ -112,14 +112,15 @@ class Beside:
         step.launch()
         step.context.settle()
         kept = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
-        state = network.read_state("losses", "gradients", "parameters", *kept)
+        total = training.exchange.total if training.exchange else "gradients"
+        state = network.read_state("losses", total, "parameters", *kept)
         if "rates" in state:  # whose last the optimiser multiplies gradients by, where PyTorch changes them themselves
-            state["gradients"] *= state["rates"][3]
+            state[total] *= state["rates"][3]
         plain = {
             permuted_from(name, np.zeros(shape), self.problem.network.weights)[0]
             for name, (_, shape) in training.parameters.items()
         }
-        gradients, parameters = training.weights({**state, "parameters": state["gradients"]}), training.weights(state)
+        gradients, parameters = training.weights({**state, "parameters": state[total]}), training.weights(state)
         return FirstStep(
             float(state["losses"][0]),
             {name: gradients[name] for name in plain},

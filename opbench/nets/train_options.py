@@ -30,8 +30,11 @@ class TrainOptions(ChoosingOptions):
         super().__post_init__()
         if self.libraries:
             raise UsageError("libraries say nothing of the order of their sums: no training takes them")
-        if self.compare and self.recipe.micro > 1:
-            raise UsageError("--compare compares a step of one micro-batch; leave out --accumulate and --gpus for it")
+        if self.compare and self.recipe.ranks > 1:
+            raise UsageError(
+                f"--compare compares a step on one device; --accumulate {self.recipe.micro} in the place of "
+                f"--gpus {self.recipe.ranks} is the same step there"
+            )
 
     def _elsewhere(self) -> str:
         return "opbench net train"

@@ -115,11 +115,12 @@ class Trainer:
         self.joined: Communicator | None = None
 
     def _beside(self) -> Beside:
-        """The first batch, for PyTorch to do the same step with."""
+        """The first step's batches, for PyTorch to do the same step with."""
         given, (name,) = self.given_state(), self.network.inputs
-        rows = given["order"][: self.batch]
-        images = self.data.images[rows].reshape(self.network.values[name].shape)
-        masks = masks_of(self.training) if self.options.compare else {}
+        count = self.recipe.accumulate
+        rows = given["order"][: count * self.batch]
+        images = self.data.images[rows].reshape(-1, *self.network.values[name].shape[1:])
+        masks = [masks_of(self.training, k + 1) for k in range(count)] if self.options.compare else []
         problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
         return Beside(self.options.compare, problem, self.training, given)
 

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING
 
@@ -38,16 +38,17 @@ AGAIN_S = 5.0
 
 @dataclass(frozen=True)
 class StepProblem:
-    """One step of a training, to be done by someone else: from the network's own weights, with one batch."""
+    """One step of a training, to be done by someone else: from the network's own weights, with its micro-batches."""
 
     network: Graph
     """As it was built, in nchw."""
     recipe: Recipe
     precision: str
     images: np.ndarray
+    """Of all micro-batches, one after the other; so are the targets."""
     targets: np.ndarray
-    masks: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """What each dropout of our first step multiplies by."""
+    masks: Sequence[Mapping[str, np.ndarray]] = ()
+    """For each micro-batch what each dropout of our first step multiplies by."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,23 @@ def ways(precision: str) -> dict[str, Way]:
 
 
 class TorchStep:
-    """A network with its optimiser and one batch on a device; called, it does a step and returns the loss."""
+    """A network with its optimiser and a step's micro-batches on a device; called, it does a step, returns the loss."""
 
     def __init__(self, problem: StepProblem, device: str, way: Way, *, masked: bool = False) -> None:
         """`masked`: dropout multiplies by the problem's masks, else it draws its own."""
         import torch
 
         self.network, self.precision, self.device, self.torch = problem.network, problem.precision, device, torch
-        masks = problem.masks if masked else None
+        self.masks = problem.masks if masked else ()
         self.module = to_module(
-            problem.network, device=device, channels_last=way.channels_last, training=True, masks=masks
+            problem.network,
+            device=device,
+            channels_last=way.channels_last,
+            training=True,
+            masks=self.masks[0] if self.masks else None,
         )
-        self.batch = [self._placed(array, way) for array in (problem.images, problem.targets)]
+        parts = (np.split(array, problem.recipe.accumulate) for array in (problem.images, problem.targets))
+        self.batches = [tuple(self._placed(part, way) for part in both) for both in zip(*parts, strict=True)]
         self.clip = problem.recipe.clip
         self.optimizer = _optimizer(torch, problem.recipe, self.module.parameters(), device, way)
         with_loss = _with_loss(torch, self.module, problem.recipe.loss)
@@ -116,13 +122,21 @@ class TorchStep:
 
     def __call__(self) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        with self.torch.autocast(self.device, dtype=self.torch.bfloat16, enabled=self.precision == "bf16"):
-            loss = self.loss_of(*self.batch)
-        loss.backward()
+        losses = [self._micro_batch(number) for number in range(len(self.batches))]
         if self.clip:
             self.torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
         self.optimizer.step()
-        return loss
+        return sum(losses[1:], start=losses[0])
+
+    def _micro_batch(self, number: int) -> Tensor:
+        """Add the gradients of one to what is there, and return its part of the loss."""
+        for place, mask in enumerate(self.masks[number].values() if number and self.masks else ()):
+            getattr(self.module, f"mask{place}").copy_(self.torch.from_numpy(mask))
+        with self.torch.autocast(self.device, dtype=self.torch.bfloat16, enabled=self.precision == "bf16"):
+            loss = self.loss_of(*self.batches[number])
+        loss = loss / len(self.batches) if len(self.batches) > 1 else loss
+        loss.backward()
+        return loss.detach()
 
     def gradients(self) -> Arrays:
         """Of the last step, by weight; zeros for one that no loss depends on."""
@@ -183,22 +197,22 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
     torch = find_torch(gpu=device == "cuda")
     with settings(torch, problem.precision):
         step = TorchStep(problem, device, Way(), masked=True)
-        found = FirstStep(float(step().detach()), step.gradients(), step.parameters())
+        found = FirstStep(float(step()), step.gradients(), step.parameters())
         del step
         if device == "cuda":
             _give_back(torch)
         return found
 
 
-def masks_of(training: Training) -> Arrays:
-    """What each dropout of the first step multiplies by, in the order of the network as it was built."""
+def masks_of(training: Training, number: int) -> Arrays:
+    """What each dropout of a micro-batch multiplies by, from 1 in the training, as the network was built."""
     graph, found = training.graph, {}
     for node in graph.nodes:
         if node.operator != "dropout" or training.groups.get(node.name) != "forward":
             continue
         (name,) = node.outputs.values()
         value, n = graph.values[name], int(node.problem.axes["n"])
-        (mask,) = node.problem.computed(x=np.ones(n), step=np.ones(1, np.int32)).values()
+        (mask,) = node.problem.computed(x=np.ones(n), step=np.array([number], np.int32)).values()
         image = image_under(graph, node.inputs["x"])
         if image is not None and graph.values[image].layout == "nhwc":
             batch, c, h, w = graph.values[image].image

@@ -132,6 +132,7 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(undisturbed: Pa
         (("--data", "digits:56"), "its images are [1, 56, 56]; the network takes [1, 28, 28]"),
         (("--data", "nowhere.npz"), "nowhere.npz: cannot be read"),
         (("--data", "digits", "--loss", "mse"), "--loss mse takes targets of [10]"),
+        (("--data", "digits", "--clip", "0"), "0.0 is not in the range x>0"),
         (("--data", "digits", "--optimizer", "adams"), "unknown optimizer 'adams'"),
         (("--data", "digits", "--without", "fuse"), "unknown pass 'fuse'"),
         (("--data", "digits", "--batch", "2000"), "a batch of 2000 is larger than the data set's 1437 pictures"),
@@ -143,8 +144,8 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(undisturbed: Pa
         (("--data", "digits", "--leave-out", "conv2d/*"), "--leave-out names what --tune does not measure"),
         (("--data", "digits", "--plan", "nowhere.json"), "nowhere.json: cannot be read"),
         (
-            ("--data", "digits", "--compare", "torch", "--accumulate", "2"),
-            "--compare compares a step of one",
+            ("--data", "digits", "--compare", "torch", "--gpus", "2"),
+            "--compare compares a step on one device; --accumulate 2 in the place of --gpus 2",
         ),
         (("--data", "digits", "--resume"), "--resume goes on with the training in a folder; name it: --out DIR"),
     ],

@@ -162,8 +162,8 @@ def test_what_one_rank_refuses_is_raised_here(tmp_path: Path) -> None:
         train(tmp_path / "large", ranks=3, accumulate=3)
     with pytest.raises(LaunchError, match=r"step \d+: the loss is not finite; .*--resume with --accumulate 2"):
         train(tmp_path / "infinite", ranks=2, optimizer="sgd", learning_rate=1e30, steps=6)
-    with pytest.raises(UsageError, match="--compare compares a step of one micro-batch"):
-        train(tmp_path / "compared", ranks=2, compare=("torch",))
+    with pytest.raises(UsageError, match="one device; --accumulate 4 in the place of --gpus 2 is the same"):
+        train(tmp_path / "compared", ranks=2, accumulate=2, compare=("torch",))
 
 
 def test_sums_are_in_the_order_of_the_ranks() -> None:

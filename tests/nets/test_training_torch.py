@@ -117,6 +117,30 @@ def test_the_first_step_is_pytorchs(optimizer: str, layout: str, clip: float, tm
     assert first["errors"]["loss"] <= 1e-6 and first["errors"]["gradients"] <= 2e-5, first
 
 
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_the_first_step_of_several_micro_batches_is_pytorchs(clip: float, tmp_path: Path) -> None:
+    """Which adds their gradients up as it goes, each with the mask that ours draws for it."""
+    recipe = Recipe(optimizer="sgd", learning_rate=1e-2, accumulate=3, steps=2, clip=clip)
+    network = with_dropout()
+    run = Trainer(
+        network, random_data(network, 24), TrainOptions(recipe, backend="cpu", out=tmp_path, compare=("torch",))
+    )
+    one, other, _ = (mask["drop2"] for mask in run.beside.problem.masks)
+    assert not np.array_equal(one, other)
+    first = run.run()["comparison"]["first_step"]
+    assert first["right"] and first["compared"] == len(network.weights), first
+    assert first["errors"]["loss"] <= 1e-6 and first["errors"]["gradients"] <= 2e-5, first
+    assert first["loss"] == pytest.approx(run.losses[0], rel=1e-6), "the loss of all pictures of the step"
+
+
+def test_batch_norm_beside_pytorchs_normalises_each_micro_batch(tmp_path: Path) -> None:
+    network = unet(batch=2, size=16, base=4, levels=1)
+    recipe = Recipe(loss="binary_cross_entropy", steps=1, accumulate=2)
+    options = TrainOptions(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
+    first = Trainer(network, random_data(network, 8, recipe.loss), options).run()["comparison"]["first_step"]
+    assert first["right"] and first["errors"]["gradients"] <= 1e-4, first
+
+
 def made(network: Graph, tmp_path: Path) -> Trainer:
     """A training of one step that is to be compared."""
     recipe = Recipe(loss="binary_cross_entropy", steps=1)
