@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 
@@ -36,9 +37,10 @@ def network_problems(
     if layout not in (*LAYOUTS, "both"):
         raise UsageError(unknown("layout", layout, (*LAYOUTS, "both")))
     layouts = LAYOUTS if layout == "both" else (layout,)
+    network = _without_numbers(name, tuple(sorted(sizes.items())))
     if training:
-        return _training_problems(NETWORKS[name](**sizes), precision, layouts)
-    graph, _ = apply_passes(_without_numbers(NETWORKS[name](**sizes)))
+        return _training_problems(network, precision, layouts)
+    graph, _ = apply_passes(network)
     graph = to_dtype(graph, "bf16") if precision == "bf16" else graph
     graphs = [_laid_out(graph, each) for each in layouts]
     return list(dict.fromkeys(node.problem for each in graphs for node in each.nodes))
@@ -69,9 +71,10 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
             raise UsageError(f"{name}: {key} = {value!r} is not allowed; a whole number >= 1")
 
 
-def _without_numbers(graph: Graph) -> Graph:
-    """The same network with weights of 0 that take no memory, as only shapes matter here."""
-    zero = np.float32(0)
+@functools.cache
+def _without_numbers(name: str, sizes: tuple[tuple[str, object], ...]) -> Graph:
+    """A network with weights of 0 that take no memory, as only shapes matter here: drawing them takes the longest."""
+    graph, zero = NETWORKS[name](**dict(sizes)), np.float32(0)
     return graph.with_weights({name: np.broadcast_to(zero, array.shape) for name, array in graph.weights.items()})
 
 
