@@ -91,11 +91,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            work.copy_patches([&](unsigned to, unsigned full, int slice, PatchPlace at) {
+            work.copy_patches([&](unsigned to, unsigned full, int slice, PatchPlace at, int) {
                 load(to, &map_image, full, slice * BK, at.x - padding, at.y - padding, at.image);
             });
         else if (threadIdx.x == 32)
-            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int filter) {
+            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int filter, int) {
                 load(to, &map_weight, full, slice * BK, position, filter);
             });
     } else {

@@ -108,12 +108,12 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            work.copy_patches([&](unsigned to, unsigned full, int slice, PatchPlace at) {
+            work.copy_patches([&](unsigned to, unsigned full, int slice, PatchPlace at, int) {
                 const int left = FILTER_S - 1 - padding, above = FILTER_R - 1 - padding;
                 load(to, &map_dout, full, slice * BK, at.x - left, at.y - above, at.image);
             });
         else if (threadIdx.x == 32)
-            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int channel) {
+            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int channel, int) {
                 const int turned = FILTER_R * FILTER_S - 1 - position;
                 load(to, &map_weight, full, BK == 64 ? channel : slice * BK, turned, BK == 64 ? slice * BK : channel);
             });

@@ -15,15 +15,18 @@ struct PatchPlace {
 };
 
 // `held` slices of 128 bytes of channels of all filter positions stay in shared memory, or, where it is 0, pass through
-// a ring of `ring_` stages of 8 KB. by_m: filters lie with 64 of them in a row.
+// a ring of `ring_` stages of 8 KB. by_m: filters lie with 64 of them in a row. Two `planes` make float32's accuracy
+// (planes.cuh); they come one after the other.
 template <Operand operand, int height_, int filter_rows, int filter_columns, int patches, int held, int ring_,
-          bool by_m>
+          bool by_m, int planes = 1>
 struct Patch {
+    static_assert(planes == 1 || held == 0, "planes of filters pass through the ring");
     static constexpr int height = height_, width = 8, pixels = height * width, positions = filter_rows * filter_columns;
     static constexpr int depth = operand == tf32 ? 32 : 64, pitch = (width + filter_columns - 1) * 128;
     static constexpr int patch_bytes = (height + filter_rows - 1) * pitch, room = (patch_bytes + 1023) / 1024 * 1024;
-    static constexpr int ring = held > 0 ? positions * held : ring_, filter_bytes = 64 * 128;
-    static constexpr int bytes = ring * filter_bytes + patches * room, barrier_bytes = 16 * (1 + patches + ring);
+    static constexpr int stage_room = planes * room, filter_plane = 64 * 128, filter_bytes = planes * filter_plane;
+    static constexpr int ring = held > 0 ? positions * held : ring_;
+    static constexpr int bytes = ring * filter_bytes + patches * stage_room, barrier_bytes = 16 * (1 + patches + ring);
     typedef float Sums[pixels / 2];
 
     unsigned filters, patch, turns, full, empty, filter_full, filter_empty;  // addresses
@@ -47,33 +50,35 @@ struct Patch {
         return {tile % across * width, tile / across % down * height, tile / (across * down), index % blocks * 64};
     }
 
-    // One thread: load(address, barrier, slice, place) brings patch_bytes.
+    // One thread: load(address, barrier, slice, place, plane) brings patch_bytes.
     template <class Load>
     __device__ __forceinline__ void copy_patches(const Load& load_patch) const {
         unsigned stage = 0, phase = 0;
         for (int index = blockIdx.x; index < count; index += gridDim.x)
             for (int slice = 0; slice < slices; ++slice) {
                 wait_for(empty + 8 * stage, phase ^ 1);
-                arrive_expect(full + 8 * stage, patch_bytes);
-                load_patch(patch + stage * room, full + 8 * stage, slice, place(index));
+                arrive_expect(full + 8 * stage, planes * patch_bytes);
+                for (int plane = 0; plane < planes; ++plane)
+                    load_patch(patch + stage * stage_room + plane * room, full + 8 * stage, slice, place(index), plane);
                 if (++stage == patches) stage = 0, phase ^= 1;
             }
     }
-    // Another thread: load(address, barrier, slice, position, filter) brings filter_bytes.
+    // Another thread: load(address, barrier, slice, position, filter, plane) brings 8 KB.
     template <class Load>
     __device__ __forceinline__ void copy_filters(const Load& load_filter) const {
         if constexpr (held > 0) {
             arrive_expect(filter_full, ring * filter_bytes);
             for (int step = 0; step < ring; ++step)
-                load_filter(filters + step * filter_bytes, filter_full, step / positions, step % positions, 0);
+                load_filter(filters + step * filter_bytes, filter_full, step / positions, step % positions, 0, 0);
         } else {
             unsigned stage = 0, phase = 0;
             for (int index = blockIdx.x; index < count; index += gridDim.x)
                 for (int step = 0; step < slices * positions; ++step) {
                     wait_for(filter_empty + 8 * stage, phase ^ 1);
                     arrive_expect(filter_full + 8 * stage, filter_bytes);
-                    load_filter(filters + stage * filter_bytes, filter_full + 8 * stage, step / positions,
-                                step % positions, place(index).filter);
+                    for (int plane = 0; plane < planes; ++plane)
+                        load_filter(filters + stage * filter_bytes + plane * filter_plane, filter_full + 8 * stage,
+                                    step / positions, step % positions, place(index).filter, plane);
                     if (++stage == ring) stage = 0, phase ^= 1;
                 }
         }
@@ -94,11 +99,12 @@ struct Patch {
         const int own = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         const bool speaks = threadIdx.x % 128 == 0;
         if constexpr (held > 0) wait_for(filter_full, 0);
-        Sums sum;
+        Sums sum, big, small;  // the last two of planes
         for (int number = own; (int)(blockIdx.x + number * gridDim.x) < count; number += 2) {
             wait_for(turns + 8 * own, number / 2 % 2 ^ 1 ^ own);  // the first turn of all waits for nobody
             for (int slice = 0; slice < slices; ++slice) {
-                const unsigned at = number * slices + slice, stage = at % patches, patch_at = patch + stage * room;
+                const unsigned at = number * slices + slice, stage = at % patches,
+                               patch_at = patch + stage * stage_room;
                 wait_for(full + 8 * stage, at / patches % 2);
                 if constexpr (held > 0) {
                     wgmma_fence();
@@ -116,11 +122,24 @@ struct Patch {
                         const unsigned step = at * positions + position, filter = step % ring;
                         wait_for(filter_full + 8 * filter, step / ring % 2);
                         wgmma_fence();
-                        multiply(sum, filters + filter * filter_bytes, patch_at, position, slice > 0 || position > 0);
+                        const unsigned a = filters + filter * filter_bytes;
+                        const int add = slice > 0 || position > 0;
+                        if constexpr (planes == 1) {
+                            multiply(sum, a, patch_at, position, add);
+                        } else {
+                            multiply(big, a, patch_at, position, 0);
+                            wgmma_commit();
+                            multiply(small, a + filter_plane, patch_at, position, add);
+                            multiply(small, a, patch_at + room, position, 1);
+                        }
                         wgmma_commit();
                         wgmma_wait<1>();  // one group stays in flight; what the one before read is given back
                         if (speaks && slice + position > 0) arrive(filter_empty + 8 * ((step - 1) % ring));
                         if (speaks && position == 0 && slice > 0) arrive(empty + 8 * ((at - 1) % patches));
+                        if constexpr (planes == 2) {  // while the small products run
+#pragma unroll
+                            for (int i = 0; i < pixels / 2; ++i) sum[i] = add ? sum[i] + big[i] : big[i];
+                        }
                     }
                 }
             }
@@ -130,6 +149,10 @@ struct Patch {
                 wgmma_wait<0>();
                 if (speaks) arrive(empty + 8 * (last % patches));
                 if (speaks) arrive(filter_empty + 8 * ((last * positions + positions - 1) % ring));
+            }
+            if constexpr (planes == 2) {
+#pragma unroll
+                for (int i = 0; i < pixels / 2; ++i) sum[i] += small[i];
             }
             finish(sum, place(blockIdx.x + number * gridDim.x));
         }

@@ -6,6 +6,16 @@
 
 namespace opbench {
 
+// d *= 2 ** (common + exponents[filter]): what planes (planes.cuh) were scaled by is taken off.
+template <int count>
+__device__ __forceinline__ void scale_filters(float (&d)[count], int common, const int* exponents, int filter,
+                                              int filters) {
+    const int row = filter + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const int top = row < filters ? exponents[row] : 0, below = row + 8 < filters ? exponents[row + 8] : 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) d[i] = scaled(d[i], common + (i / 2 % 2 ? below : top));
+}
+
 // d += bias of its filter, clipped at zero on request.
 template <bool with_relu, class T, int count>
 __device__ __forceinline__ void add_filter_bias(float (&d)[count], const T* bias, int filter, int filters) {

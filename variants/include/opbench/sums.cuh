@@ -13,6 +13,26 @@ __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(unsigned short bf16_bits) { return __uint_as_float((unsigned)bf16_bits << 16); }
 
+__device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
+// x * 2^e, in two steps, as 2^e may be no float.
+__device__ __forceinline__ float scaled(float x, int e) {
+    const int half = e / 2;
+    return x * power_of_two(max(-126, min(127, half))) * power_of_two(max(-126, min(127, e - half)));
+}
+
+// d *= 2 ** (by_row[row] + by_column[column]), for a warp's 16 rows from `row` on.
+template <int count>
+__device__ __forceinline__ void scale_sums(float (&d)[count], const int* by_row, const int* by_column, int row,
+                                           int column, int rows, int columns) {
+    const int top = row + threadIdx.x % 32 / 4, first = column + threadIdx.x % 4 * 2;
+    const int above = top < rows ? by_row[top] : 0, below = top + 8 < rows ? by_row[top + 8] : 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const int at = first + i / 4 * 8 + i % 2;
+        d[i] = scaled(d[i], (i / 2 % 2 ? below : above) + (at < columns ? by_column[at] : 0));
+    }
+}
+
 // Four 8 x 8 matrices of 16-bit numbers to rows of shared memory, of which each lane names one; transposed on request.
 __device__ __forceinline__ void store_matrices(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b), "r"(c),

@@ -1,0 +1,134 @@
+// /// opbench
+// title     = "float32 accuracy from f16: image and filters in two planes, one patch for all filter positions"
+// builds_on = "nhwc_wgmma_patch_tf32"
+// product   = "f16x3"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1 and c % 8 == 0", "RING >= 2",
+//     "n * cdiv(p, 16) * cdiv(q, 8) * cdiv(k, 64) * cdiv(c, 64) * r * s < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+//
+// [define]
+// HEIGHT   = "16"
+// FILTER_R = "r"
+// FILTER_S = "s"
+// ROOM     = "2 * cdiv((HEIGHT + r - 1) * (7 + s), 8) * 1024"
+// RING     = "min(8, (230400 - 2 * ROOM) // 16384)"
+// BIAS     = "epilogue != 'none'"
+// RELU     = "epilogue == 'bias_relu'"
+//
+// [workspace]
+// image_planes     = "n * h * w * c"
+// filter_planes    = "k * r * s * c"
+// image_exponent   = "4"
+// filter_exponents = "k"
+// image_largest    = "4"
+//
+// [tensor_maps.map_image]
+// tensor = "image_planes"
+// type   = "f16"
+// dims   = ["c", "w", "h", "2 * n"]
+// box    = [64, "7 + s", "HEIGHT + r - 1", 1]
+//
+// [tensor_maps.map_filter]
+// tensor = "filter_planes"
+// type   = "f16"
+// dims   = ["c", "r * s", "k", 2]
+// box    = [64, 1, 64, 1]
+//
+// [[launch]]
+// zero = "image_largest"
+//
+// [[launch]]
+// kernel = "conv2d_find_image"
+// grid   = ["min(1056, cdiv(n * h * w * c, 4096))"]
+// block  = [256]
+// args   = ["image", "image_largest", "n", "h", "w * c"]
+//
+// [[launch]]
+// kernel = "conv2d_split_image"
+// grid   = ["min(1056, cdiv(n * h * w * c, 4096))"]
+// block  = [256]
+// args   = ["image", "image_largest", "image_planes", "image_exponent", "n", "h", "w * c"]
+//
+// [[launch]]
+// kernel = "conv2d_split_filters"
+// grid   = ["k"]
+// block  = [256]
+// args   = ["weight", "filter_planes", "filter_exponents", "r * s * c"]
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_wgmma_patch_planes"
+// grid   = ["min(sm_count, n * cdiv(p, HEIGHT) * cdiv(q, 8) * cdiv(k, 64))"]
+// block  = [384]
+// shared = "RING * 16384 + 2 * ROOM + 16 * (3 + RING)"
+// args   = [
+//     "map_image", "map_filter", "image_exponent", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "padding",
+// ]
+// ///
+//
+// The patch of nhwc_wgmma_patch in two f16 planes, and three products as matmul/wgmma_planes has them, which says why f16:
+// those of high parts start anew at each filter position and are added in float while the small ones run. A filter has
+// its own power of two, an image one for all of it, as a row of the product meets many pixels. Its error is a third of
+// cuDNN's float32, at six times the rate. Limit: 192 sums a thread, so that a patch is 16 x 8 pixels; two passes over the
+// image, one for its largest magnitude and one that splits it, which a kernel that writes the image could spare.
+
+#include <opbench/patch_sums.cuh>
+#include <opbench/planes.cuh>
+#include <opbench/ring.cuh>
+using namespace opbench;
+
+typedef Patch<f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, false, 2> Work;
+
+// image_planes [2][n][h][w][c], filter_planes [2][k][r][s][c], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_nhwc_wgmma_patch_planes(const __grid_constant__ TensorMap map_image,
+                                   const __grid_constant__ TensorMap map_filter, const int* __restrict__ image_exponent,
+                                   const int* __restrict__ filter_exponents,
+#if BIAS
+                                   const float* __restrict__ bias,
+#endif
+                                   float* __restrict__ out, int n, int p, int q, int k, int c, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared);
+    const Work work(memory, memory + Work::bytes, n, p, q, k, c);
+    if (threadIdx.x == 0) work.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            work.copy_patches([&](unsigned to, unsigned full, int slice, PatchPlace at, int plane) {
+                load(to, &map_image, full, slice * 64, at.x - padding, at.y - padding, at.image + plane * n);
+            });
+        else if (threadIdx.x == 32)
+            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int filter, int plane) {
+                load(to, &map_filter, full, slice * 64, position, filter, plane);
+            });
+    } else {
+        registers_up<consumer_registers>();
+        work.work([&](Work::Sums& sum, const PatchPlace& at) {
+            scale_filters(sum, *image_exponent, filter_exponents, at.filter, k);
+#if BIAS
+            add_filter_bias<RELU>(sum, bias, at.filter, k);
+#endif
+            each_pixel(sum, at, p, q, k, [&](float x, size_t to) { out[to] = x; });
+        });
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_find_image(const float* __restrict__ image, unsigned* __restrict__ found, int n, int h, int row) {
+    find_largest(image, found, (long long)n * h * row);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_split_image(const float* __restrict__ image, const unsigned* __restrict__ found, __half* __restrict__ planes,
+                       int* __restrict__ exponent, int n, int h, int row) {
+    split_all(image, found, planes, exponent, (long long)n * h * row);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_split_filters(const float* __restrict__ weight, __half* __restrict__ planes, int* __restrict__ exponents,
+                         int depth) {
+    split_rows(weight, planes, exponents, depth, depth);
+}

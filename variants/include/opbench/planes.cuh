@@ -1,0 +1,115 @@
+// float32 accuracy from 16-bit matrix instructions: a float times a power of two is a high and a low f16 number.
+//
+// With the power such that a row's largest element lies in [2^14, 2^15), both together keep 22 digits of every element
+// within 2^-17 of it, and 2^-40 of it for smaller ones, as subnormals count. high * high + high * low + low * high then lacks
+// 2^-22 of each product. Powers are taken off at the end, which is exact. An infinity becomes NaN in its row.
+#pragma once
+#include <cuda_fp16.h>
+
+#include <opbench/sums.cuh>
+
+namespace opbench {
+
+// Of the power of two that scales numbers of which the largest magnitude has these bits.
+__device__ __forceinline__ int exponent_for(unsigned magnitude) {
+    const int e = 14 + 127 - (int)(magnitude >> 23);
+    return magnitude == 0 ? 0 : min(e, 126);
+}
+// The bits of the largest magnitude: they order as the numbers do.
+__device__ __forceinline__ unsigned largest(const float4& x) {
+    return max(max(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
+               max(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
+}
+__device__ __forceinline__ unsigned largest_of_warp(unsigned magnitude) {
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+        magnitude = max(magnitude, __shfl_xor_sync(0xffffffffu, magnitude, apart));
+    return magnitude;
+}
+
+// high[0 .. 4) + low[0 .. 4) = x * scale
+__device__ __forceinline__ void split_four(float4 x, const float4& scale, __half* high, __half* low) {
+    union {
+        __half2 pairs[2];
+        uint2 four;
+    } up, rest;
+    x.x *= scale.x, x.y *= scale.y, x.z *= scale.z, x.w *= scale.w;
+    up.pairs[0] = __floats2half2_rn(x.x, x.y), up.pairs[1] = __floats2half2_rn(x.z, x.w);
+    rest.pairs[0] = __floats2half2_rn(x.x - __low2float(up.pairs[0]), x.y - __high2float(up.pairs[0]));
+    rest.pairs[1] = __floats2half2_rn(x.z - __low2float(up.pairs[1]), x.w - __high2float(up.pairs[1]));
+    *reinterpret_cast<uint2*>(high) = up.four, *reinterpret_cast<uint2*>(low) = rest.four;
+}
+__device__ __forceinline__ float4 all_four(float x) { return make_float4(x, x, x, x); }
+
+// Row blockIdx.x of in [rows][length], length a multiple of 4, to planes [2][rows][pitch], by 256 threads; the row's
+// exponent is what takes the power off again.
+__device__ __forceinline__ void split_rows(const float* __restrict__ in, __half* planes, int* exponents, int length,
+                                           int pitch) {
+    const float* row = in + (size_t)blockIdx.x * length;
+    __half *high = planes + (size_t)blockIdx.x * pitch, *low = high + (size_t)gridDim.x * pitch;
+    __shared__ unsigned most[8];
+    unsigned magnitude = 0;
+    for (int at = threadIdx.x * 4; at < length; at += 1024)
+        magnitude = max(magnitude, largest(*reinterpret_cast<const float4*>(row + at)));
+    magnitude = largest_of_warp(magnitude);
+    if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = magnitude;
+    __syncthreads();
+    for (int warp = 0; warp < 8; ++warp) magnitude = max(magnitude, most[warp]);
+    const int e = exponent_for(magnitude);
+    if (threadIdx.x == 0) exponents[blockIdx.x] = -e;
+    for (int at = threadIdx.x * 4; at < length; at += 1024)  // out of the first-level cache
+        split_four(*reinterpret_cast<const float4*>(row + at), all_four(power_of_two(e)), high + at, low + at);
+}
+
+// The largest magnitude of each column of in [rows][columns], columns a multiple of 4, of four a thread; `found` begins
+// as zeros. Blocks along y share the rows.
+__device__ __forceinline__ void find_columns(const float* __restrict__ in, unsigned* found, int rows, int columns) {
+    const int column = (blockIdx.x * 256 + threadIdx.x) * 4;
+    if (column >= columns) return;
+    unsigned most[4] = {};
+    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
+        const float4 x = *reinterpret_cast<const float4*>(in + (size_t)row * columns + column);
+        most[0] = max(most[0], __float_as_uint(fabsf(x.x))), most[1] = max(most[1], __float_as_uint(fabsf(x.y)));
+        most[2] = max(most[2], __float_as_uint(fabsf(x.z))), most[3] = max(most[3], __float_as_uint(fabsf(x.w)));
+    }
+    for (int i = 0; i < 4; ++i) atomicMax(found + column + i, most[i]);
+}
+// Its planes [2][rows][pitch], an exponent a column.
+__device__ __forceinline__ void split_columns(const float* __restrict__ in, const unsigned* found, __half* planes,
+                                              int* exponents, int rows, int columns, int pitch) {
+    const int column = (blockIdx.x * 256 + threadIdx.x) * 4;
+    if (column >= columns) return;
+    float scale[4];
+    for (int i = 0; i < 4; ++i) {
+        const int e = exponent_for(found[column + i]);
+        scale[i] = power_of_two(e);
+        if (blockIdx.y == 0) exponents[column + i] = -e;
+    }
+    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
+        __half* high = planes + (size_t)row * pitch + column;
+        split_four(*reinterpret_cast<const float4*>(in + (size_t)row * columns + column),
+                   make_float4(scale[0], scale[1], scale[2], scale[3]), high, high + (size_t)rows * pitch);
+    }
+}
+
+// The largest magnitude of `count` floats, a multiple of 4, by all blocks of 256 threads; `found` begins as 0.
+__device__ __forceinline__ void find_largest(const float* __restrict__ in, unsigned* found, long long count) {
+    unsigned magnitude = 0;
+    const long long step = (long long)gridDim.x * 1024;
+    for (long long at = (blockIdx.x * 256ll + threadIdx.x) * 4; at < count; at += step)
+        magnitude = max(magnitude, largest(*reinterpret_cast<const float4*>(in + at)));
+    magnitude = largest_of_warp(magnitude);
+    if (threadIdx.x % 32 == 0 && magnitude > 0) atomicMax(found, magnitude);
+}
+// All of them with one exponent, that of the largest; the low plane follows the high one.
+__device__ __forceinline__ void split_all(const float* __restrict__ in, const unsigned* found, __half* planes,
+                                          int* exponent, long long count) {
+    const int e = exponent_for(*found);
+    if (blockIdx.x == 0 && threadIdx.x == 0) *exponent = -e;
+    const long long step = (long long)gridDim.x * 1024;
+    for (long long at = (blockIdx.x * 256ll + threadIdx.x) * 4; at < count; at += step)
+        split_four(*reinterpret_cast<const float4*>(in + at), all_four(power_of_two(e)), planes + at,
+                   planes + count + at);
+}
+
+}  // namespace opbench

@@ -1,0 +1,151 @@
+// /// opbench
+// title     = "float32 accuracy from f16: operands in two planes, a power of two a row, three products, sums promoted"
+// builds_on = "wgmma_persistent_tf32"
+// product   = "f16x3"
+// supports  = { b_order = ["row", "col"] }
+// requires  = ["k % 4 == 0 and n % (4 if B_ROWS else 2) == 0", "B_PITCH * max(n, k) < 2 ** 31 and A_PITCH * m < 2 ** 31"]
+// compute_capability = "9.0a"
+// tune      = { GROUP = [8, 16] }
+//
+// [define]
+// B_ROWS  = "b_order == 'row'"
+// A_PITCH = "cdiv(k, 8) * 8"
+// B_PITCH = "cdiv(n, 8) * 8 if B_ROWS else A_PITCH"
+//
+// [workspace]
+// a_planes    = "m * A_PITCH"
+// b_planes    = "(k if B_ROWS else n) * B_PITCH"
+// a_exponents = "m"
+// b_exponents = "cdiv(n, 4) * 4"
+// b_largest   = "cdiv(n, 4) * 4"
+//
+// [tensor_maps]
+// map_a = { tensor = "a_planes", type = "f16", dims = ["k", "m", 2], strides = ["2 * A_PITCH", "2 * A_PITCH * m"], box = [64, 128, 2] }
+//
+// [tensor_maps.map_b]
+// tensor  = "b_planes"
+// type    = "f16"
+// dims    = ["n if B_ROWS else k", "k if B_ROWS else n", 2]
+// strides = ["2 * B_PITCH", "2 * B_PITCH * (k if B_ROWS else n)"]
+// box     = [64, "64 if B_ROWS else 128", "1 if B_ROWS else 2"]
+//
+// [[launch]]
+// zero = "b_largest"
+//
+// [[launch]]
+// kernel = "split_a"
+// grid   = ["m"]
+// block  = [256]
+// args   = ["a", "a_planes", "a_exponents", "k"]
+//
+// [[launch]]
+// kernel = "find_b"
+// grid   = ["cdiv(n, 1024) if B_ROWS else 1", "min(k, 64) if B_ROWS else 1"]
+// block  = [256]
+// args   = ["b", "b_largest", "n", "k"]
+//
+// [[launch]]
+// kernel = "split_b"
+// grid   = ["cdiv(n, 1024) if B_ROWS else n", "min(k, 64) if B_ROWS else 1"]
+// block  = [256]
+// args   = ["b", "b_largest", "b_planes", "b_exponents", "n", "k"]
+//
+// [[launch]]
+// kernel = "matmul_wgmma_planes"
+// grid   = ["min(sm_count, cdiv(m, 128) * cdiv(n, 128))"]
+// block  = [384]
+// shared = "3 * (65536 + 16)"
+// args   = ["map_a", "map_b", "a_exponents", "b_exponents", "out", "m", "n", "k"]
+// ///
+//
+// Two f16 numbers hold 22 digits of a float once a power of two brings its row into f16's range; three products of them
+// then are as good as float32's, at a third of f16's rate: f16 has three digits more than bf16, which needs six products, and
+// twice TF32's rate. The matrix unit truncates as it adds: products of high parts start anew every 64 k and are added in
+// float while the small products of the same stage run; those, 2^-11 as large, need no such care. Copies bring both
+// planes at once. Its error is below cuBLAS's float32, at four times the rate. Limit: 192 sums a thread, so that tiles are
+// 128 x 128; the passes that split, 35 to 50 us a matrix of 4096 x 4096. After Ootomo and Yokota, Recovering single
+// precision accuracy from Tensor Cores (2022).
+
+#include <opbench/planes.cuh>
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+constexpr int plane = 128 * 128;  // bytes of one plane of an operand's tile
+typedef Ring<3, 4 * plane> Stages;
+typedef Tiles<128, 128, GROUP> Walk;
+
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    matmul_wgmma_planes(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+                        const int* __restrict__ a_exponents, const int* __restrict__ b_exponents,
+                        float* __restrict__ out, int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared);
+    Stages ring(memory, memory + Stages::bytes);
+    const Walk walk(m, n);
+    const int steps = (k + 63) / 64;
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x > 0) return;
+        walk.each([&](TilePlace tile) {
+            ring.fill(steps, [&](int step, unsigned a, unsigned full) {
+                load(a, &map_a, full, step * 64, tile.row, 0);
+#if B_ROWS
+                for (int part = 0; part < 4; ++part)  // of a plane, 64 columns
+                    load(a + 2 * plane + part * 8192, &map_b, full, tile.column + part % 2 * 64, step * 64, part / 2);
+#else
+                load(a + 2 * plane, &map_b, full, step * 64, tile.column, 0);
+#endif
+            });
+        });
+    } else {
+        registers_up<consumer_registers>();
+        const int first = (threadIdx.x / 128 - 1) * 64;
+        float total[64], big[1][64], small[1][64];
+        walk.each([&](TilePlace tile) {
+#pragma unroll
+            for (int i = 0; i < 64; ++i) total[i] = 0.0f;
+            ring.drain(
+                steps,
+                [&](int step, unsigned stage) {
+                    const unsigned a = stage + first * 128, b = stage + 2 * plane;
+                    multiply_stage<f16, B_ROWS != 0>(big, a, b, 0);
+                    wgmma_commit();
+                    multiply_stage<f16, B_ROWS != 0>(small, a + plane, b, step > 0);
+                    multiply_stage<f16, B_ROWS != 0>(small, a, b + plane, 1);
+                },
+                [&] {
+#pragma unroll
+                    for (int i = 0; i < 64; ++i) total[i] += big[0][i];
+                });
+            const int row = tile.row + first + threadIdx.x / 32 % 4 * 16;
+#pragma unroll
+            for (int i = 0; i < 64; ++i) total[i] += small[0][i];
+            scale_sums(total, a_exponents, b_exponents, row, tile.column, m, n);
+            store_pairs(total, out, row, tile.column, m, n);
+        });
+    }
+}
+
+// a [m][k] by rows
+extern "C" __global__ void __launch_bounds__(256)
+    split_a(const float* __restrict__ a, __half* __restrict__ planes, int* __restrict__ exponents, int k) {
+    split_rows(a, planes, exponents, k, A_PITCH);
+}
+// The largest of each column of b [k][n]; b [n][k] needs none.
+extern "C" __global__ void __launch_bounds__(256)
+    find_b(const float* __restrict__ b, unsigned* __restrict__ found, int n, int k) {
+    if (B_ROWS) find_columns(b, found, k, n);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    split_b(const float* __restrict__ b, const unsigned* __restrict__ found, __half* __restrict__ planes,
+            int* __restrict__ exponents, int n, int k) {
+    if (B_ROWS)
+        split_columns(b, found, planes, exponents, k, n, B_PITCH);
+    else
+        split_rows(b, planes, exponents, k, B_PITCH);
+}
