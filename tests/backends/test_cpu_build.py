@@ -16,7 +16,7 @@ from on_cpu import Bench, zig
 
 from opbench.backends.cpu import CpuBackend, build, toolchain
 from opbench.backends.cpu.instructions import function_name, known_instructions
-from opbench.backends.cpu.ptx import replace_noinline, replace_ptx, replace_unroll
+from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_noinline, replace_ptx, replace_unroll
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.errors import CompileError, EnvironmentFault
 
@@ -250,6 +250,43 @@ def test_noinline_within_attributes_stays() -> None:
 )
 def test_ptx_becomes_calls(statement: str, call: str) -> None:
     assert replace_ptx(statement) == f"({{ {call}; }});"
+
+
+def test_blocks_of_ptx_become_blocks() -> None:
+    """Registers of the block, a label, a predicate, a sink, and operands that families of instructions group."""
+    wait = "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 ready, [%0], %1;"
+    text = f'asm volatile("{{ .reg .pred ready; AGAIN: {wait} @!ready bra.uni AGAIN; }}" :: "r"(bar), "r"(phase));'
+    assert replace_ptx(text) == (
+        "({ __label__ opb_label_AGAIN; { bool opb_ready; opb_label_AGAIN:; "
+        "::opb_ptx::mbarrier_try_wait_parity(opb_ready, ::opb_ptx::address(bar), phase); "
+        "if (!opb_ready) { goto opb_label_AGAIN; } } });"
+    )
+    copy = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+    text = f'asm("{copy} [%0], [%1, {{%3, 7}}], [%2], %4;" :: "r"(to), "l"(map), "r"(bar), "r"(x), "l"(policy));'
+    assert replace_ptx(text) == (
+        "({ ::opb_ptx::load_tensor(OPB_LOAD_TILE, ::opb_ptx::address(to), ::opb_ptx::address(map), "
+        "{2, {(int)(x), (int)(7)}, {}}, ::opb_ptx::address(bar), 0); });"
+    )
+    text = 'asm("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar));'
+    assert replace_ptx(text) == "({ ::opb_ptx::mbarrier_arrive(::opb_ptx::sink{}, ::opb_ptx::address(bar)); });"
+    assert replace_ptx('asm volatile("" : "+f"(x) :: "memory");') == '({ __asm__ volatile("" ::: "memory"); });'
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%0, %1}, %2, %3, 1, 1, 1, 0, 0",
+        "wgmma.mma_async.sync.aligned.m64n8k8.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0",
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4]",
+        "tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1",
+        "mov.u32 %0, %%no_such_register",
+    ],
+)
+def test_what_is_not_known_is_named_whole(instruction: str) -> None:
+    operands = ", ".join(f'"r"(x{i})' for i in range(6))
+    with pytest.raises(UnsupportedInstruction) as raised:
+        replace_ptx(f'asm volatile("{instruction};" :: {operands});')
+    assert raised.value.instruction == instruction
 
 
 def test_known_instructions_come_from_the_headers() -> None:

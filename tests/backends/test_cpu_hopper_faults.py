@@ -9,7 +9,7 @@ from functools import cache as cached
 import numpy as np
 import pytest
 from common import CHEATS
-from on_cpu import described
+from on_cpu import compilers, described
 
 from opbench.backends.base import Buffer
 from opbench.backends.cpu import CpuBackend
@@ -45,13 +45,15 @@ def expected() -> dict[str, tuple[str, int]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> CpuBackend:
-    return CpuBackend(tmp_path_factory.mktemp("cache"))
+@pytest.fixture(scope="module", params=compilers())
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuBackend]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPBENCH_CXX", request.param)
+        yield CpuBackend(tmp_path_factory.mktemp("cache"))
 
 
 @cached
-def request() -> BuildRequest:
+def module() -> BuildRequest:
     return BuildRequest(FAULTS, tuple(kernels()), (), "9.0a", (FAULTS.parent,))
 
 
@@ -84,9 +86,9 @@ def launched(name: str, backend: CpuBackend) -> tuple[KernelLaunch, dict[str, Bu
 def seen(name: str, backend: CpuBackend, orders: int) -> Iterator[tuple[str, Finding]]:
     """Findings of a traced run and of so many others, and in which."""
     launch, buffers = launched(name, backend)
-    for found in backend.trace(request(), [launch], buffers).findings:
+    for found in backend.trace(module(), [launch], buffers).findings:
         yield "traced", found
-    run = backend.load(request()).bind([launch], buffers)
+    run = backend.load(module()).bind([launch], buffers)
     for order in range(orders):
         run()
         for found in backend.synchronize():

@@ -187,7 +187,8 @@ def function_name(opcode: str) -> str:
         parts = [part for part in parts if part not in HINTS | SCOPES]
     if parts[0] == "mbarrier":
         parts = [part for part in parts if part not in {"shared", "b64"}]
-    return re.sub(r"\W+", "_", "_".join(parts))
+    # Qualifiers of ldmatrix and stmatrix come in either order.
+    return re.sub(r"_(x[124])_(m8n8)", r"_\2_\1", re.sub(r"\W+", "_", "_".join(parts)))
 
 
 # Families -------------------------------------------------------------------------------------------------------------
@@ -324,7 +325,8 @@ def known_instructions() -> frozenset[str]:
 
 def _functions(text: str) -> set[str]:
     names = set(re.findall(r"OPB_(?:INSTRUCTION|EVENT|UNSEEN_INLINE)\s+\w+\s+([a-z]\w+)\(", text))
-    names |= set(re.findall(r"^OPB_(?!MEMORY|MATRIX)\w+\((\w+)", text, re.MULTILINE))
+    names |= set(re.findall(r"^OPB_(?!MEMORY|MATRIX|AXES)\w+\((\w+)", text, re.MULTILINE))
+    names |= {f"{name}_{axis}" for name in re.findall(r"^OPB_AXES\((\w+)", text, re.MULTILINE) for axis in "xyz"}
     types = re.findall(r"^OPB_MEMORY_TYPES\((\w+)\)", text, re.MULTILINE)
     names |= {
         f"{way}_{space}_{width}{type_name}"

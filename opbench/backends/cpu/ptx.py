@@ -22,6 +22,7 @@ CONSTANT_INITIALISATION = re.compile(
 )
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 CONSTRAINT = re.compile(r"\s*(?:\[\w+\]\s*)?\"[^\"]*\"\s*\(")
+KEEP_ORDER = '__asm__ volatile("" ::: "memory");'
 INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
 """A macro of the shim inside an operand, such as threadIdx, brings line markers with it."""
 
@@ -84,10 +85,11 @@ def replace_ptx(text: str) -> str:
         if match.start() < position or _in_system_header(text, match.start()):
             continue
         statement = _parse(text, match)
-        if not statement.template.strip():
+        if not statement.template.strip() and not statement.operands:
             continue
         try:
-            statements = translate(statement.template, statement.operands)
+            # With operands, an empty one keeps the compiler from moving a register over it: a GPU's register.
+            statements = translate(statement.template, statement.operands) or KEEP_ORDER
         except UnknownInstruction as unknown:
             raise UnsupportedInstruction(str(unknown), *locate(text, statement.start)) from None
         file, line = locate(text, statement.end)

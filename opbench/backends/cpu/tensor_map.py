@@ -9,7 +9,8 @@ from opbench.catalog.tensor_map import SPANS, TensorMap
 MAGIC = 0x70616D54
 TYPES = {"f16": 3, "bf16": 4, "f32": 5, "tf32": 6}
 """`opb_type` of include/opbench_cpu/abi.hpp."""
-BYTES = 128
+BYTES, ALIGNMENT = 128, 64
+"""Of a kernel's parameter, which compilers read by aligned vectors."""
 
 
 class NativeMap(ctypes.Structure):
@@ -37,7 +38,9 @@ class NativeMap(ctypes.Structure):
 def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[ctypes.c_char]:
     """What a launch passes by value, of a buffer's memory; raises LaunchError for what no GPU would take."""
     tensor.check(address, nbytes)
-    room = ctypes.create_string_buffer(max(BYTES, ctypes.sizeof(NativeMap)))
+    memory = ctypes.create_string_buffer(BYTES + ALIGNMENT)
+    # The array that is returned keeps all of the memory alive.
+    room = (ctypes.c_char * BYTES).from_buffer(memory, -ctypes.addressof(memory) % ALIGNMENT)
     made = NativeMap.from_buffer(room)
     made.magic, made.im2col, made.rank, made.bytes = MAGIC, tensor.is_im2col, len(tensor.dims), tensor.element_bytes
     made.swizzle, made.type = list(SPANS).index(tensor.swizzle), TYPES[tensor.type]

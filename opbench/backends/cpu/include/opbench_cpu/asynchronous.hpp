@@ -123,8 +123,10 @@ OPB_EVENT void setmaxnreg_dec_sync_aligned_u32(unsigned count) { opb_set_registe
 OPB_EVENT void mapa_shared_u32(unsigned& there, unsigned long long address, unsigned rank) {
   there = (unsigned)(address & 0xffffffu) | (rank + 1) << 24;
 }
-OPB_EVENT void mapa_u64(unsigned long long& there, unsigned long long pointer, unsigned rank) {
-  there = (unsigned long long)opb_shared_pointer((opb_shared_address((const void*)pointer) & 0xffffffu) | (rank + 1) << 24);
+template <class Pointer>
+OPB_EVENT void mapa_u64(unsigned long long& there, Pointer pointer, unsigned rank) {
+  const unsigned offset = opb_shared_address((const void*)address(pointer)) & 0xffffffu;
+  there = (unsigned long long)opb_shared_pointer(offset | (rank + 1) << 24);
 }
 OPB_EVENT void getctarank_shared_u32(unsigned& rank, unsigned long long address) {
   rank = address >> 24 ? (unsigned)(address >> 24) - 1 : opb_cluster_rank();
