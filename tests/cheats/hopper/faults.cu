@@ -9,6 +9,7 @@ constexpr int STAGES = 2, A_BYTES = 64 * 128, STAGE = A_BYTES + 16 * 128, STEPS 
 enum Fault {
   NONE, SUMS_READ, SUMS_WRITTEN, NEVER_WAITS, STAGE_BACK_EARLY, NO_WGMMA_FENCE, NO_FENCE_AGAIN, WRONG_PARITY, TOO_MANY_BYTES,
   TOO_FEW_BYTES, ARRIVAL_MISSING, ARRIVAL_TOO_MANY, NO_INIT, NO_COPY_WAIT, ONE_WARP_WAITS, BEYOND, DIFFERENT, OVERWRITTEN,
+  NO_STAGE_WAIT,
 };
 
 // out [64][16] = a [64][64 * STEPS] times b [16][64 * STEPS] by 160 threads: a warpgroup multiplies, thread 128 copies.
@@ -26,9 +27,10 @@ __device__ __forceinline__ void multiply(const TensorMap& map_a, const TensorMap
   if (threadIdx.x >= 128) {
     for (int step = 0; threadIdx.x == 128 && step < STEPS; ++step) {
       const u32 stage = step % STAGES, turn = step / STAGES % 2, to = base + stage * STAGE;
-      wait(empty + 8 * stage, fault == WRONG_PARITY ? turn : turn ^ 1);  // no_init: mbarrier; wrong_parity: deadlock; arrival_missing: deadlock; arrival_too_many: deadlock
+      if (fault != NO_STAGE_WAIT)
+        wait(empty + 8 * stage, fault == WRONG_PARITY ? turn : turn ^ 1);  // no_init: mbarrier; wrong_parity: deadlock; arrival_missing: deadlock; arrival_too_many: deadlock
       expect(full + 8 * stage, STAGE + (fault == TOO_MANY_BYTES ? 16 : fault == TOO_FEW_BYTES ? -2048 : 0));
-      load(to, &map_a, full + 8 * stage, step * 64, 0);  // stage_back_early: early overwrite
+      load(to, &map_a, full + 8 * stage, step * 64, 0);  // stage_back_early: early overwrite; no_stage_wait: early overwrite
       load(to + A_BYTES, &map_b, full + 8 * stage, step * 64, 0);
     }
     return;
@@ -79,6 +81,7 @@ MULTIPLY(one_warp_waits, ONE_WARP_WAITS)
 MULTIPLY(beyond, BEYOND)
 MULTIPLY(different, DIFFERENT)
 MULTIPLY(overwritten, OVERWRITTEN)
+MULTIPLY(no_stage_wait, NO_STAGE_WAIT)
 
 // What ordinary threads do with what copies bring and take: out [64][16 words] = in, row by row. Thread 0 copies.
 #define KERNEL(NAME, THREADS) \

@@ -164,7 +164,8 @@ void end_events(Worker* worker) {
   end_products(worker);
   for (Bulk& store : events->stores) {
     if (!worker->aborted) {
-      report_at(worker, kReportUnfinishedBulk, store.site, "the block ends before this store's thread has waited for it");
+      report_at(worker, kReportUnfinishedBulk, store.site,
+                "the block ends before this store's thread has waited for it");
     }
     end_async_read(worker, store.async_read);
     free(store.seen);

@@ -31,10 +31,10 @@ struct Bulk {  // a copy under way
   opb_place place;
   opb_bulk_kind kind;
   opb_type type;
-  uint64_t from;      // of a copy without a map, which is `bytes` long
+  uint64_t from;  // of a copy without a map, which is `bytes` long
   uint32_t bytes, shared, barrier, group, thread, site, async_read;
-  uint16_t clock;     // of the thread that started it
-  bool own, inlined;  // by a thread of this block; whether `data` is what is to be written
+  uint16_t clock;       // of the thread that started it
+  bool own, inlined;    // by a thread of this block; whether `data` is what is to be written
   unsigned char* seen;  // what a store would have stored, had it been quick
   unsigned char data[16];
 };
@@ -101,9 +101,7 @@ static Worker* enter_event() {
 }
 
 // What a block does to another one is late, too: the others run first, as far as they can.
-static bool be_late(Worker* worker) {
-  return (!worker->launch->seed || by_lot(worker, 2)) && pass_on(worker);
-}
+static bool be_late(Worker* worker) { return (!worker->launch->seed || by_lot(worker, 2)) && pass_on(worker); }
 
 [[noreturn]] static void fatal_event(Worker* worker) { abandon_launch(worker); }
 
@@ -161,7 +159,8 @@ static SharedPlace shared_place(Worker* worker, uint64_t address) {
 static uint32_t shared_room(const Worker* worker, uint32_t offset) {
   uint32_t dynamic = (uint32_t)(worker->dynamic_base - worker->shared_base);
   uint32_t canary = dynamic + (uint32_t)(kDynamicSharedBytes + kSharedCanaryBytes);
-  uint32_t end = offset < dynamic || offset >= canary ? (uint32_t)worker->shared_bytes : dynamic + worker->launch->shared_bytes;
+  uint32_t end =
+      offset < dynamic || offset >= canary ? (uint32_t)worker->shared_bytes : dynamic + worker->launch->shared_bytes;
   return offset < end ? end - offset : 0;
 }
 
@@ -198,7 +197,8 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
     for (const Mbarrier& it : worker->events->barriers) {
       if (it.offset != wait->what) continue;
       int written = snprintf(
-          text, room, "at @%x@ for phase %llu (parity %u) of the mbarrier at byte %d of shared memory (made at @%x@), which lacks",
+          text, room,
+          "at @%x@ for phase %llu (parity %u) of the mbarrier at byte %d of shared memory (made at @%x@), which lacks",
           wait->site, (unsigned long long)it.phase, (unsigned)(it.phase & 1), told_offset(worker, it.offset), it.made);
       if (it.pending) written += snprintf(text + written, room - written, " %u of %u arrivals", it.pending, it.count);
       if (it.bytes) {

@@ -78,7 +78,7 @@ static void map_blocks(Worker* worker, Trace* trace) {
   trace->block_places = trace->blocks ? places : 0;
 }
 
-// Global memory, variables and numbers of blocks are the whole launch's; shared memory, clocks and logs are each block's.
+// Global memory, variables and numbers of blocks are the launch's; shared memory, clocks and logs are each block's.
 Trace* trace_of(const Worker* worker) {
   Trace* whole = worker->launch->trace;
   if (!whole || !worker->rank) return whole;

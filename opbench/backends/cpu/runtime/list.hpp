@@ -24,8 +24,6 @@ struct List {
   T* end() { return items + count; }
   T& operator[](uint32_t index) { return items[index]; }
   T& add(const T& item) { return *append(&items, &count, &capacity) = item; }
-  void remove(uint32_t index) {
-    memmove(items + index, items + index + 1, (--count - index) * sizeof(T));
-  }
+  void remove(uint32_t index) { memmove(items + index, items + index + 1, (--count - index) * sizeof(T)); }
   void clear() { count = 0; }
 };

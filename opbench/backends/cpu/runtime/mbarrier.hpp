@@ -14,8 +14,9 @@ static Mbarrier* known_mbarrier(Worker* worker, uint64_t address, const char* wh
   SharedPlace place = shared_place(worker, address);
   Mbarrier* barrier = place.worker ? find_mbarrier(place.worker, place.offset) : nullptr;
   if (!barrier) {
-    report_at(worker, kReportMbarrier, site, "%s at byte %d of shared memory, where no mbarrier.init has made an mbarrier",
-              what, place.worker ? told_offset(place.worker, place.offset) : (int32_t)place.offset);
+    report_at(worker, kReportMbarrier, site,
+              "%s at byte %d of shared memory, where no mbarrier.init has made an mbarrier", what,
+              place.worker ? told_offset(place.worker, place.offset) : (int32_t)place.offset);
     fatal_event(worker);
   }
   *owner = place.worker;
@@ -25,8 +26,8 @@ static Mbarrier* known_mbarrier(Worker* worker, uint64_t address, const char* wh
     fatal_event(worker);
   }
   if (memcmp(place.worker->shared_base + place.offset, kMark, 8) != 0) {
-    report_at(worker, kReportMbarrier, site, "%s at the mbarrier that was made at @%x@, which has been overwritten since",
-              what, barrier->made);
+    report_at(worker, kReportMbarrier, site,
+              "%s at the mbarrier that was made at @%x@, which has been overwritten since", what, barrier->made);
     fatal_event(worker);
   }
   return barrier;
@@ -86,8 +87,9 @@ void opb_mbarrier_init(unsigned long long address, unsigned count, const void* a
   uint32_t site = site_of(worker, at);
   SharedPlace place = checked_range(worker, address, 8, "an mbarrier", site);
   if (place.offset % 8 || count == 0 || count >= 1u << 20) {
-    report_at(worker, kReportMbarrier, site, "mbarrier.init of %u arrivals at byte %d; it takes 1 to 1048575, and a multiple of 8",
-              count, told_offset(worker, place.offset));
+    report_at(worker, kReportMbarrier, site,
+              "mbarrier.init of %u arrivals at byte %d; it takes 1 to 1048575, and a multiple of 8", count,
+              told_offset(worker, place.offset));
     fatal_event(worker);
   }
   Mbarrier* known = find_mbarrier(worker, place.offset);
@@ -134,7 +136,8 @@ bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long 
   uint32_t site = site_of(worker, at);
   Mbarrier* barrier = known_mbarrier(worker, address, "a wait", site, &owner);
   if (owner != worker) {
-    report_at(worker, kReportIllegalInstruction, site, "a wait for an mbarrier of another block; only arrivals may be remote");
+    report_at(worker, kReportIllegalInstruction, site,
+              "a wait for an mbarrier of another block; only arrivals may be remote");
     fatal_event(worker);
   }
   uint32_t offset = barrier->offset;
@@ -163,14 +166,14 @@ void opb_named_barrier(unsigned number, unsigned threads, bool waits, const void
   Worker* worker = enter_event();
   uint32_t site = site_of(worker, at);
   if (number > 15 || threads % kLanes || threads == 0) {
-    report_at(worker, kReportIllegalInstruction, site, "barrier %u of %u threads; there are barriers 0 to 15, of whole warps",
-              number, threads);
+    report_at(worker, kReportIllegalInstruction, site,
+              "barrier %u of %u threads; there are barriers 0 to 15, of whole warps", number, threads);
     fatal_event(worker);
   }
   NamedBarrier* barrier = &worker->events->named[number];
   if (barrier->arrived && barrier->threads != threads) {
-    report_at(worker, kReportIllegalInstruction, site, "barrier %u of %u threads here and of %u at @%x@", number, threads,
-              barrier->threads, barrier->site);
+    report_at(worker, kReportIllegalInstruction, site, "barrier %u of %u threads here and of %u at @%x@", number,
+              threads, barrier->threads, barrier->site);
     fatal_event(worker);
   }
   barrier->threads = threads;
@@ -191,7 +194,8 @@ void opb_set_registers(unsigned count, const void* at) {
   Worker* worker = enter_event();
   uint32_t site = site_of(worker, at), all = 0, groups = (worker->threads + 127) / 128;
   if (count % 8 || count < 24 || count > 256) {
-    report_at(worker, kReportIllegalInstruction, site, "setmaxnreg of %u; it takes a multiple of 8 from 24 to 256", count);
+    report_at(worker, kReportIllegalInstruction, site, "setmaxnreg of %u; it takes a multiple of 8 from 24 to 256",
+              count);
     fatal_event(worker);
   }
   worker->events->registers[worker->current / 128] = count;

@@ -3,7 +3,7 @@
 // It is one instruction of four warps: it happens when all have issued it and one of them waits (or earlier, by lot).
 // Until a thread has waited, its sums hold NaN and belong to the unit.
 #pragma once
-#include "bulk.hpp"
+#include "operands.hpp"
 
 constexpr uint32_t kGroupThreads = 128;
 constexpr uint32_t kPoison = 0x7fbadbad;  // a NaN that no arithmetic makes
@@ -50,95 +50,7 @@ struct Warpgroup {
   GroupThread threads[kGroupThreads];
 };
 
-// ---- operands: where each 16 bytes lie, and what numbers they are
-
-static inline uint32_t type_bytes(opb_type type) {
-  return type == OPB_TF32 || type == OPB_F32 ? 4 : type == OPB_E4M3 || type == OPB_E5M2 ? 1 : 2;
-}
-
-// Of element (row, k) of an operand; the PTX ISA's canonical layouts, and any other offsets.
-static uint32_t element_address(uint64_t descriptor, bool k_major, uint32_t row, uint32_t k, uint32_t bytes) {
-  const uint32_t leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
-  const uint32_t mode = (uint32_t)(descriptor >> 62), span = mode ? 256u >> mode : 16, per_span = span / bytes;
-  uint32_t address = (uint32_t)(descriptor & 0x3fff) << 4;
-  if (k_major) {
-    address += row / 8 * stride + row % 8 * span + (mode ? k * bytes : k * bytes / 16 * leading + k * bytes % 16);
-  } else {  // a span of rows, 8 of k below each other; without a swizzle the two offsets trade places
-    address += row / per_span * (mode ? leading : stride) + row % per_span * bytes + k / 8 * (mode ? stride : leading) +
-               k % 8 * span;
-  }
-  return mode ? swizzled(address, span, (uint32_t)(descriptor >> 49) & 7) : address;
-}
-
-struct Operand {
-  uint64_t descriptor;
-  opb_type type;
-  uint32_t rows, k;
-  bool k_major;
-};
-static Operand left_operand(const opb_product& made) {
-  return {made.a, made.a_type, made.a_in_registers ? 0u : 64u, made.k, !made.a_transposed};
-}
-static Operand right_operand(const opb_product& made) {
-  return {made.b, made.b_type, made.n, made.k, !made.b_transposed};
-}
-
-// visit(offset of 16 bytes, row and k of their first element)
-template <class Visit>
-static void each_piece_of(const Operand& operand, Visit visit) {
-  const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
-  for (uint32_t row = 0; row < operand.rows; row += operand.k_major ? 1 : per_piece) {
-    for (uint32_t k = 0; k < operand.k; k += operand.k_major ? per_piece : 1) {
-      visit(element_address(operand.descriptor, operand.k_major, row, k, bytes), row, k);
-    }
-  }
-}
-
-static float bits_to_float(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-
-static float widen_small(uint32_t bits, uint32_t exponent_bits, uint32_t digits) {  // a float of few bits, infinities none
-  const uint32_t bias = (1u << (exponent_bits - 1)) - 1, exponent = bits >> digits & ((1u << exponent_bits) - 1);
-  const uint32_t fraction = bits & ((1u << digits) - 1);
-  const float scale = bits_to_float((127 - bias - digits + (exponent ? exponent : 1)) << 23);
-  const float size = (float)(exponent ? fraction | 1u << digits : fraction) * scale;
-  return bits >> (exponent_bits + digits) & 1 ? -size : size;
-}
-
-static float decode(const char* from, opb_type type) {
-  uint32_t bits = 0;
-  memcpy(&bits, from, type_bytes(type));
-  switch (type) {
-    case OPB_BF16:
-      return bits_to_float(bits << 16);
-    case OPB_TF32:
-      return bits_to_float(bits & 0xffffe000u);  // the unit sees no more
-    case OPB_F16:
-      if ((bits & 0x7c00u) == 0x7c00u) return bits_to_float((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
-      return widen_small(bits, 5, 10);
-    case OPB_E5M2:
-      if ((bits & 0x7cu) == 0x7cu) return bits_to_float((bits & 0x80u) << 24 | 0x7f800000u | (bits & 3u) << 21);
-      return widen_small(bits, 5, 2);
-    default:
-      return (bits & 0x7fu) == 0x7fu ? bits_to_float(0x7fc00000u) : widen_small(bits, 4, 3);
-  }
-}
-
-// Numbers of an operand as [k][row], so that products run along rows.
-static void decode_operand(Worker* worker, const Operand& operand, float* into) {
-  const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
-  const uint32_t room = (uint32_t)worker->shared_bytes;
-  each_piece_of(operand, [&](uint32_t offset, uint32_t row, uint32_t k) {
-    const char* from = worker->shared_base + offset;
-    for (uint32_t i = 0; i < per_piece; ++i) {
-      const uint32_t r = operand.k_major ? row : row + i, c = operand.k_major ? k + i : k;
-      into[c * operand.rows + r] = offset + 16 <= room ? decode(from + i * bytes, operand.type) : 0.0f;
-    }
-  });
-}
+// ---- execution
 
 // a in registers: a warp's 16 rows as mma.sync has them.
 static void decode_registers(const Product& product, float* into) {
@@ -268,7 +180,8 @@ static bool lacks_fence(GroupThread* own, const Held& taken) {
 
 // ---- issue and wait
 
-static void check_operand(Worker* worker, const Operand& operand, const char* which, uint32_t site, uint32_t async_read) {
+static void check_operand(Worker* worker, const Operand& operand, const char* which, uint32_t site,
+                          uint32_t async_read) {
   bool told = false, traced = worker->trace && worker->trace->races;
   const bool loads = worker->events->loads.count;
   each_piece_of(operand, [&](uint32_t offset, uint32_t, uint32_t) {
@@ -280,7 +193,7 @@ static void check_operand(Worker* worker, const Operand& operand, const char* wh
       fatal_event(worker);
     }
     if (loads) told = check_loads_in(worker, offset, "this wgmma", site);
-    if (!told && traced) check_async_read(worker, offset, site, async_read);
+    if (!told && traced) check_async_read(worker, offset, 16, site, async_read);
   });
 }
 
@@ -295,16 +208,18 @@ static void check_products_in(Worker* owner, const Bulk& copy, Worker* worker) {
       each_piece_of(left_operand(product->made), look);
       each_piece_of(right_operand(product->made), look);
       if (!hit) continue;
-      report_at(worker, kReportEarlyOverwrite, copy.site,
-                "this copy overwrites what the wgmma at @%x@ still reads: the stage was given back before wgmma.wait_group",
-                product->site);
+      report_at(
+          worker, kReportEarlyOverwrite, copy.site,
+          "this copy overwrites what the wgmma at @%x@ still reads: the stage was given back before wgmma.wait_group",
+          product->site);
       return;
     }
   }
   for (const Bulk& store : owner->events->stores) {
     if (copy.shared >= store.shared + footprint(store) || end <= store.shared) continue;
     report_at(worker, kReportEarlyOverwrite, copy.site,
-              "this copy overwrites what the store at @%x@ still reads: its thread has not waited by wait_group.read", store.site);
+              "this copy overwrites what the store at @%x@ still reads: its thread has not waited by wait_group.read",
+              store.site);
     return;
   }
 }
@@ -333,7 +248,8 @@ static void deliver(Worker* worker, GroupThread* own, uint32_t index) {
     *place = *sum_of(held.sums, thread, i);
   }
   if (!kept) {
-    report_at(worker, kReportUnfinishedProduct, held.site, "sums of this wgmma were written before its thread waited for them");
+    report_at(worker, kReportUnfinishedProduct, held.site,
+              "sums of this wgmma were written before its thread waited for them");
   }
   if (--held.sums->holders == 0) free(held.sums);
   held.sums = nullptr;
@@ -353,8 +269,8 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
   Worker* worker = enter_event();
   uint32_t site = site_of(worker, at), self = worker->current, thread = self % kGroupThreads;
   if (worker->threads - self / kGroupThreads * kGroupThreads < kGroupThreads) {
-    report_at(worker, kReportIllegalInstruction, site, "wgmma needs a whole warpgroup of 128 threads; the block has %u threads",
-              worker->threads);
+    report_at(worker, kReportIllegalInstruction, site,
+              "wgmma needs a whole warpgroup of 128 threads; the block has %u threads", worker->threads);
     fatal_event(worker);
   }
   worker->holds_registers = true;
@@ -373,15 +289,18 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
   }
   Product* product = group->products[number - group->first];
   if (!same_product(product->made, *made)) {
-    report_at(worker, kReportDifferentProducts, site, "threads of a warpgroup execute different wgmma here: another shape, "
-              "descriptor or scale than the first to come, at @%x@", product->site);
+    report_at(worker, kReportDifferentProducts, site,
+              "threads of a warpgroup execute different wgmma here: another shape, "
+              "descriptor or scale than the first to come, at @%x@",
+              product->site);
     fatal_event(worker);
   }
   Held* held = find_held(own->held, places[0]);
   if (!held) {
     Held taken = hold(*made, places);
     if (lacks_fence(own, taken)) {
-      report_at(worker, kReportMissingFence, site, "no wgmma.fence since the registers of this wgmma were last touched");
+      report_at(worker, kReportMissingFence, site,
+                "no wgmma.fence since the registers of this wgmma were last touched");
     }
     taken.sums = product->sums;
     if (!taken.sums) {
@@ -399,8 +318,10 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
   }
   if (!product->sums) product->sums = held->sums;
   if (product->sums != held->sums || held->sums->n != made->n) {
-    report_at(worker, kReportDifferentProducts, site, "the registers of this wgmma are in the hands of another, at @%x@, of "
-              "another shape or in another order", held->site);
+    report_at(worker, kReportDifferentProducts, site,
+              "the registers of this wgmma are in the hands of another, at @%x@, of "
+              "another shape or in another order",
+              held->site);
     fatal_event(worker);
   }
   ++held->products;
@@ -456,7 +377,8 @@ static void end_products(Worker* worker) {
     if (!group) continue;
     for (Product* product : group->products) {
       if (product->waited < kGroupThreads && !worker->aborted) {
-        report_at(worker, kReportUnfinishedProduct, product->site, "the block ends before all threads have waited for this wgmma");
+        report_at(worker, kReportUnfinishedProduct, product->site,
+                  "the block ends before all threads have waited for this wgmma");
       }
       end_async_read(worker, product->async_read);
       free(product);

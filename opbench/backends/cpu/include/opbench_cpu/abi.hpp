@@ -96,8 +96,8 @@ OPB_API char* opb_shared_base(void);
 OPB_API void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter);
 OPB_API void opb_commit_copies(void);
 OPB_API void opb_wait_for_copies(unsigned pending);
-// Asynchronous work. `at` is the kernel's instruction behind the call. Addresses are offsets into shared memory, with the
-// number of the block in its cluster, plus one, in the upper byte where it is another's; or generic pointers.
+// Asynchronous work. `at` is the kernel's instruction behind the call. Addresses are offsets into shared memory, with
+// the number of the block in its cluster, plus one, in the upper byte where it is another's; or generic pointers.
 OPB_API char* opb_shared_pointer(unsigned long long address);
 OPB_API unsigned opb_shared_address(const void* pointer);
 OPB_API void opb_mbarrier_init(unsigned long long address, unsigned count, const void* at);

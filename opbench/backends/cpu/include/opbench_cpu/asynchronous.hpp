@@ -1,4 +1,4 @@
-// Barriers that count bytes, bulk copies, wgmma, named barriers and clusters: doors into the runtime, which does the work.
+// Barriers that count bytes, bulk copies, wgmma, named barriers, clusters: doors into the runtime, which does the work.
 //
 // Each is a function of its own, never inlined: it returns to the place in the kernel that a finding will name.
 #pragma once
@@ -39,9 +39,9 @@ OPB_EVENT void mbarrier_expect_tx(unsigned long long bar, unsigned bytes) { opb_
 OPB_EVENT void mbarrier_complete_tx(unsigned long long bar, unsigned bytes) {
   opb_mbarrier_expect(bar, -(long long)bytes, OPB_AT);
 }
-#define OPB_WAITS(NAME, KIND)                                                                     \
+#define OPB_WAITS(NAME, KIND)                                                                        \
   OPB_EVENT void NAME(bool& over, unsigned long long bar, unsigned long long wanted, unsigned = 0) { \
-    over = opb_mbarrier_over(bar, KIND, wanted, OPB_AT);                                          \
+    over = opb_mbarrier_over(bar, KIND, wanted, OPB_AT);                                             \
   }
 OPB_WAITS(mbarrier_try_wait_parity, OPB_WAIT_PARITY)
 OPB_WAITS(mbarrier_test_wait_parity, OPB_WAIT_PARITY)
@@ -49,7 +49,9 @@ OPB_WAITS(mbarrier_try_wait, OPB_WAIT_STATE)
 OPB_WAITS(mbarrier_test_wait, OPB_WAIT_STATE)
 OPB_EVENT void cp_async_mbarrier_arrive_shared_b64(unsigned long long bar) { opb_copies_arrive(bar, false, OPB_AT); }
 OPB_EVENT void cp_async_mbarrier_arrive_b64(unsigned long long bar) { opb_copies_arrive(bar, false, OPB_AT); }
-OPB_EVENT void cp_async_mbarrier_arrive_noinc_shared_b64(unsigned long long bar) { opb_copies_arrive(bar, true, OPB_AT); }
+OPB_EVENT void cp_async_mbarrier_arrive_noinc_shared_b64(unsigned long long bar) {
+  opb_copies_arrive(bar, true, OPB_AT);
+}
 OPB_EVENT void cp_async_mbarrier_arrive_noinc_b64(unsigned long long bar) { opb_copies_arrive(bar, true, OPB_AT); }
 
 // ---- bulk copies: kinds, places and ranks come from the instruction's qualifiers
@@ -64,7 +66,8 @@ OPB_EVENT void load_bulk(bool from_global, unsigned long long to, unsigned long 
                          unsigned long long bar, unsigned ranks) {
   opb_load_bulk(from_global, to, from, bytes, bar, ranks, OPB_AT);
 }
-OPB_EVENT void store_bulk(unsigned kind, unsigned type, unsigned long long to, unsigned long long from, unsigned bytes) {
+OPB_EVENT void store_bulk(unsigned kind, unsigned type, unsigned long long to, unsigned long long from,
+                          unsigned bytes) {
   opb_store_bulk(kind, type, to, from, bytes, OPB_AT);
 }
 template <class T, class... Rest>
@@ -88,7 +91,18 @@ template <opb_type A, opb_type B, int N, int K, bool InRegisters, class... Sums>
 OPB_EVENT void product(left_matrix a, unsigned long long b, bool add, int scale_a, int scale_b, bool a_transposed,
                        bool b_transposed, Sums&... sums) {
   float* const places[] = {&sums...};
-  const opb_product made = {A, B, N, K, InRegisters, a_transposed, b_transposed, add, scale_a, scale_b, a.descriptor, b,
+  const opb_product made = {A,
+                            B,
+                            N,
+                            K,
+                            InRegisters,
+                            a_transposed,
+                            b_transposed,
+                            add,
+                            scale_a,
+                            scale_b,
+                            a.descriptor,
+                            b,
                             {a.registers[0], a.registers[1], a.registers[2], a.registers[3]}};
   opb_product_issue(&made, places, OPB_AT);
 }

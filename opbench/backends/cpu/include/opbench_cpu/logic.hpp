@@ -23,10 +23,10 @@ OPB_UNSEEN_INLINE void move(To& to, const From& from) {
     to = (To)from;
   }
 }
-#define OPB_MOVE(NAME)                                     \
-  template <class To, class From>                          \
-  OPB_UNSEEN_INLINE void NAME(To& to, const From& from) {  \
-    move(to, from);                                        \
+#define OPB_MOVE(NAME)                                    \
+  template <class To, class From>                         \
+  OPB_UNSEEN_INLINE void NAME(To& to, const From& from) { \
+    move(to, from);                                       \
   }
 OPB_MOVE(mov_b16)
 OPB_MOVE(mov_u16)
@@ -38,25 +38,25 @@ OPB_MOVE(mov_u64)
 OPB_MOVE(mov_s64)
 OPB_MOVE(mov_b64)
 OPB_MOVE(mov_pred)
-#define OPB_PACK(NAME, WHOLE, HALF)                             \
-  template <class To, class Low, class High>                    \
+#define OPB_PACK(NAME, WHOLE, HALF)                                       \
+  template <class To, class Low, class High>                              \
   OPB_UNSEEN_INLINE void NAME(To& to, const Low& low, const High& high) { \
-    HALF halves[2];                                             \
-    move(halves[0], low), move(halves[1], high);                \
-    WHOLE whole;                                                \
-    __builtin_memcpy(&whole, halves, sizeof whole);             \
-    move(to, whole);                                            \
+    HALF halves[2];                                                       \
+    move(halves[0], low), move(halves[1], high);                          \
+    WHOLE whole;                                                          \
+    __builtin_memcpy(&whole, halves, sizeof whole);                       \
+    move(to, whole);                                                      \
   }
 OPB_PACK(mov_b64_packed, unsigned long long, unsigned)
 OPB_PACK(mov_b32_packed, unsigned, unsigned short)
-#define OPB_UNPACK(NAME, WHOLE, HALF)                           \
-  template <class Low, class High, class From>                  \
+#define OPB_UNPACK(NAME, WHOLE, HALF)                                   \
+  template <class Low, class High, class From>                          \
   OPB_UNSEEN_INLINE void NAME(Low& low, High& high, const From& from) { \
-    WHOLE whole;                                                \
-    move(whole, from);                                          \
-    HALF halves[2];                                             \
-    __builtin_memcpy(halves, &whole, sizeof whole);             \
-    move(low, halves[0]), move(high, halves[1]);                \
+    WHOLE whole;                                                        \
+    move(whole, from);                                                  \
+    HALF halves[2];                                                     \
+    __builtin_memcpy(halves, &whole, sizeof whole);                     \
+    move(low, halves[0]), move(high, halves[1]);                        \
   }
 OPB_UNPACK(mov_b64_unpacked, unsigned long long, unsigned)
 OPB_UNPACK(mov_b32_unpacked, unsigned, unsigned short)
@@ -76,20 +76,20 @@ OPB_SELECT(selp_b64, unsigned long long)
 OPB_SELECT(selp_u64, unsigned long long)
 OPB_SELECT(selp_s64, long long)
 
-#define OPB_BINARY(NAME, TYPE, EXPRESSION)                                   \
-  template <class To, class Left, class Right>                               \
+#define OPB_BINARY(NAME, TYPE, EXPRESSION)                                      \
+  template <class To, class Left, class Right>                                  \
   OPB_UNSEEN_INLINE void NAME(To& to, const Left& first, const Right& second) { \
-    TYPE a, b;                                                               \
-    move(a, first), move(b, second);                                         \
-    move(to, (TYPE)(EXPRESSION));                                            \
+    TYPE a, b;                                                                  \
+    move(a, first), move(b, second);                                            \
+    move(to, (TYPE)(EXPRESSION));                                               \
   }
-OPB_BINARY(and_pred, bool, a && b)
+OPB_BINARY(and_pred, bool, a&& b)
 OPB_BINARY(or_pred, bool, a || b)
 OPB_BINARY(xor_pred, bool, a != b)
-OPB_BINARY(and_b32, unsigned, a & b)
+OPB_BINARY(and_b32, unsigned, a& b)
 OPB_BINARY(or_b32, unsigned, a | b)
 OPB_BINARY(xor_b32, unsigned, a ^ b)
-OPB_BINARY(and_b64, unsigned long long, a & b)
+OPB_BINARY(and_b64, unsigned long long, a& b)
 OPB_BINARY(or_b64, unsigned long long, a | b)
 OPB_BINARY(xor_b64, unsigned long long, a ^ b)
 OPB_BINARY(shl_b32, unsigned, b < 32 ? a << b : 0)
@@ -106,7 +106,7 @@ OPB_BINARY(add_s64, unsigned long long, a + b)
 OPB_BINARY(sub_u32, unsigned, a - b)
 OPB_BINARY(sub_s32, int, (int)((unsigned)a - (unsigned)b))
 OPB_BINARY(sub_u64, unsigned long long, a - b)
-OPB_BINARY(mul_lo_u32, unsigned, a * b)
+OPB_BINARY(mul_lo_u32, unsigned, a* b)
 OPB_BINARY(mul_lo_s32, int, (int)((unsigned)a * (unsigned)b))
 
 #define OPB_UNARY(NAME, TYPE, EXPRESSION)                 \

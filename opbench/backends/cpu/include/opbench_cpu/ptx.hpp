@@ -110,9 +110,13 @@ OPB_INSTRUCTION void red_global_add_v4_f32(unsigned long long to, float a, float
 }
 OPB_INSTRUCTION void red_global_add_u32(unsigned long long to, unsigned a) { add_atomically(to, a); }
 OPB_INSTRUCTION void red_global_add_s32(unsigned long long to, int a) { add_atomically(to, a); }
-OPB_INSTRUCTION void red_shared_add_f32(unsigned long long to, float a) { add_atomically(address(shared_pointer(to)), a); }
-OPB_INSTRUCTION void red_shared_add_u32(unsigned long long to, unsigned a) { add_atomically(address(shared_pointer(to)), a); }
-OPB_INSTRUCTION void red_shared_add_s32(unsigned long long to, int a) { add_atomically(address(shared_pointer(to)), a); }
+#define OPB_ADD_SHARED(NAME, TYPE)                              \
+  OPB_INSTRUCTION void NAME(unsigned long long to, TYPE a) {    \
+    add_atomically((unsigned long long)shared_pointer(to), a);  \
+  }
+OPB_ADD_SHARED(red_shared_add_f32, float)
+OPB_ADD_SHARED(red_shared_add_u32, unsigned)
+OPB_ADD_SHARED(red_shared_add_s32, int)
 OPB_INSTRUCTION void atom_shared_add_u32(unsigned& old, unsigned long long to, unsigned a) {
   old = add_atomically(address(shared_pointer(to)), a);
 }

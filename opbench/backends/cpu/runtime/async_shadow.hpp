@@ -1,0 +1,137 @@
+// What a trace knows of the copy engine and of wgmma: who wrote what they read, who still reads what they write.
+#pragma once
+#include "tensor_map.hpp"
+
+template <class Visit>
+static void each_shared_cell(Worker* owner, uint32_t offset, uint32_t bytes, Visit visit) {
+  Trace* trace = owner->trace;
+  if (!trace || !trace->races || offset + bytes > owner->shared_bytes) return;
+  SharedCell* last = trace->shared_cells + ((offset + bytes - 1) >> trace->shared_shift);
+  for (SharedCell* cell = trace->shared_cells + (offset >> trace->shared_shift); cell <= last; ++cell)
+    visit(trace, cell);
+}
+
+static void report_cell(Worker* worker, ReportKind kind, uint32_t site, uint32_t offset, uint32_t access,
+                        uint32_t other_site, uint32_t other_thread, uint32_t other_access) {
+  report_shared_race(worker, site, (uintptr_t)worker->shared_base + offset, 16, access, other_site, other_thread,
+                     other_access, kind, kind == kReportUnfinishedBulk ? 3 : 1);
+}
+
+// Before the copy engine or wgmma reads up to 16 bytes for a thread: somebody must have written them, and made it known.
+static void check_async_read(Worker* worker, uint32_t offset, uint32_t bytes, uint32_t site, uint32_t async_read) {
+  uint32_t self = worker->current;
+  each_shared_cell(worker, offset, bytes, [&](Trace* trace, SharedCell* cell) {
+    uint32_t writer = cell->writer & kThreadMask;
+    bool bulk = cell->writer & kBulkFlag;
+    cell->async_read = async_read;
+    if (cell->write_interval == kCopyInFlight) {
+      report_cell(worker, kReportUnfinishedBulk, site, offset, OPB_ACCESS_LOAD, cell->write_site, writer,
+                  OPB_ACCESS_STORE);
+      return;
+    }
+    if (cell->write_interval < trace->block_interval) {
+      trace_report(worker, kReportUninitialisedShared, site, (uintptr_t)worker->shared_base + offset, 16,
+                   OPB_ACCESS_LOAD, nullptr);
+      return;
+    }
+    bool now = cell->write_interval == trace->interval;
+    if (now && writer != self && !ordered(trace, writer, cell->write_clock, self)) {
+      report_cell(worker, bulk ? kReportUnfinishedBulk : kReportSharedRace, site, offset, OPB_ACCESS_LOAD,
+                  cell->write_site, writer, OPB_ACCESS_STORE);
+      return;
+    }
+    if (bulk || trace->proxy_fences[writer] != cell->write_fences) return;
+    const ClockRow* view = trace->proxy_views[self];
+    bool seen = view && (view->interval > cell->write_interval ||
+                         (view->interval == cell->write_interval && view->at[writer] > cell->write_clock));
+    if (seen) return;
+    report_cell(worker, kReportMissingFence, site, offset, OPB_ACCESS_LOAD, cell->write_site, writer, OPB_ACCESS_STORE);
+  });
+}
+
+static uint32_t new_async_read(Worker* worker, uint32_t site) {
+  Trace* trace = worker->trace;
+  if (!trace || !trace->races) return 0;
+  *append(&trace->async_reads.items, &trace->async_reads.count, &trace->async_reads.capacity) = {site, worker->current,
+                                                                                                 false};
+  return trace->async_reads.count;
+}
+
+static void end_async_read(Worker* worker, uint32_t number) {
+  if (number && worker->trace) worker->trace->async_reads.items[number - 1].done = true;
+}
+
+// Global memory that the copy engine reads or writes for this block.
+static void check_bulk_global(Worker* worker, const Bulk& copy, uint32_t access) {
+  Trace* trace = worker->trace;
+  if (!trace) return;
+  each_piece(copy, [&](uint32_t, uint64_t address, uint32_t low, uint32_t high) {
+    if (low == high) return;
+    const Region* region = find_region(worker, address + low, high - low, access, copy.site);
+    if (!region || region->space != kGlobal || !trace->races) return;
+    for (uint32_t at = low; at < high; at += 4) {
+      check_global(worker, trace, region->memory, address + at, high - at < 4 ? high - at : 4, access, copy.site);
+    }
+  });
+}
+
+// Before a load may write: whoever reads or writes there now is too late.
+static void start_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
+  uint32_t self = worker->current;
+  each_piece(copy, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
+    each_shared_cell(owner, offset, 16, [&](Trace* trace, SharedCell* cell) {
+      bool other;
+      uint32_t writer = cell->writer & kThreadMask;
+      if (owner == worker && cell->write_interval == trace->interval && writer != self &&
+          !ordered(trace, writer, cell->write_clock, self)) {
+        report_cell(worker, kReportSharedRace, copy.site, offset, OPB_ACCESS_STORE, cell->write_site, writer,
+                    OPB_ACCESS_STORE);
+      } else if (owner == worker && readers_unordered(trace, cell, self, &other)) {
+        report_cell(worker, kReportEarlyOverwrite, copy.site, offset, OPB_ACCESS_STORE,
+                    other ? cell->other_site : cell->read_site, other ? cell->other_reader : cell->reader & kThreadMask,
+                    OPB_ACCESS_LOAD);
+      }
+      cell->write_interval = kCopyInFlight;
+      cell->write_site = copy.site;
+      cell->writer = (uint16_t)(self | kBulkFlag);
+      cell->write_clock = copy.clock;
+    });
+  });
+}
+
+// Written from elsewhere, at a time that is not followed: every later access of the block counts as ordered.
+static void write_cells(Worker* owner, uint32_t offset, uint32_t bytes, uint32_t site) {
+  if (owner->trace && shift_of(offset, bytes) < owner->trace->shared_shift)
+    refine_shared(owner->trace, shift_of(offset, bytes));
+  each_shared_cell(owner, offset, bytes, [&](Trace* trace, SharedCell* cell) {
+    cell->write_interval = trace->interval;
+    cell->write_site = site;
+    cell->writer = kBulkFlag;
+    cell->write_clock = kClockLimit;
+  });
+}
+
+static bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
+  SharedPlace place = shared_place(worker, address);
+  if (!place.worker || place.worker == worker) return false;
+  if (shared_room(place.worker, place.offset) < bytes) return false;
+  if (access != OPB_ACCESS_LOAD) write_cells(place.worker, place.offset, bytes, site);
+  return true;
+}
+
+static void land_in_cells(Worker* owner, const Bulk& copy, Mbarrier* barrier) {
+  Trace* trace = owner->trace;
+  if (!trace) return;
+  each_piece(copy, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
+    each_shared_cell(owner, offset, 16, [&](Trace*, SharedCell* cell) {
+      if (cell->write_interval == kCopyInFlight && cell->write_site == copy.site)
+        cell->write_interval = trace->interval;
+    });
+  });
+  // Whoever waits for the barrier learns of the copy, as if its thread had told it.
+  if (!barrier->told) barrier->told = (ClockRow*)calloc(1, sizeof(ClockRow));
+  ClockRow* row = barrier->told;
+  if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);
+  row->interval = trace->interval;
+  if (row->at[copy.thread] <= copy.clock) row->at[copy.thread] = (uint16_t)(copy.clock + 1);
+}

@@ -1,0 +1,94 @@
+// The operands of wgmma: where a matrix descriptor says that each element lies, and what number it is.
+#pragma once
+#include "bulk.hpp"
+
+static inline uint32_t type_bytes(opb_type type) {
+  return type == OPB_TF32 || type == OPB_F32 ? 4 : type == OPB_E4M3 || type == OPB_E5M2 ? 1 : 2;
+}
+
+// Of element (row, k) of an operand; the PTX ISA's canonical layouts, and any other offsets.
+static uint32_t element_address(uint64_t descriptor, bool k_major, uint32_t row, uint32_t k, uint32_t bytes) {
+  const uint32_t leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff)
+                                                                                << 4;
+  const uint32_t mode = (uint32_t)(descriptor >> 62), span = mode ? 256u >> mode : 16, per_span = span / bytes;
+  uint32_t address = (uint32_t)(descriptor & 0x3fff) << 4;
+  if (k_major) {
+    address += row / 8 * stride + row % 8 * span + (mode ? k * bytes : k * bytes / 16 * leading + k * bytes % 16);
+  } else {  // a span of rows, 8 of k below each other; without a swizzle the two offsets trade places
+    address += row / per_span * (mode ? leading : stride) + row % per_span * bytes + k / 8 * (mode ? stride : leading) +
+               k % 8 * span;
+  }
+  return mode ? swizzled(address, span, (uint32_t)(descriptor >> 49) & 7) : address;
+}
+
+struct Operand {
+  uint64_t descriptor;
+  opb_type type;
+  uint32_t rows, k;
+  bool k_major;
+};
+static Operand left_operand(const opb_product& made) {
+  return {made.a, made.a_type, made.a_in_registers ? 0u : 64u, made.k, !made.a_transposed};
+}
+static Operand right_operand(const opb_product& made) {
+  return {made.b, made.b_type, made.n, made.k, !made.b_transposed};
+}
+
+// visit(offset of 16 bytes, row and k of their first element)
+template <class Visit>
+static void each_piece_of(const Operand& operand, Visit visit) {
+  const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
+  for (uint32_t row = 0; row < operand.rows; row += operand.k_major ? 1 : per_piece) {
+    for (uint32_t k = 0; k < operand.k; k += operand.k_major ? per_piece : 1) {
+      visit(element_address(operand.descriptor, operand.k_major, row, k, bytes), row, k);
+    }
+  }
+}
+
+static float bits_to_float(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+static float widen_small(uint32_t bits, uint32_t exponent_bits,
+                         uint32_t digits) {  // a float of few bits, infinities none
+  const uint32_t bias = (1u << (exponent_bits - 1)) - 1, exponent = bits >> digits & ((1u << exponent_bits) - 1);
+  const uint32_t fraction = bits & ((1u << digits) - 1);
+  const float scale = bits_to_float((127 - bias - digits + (exponent ? exponent : 1)) << 23);
+  const float size = (float)(exponent ? fraction | 1u << digits : fraction) * scale;
+  return bits >> (exponent_bits + digits) & 1 ? -size : size;
+}
+
+static float decode(const char* from, opb_type type) {
+  uint32_t bits = 0;
+  memcpy(&bits, from, type_bytes(type));
+  switch (type) {
+    case OPB_BF16:
+      return bits_to_float(bits << 16);
+    case OPB_TF32:
+      return bits_to_float(bits & 0xffffe000u);  // the unit sees no more
+    case OPB_F16:
+      if ((bits & 0x7c00u) == 0x7c00u)
+        return bits_to_float((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
+      return widen_small(bits, 5, 10);
+    case OPB_E5M2:
+      if ((bits & 0x7cu) == 0x7cu) return bits_to_float((bits & 0x80u) << 24 | 0x7f800000u | (bits & 3u) << 21);
+      return widen_small(bits, 5, 2);
+    default:
+      return (bits & 0x7fu) == 0x7fu ? bits_to_float(0x7fc00000u) : widen_small(bits, 4, 3);
+  }
+}
+
+// Numbers of an operand as [k][row], so that products run along rows.
+static void decode_operand(Worker* worker, const Operand& operand, float* into) {
+  const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
+  const uint32_t room = (uint32_t)worker->shared_bytes;
+  each_piece_of(operand, [&](uint32_t offset, uint32_t row, uint32_t k) {
+    const char* from = worker->shared_base + offset;
+    for (uint32_t i = 0; i < per_piece; ++i) {
+      const uint32_t r = operand.k_major ? row : row + i, c = operand.k_major ? k + i : k;
+      into[c * operand.rows + r] = offset + 16 <= room ? decode(from + i * bytes, operand.type) : 0.0f;
+    }
+  });
+}
