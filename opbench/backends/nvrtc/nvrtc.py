@@ -264,7 +264,7 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _ADVISORY = re.compile(r"warning|Potential Performance Loss|ignored to maintain|\(C75\d\d\)", re.IGNORECASE)
-_SERIALISED = re.compile(r"\((C7508|C7514|C7518|C7519)\)")
+_SERIALISED = re.compile(r"\((C7508|C751[4-9])\)")
 """ptxas's remarks that it ignored setmaxnreg, or put waits between wgmma where the kernel has none."""
 
 

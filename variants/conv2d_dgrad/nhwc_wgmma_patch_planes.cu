@@ -1,0 +1,151 @@
+// /// opbench
+// title     = "float32 accuracy from f16: dout and filters in two planes, one patch for all filter positions"
+// builds_on = "nhwc_wgmma_patch_tf32"
+// product   = "f16x3"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
+// requires  = [
+//     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 8 == 0", "RING >= 2",
+//     "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+//
+// [define]
+// HEIGHT   = "16"
+// FILTER_R = "r"
+// FILTER_S = "s"
+// ROOM     = "2 * cdiv((HEIGHT + r - 1) * (7 + s), 8) * 1024"
+// RING     = "min(8, (230400 - 2 * ROOM) // 16384)"
+// EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
+// OTHER    = "epilogue != 'none'"
+//
+// [workspace]
+// dout_planes       = "n * p * q * k"
+// filter_planes     = "k * r * s * c"
+// dout_exponent     = "4"
+// channel_exponents = "c"
+// dout_largest      = "4"
+// channel_largest   = "c"
+//
+// [tensor_maps.map_dout]
+// tensor = "dout_planes"
+// type   = "f16"
+// dims   = ["k", "q", "p", "2 * n"]
+// box    = [64, "7 + s", "HEIGHT + r - 1", 1]
+//
+// [tensor_maps.map_filter]
+// tensor = "filter_planes"
+// type   = "f16"
+// dims   = ["c", "r * s", "k", 2]
+// box    = [64, 1, 64, 1]
+//
+// [[launch]]
+// zero = "dout_largest"
+//
+// [[launch]]
+// zero = "channel_largest"
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_find_dout"
+// grid   = ["min(1056, cdiv(n * p * q * k, 4096))"]
+// block  = [256]
+// args   = ["dout", "dout_largest", "n", "p * q * k"]
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_find_filters"
+// grid   = ["cdiv(c, 1024)", "min(k * r * s, 64)"]
+// block  = [256]
+// args   = ["weight", "channel_largest", "k * r * s", "c"]
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_split_dout"
+// grid   = ["min(1056, cdiv(n * p * q * k, 4096))"]
+// block  = [256]
+// args   = ["dout", "dout_largest", "dout_planes", "dout_exponent", "n", "p * q * k"]
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_split_filters"
+// grid   = ["cdiv(c, 1024)", "min(k * r * s, 64)"]
+// block  = [256]
+// args   = ["weight", "channel_largest", "filter_planes", "channel_exponents", "k * r * s", "c"]
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_nhwc_wgmma_patch_planes"
+// grid   = ["min(sm_count, n * cdiv(h, HEIGHT) * cdiv(w, 8) * cdiv(c, 64))"]
+// block  = [384]
+// shared = "RING * 16384 + 2 * ROOM + 16 * (3 + RING)"
+// args   = [
+//     "map_dout", "map_filter", "dout_exponent", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding",
+// ]
+// ///
+//
+// As conv2d/nhwc_wgmma_patch_planes, over dout, with positions counted downwards. Filters are read as they lie, which
+// f16 may; the power of two belongs to what the product does not sum over, so that each channel has one here. Limit: as
+// there, and the passes over dout.
+
+#include <opbench/gradients.cuh>
+#include <opbench/patch_sums.cuh>
+#include <opbench/planes.cuh>
+#include <opbench/ring.cuh>
+using namespace opbench;
+
+typedef Patch<f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, true, 2> Work;
+
+// dout_planes [2][n][p][q][k], filter_planes [2][k][r][s][c], other and dimage [n][h][w][c]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_dgrad_nhwc_wgmma_patch_planes(const __grid_constant__ TensorMap map_dout,
+                                         const __grid_constant__ TensorMap map_filter,
+                                         const int* __restrict__ dout_exponent,
+                                         const int* __restrict__ channel_exponents,
+#if OTHER
+                                         const float* __restrict__ other,
+#endif
+                                         float* __restrict__ dimage, int n, int h, int w, int c, int k, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared);
+    const Work work(memory, memory + Work::bytes, n, h, w, c, k);
+    if (threadIdx.x == 0) work.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            work.copy_patches([&](unsigned to, unsigned full, int slice, PatchPlace at, int plane) {
+                const int left = FILTER_S - 1 - padding, above = FILTER_R - 1 - padding;
+                load(to, &map_dout, full, slice * 64, at.x - left, at.y - above, at.image + plane * n);
+            });
+        else if (threadIdx.x == 32)
+            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int channel, int plane) {
+                load(to, &map_filter, full, channel, FILTER_R * FILTER_S - 1 - position, slice * 64, plane);
+            });
+    } else {
+        registers_up<consumer_registers>();
+        work.work([&](Work::Sums& sum, const PatchPlace& at) {
+            scale_filters(sum, *dout_exponent, channel_exponents, at.filter, c);
+            each_pixel(sum, at, h, w, c, [&](float x, size_t to) {
+#if OTHER
+                x = finished<EPILOGUE>(x, other[to]);
+#endif
+                dimage[to] = x;
+            });
+        });
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_find_dout(const float* __restrict__ dout, unsigned* __restrict__ found, int n, int one) {
+    find_largest(dout, found, (long long)n * one);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_split_dout(const float* __restrict__ dout, const unsigned* __restrict__ found,
+                            __half* __restrict__ planes, int* __restrict__ exponent, int n, int one) {
+    split_all(dout, found, planes, exponent, (long long)n * one);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_find_filters(const float* __restrict__ weight, unsigned* __restrict__ found, int rows, int c) {
+    find_columns(weight, found, rows, c);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_split_filters(const float* __restrict__ weight, const unsigned* __restrict__ found,
+                               __half* __restrict__ planes, int* __restrict__ exponents, int rows, int c) {
+    split_columns(weight, found, planes, exponents, rows, c, c);
+}
