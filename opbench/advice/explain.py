@@ -265,6 +265,11 @@ def _totals(case: Case, traffic: Traffic) -> list[Figure]:
     if shared:
         figures.append(Figure("shared wavefronts", shared, "", source))
         figures.append(Figure("of these bank conflicts", traffic.total("conflicts", space="shared"), "", source))
+    copied, operands = traffic.total("bytes", space="bulk"), traffic.total("wavefronts", space="operand")
+    if copied:
+        figures.append(Figure("copied in bulk", copied, "B", source))
+    if operands:
+        figures.append(Figure("wavefronts of wgmma's operands", operands, "", source))
     if atomics:
         figures.append(Figure("atomic updates", atomics, "", source))
         figures.append(Figure("of these colliding in a warp", traffic.total("collisions", kind="atomic"), "", source))

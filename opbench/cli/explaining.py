@@ -36,6 +36,10 @@ LEGEND = (
     "Parted: how many of the warps' ways through a branch split their lanes; branches that split none are not shown.",
     "Requests are those of the source: the device compiler may merge some. ≈: predicted from some of the blocks.",
 )
+BULK_LEGEND = (
+    "Bulk: the copy engine, a request a copy, in pieces of 16 bytes; how long it fills shared memory is not known.",
+    "Operand: what wgmma reads of shared memory, without bank conflicts, as swizzles have it; others are not known.",
+)
 
 
 @click.command("explain")
@@ -141,7 +145,8 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
     for entry in explanation.elsewhere:
         place = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
         line(f"  {place}  {'  '.join(filter(None, _cells(explanation, entry.words, entry)))}")
-    for words in LEGEND:
+    spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled}
+    for words in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
         line(words, "dim")
 
 
@@ -251,7 +256,7 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str
         label,
         f"{about}{entry.requests}",
         f"{entry.lanes_per_request:.1f}",
-        sectors if entry.space == "global" else "",
+        sectors if entry.in_sectors else "",
         f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
         str(entry.collisions) if entry.kind == "atomic" else "",
         "",

@@ -10,7 +10,9 @@ from opbench.errors import UsageError, unknown
 from opbench.traffic.findings import place_words
 
 SECTOR_BYTES = 32
-SPACES = ("global", "shared")
+SPACES = ("global", "shared", "local", "module", "bulk", "operand")
+"""By the runtime's numbers. Nothing is counted of the third and fourth; "bulk" is global memory that the copy engine
+reads or writes, a request each, in lanes of 16 bytes; "operand" is shared memory that a warpgroup's wgmma reads."""
 KINDS = ("load", "store", "atomic")
 COUNTED = "counted"
 PREDICTED = "predicted"
@@ -79,6 +81,11 @@ class LineTraffic:
     def moved_bytes(self) -> int:
         """What whole sectors amount to; 0 in shared memory."""
         return self.sectors * SECTOR_BYTES
+
+    @property
+    def in_sectors(self) -> bool:
+        """Whether it reaches global memory, by whatever way."""
+        return self.space in ("global", "bulk")
 
     @property
     def lanes_per_request(self) -> float:

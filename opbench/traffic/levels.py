@@ -20,7 +20,8 @@ class Levels:
     """Traffic of all launches of a case. `l1_bytes` is counted, the rest predicted."""
 
     l1_bytes: int
-    """Sectors of global requests and wavefronts of shared memory, in bytes."""
+    """Sectors of global requests and wavefronts of shared memory, wgmma's operands included, in bytes; not what bulk
+    copies write to shared memory, whose passes are not known."""
     l2_bytes: int
     """Between the L1 caches and L2."""
     dram_bytes: int
@@ -68,7 +69,7 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
         data = (caches.dram_loads + caches.dram_stores) * SECTOR_BYTES
         dram += data + (code or 0) + kernel.launches * LAUNCH_BYTES
         profiled += data + caches.carried * SECTOR_BYTES + kernel.launches * ((code or 0) + LAUNCH_BYTES)
-    wavefronts = traffic.total("wavefronts", space="shared")
+    wavefronts = sum(traffic.total("wavefronts", space=space) for space in ("shared", "operand"))
     l1 = traffic.total("moved_bytes", space="global") + wavefronts * WAVEFRONT_BYTES
     return Levels(l1, l2, dram, profiled, missing)
 

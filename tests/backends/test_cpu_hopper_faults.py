@@ -107,6 +107,21 @@ def test_nothing_is_found_in_right_kernels(name: str, backend: CpuBackend) -> No
     assert [(when, one.kind, one.line, one.message) for when, one in seen(name, backend, ORDERS)] == []
 
 
+def test_copies_and_operands_are_counted(backend: CpuBackend) -> None:
+    """Of five steps: a box of 64 and one of 16 rows of 128 bytes, and four products of 64 x 16 x 16."""
+    launch, buffers = launched("right_multiply", backend)
+    traffic = backend.trace(module(), [launch], buffers).traffic
+    backend.free(buffers)
+    (copied,), (operand,) = traffic.select(space="bulk", kind="load"), traffic.select(space="operand")
+    assert (copied.requests, copied.bytes, copied.moved_bytes) == (10, 5 * 80 * 128, 5 * 80 * 128)
+    assert (operand.requests, operand.bytes, operand.wavefronts) == (20, 20 * 80 * 32, 20 * 80 * 32 // 128)
+    launch, buffers = launched("right_copy", backend)
+    traffic = backend.trace(module(), [launch], buffers).traffic
+    backend.free(buffers)
+    moved = {line.kind: (line.requests, line.bytes, line.sectors) for line in traffic.select(space="bulk")}
+    assert moved == {"load": (4, 2048, 64), "store": (4, 2048, 64)}
+
+
 def test_every_fault_is_one() -> None:
     names = set(kernels())
     assert len(expected()) >= 20

@@ -44,13 +44,12 @@ def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
 
 def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
     about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
-    is_global = entry.space == "global"
     cells = (
         escape(label),
         f"{about}{entry.requests}",
         f"{entry.lanes_per_request:.1f}",
-        f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}" if is_global else "",
-        "" if is_global else f"{entry.conflicts_per_request:.1f}",
+        f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}" if entry.in_sectors else "",
+        f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
         str(entry.collisions) if entry.kind == "atomic" else "",
         "",
     )

@@ -75,6 +75,50 @@ static void check_bulk_global(Worker* worker, const Bulk& copy, uint32_t access)
   });
 }
 
+// ---- counts: of a copy its bytes as sectors of L2, of a wgmma its passes over shared memory
+
+static Count* count_at(Worker* worker, uint32_t site, EventKind event, Space space) {
+  Trace* trace = worker->trace;
+  if (!trace || !trace->counting) return nullptr;
+  return count_of(trace, site << kEventBits | event, (uint32_t)(pack_address(0, 16, space, true) >> 48));
+}
+
+static void count_copy(Worker* worker, const Bulk& copy, EventKind event) {
+  Count* count = count_at(worker, copy.site, event, kBulk);
+  if (!count) return;
+  Trace* trace = worker->trace;
+  Request request;
+  request.count = 0, request.bytes = 16;
+  const auto flush = [&] {
+    if (!request.count) return;
+    uint32_t sectors = count_sectors(&request);
+    count->lanes += request.count;
+    count->sectors += sectors, count->upper_sectors += sectors;
+    count->ideal_sectors += (request.count * 16 + 31) / 32;
+    if (trace->caches) cache_request(trace->caches, request.addresses, request.count, 16, event, true);
+    request.count = 0;
+  };
+  ++count->requests, ++count->upper_requests;
+  if (trace->caches) choose_stream(trace->caches, worker->current / kLanes);
+  each_piece(copy, [&](uint32_t, uint64_t address, uint32_t low, uint32_t high) {
+    if (low == high) return;
+    request.addresses[request.count++] = address & kAddressMask;
+    if (request.count == kLanes) flush();
+  });
+  flush();
+}
+
+// Operands whose 16-byte pieces the swizzle spreads over all banks take a pass for each 128 bytes; what other layouts
+// take is not known, and counted alike.
+static void count_operands(Worker* worker, uint32_t site, uint32_t bytes) {
+  Count* count = count_at(worker, site, kEventLoad, kOperand);
+  if (!count) return;
+  uint32_t passes = (bytes + 127) / 128;
+  ++count->requests, ++count->upper_requests;
+  count->lanes += bytes / 16;
+  count->wavefronts += passes, count->ideal_wavefronts += passes, count->upper_wavefronts += passes;
+}
+
 // Before a load may write: whoever reads or writes there now is too late.
 static void start_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
   uint32_t self = worker->current;

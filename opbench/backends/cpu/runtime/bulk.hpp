@@ -228,6 +228,7 @@ static void start_store(Worker* worker, Bulk store, uint64_t from) {
     check_async_read(worker, offset + low, high - low, store.site, store.async_read);
   });
   check_bulk_global(worker, store, store.kind == OPB_STORE ? OPB_ACCESS_STORE : OPB_ACCESS_ATOMIC);
+  count_copy(worker, store, store.kind == OPB_STORE ? kEventStore : kEventAtomic);
   store.seen = image_of(worker, store);
   worker->events->stores.add(store);
 }
@@ -239,6 +240,7 @@ void opb_load_tensor(unsigned kind, unsigned long long to, const void* map, cons
   Worker* worker = enter_event();
   Bulk load = mapped_copy(worker, (opb_bulk_kind)kind, map, place, to, site_of(worker, at));
   check_bulk_global(worker, load, OPB_ACCESS_LOAD);
+  count_copy(worker, load, kEventLoad);
   start_loads(worker, load, to, barrier, ranks);
 }
 
@@ -271,7 +273,10 @@ void opb_load_bulk(bool from_global, unsigned long long to, unsigned long long f
     from = (uint64_t)(uintptr_t)source.worker->shared_base + source.offset;
   }
   Bulk load = plain_copy(worker, OPB_LOAD_TILE, from, to, bytes, site);
-  if (from_global) check_bulk_global(worker, load, OPB_ACCESS_LOAD);
+  if (from_global) {
+    check_bulk_global(worker, load, OPB_ACCESS_LOAD);
+    count_copy(worker, load, kEventLoad);
+  }
   start_loads(worker, load, to, barrier, ranks);
 }
 

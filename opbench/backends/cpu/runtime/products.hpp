@@ -285,6 +285,7 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
     product->group = own->groups;
     product->site = site;
     product->async_read = new_async_read(worker, site);
+    count_operands(worker, site, ((made->a_in_registers ? 0 : 64) + made->n) * made->k * type_bytes(made->a_type));
     group->products.add(product);
   }
   Product* product = group->products[number - group->first];

@@ -18,7 +18,8 @@ constexpr uint32_t kWindows = 64;
 constexpr uint32_t kBranches = 1 << 10;
 constexpr uint32_t kMaxParts = 16;  // kMaxTeam
 
-enum Space : uint32_t { kGlobal, kShared, kLocal, kModule };
+// Bulk: global memory that the copy engine reads or writes. Operand: shared memory that wgmma reads.
+enum Space : uint32_t { kGlobal, kShared, kLocal, kModule, kBulk, kOperand };
 
 // A control word: a position in the module and what happened there. Its order is the order of code.
 enum EventKind : uint32_t { kEventBlock, kEventEnter, kEventExit, kEventLoad, kEventStore, kEventAtomic, kEventMeet };
