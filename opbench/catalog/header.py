@@ -22,7 +22,8 @@ from opbench.paths import shipped
 HEADER_KEYS = {
     "title": str, "operator": str, "builds_on": str, "precision": str, "product": str, "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
-    "tensor_maps": dict, "launch": list, "modules": list, "reproducible": bool, "rung": dict,
+    "tensor_maps": dict, "launch": list, "modules": list, "reproducible": bool,
+    "in_place": bool, "rung": dict,
 }  # fmt: skip
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
 ADDED = ("where", "requires")
@@ -183,6 +184,7 @@ class _HeaderReader:
             launch=tuple(self._launch(i, entry) for i, entry in enumerate(table.get("launch", []))),
             modules=tuple(table.get("modules", ())),
             reproducible=table.get("reproducible", True),
+            in_place=self._in_place(),
             include=self.include,
             sources=self.sources,
             source_sha256=checksum(self.sources),
@@ -194,6 +196,13 @@ class _HeaderReader:
         if not configs:
             raise self.refuse("where", f"no combination of tune passes where = {list(variant.where)}")
         return variant
+
+    def _in_place(self) -> bool:
+        if (asked := bool(self.table.get("in_place", False))) and self.path.suffix == ".cu":
+            raise self.refuse(
+                "in_place", "in_place = true is for what a library does; kernels are checked in place and apart anyway"
+            )
+        return asked
 
     def _precision(self) -> str:
         product = PRODUCTS.get(self.table.get("product", ""))

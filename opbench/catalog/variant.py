@@ -65,6 +65,8 @@ class Variant:
     reproducible: bool = True
     """Whether it gives the same bits every time; false where float atomics add in the order of arrival. No network
     takes one that does not."""
+    in_place: bool = False
+    """Whether a library's call updates what the operator lets lie in one memory: it gets that alone, already filled."""
     include: tuple[Path, ...] = ()
     """Folders that its headers are searched in."""
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)

@@ -43,7 +43,9 @@ def bind(
     is wrong.
     """
     if case.variant.is_library:
-        return Binding(_bind_library(backend, case, buffers))
+        own = case.problem.in_place if case.variant.in_place else {}
+        together = {**buffers, **{old: buffers[new] for new, old in own.items()}}
+        return Binding(_bind_library(backend, case, together))
     launches = tuple(
         replace(launch, programmatic=False) if launch.programmatic and set(launch.early) & set(written) else launch
         for launch in case.launches(sm_count or backend.sm_count)

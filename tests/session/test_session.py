@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ import pytest
 from common import RELU
 
 from opbench.backends import open_backend
+from opbench.backends.base import Buffer
 from opbench.backends.cpu import CpuBackend
+from opbench.backends.cpu.buffer import CpuArray
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog, case_named
+from opbench.catalog.header import read_variants
+from opbench.errors import UsageError
 from opbench.session.checking import Session
 from opbench.session.measuring import Measured, measure_cases
 from opbench.timing.clock import DeviceState, Sample
@@ -146,3 +151,43 @@ def test_a_changed_input_is_named_with_its_place(tmp_path: Path) -> None:
     assert session.check(case).verdict.reason == "changed its input: x[7]"
     honest = session.check(case_named("relu/scalar(n=1000)")).verdict
     assert honest.right, honest.reason
+
+
+class WithLibrary(CpuBackend):
+    """Hands out NumPy's own arrays, as another backend does its library's."""
+
+    stream_handle = 0
+
+    def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
+        return {name: buffer._content for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def test_a_library_that_updates_in_place_gets_the_outputs_alone_filled(tmp_path: Path) -> None:
+    """Also when it is checked once more, after many updates; one that says nothing of it changes its input."""
+    header = '"""By NumPy.\n\n/// opbench\ntitle = "p -= lr g"\n{}\n///\n"""\n'
+    body = (
+        "def bind(problem, buffers):\n    p, g, r, h = (buffers[name] for name in ('parameter', 'gradient', 'rates', "
+        "'hyper'))\n    def run():\n        p[...] -= r[0] * (r[3] * g + h[3] * p)\n    return run\n"
+    )
+    path = tmp_path / "own.py"
+    problem = Catalog().operator("sgd").from_axes({"n": 999})
+    for says, right in (("in_place = true", True), ("", False)):
+        path.write_text(header.format(says) + body)
+        (variant,) = read_variants(path, "sgd")
+        session, case = Session(WithLibrary()), Case(variant, {}, problem)
+        verdict = session.check(case).verdict
+        assert verdict.right == right and (right or "changed its input: parameter" in verdict.reason), verdict.reason
+        if right:
+            assert measure_cases(session, [case], TimingOptions(budget_s=0.01), Steady()).wrong == {}
+        session.release()
+    with pytest.raises(UsageError, match=r"in_place = true is for what a library does"):
+        read_variants(write(tmp_path, RELU.replace('title = "a kernel of a test"', 'title = "t"\n// in_place = true')))
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "own.cu"
+    path.write_text(text)
+    return path

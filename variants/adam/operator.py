@@ -28,6 +28,7 @@ class Adam(Operator):
     copy: str = "none"
 
     choices = {"decay": ("none", "coupled", "decoupled"), "copy": ("none", "bf16")}
+    library = "torch"
     inputs = {"parameter": "n", "gradient": "n", "moment1": "n", "moment2": "n", "rates": "4", "hyper": "4"}
     in_place = {"new_parameter": "parameter", "new_moment1": "moment1", "new_moment2": "moment2"}
     integers_exact = False  # roots and quotients are not whole

@@ -27,6 +27,7 @@ class Sgd(Operator):
     copy: str = "none"
 
     choices = {"momentum": ("no", "yes"), "copy": ("none", "bf16")}
+    library = "torch"
     integers_exact = False  # rates are not whole
 
     @property

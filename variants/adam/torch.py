@@ -1,0 +1,61 @@
+"""Adam and AdamW by PyTorch.
+
+/// opbench
+title    = "aten::_fused_adam_ or _fused_adamw_, what fused=True calls, behind a mul of the gradient by the factor"
+modules  = ["cupy", "torch"]
+supports = { decay = ["none", "coupled", "decoupled"], copy = ["none", "bf16"] }
+in_place = true
+///
+
+PyTorch keeps the rate on the device where it is captured, the other constants on the host: those that this problem
+draws, always the same. Its count of steps follows here from the second correction, as an update of one number before
+each step would. The factor, clipping's, is a kernel of its own, as in clip_grad_norm_; so is the copy in bf16, as
+autocast makes one for each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
+    import cupy
+    import torch
+
+    tensors = {t.name: _tensor(buffers[t.name], t.dtype) for t in (*problem.input_tensors(), *problem.output_tensors())}
+    names = ("parameter", "gradient", "moment1", "moment2", "rates")
+    parameter, gradient, moment1, moment2, rates = (tensors[name] for name in names)
+    stored = tensors["stored"] if problem.copy == "bf16" else None
+    beta1, beta2, epsilon, decay = (float(number) for number in type(problem)(n=1).make_inputs(0)["hyper"])
+    scaled, step = torch.empty_like(gradient), torch.empty_like(rates[2])
+    update = torch.ops.aten._fused_adamw_ if problem.decay == "decoupled" else torch.ops.aten._fused_adam_
+    weight_decay = 0.0 if problem.decay == "none" else decay
+
+    def run() -> None:
+        handle = cupy.cuda.get_current_stream().ptr
+        # handle 0 is the default stream, for which ExternalStream would make a new one of its own
+        stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            torch.mul(gradient, rates[3], out=scaled)
+            step.copy_(rates[2].reciprocal().neg_().log1p_().div_(math.log(beta2)))
+            update.tensor_lr(
+                [parameter], [scaled], [moment1], [moment2], [], [step], lr=rates[0], beta1=beta1, beta2=beta2,
+                weight_decay=weight_decay, eps=epsilon, amsgrad=False, maximize=False,
+            )  # fmt: skip
+            if stored is not None:
+                stored.copy_(parameter)
+
+    return run
+
+
+def _tensor(array: Any, dtype: str) -> Any:
+    """A CuPy array as a tensor over the same memory; bf16 travels as its 16 bits."""
+    import cupy
+    import torch
+
+    if dtype == "bf16":
+        return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
+    return torch.from_dlpack(array)
