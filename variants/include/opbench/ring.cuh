@@ -10,7 +10,8 @@ namespace opbench {
 constexpr int ring_threads = 384, consumers = 2, copier_registers = 40, consumer_registers = 232;
 
 // `full` of a stage ends a phase when its bytes have landed, `empty` when every consumer of the cluster has read it.
-template <int stages, int stage_bytes, int blocks = 1>
+// `readers` warpgroups of a block multiply; `copied` of a stage's bytes arrive, the rest fills up to a multiple of 1024.
+template <int stages, int stage_bytes, int blocks = 1, int readers = consumers, int copied = stage_bytes>
 struct Ring {
     static constexpr int bytes = stages * stage_bytes, barrier_bytes = 16 * stages;
     unsigned memory, full, empty, stage = 0, phase = 0;
@@ -21,7 +22,7 @@ struct Ring {
     __device__ __forceinline__ void init() const {
         for (int i = 0; i < stages; ++i) {
             barrier_init(full + 8 * i, 1);
-            barrier_init(empty + 8 * i, consumers * blocks);
+            barrier_init(empty + 8 * i, readers * blocks);
         }
         barrier_init_fence();
     }
@@ -29,12 +30,12 @@ struct Ring {
         if (++stage == stages) stage = 0, phase ^= 1;
     }
 
-    // The copying thread's part: copy(step, address of the stage, its barrier) issues copies of stage_bytes in all.
+    // The copying thread's part: copy(step, address of the stage, its barrier) issues copies of `copied` bytes in all.
     template <class Copy>
     __device__ __forceinline__ void fill(int steps, const Copy& copy) {
         for (int step = 0; step < steps; ++step, advance()) {
             wait_for(empty + 8 * stage, phase ^ 1);
-            arrive_expect(full + 8 * stage, stage_bytes);
+            arrive_expect(full + 8 * stage, copied);
             copy(step, memory + stage * stage_bytes, full + 8 * stage);
         }
     }

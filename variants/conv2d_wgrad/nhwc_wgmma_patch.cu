@@ -1,0 +1,127 @@
+// /// opbench
+// title     = "a patch of the image serves all nine filter positions: a warpgroup a filter row, 192 columns an instruction"
+// builds_on = "nhwc_wgmma_split"
+// product   = "bf16"
+// supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["bf16"] }
+// requires  = [
+//     "r == 3 and s == 3 and stride == 1", "c % 8 == 0 and k % 8 == 0", "padding <= 16",
+//     "SPLIT * k * (9 * c + 1) <= 2 ** 28", "SPLIT * PIXEL_TILES < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+// tune      = { HEIGHT = [16, 12], WAVES = [1, 2, 4] }
+// workspace = { parts = "SPLIT * k * 9 * c", bias_parts = "SPLIT * k" }
+//
+// [define]
+// PIXEL_TILES = "n * cdiv(p, HEIGHT) * cdiv(q, 8)"
+// SPLIT  = "max(1, min(PIXEL_TILES, WAVES * 132 // (cdiv(k, 64) * cdiv(c, 64))))"
+// COPIED = "HEIGHT * 1024 + (HEIGHT + 2) * 1280"
+// STAGE  = "HEIGHT * 1024 + cdiv((HEIGHT + 2) * 1280, 1024) * 1024"
+// STAGES = "221184 // STAGE"
+// BIAS   = "1 if bias == 'yes' else 0"
+//
+// [tensor_maps]
+// map_dout  = { tensor = "dout", box = [64, 8, "HEIGHT", 1] }
+// map_image = { tensor = "image", box = [64, 10, "HEIGHT + 2", 1] }
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_wgmma_patch"
+// grid   = ["cdiv(k, 64) * cdiv(c, 64)", "SPLIT"]
+// block  = [512]
+// shared = "STAGES * (STAGE + 16) + 1024"
+// args   = ["map_dout", "map_image", "parts", "bias_parts", "n", "p", "q", "k", "c", "padding"]
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_add_parts"
+// grid   = ["cdiv(k * c * 9, 512) + BIAS * cdiv(k, 128)"]
+// block  = [128]
+// args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * 9"]
+// ///
+//
+// In im2col order every filter position fetches the image anew, and L2 limits the rung below. Here HEIGHT x 8 pixels of
+// dout and the patch of the image around them arrive once, 64 channels of each, for all nine positions: the operand of
+// filter row i begins i rows of the patch later, as the swizzle follows the address; and as wgmma finds each further 64
+// columns a `leading` number of bytes behind the last, one pixel, its 192 columns are the row's three positions. So
+// three warpgroups take a filter row each, 64 x 192 sums that stay in registers, and 39 KB feed 9.4 million products.
+// The sums are the tensor core's own over a block's stretch of pixels: it truncates as it adds, by 1e-4 of a sum at most
+// for a stretch of UNet's, far below bf16's rounding of the operands. Columns of ones make the bias's gradient. Limit:
+// the matrix units and what shared memory feeds them; images less than a multiple of HEIGHT x 8. Idea: the forward
+// rung nhwc_wgmma_patch, with pixels as the depth.
+
+#include <opbench/gradients.cuh>
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+constexpr int filter_rows = 3, width = 10;  // pixels of the patch
+typedef Ring<STAGES, STAGE, 1, filter_rows, COPIED> Stages;
+
+// image [n][h][w][c], dout [n][p][q][k], parts [SPLIT][k][3][3][c], bias_parts [SPLIT][k]
+extern "C" __global__ void __launch_bounds__(512, 1)
+    conv2d_wgrad_nhwc_wgmma_patch(const __grid_constant__ TensorMap map_dout,
+                                  const __grid_constant__ TensorMap map_image, float* __restrict__ parts,
+                                  float* __restrict__ bias_parts, int n, int p, int q, int k, int c, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), ones = memory + Stages::bytes;
+    Stages ring(memory, ones + 1024);
+    const int tiles_c = (c + 63) / 64, tiles_x = (q + 7) / 8, tiles_y = (p + HEIGHT - 1) / HEIGHT;
+    const int m0 = (int)(blockIdx.x / tiles_c) * 64, c0 = (int)(blockIdx.x % tiles_c) * 64;
+    const Stretch part(n * tiles_y * tiles_x, blockIdx.y, SPLIT);
+    if (threadIdx.x == 0) ring.init();
+    if (threadIdx.x < 256) reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = 0x3f803f80;  // of bf16
+    fence_async();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<24>();
+        if (threadIdx.x > 0) return;
+        ring.fill(part.steps, [&](int step, unsigned dout, unsigned full) {
+            const int tile = part.first + step, x = tile % tiles_x * 8, y = tile / tiles_x % tiles_y * HEIGHT;
+            const int image = tile / tiles_x / tiles_y;
+            load(dout, &map_dout, full, m0, x, y, image);
+            load(dout + HEIGHT * 1024, &map_image, full, c0, x - padding, y - padding, image);
+        });
+    } else {
+        registers_up<160>();
+        const int filter_row = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
+        float sum[96], sum_ones[4] = {};
+        ring.drain(part.steps, [&](int step, unsigned dout) {
+            const unsigned patch = dout + HEIGHT * 1024 + filter_row * width * 128;
+#pragma unroll
+            for (int pair = 0; pair < HEIGHT / 2; ++pair) {  // of rows of 8 pixels, the depth of an instruction
+                const int add = step > 0 || pair > 0;
+                const unsigned long long a = descriptor(dout + pair * 2048);
+                wgmma<bf16, true, true>(sum, a, descriptor(patch + pair * 2 * width * 128, width * 128, 128), add);
+                if (BIAS && c0 == 0) wgmma<bf16, true>(sum_ones, a, descriptor(ones), add);
+            }
+        });
+        const int row = m0 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+        float* const to = parts + ((size_t)blockIdx.y * k + row) * (9 * c) + filter_row * 3 * c;
+#pragma unroll
+        for (int j = 0; j < 24; ++j) {
+            const int channel = c0 + j % 8 * 8 + lane % 4 * 2;
+            if (channel >= c) continue;
+            float* const at = to + j / 8 * c + channel;
+            if (row < k) store_two(at, sum[j * 4], sum[j * 4 + 1]);
+            if (row + 8 < k) store_two(at + (size_t)8 * 9 * c, sum[j * 4 + 2], sum[j * 4 + 3]);
+        }
+        if (BIAS && filter_row == 0 && c0 == 0 && lane % 4 == 0) {
+            if (row < k) bias_parts[blockIdx.y * k + row] = sum_ones[0];
+            if (row + 8 < k) bias_parts[blockIdx.y * k + row + 8] = sum_ones[2];
+        }
+    }
+}
+
+// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+extern "C" __global__ void __launch_bounds__(128)
+    conv2d_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
+                           float* __restrict__ dweight,
+#if BIAS
+                           float* __restrict__ dbias,
+#endif
+                           int k, int depth) {
+#if !BIAS
+    float* dbias = nullptr;
+#endif
+    add_weight_parts<SPLIT, BIAS>(parts, bias_parts, dweight, dbias, k, depth);
+}
