@@ -1,37 +1,86 @@
 // /// opbench
-// title     = "wgmma, bf16: dout and im2col windows as they lie, both transposed by the instruction; pixels split over blocks"
-// builds_on = "nhwc_mma_bf16_split"
-// product   = "bf16"
-// supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["bf16"] }
+// supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "c % 8 == 0 and k % 8 == 0", "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 64 < 2 ** 31",
-//     "PARTS * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 64) < 2 ** 31",
+//     "PARTS * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 64) < 2 ** 31", "n * h * w * c < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 64], BN = [192, 128], SPLIT = [11, 44, 22, 4, 1] }
+// define    = { STAGES = "196608 // ((BM + BN) * 128)", PARTS = "SPLIT * 128 // BM", BIAS = "1 if bias == 'yes' else 0" }
 // workspace = { parts = "PARTS * k * c * r * s", bias_parts = "PARTS * k" }
 //
-// [define]
-// STAGES = "196608 // ((BM + BN) * 128)"
-// PARTS  = "SPLIT * 128 // BM"
-// BIAS   = "1 if bias == 'yes' else 0"
+// [rung.nhwc_wgmma_split_bf16]
+// title     = "wgmma, bf16: dout and im2col windows as they lie, both transposed by the instruction; pixels split over blocks"
+// builds_on = "nhwc_mma_bf16_split"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { ROUNDED = "0" }
+// tensor_maps.map_dout  = { tensor = "dout", dims = ["k", "n * p * q"], box = [64, 64] }
+// tensor_maps.map_image = { tensor = "image", element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = 64 } }
 //
-// [tensor_maps]
-// map_dout = { tensor = "dout", dims = ["k", "n * p * q"], box = [64, 64] }
-//
-// [tensor_maps.map_image]
-// tensor = "image"
-// element_strides = [1, "stride", "stride", 1]
-// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = 64 }
-//
-// [[launch]]
+// [[rung.nhwc_wgmma_split_bf16.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_split"
 // grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, 64), BN // 64)", "SPLIT"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 1024"
 // args   = ["map_dout", "map_image", "parts", "bias_parts", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
 //
-// [[launch]]
+// [[rung.nhwc_wgmma_split_bf16.launch]]
+// kernel = "conv2d_wgrad_add_parts"
+// grid   = ["cdiv(k * c * r * s, 512) + BIAS * cdiv(k, 128)"]
+// block  = [128]
+// args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
+//
+// [rung.nhwc_wgmma_split_f16]
+// title     = "TF32's accuracy from f16, at twice its rate: a pass rounds floats, with a power of two a channel"
+// builds_on = "nhwc_mma_tf32_split"
+// product   = "f16"
+// precision = "tf32"
+// define    = { ROUNDED = "1" }
+// workspace = { image_halves = "n * h * w * c // 2", dout_halves = "n * p * q * k // 2", image_largest = "c", dout_largest = "k", image_exponents = "c", dout_exponents = "k" }
+// tensor_maps.map_dout  = { tensor = "dout_halves", type = "f16", dims = ["k", "n * p * q"], box = [64, 64] }
+// tensor_maps.map_image = { tensor = "image_halves", type = "f16", dims = ["c", "w", "h", "n"], element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = 64 } }
+//
+// [[rung.nhwc_wgmma_split_f16.launch]]
+// zero = "image_largest"
+//
+// [[rung.nhwc_wgmma_split_f16.launch]]
+// zero = "dout_largest"
+//
+// [[rung.nhwc_wgmma_split_f16.launch]]
+// kernel = "conv2d_wgrad_find"
+// grid   = ["cdiv(c, 1024)", "min(cdiv(n * h * w * c, 8192), 264)"]
+// block  = [256]
+// args   = ["image", "image_largest", "n * h * w", "c"]
+//
+// [[rung.nhwc_wgmma_split_f16.launch]]
+// kernel = "conv2d_wgrad_find"
+// grid   = ["cdiv(k, 1024)", "min(cdiv(n * p * q * k, 8192), 264)"]
+// block  = [256]
+// args   = ["dout", "dout_largest", "n * p * q", "k"]
+//
+// [[rung.nhwc_wgmma_split_f16.launch]]
+// kernel = "conv2d_wgrad_round"
+// grid   = ["cdiv(c, 1024)", "min(cdiv(n * h * w * c, 8192), 528)"]
+// block  = [256]
+// args   = ["image", "image_largest", "image_halves", "image_exponents", "n * h * w", "c"]
+//
+// [[rung.nhwc_wgmma_split_f16.launch]]
+// kernel = "conv2d_wgrad_round"
+// grid   = ["cdiv(k, 1024)", "min(cdiv(n * p * q * k, 8192), 528)"]
+// block  = [256]
+// args   = ["dout", "dout_largest", "dout_halves", "dout_exponents", "n * p * q", "k"]
+//
+// [[rung.nhwc_wgmma_split_f16.launch]]
+// kernel = "conv2d_wgrad_nhwc_wgmma_split"
+// grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, 64), BN // 64)", "SPLIT"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 1024"
+// args   = [
+//     "map_dout", "map_image", "dout_exponents", "image_exponents", "parts", "bias_parts", "n", "p", "q", "k", "c", "r", "s", "stride", "padding",
+// ]
+//
+// [[rung.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_add_parts"
 // grid   = ["cdiv(k * c * r * s, 512) + BIAS * cdiv(k, 128)"]
 // block  = [128]
@@ -44,13 +93,14 @@
 // channels, so that layers of 64 channels fill them. With BM = 64 the two warpgroups take half of the pixels each. A
 // layer has few weights: SPLIT blocks share a tile's pixels, a second kernel adds their parts in index order. The matrix
 // unit truncates as it adds, so that its sums are added in float every 512 pixels, and the error does not grow with the
-// batch. Columns of ones make the bias's gradient, in the blocks that have the first columns. Limit: L2, which gives the
-// image r s times. After CUTLASS's implicit GEMM (wgrad) for sm90.
+// batch. Columns of ones make the bias's gradient, in the blocks that have the first columns. TF32 wgmma reads by k alone;
+// f16 has as many digits, and the range once a power of two a channel, which pixels do not cross, has brought its largest
+// to 2^15: 39 binades below it count. Limit: L2, which gives the image r s times; with f16 the passes over large images.
+// After CUTLASS's implicit GEMM (wgrad) for sm90.
 
 #include <opbench/gradients.cuh>
+#include <opbench/planes.cuh>
 #include <opbench/ring.cuh>
-#include <opbench/sums.cuh>
-#include <opbench/tma.cuh>
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
@@ -60,9 +110,12 @@ constexpr int slices = BM / 32;  // of 16 pixels, of a stage's four, that a warp
 // image [n][h][w][c], dout [n][p][q][k], parts [PARTS][k][r s c], bias_parts [PARTS][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     conv2d_wgrad_nhwc_wgmma_split(const __grid_constant__ TensorMap map_dout,
-                                  const __grid_constant__ TensorMap map_image, float* __restrict__ parts,
-                                  float* __restrict__ bias_parts, int n, int p, int q, int k, int c, int r, int s,
-                                  int stride, int padding) {
+                                  const __grid_constant__ TensorMap map_image,
+#if ROUNDED
+                                  const int* __restrict__ dout_exponents, const int* __restrict__ image_exponents,
+#endif
+                                  float* __restrict__ parts, float* __restrict__ bias_parts, int n, int p, int q, int k,
+                                  int c, int r, int s, int stride, int padding) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), ones = memory + Stages::bytes;
     Stages ring(memory, ones + 1024);
@@ -70,7 +123,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, first = (int)(blockIdx.x % tiles_n) * pieces;
     const Stretch part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
-    if (threadIdx.x < 256) reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = 0x3f803f80;  // of bf16
+    if (threadIdx.x < 256)
+        reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = ROUNDED ? 0x3c003c00 : 0x3f803f80;
     fence_async();
     __syncthreads();
 
@@ -100,8 +154,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
                 for (int slice = 0; slice < slices; ++slice) {
                     const int add = step > 0 || slice > 0;
-                    wgmma<bf16, true, true>(sum, a + slice * 128, b + slice * 128, add);
-                    if (BIAS && first == 0) wgmma<bf16, true>(sum_ones, a + slice * 128, descriptor(ones), add);
+                    wgmma<PRODUCT, true, true>(sum, a + slice * 128, b + slice * 128, add);
+                    if (BIAS && first == 0) wgmma<PRODUCT, true>(sum_ones, a + slice * 128, descriptor(ones), add);
                 }
             });
 #pragma unroll
@@ -117,13 +171,25 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             const int which = first + j / 8, channel = which % per_position * 64 + j % 8 * 8 + lane % 4 * 2;
             const int at = which / per_position * c + channel;
             if (which >= all || channel >= c) continue;
+#if ROUNDED
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int at_row = row + i / 2 * 8;
+                const int e = image_exponents[channel + i % 2] + (at_row < k ? dout_exponents[at_row] : 0);
+                total[j * 4 + i] = scaled(total[j * 4 + i], e);
+            }
+#endif
             if (row < k) store_two(to + at, total[j * 4], total[j * 4 + 1]);
             if (row + 8 < k) store_two(to + (size_t)8 * r * s * c + at, total[j * 4 + 2], total[j * 4 + 3]);
         }
-        if (BIAS && first == 0 && lane % 4 == 0) {
-            if (row < k) bias_parts[own * k + row] = total_ones[0];
-            if (row + 8 < k) bias_parts[own * k + row + 8] = total_ones[2];
-        }
+        if (BIAS && first == 0 && lane % 4 == 0)
+            for (int i = 0; i < 4; i += 2) {
+                if (row + i * 4 >= k) continue;
+#if ROUNDED
+                total_ones[i] = scaled(total_ones[i], dout_exponents[row + i * 4]);
+#endif
+                bias_parts[own * k + row + i * 4] = total_ones[i];
+            }
     }
 }
 
@@ -139,4 +205,14 @@ extern "C" __global__ void __launch_bounds__(128)
     float* dbias = nullptr;
 #endif
     add_weight_parts<PARTS, BIAS>(parts, bias_parts, dweight, dbias, k, depth);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_wgrad_find(const float* __restrict__ in, unsigned* __restrict__ found, int pixels, int channels) {
+    find_columns(in, found, pixels, channels);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_wgrad_round(const float* __restrict__ in, const unsigned* __restrict__ found, __half* __restrict__ halves,
+                       int* __restrict__ exponents, int pixels, int channels) {
+    split_columns<1>(in, found, halves, exponents, pixels, channels, channels);
 }

@@ -1,6 +1,6 @@
 // /// opbench
 // title     = "float32 accuracy from f16: dout and image in two planes, three products, both transposed by the instruction"
-// builds_on = "nhwc_wgmma_split"
+// builds_on = "nhwc_wgmma_split_f16"
 // product   = "f16x3"
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [

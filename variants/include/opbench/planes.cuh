@@ -27,7 +27,8 @@ __device__ __forceinline__ unsigned largest_of_warp(unsigned magnitude) {
     return magnitude;
 }
 
-// high[0 .. 4) + low[0 .. 4) = x * scale
+// high[0 .. 4) + low[0 .. 4) = x * scale; without a second plane, high alone.
+template <int planes = 2>
 __device__ __forceinline__ void split_four(float4 x, const float4& scale, __half* high, __half* low) {
     union {
         __half2 pairs[2];
@@ -35,9 +36,11 @@ __device__ __forceinline__ void split_four(float4 x, const float4& scale, __half
     } up, rest;
     x.x *= scale.x, x.y *= scale.y, x.z *= scale.z, x.w *= scale.w;
     up.pairs[0] = __floats2half2_rn(x.x, x.y), up.pairs[1] = __floats2half2_rn(x.z, x.w);
+    *reinterpret_cast<uint2*>(high) = up.four;
+    if constexpr (planes == 1) return;
     rest.pairs[0] = __floats2half2_rn(x.x - __low2float(up.pairs[0]), x.y - __high2float(up.pairs[0]));
     rest.pairs[1] = __floats2half2_rn(x.z - __low2float(up.pairs[1]), x.w - __high2float(up.pairs[1]));
-    *reinterpret_cast<uint2*>(high) = up.four, *reinterpret_cast<uint2*>(low) = rest.four;
+    *reinterpret_cast<uint2*>(low) = rest.four;
 }
 __device__ __forceinline__ float4 all_four(float x) { return make_float4(x, x, x, x); }
 
@@ -61,34 +64,50 @@ __device__ __forceinline__ void split_rows(const float* __restrict__ in, __half*
         split_four(*reinterpret_cast<const float4*>(row + at), all_four(power_of_two(e)), high + at, low + at);
 }
 
-// The largest magnitude of each column of in [rows][columns], columns a multiple of 4, of four a thread; `found` begins
-// as zeros. Blocks along y share the rows.
-__device__ __forceinline__ void find_columns(const float* __restrict__ in, unsigned* found, int rows, int columns) {
-    const int column = (blockIdx.x * 256 + threadIdx.x) * 4;
-    if (column >= columns) return;
-    unsigned most[4] = {};
-    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
-        const float4 x = *reinterpret_cast<const float4*>(in + (size_t)row * columns + column);
-        most[0] = max(most[0], __float_as_uint(fabsf(x.x))), most[1] = max(most[1], __float_as_uint(fabsf(x.y)));
-        most[2] = max(most[2], __float_as_uint(fabsf(x.z))), most[3] = max(most[3], __float_as_uint(fabsf(x.w)));
+// 256 threads over a block's 1024 columns or fewer of [rows][columns], columns a multiple of 4: each has four columns and
+// every so many rows. Blocks along y share the rows.
+struct ColumnThread {
+    int column, row, step;  // no row of a thread that is left over
+
+    __device__ __forceinline__ ColumnThread(int rows, int columns) {
+        const int first = blockIdx.x * 1024, quads = min(columns - first, 1024) / 4, lines = 256 / quads;
+        const int line = (int)threadIdx.x / quads;
+        column = first + (int)threadIdx.x % quads * 4, step = gridDim.y * lines;
+        row = line < lines ? (int)blockIdx.y * lines + line : rows;
     }
-    for (int i = 0; i < 4; ++i) atomicMax(found + column + i, most[i]);
+};
+// The largest magnitude of each column; `found` begins as zeros.
+__device__ __forceinline__ void find_columns(const float* __restrict__ in, unsigned* found, int rows, int columns) {
+    __shared__ unsigned most[1024];
+    for (int i = threadIdx.x; i < 1024; i += 256) most[i] = 0;
+    __syncthreads();
+    const ColumnThread own(rows, columns);
+    unsigned seen[4] = {};
+    for (int row = own.row; row < rows; row += own.step) {
+        const float4 x = *reinterpret_cast<const float4*>(in + (size_t)row * columns + own.column);
+        seen[0] = max(seen[0], __float_as_uint(fabsf(x.x))), seen[1] = max(seen[1], __float_as_uint(fabsf(x.y)));
+        seen[2] = max(seen[2], __float_as_uint(fabsf(x.z))), seen[3] = max(seen[3], __float_as_uint(fabsf(x.w)));
+    }
+    for (int i = 0; i < 4; ++i) atomicMax(most + own.column % 1024 + i, seen[i]);
+    __syncthreads();
+    const int first = blockIdx.x * 1024;
+    for (int i = threadIdx.x; i < 1024 && first + i < columns; i += 256) atomicMax(found + first + i, most[i]);
 }
-// Its planes [2][rows][pitch], an exponent a column.
-__device__ __forceinline__ void split_columns(const float* __restrict__ in, const unsigned* found, __half* planes,
+// Its planes [planes][rows][pitch], an exponent a column; one plane has the accuracy of TF32.
+template <int planes = 2>
+__device__ __forceinline__ void split_columns(const float* __restrict__ in, const unsigned* found, __half* to,
                                               int* exponents, int rows, int columns, int pitch) {
-    const int column = (blockIdx.x * 256 + threadIdx.x) * 4;
-    if (column >= columns) return;
+    const ColumnThread own(rows, columns);
     float scale[4];
     for (int i = 0; i < 4; ++i) {
-        const int e = exponent_for(found[column + i]);
+        const int e = exponent_for(found[own.column + i]);
         scale[i] = power_of_two(e);
-        if (blockIdx.y == 0) exponents[column + i] = -e;
+        if (blockIdx.y == 0 && own.row == 0) exponents[own.column + i] = -e;
     }
-    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
-        __half* high = planes + (size_t)row * pitch + column;
-        split_four(*reinterpret_cast<const float4*>(in + (size_t)row * columns + column),
-                   make_float4(scale[0], scale[1], scale[2], scale[3]), high, high + (size_t)rows * pitch);
+    for (int row = own.row; row < rows; row += own.step) {
+        __half* high = to + (size_t)row * pitch + own.column;
+        split_four<planes>(*reinterpret_cast<const float4*>(in + (size_t)row * columns + own.column),
+                           make_float4(scale[0], scale[1], scale[2], scale[3]), high, high + (size_t)rows * pitch);
     }
 }
 
