@@ -1,6 +1,6 @@
 // /// opbench
 // title     = "a patch of the image serves all nine filter positions: a warpgroup a filter row, 192 columns an instruction"
-// builds_on = "nhwc_wgmma_split"
+// builds_on = "nhwc_wgmma_split_bf16"
 // product   = "bf16"
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["bf16"] }
 // requires  = [
