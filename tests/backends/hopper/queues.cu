@@ -1,10 +1,8 @@
 // In the manner of hand-written kernels: barriers as plain arrays, sums as d[n / 16][8], queues of QSIZE stages, a 3-D
 // map whose boxes are columns of 64 k. out [n][m] (column by column) = a [m][k] . b [n][k]; a persistent block walks tiles.
+#include <cuda.h>
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 bf16;
-struct alignas(64) Map {
-  unsigned long long opaque[16];
-};
 constexpr int BM = 128, BN = 64, BK = 64, QSIZE = 2, THREADS = 384;
 
 __device__ static inline unsigned long long encode(unsigned long long x) { return (x & 0x3FFFF) >> 0x4; }
@@ -81,7 +79,7 @@ struct SMem {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-queued(int m, int n, int k, float* out, const __grid_constant__ Map map_a, const __grid_constant__ Map map_b) {
+queued(int m, int n, int k, float* out, const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) {
   extern __shared__ __align__(1024) unsigned char smem[];
   SMem& s = *reinterpret_cast<SMem*>(smem);
   bf16 *sA = s.A, *sB = s.B;

@@ -112,15 +112,17 @@ static inline bool is_parked(const Worker* worker, uint32_t thread) {
 }
 static inline void wake(Worker* worker, uint32_t thread) { worker->parked[thread / kLanes] &= ~bit_of(thread); }
 
-// Every thread that waits for this goes on, and looks again.
-static void wake_all(Worker* worker, WaitKind kind, uint32_t what) {
+// Every thread that waits for this goes on, and looks again; the last of them is told.
+static uint32_t wake_all(Worker* worker, WaitKind kind, uint32_t what) {
+  uint32_t woken = kNobody;
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
     for (uint32_t rest = worker->parked[warp]; rest; rest &= rest - 1) {
       uint32_t thread = warp * kLanes + __builtin_ctz(rest);
       const Wait* wait = &worker->events->waits[thread];
-      if (wait->kind == kind && wait->what == what) wake(worker, thread);
+      if (wait->kind == kind && wait->what == what) wake(worker, woken = thread);
     }
   }
+  return woken;
 }
 
 // Returns when somebody has woken the thread, for whatever reason.
@@ -239,28 +241,52 @@ static uint32_t suspicion(Worker* worker, const Wait* wait) {
   return weight * 2 * kMaxThreads + kMaxThreads - waiters;
 }
 
+struct Waiters {  // threads of a block that wait alike
+  uint32_t first, count;
+  char text[400];
+};
+
+// Those of one block; more kinds than there is room for are left out. Finds the wait that most deserves to be looked at.
+static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, uint32_t* most, uint32_t* site) {
+  uint32_t count = 0;
+  for (uint32_t thread = 0; thread < worker->threads && count < room; ++thread) {
+    if (!(worker->live[thread / kLanes] & bit_of(thread))) continue;
+    Waiters* fresh = &groups[count];
+    *fresh = {thread, 0, ""};
+    describe_wait(worker, thread, fresh->text, sizeof fresh->text);
+    Waiters* group = groups;
+    while (strcmp(group->text, fresh->text) != 0) ++group;
+    if (group->count++) continue;
+    ++count;
+    const Wait* wait = &worker->events->waits[thread];
+    uint32_t suspect = is_parked(worker, thread) ? suspicion(worker, wait) : 0;
+    if (suspect > *most) *most = suspect, *site = wait->site;
+  }
+  return count;
+}
+
 [[noreturn]] static void report_stuck(Worker* worker) {
   Team* team = worker->team;
-  char all[1300], one[400], last[400] = "";
-  int written = 0;
+  constexpr uint32_t kKinds = 8;
+  static Waiters groups[kKinds];
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  char all[1300] = "";
+  size_t written = 0;
   uint32_t site = 0, most = 0;
+  pthread_mutex_lock(&mutex);
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     Worker* member = team->members[rank];
     if (team->finished[rank] || !member->fibers) continue;
-    for (uint32_t thread = 0; thread < member->threads; ++thread) {
-      if (!(member->live[thread / kLanes] & bit_of(thread))) continue;
-      describe_wait(member, thread, one, sizeof one);
-      if (strcmp(one, last) == 0) continue;
-      memcpy(last, one, sizeof last);
-      const Wait* wait = &member->events->waits[thread];
-      uint32_t suspect = is_parked(member, thread) ? suspicion(member, wait) : 0;
-      if (suspect > most) most = suspect, site = wait->site;
-      if (written > 900) continue;
-      written += snprintf(all + written, sizeof all - written, "%s", written ? "; " : "");
-      if (team->size > 1) written += snprintf(all + written, sizeof all - written, "block %u of the cluster, ", rank);
-      written += snprintf(all + written, sizeof all - written, "from thread %u on %s", thread, one);
+    uint32_t count = gather_waiters(member, groups, kKinds, &most, &site);
+    for (uint32_t index = 0; index < count && written < 900; ++index) {
+      const Waiters* group = &groups[index];
+      char block[32] = "";
+      if (team->size > 1) snprintf(block, sizeof block, "of block %u ", rank);
+      written += snprintf(all + written, sizeof all - written, "%s%u thread%s %sfrom %u on, %s", written ? "; " : "",
+                          group->count, group->count > 1 ? "s" : "", block, group->first, group->text);
     }
   }
+  pthread_mutex_unlock(&mutex);
   report_at(worker, kReportStuck, site, "every live thread waits: %s", all);
   fatal_event(worker);
 }

@@ -33,12 +33,13 @@ static Mbarrier* known_mbarrier(Worker* worker, uint64_t address, const char* wh
   return barrier;
 }
 
-static void end_phase_if_complete(Worker* worker, Worker* owner, Mbarrier* barrier) {
+// A thread that has waited for the phase, kNobody when none has or the phase goes on.
+static uint32_t end_phase_if_complete(Worker* worker, Worker* owner, Mbarrier* barrier) {
   something_happened(worker);
-  if (barrier->pending || barrier->bytes) return;
+  if (barrier->pending || barrier->bytes) return kNobody;
   ++barrier->phase;
   barrier->pending = barrier->count;
-  wake_all(owner, kWaitMbarrier, barrier->offset);
+  return wake_all(owner, kWaitMbarrier, barrier->offset);
 }
 
 static bool phase_is_over(const Mbarrier* barrier, uint32_t kind, uint64_t wanted) {
@@ -115,7 +116,11 @@ unsigned long long opb_mbarrier_arrive(unsigned long long address, unsigned coun
   arrive_at(worker, owner, barrier, count, site);
   barrier->bytes += bytes;
   if (drops) barrier->count -= count;
-  end_phase_if_complete(worker, owner, barrier);
+  uint32_t waiter = end_phase_if_complete(worker, owner, barrier);
+  // Whoever waited goes first, before this thread can do what it should have done before.
+  if (waiter != kNobody && owner == worker && !worker->launch->seed) {
+    resume(worker, &worker->contexts[worker->current], waiter);
+  }
   return phase;
 }
 
