@@ -1,7 +1,4 @@
 // /// opbench
-// title     = "float32 accuracy from f16: image and filters in two planes, one patch for all filter positions"
-// builds_on = "nhwc_wgmma_patch_tf32"
-// product   = "f16x3"
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1 and c % 8 == 0", "RING >= 2",
@@ -10,17 +7,17 @@
 // compute_capability = "9.0a"
 //
 // [define]
-// HEIGHT   = "16"
+// HEIGHT   = "16 if PLANES == 2 else 32"
 // FILTER_R = "r"
 // FILTER_S = "s"
-// ROOM     = "2 * cdiv((HEIGHT + r - 1) * (7 + s), 8) * 1024"
-// RING     = "min(8, (230400 - 2 * ROOM) // 16384)"
+// ROOM     = "PLANES * cdiv((HEIGHT + r - 1) * (7 + s), 8) * 1024"
+// RING     = "min(8, (230400 - 2 * ROOM) // (8192 * PLANES))"
 // BIAS     = "epilogue != 'none'"
 // RELU     = "epilogue == 'bias_relu'"
 //
 // [workspace]
-// image_planes     = "n * h * w * c"
-// filter_planes    = "k * r * s * c"
+// image_planes     = "n * h * w * c // 2 * PLANES"
+// filter_planes    = "k * r * s * c // 2 * PLANES"
 // image_exponent   = "4"
 // filter_exponents = "k"
 // image_largest    = "4"
@@ -28,13 +25,13 @@
 // [tensor_maps.map_image]
 // tensor = "image_planes"
 // type   = "f16"
-// dims   = ["c", "w", "h", "2 * n"]
+// dims   = ["c", "w", "h", "PLANES * n"]
 // box    = [64, "7 + s", "HEIGHT + r - 1", 1]
 //
 // [tensor_maps.map_filter]
 // tensor = "filter_planes"
 // type   = "f16"
-// dims   = ["c", "r * s", "k", 2]
+// dims   = ["c", "r * s", "k", "PLANES"]
 // box    = [64, 1, 64, 1]
 //
 // [[launch]]
@@ -62,26 +59,41 @@
 // kernel = "conv2d_nhwc_wgmma_patch_planes"
 // grid   = ["min(sm_count, n * cdiv(p, HEIGHT) * cdiv(q, 8) * cdiv(k, 64))"]
 // block  = [384]
-// shared = "RING * 16384 + 2 * ROOM + 16 * (3 + RING)"
+// shared = "RING * 8192 * PLANES + 2 * ROOM + 16 * (3 + RING)"
 // args   = [
 //     "map_image", "map_filter", "image_exponent", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "padding",
 // ]
+//
+// [rung.nhwc_wgmma_patch_planes]
+// title     = "float32 accuracy from f16: image and filters in two planes, one patch for all filter positions"
+// builds_on = "nhwc_wgmma_patch_f16"
+// product   = "f16x3"
+// define    = { PLANES = "2" }
+//
+// [rung.nhwc_wgmma_patch_f16]
+// title     = "TF32's accuracy from f16, at twice its rate: passes round image and filters, scaled by powers of two"
+// builds_on = "nhwc_wgmma_patch_tf32"
+// product   = "f16"
+// precision = "tf32"
+// define    = { PLANES = "1" }
 // ///
 //
-// The patch of nhwc_wgmma_patch in two f16 planes, and three products as matmul/wgmma_planes has them, which says why f16:
+// The patch of nhwc_wgmma_patch on f16. One plane has as many digits as TF32 and, scaled by a power of two, 39 binades of
+// range, at twice TF32's rate. Two planes have float32's: three products as in matmul/wgmma_planes, which says why f16;
 // those of high parts start anew at each filter position and are added in float while the small ones run. A filter has
-// its own power of two, an image one for all of it, as a row of the product meets many pixels. Its error is a third of
-// cuDNN's float32, at six times the rate. Limit: 192 sums a thread, so that a patch is 16 x 8 pixels; two passes over the
-// image, one for its largest magnitude and one that splits it, which a kernel that writes the image could spare.
+// its own power of two, an image one for all of it, as a row of the product meets many pixels. The error of two planes is a third
+// of cuDNN's float32, at six times the rate. Limit: 192 sums a thread, so that a patch is 16 x 8 pixels there; two passes
+// over the image, for its largest magnitude and to split it, which a kernel that writes the image could spare: they cost
+// more than f16 gains where an image is large and has few channels.
 
 #include <opbench/patch_sums.cuh>
 #include <opbench/planes.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-typedef Patch<f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, false, 2> Work;
+typedef Patch<f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, false, PLANES> Work;
 
-// image_planes [2][n][h][w][c], filter_planes [2][k][r][s][c], bias [k], out [n][p][q][k]
+// image_planes [PLANES][n][h][w][c], filter_planes [PLANES][k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     conv2d_nhwc_wgmma_patch_planes(const __grid_constant__ TensorMap map_image,
                                    const __grid_constant__ TensorMap map_filter, const int* __restrict__ image_exponent,
@@ -125,10 +137,10 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_split_image(const float* __restrict__ image, const unsigned* __restrict__ found, __half* __restrict__ planes,
                        int* __restrict__ exponent, int n, int h, int row) {
-    split_all(image, found, planes, exponent, (long long)n * h * row);
+    split_all<PLANES>(image, found, planes, exponent, (long long)n * h * row);
 }
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_split_filters(const float* __restrict__ weight, __half* __restrict__ planes, int* __restrict__ exponents,
                          int depth) {
-    split_rows(weight, planes, exponents, depth, depth);
+    split_rows<PLANES>(weight, planes, exponents, depth, depth);
 }

@@ -1,7 +1,4 @@
 // /// opbench
-// title     = "float32 accuracy from f16: dout and filters in two planes, one patch for all filter positions"
-// builds_on = "nhwc_wgmma_patch_tf32"
-// product   = "f16x3"
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 8 == 0", "RING >= 2",
@@ -10,17 +7,17 @@
 // compute_capability = "9.0a"
 //
 // [define]
-// HEIGHT   = "16"
+// HEIGHT   = "16 if PLANES == 2 else 32"
 // FILTER_R = "r"
 // FILTER_S = "s"
-// ROOM     = "2 * cdiv((HEIGHT + r - 1) * (7 + s), 8) * 1024"
-// RING     = "min(8, (230400 - 2 * ROOM) // 16384)"
+// ROOM     = "PLANES * cdiv((HEIGHT + r - 1) * (7 + s), 8) * 1024"
+// RING     = "min(8, (230400 - 2 * ROOM) // (8192 * PLANES))"
 // EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
 // OTHER    = "epilogue != 'none'"
 //
 // [workspace]
-// dout_planes       = "n * p * q * k"
-// filter_planes     = "k * r * s * c"
+// dout_planes       = "n * p * q * k // 2 * PLANES"
+// filter_planes     = "k * r * s * c // 2 * PLANES"
 // dout_exponent     = "4"
 // channel_exponents = "c"
 // dout_largest      = "4"
@@ -29,13 +26,13 @@
 // [tensor_maps.map_dout]
 // tensor = "dout_planes"
 // type   = "f16"
-// dims   = ["k", "q", "p", "2 * n"]
+// dims   = ["k", "q", "p", "PLANES * n"]
 // box    = [64, "7 + s", "HEIGHT + r - 1", 1]
 //
 // [tensor_maps.map_filter]
 // tensor = "filter_planes"
 // type   = "f16"
-// dims   = ["c", "r * s", "k", 2]
+// dims   = ["c", "r * s", "k", "PLANES"]
 // box    = [64, 1, 64, 1]
 //
 // [[launch]]
@@ -72,10 +69,23 @@
 // kernel = "conv2d_dgrad_nhwc_wgmma_patch_planes"
 // grid   = ["min(sm_count, n * cdiv(h, HEIGHT) * cdiv(w, 8) * cdiv(c, 64))"]
 // block  = [384]
-// shared = "RING * 16384 + 2 * ROOM + 16 * (3 + RING)"
+// shared = "RING * 8192 * PLANES + 2 * ROOM + 16 * (3 + RING)"
 // args   = [
 //     "map_dout", "map_filter", "dout_exponent", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding",
 // ]
+//
+// [rung.nhwc_wgmma_patch_planes]
+// title     = "float32 accuracy from f16: dout and filters in two planes, one patch for all filter positions"
+// builds_on = "nhwc_wgmma_patch_f16"
+// product   = "f16x3"
+// define    = { PLANES = "2" }
+//
+// [rung.nhwc_wgmma_patch_f16]
+// title     = "TF32's accuracy from f16, at twice its rate: passes round dout and filters, scaled by powers of two"
+// builds_on = "nhwc_wgmma_patch_tf32"
+// product   = "f16"
+// precision = "tf32"
+// define    = { PLANES = "1" }
 // ///
 //
 // As conv2d/nhwc_wgmma_patch_planes, over dout, with positions counted downwards. Filters are read as they lie, which
@@ -88,9 +98,9 @@
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-typedef Patch<f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, true, 2> Work;
+typedef Patch<f16, HEIGHT, FILTER_R, FILTER_S, 2, 0, RING, true, PLANES> Work;
 
-// dout_planes [2][n][p][q][k], filter_planes [2][k][r][s][c], other and dimage [n][h][w][c]
+// dout_planes [PLANES][n][p][q][k], filter_planes [PLANES][k][r][s][c], other and dimage [n][h][w][c]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     conv2d_dgrad_nhwc_wgmma_patch_planes(const __grid_constant__ TensorMap map_dout,
                                          const __grid_constant__ TensorMap map_filter,
@@ -138,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_split_dout(const float* __restrict__ dout, const unsigned* __restrict__ found,
                             __half* __restrict__ planes, int* __restrict__ exponent, int n, int one) {
-    split_all(dout, found, planes, exponent, (long long)n * one);
+    split_all<PLANES>(dout, found, planes, exponent, (long long)n * one);
 }
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_find_filters(const float* __restrict__ weight, unsigned* __restrict__ found, int rows, int c) {
@@ -147,5 +157,5 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_split_filters(const float* __restrict__ weight, const unsigned* __restrict__ found,
                                __half* __restrict__ planes, int* __restrict__ exponents, int rows, int c) {
-    split_columns(weight, found, planes, exponents, rows, c, c);
+    split_columns<PLANES>(weight, found, planes, exponents, rows, c, c);
 }

@@ -46,10 +46,11 @@ __device__ __forceinline__ float4 all_four(float x) { return make_float4(x, x, x
 
 // Row blockIdx.x of in [rows][length], length a multiple of 4, to planes [2][rows][pitch], by 256 threads; the row's
 // exponent is what takes the power off again.
-__device__ __forceinline__ void split_rows(const float* __restrict__ in, __half* planes, int* exponents, int length,
+template <int planes = 2>
+__device__ __forceinline__ void split_rows(const float* __restrict__ in, __half* to, int* exponents, int length,
                                            int pitch) {
     const float* row = in + (size_t)blockIdx.x * length;
-    __half *high = planes + (size_t)blockIdx.x * pitch, *low = high + (size_t)gridDim.x * pitch;
+    __half *high = to + (size_t)blockIdx.x * pitch, *low = high + (size_t)gridDim.x * pitch;
     __shared__ unsigned most[8];
     unsigned magnitude = 0;
     for (int at = threadIdx.x * 4; at < length; at += 1024)
@@ -61,7 +62,7 @@ __device__ __forceinline__ void split_rows(const float* __restrict__ in, __half*
     const int e = exponent_for(magnitude);
     if (threadIdx.x == 0) exponents[blockIdx.x] = -e;
     for (int at = threadIdx.x * 4; at < length; at += 1024)  // out of the first-level cache
-        split_four(*reinterpret_cast<const float4*>(row + at), all_four(power_of_two(e)), high + at, low + at);
+        split_four<planes>(*reinterpret_cast<const float4*>(row + at), all_four(power_of_two(e)), high + at, low + at);
 }
 
 // 256 threads over a block's 1024 columns or fewer of [rows][columns], columns a multiple of 4: each has four columns and
@@ -121,14 +122,15 @@ __device__ __forceinline__ void find_largest(const float* __restrict__ in, unsig
     if (threadIdx.x % 32 == 0 && magnitude > 0) atomicMax(found, magnitude);
 }
 // All of them with one exponent, that of the largest; the low plane follows the high one.
-__device__ __forceinline__ void split_all(const float* __restrict__ in, const unsigned* found, __half* planes,
+template <int planes = 2>
+__device__ __forceinline__ void split_all(const float* __restrict__ in, const unsigned* found, __half* to,
                                           int* exponent, long long count) {
     const int e = exponent_for(*found);
     if (blockIdx.x == 0 && threadIdx.x == 0) *exponent = -e;
     const long long step = (long long)gridDim.x * 1024;
     for (long long at = (blockIdx.x * 256ll + threadIdx.x) * 4; at < count; at += step)
-        split_four(*reinterpret_cast<const float4*>(in + at), all_four(power_of_two(e)), planes + at,
-                   planes + count + at);
+        split_four<planes>(*reinterpret_cast<const float4*>(in + at), all_four(power_of_two(e)), to + at,
+                           to + count + at);
 }
 
 }  // namespace opbench
