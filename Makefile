@@ -45,7 +45,7 @@ test: $(VENV)/.test  ## Install what is needed and run every test
 # Kernels and their headers; not the cheats of the tests, where expectations name lines.
 KERNELS = find variants opbench/backends/cuda -name '*.cu' -o -name '*.cuh'
 
-LADDERS = reports/h200/full reports/h200/layers reports/h200/networks
+LADDERS = reports/h200/full reports/h200/layers reports/h200/networks reports/h200/hopper/*
 
 check: lint  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
 	$(OPBENCH) ladder --check $(LADDERS)

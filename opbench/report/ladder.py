@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from opbench import units
 from opbench.catalog.variant import Variant
@@ -31,7 +31,7 @@ def ladder_readme(
     """
     rungs = in_order(variants)
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, rungs), ""]
-    measured = _problems(operator, runs)
+    measured = _problems(operator, runs, {variant.name for variant in variants})
     lines += _rungs(rungs, measured, layouts)
     for run, problem, found in measured:
         lines += _table(rungs, run, problem, found)
@@ -111,12 +111,15 @@ def _introduction(operator: str, rungs: Sequence[Variant]) -> str:
     )
 
 
-def _problems(operator: str, runs: Sequence[Run]) -> list[MeasuredRun]:
-    """Three problems with times, those that most variants were measured on, and more until every variant is shown."""
+def _problems(operator: str, runs: Sequence[Run], known: Collection[str] = ()) -> list[MeasuredRun]:
+    """Three problems with times, those that most variants were measured on, and more until every variant is shown.
+
+    Of variants that are `known`, where that is told: a rung that was renamed or removed since has no row.
+    """
     found: dict[str, MeasuredRun] = {}
     for run in runs:
         for row in rows(run):
-            if row.operator == operator and row.ranked:
+            if row.operator == operator and row.ranked and (not known or row.variant in known):
                 found.setdefault(row.problem, (run, row.problem, []))
                 if found[row.problem][0] is run:
                     found[row.problem][2].append(row)
