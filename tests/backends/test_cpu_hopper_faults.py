@@ -17,7 +17,7 @@ from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.traffic.findings import Finding
 
 FAULTS = CHEATS / "hopper" / "faults.cu"
-KERNEL = re.compile(r"^(?:KERNEL|MULTIPLY)\((\w+), (\w+)\)", re.MULTILINE)
+KERNEL = re.compile(r"^(?:KERNEL|MULTIPLY|DEPENDENT)\((\w+), (\w+)\)", re.MULTILINE)
 EXPECTED = re.compile(r"(\w+): ([a-z ]+?)(?=;|$)")
 ORDERS = 10
 """Of right kernels; a fault may take as many as a check tries."""
@@ -57,10 +57,18 @@ def module() -> BuildRequest:
     return BuildRequest(FAULTS, tuple(kernels()), (), "9.0a", (FAULTS.parent,))
 
 
-def launched(name: str, backend: CpuBackend) -> tuple[KernelLaunch, dict[str, Buffer]]:
+def launched(name: str, backend: CpuBackend) -> tuple[list[KernelLaunch], dict[str, Buffer]]:
+    """Its launches, one or a right one and itself, and their buffers."""
     how, threads = kernels()[name]
     grid = (2 if how == "pair" or name.startswith("two_blocks") else 1, 1, 1)
     chance = np.random.default_rng(5)
+    if how == "dependent":
+        buffers = {what: backend.allocate(what, (64,), "f32") for what in ("x", "partial", "out")}
+        for what in ("x", "partial"):
+            buffers[what].write(chance.standard_normal(64).astype(np.float32))
+        kernels_in_turn = ("right_dependent", name)
+        args = ("x", "partial", "out")
+        return [KernelLaunch(k, grid, (threads, 1, 1), 0, args, programmatic=True) for k in kernels_in_turn], buffers
     if how == "multiply":
         maps = (
             described("bf16", (320, 64), (64, 64), name="map_a", tensor="a"),
@@ -72,7 +80,7 @@ def launched(name: str, backend: CpuBackend) -> tuple[KernelLaunch, dict[str, Bu
             words = chance.integers(-4, 5, shape).astype(np.float32).view(np.uint32)
             buffers[which].write((words >> 16).astype(np.uint16))
         buffers["out"] = backend.allocate("out", (64, 16), "f32")
-        return KernelLaunch(name, grid, (threads, 1, 1), 20536, ("map_a", "map_b", "out"), tensor_maps=maps), buffers
+        return [KernelLaunch(name, grid, (threads, 1, 1), 20536, ("map_a", "map_b", "out"), tensor_maps=maps)], buffers
     maps = tuple(
         described("f32", (16, 32), (16, 8), name=f"map_{what}", tensor=what, swizzle="none") for what in ("in", "out")
     )
@@ -80,15 +88,15 @@ def launched(name: str, backend: CpuBackend) -> tuple[KernelLaunch, dict[str, Bu
     buffers["in"].write(chance.standard_normal((32, 16)).astype(np.float32))
     cluster = (2 if how == "pair" else 1, 1, 1)
     args = ("map_in", "map_out", 32)
-    return KernelLaunch(name, grid, (threads, 1, 1), 8208, args, cluster=cluster, tensor_maps=maps), buffers
+    return [KernelLaunch(name, grid, (threads, 1, 1), 8208, args, cluster=cluster, tensor_maps=maps)], buffers
 
 
 def seen(name: str, backend: CpuBackend, orders: int) -> Iterator[tuple[str, Finding]]:
     """Findings of a traced run and of so many others, and in which."""
-    launch, buffers = launched(name, backend)
-    for found in backend.trace(module(), [launch], buffers).findings:
+    launches, buffers = launched(name, backend)
+    for found in backend.trace(module(), launches, buffers).findings:
         yield "traced", found
-    run = backend.load(module()).bind([launch], buffers)
+    run = backend.load(module()).bind(launches, buffers)
     for order in range(orders):
         run()
         for found in backend.synchronize():
@@ -109,14 +117,14 @@ def test_nothing_is_found_in_right_kernels(name: str, backend: CpuBackend) -> No
 
 def test_copies_and_operands_are_counted(backend: CpuBackend) -> None:
     """Of five steps: a box of 64 and one of 16 rows of 128 bytes, and four products of 64 x 16 x 16."""
-    launch, buffers = launched("right_multiply", backend)
-    traffic = backend.trace(module(), [launch], buffers).traffic
+    launches, buffers = launched("right_multiply", backend)
+    traffic = backend.trace(module(), launches, buffers).traffic
     backend.free(buffers)
     (copied,), (operand,) = traffic.select(space="bulk", kind="load"), traffic.select(space="operand")
     assert (copied.requests, copied.bytes, copied.moved_bytes) == (10, 5 * 80 * 128, 5 * 80 * 128)
     assert (operand.requests, operand.bytes, operand.wavefronts) == (20, 20 * 80 * 32, 20 * 80 * 32 // 128)
-    launch, buffers = launched("right_copy", backend)
-    traffic = backend.trace(module(), [launch], buffers).traffic
+    launches, buffers = launched("right_copy", backend)
+    traffic = backend.trace(module(), launches, buffers).traffic
     backend.free(buffers)
     moved = {line.kind: (line.requests, line.bytes, line.sectors) for line in traffic.select(space="bulk")}
     assert moved == {"load": (4, 2048, 64), "store": (4, 2048, 64)}

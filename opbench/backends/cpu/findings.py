@@ -33,13 +33,15 @@ MBARRIER = "mbarrier"
 CLUSTER_EXIT = "cluster_exit"
 ILLEGAL_INSTRUCTION = "illegal_instruction"
 DIFFERENT_PRODUCTS = "different_products"
+MISSING_WAIT = "missing_wait"
 
 # `ReportKind` of runtime/worker.hpp, in its order from 1 on.
 (_FAULT, _STACK_OVERFLOW, _SHARED_OVERRUN, _DIVERGENT_BARRIER, _WARP_MASK, _DEADLOCK, _TRAP, _ARITHMETIC,
  _GLOBAL_BOUNDS, _SHARED_BOUNDS, _UNINITIALISED_SHARED, _UNINITIALISED_GLOBAL, _SHARED_RACE, _GLOBAL_RACE,
  _MISALIGNED, _UNFINISHED_COPY,
  _STUCK, _UNFINISHED_BULK, _UNFINISHED_PRODUCT, _EARLY_OVERWRITE, _MISSING_FENCE, _MBARRIER, _CLUSTER_EXIT,
- _ILLEGAL_INSTRUCTION, _BEYOND_SHARED, _DIFFERENT_PRODUCTS, _TOUCHED_SUMS) = range(1, 28)  # fmt: skip
+ _ILLEGAL_INSTRUCTION, _BEYOND_SHARED, _DIFFERENT_PRODUCTS, _TOUCHED_SUMS,
+ _MISSING_WAIT) = range(1, 29)  # fmt: skip
 KINDS = {
     _FAULT: OUT_OF_BOUNDS,
     _STACK_OVERFLOW: STACK_OVERFLOW,
@@ -68,6 +70,7 @@ KINDS = {
     _BEYOND_SHARED: OUT_OF_BOUNDS,
     _DIFFERENT_PRODUCTS: DIFFERENT_PRODUCTS,
     _TOUCHED_SUMS: UNFINISHED_PRODUCT,
+    _MISSING_WAIT: MISSING_WAIT,
 }
 BY_CELL = {
     _UNFINISHED_BULK: "which the copy that thread {thread} started at {other} may still be filling: this thread has "
@@ -255,6 +258,9 @@ def _message(report: Report, spot: _Spot, place: str, other: str) -> str:
             return f"{access} at {place}, which {copy}; that thread has not waited for it"
         case k if k in BY_CELL and report.text == IN_SHARED:
             return f"{access} at {place}, {BY_CELL[k].format(thread=_dim3(report.other_thread), other=other)}"
+        case k if k == _MISSING_WAIT:
+            ahead = f"an earlier launch {VERBS[report.other_access]} at {other}"
+            return f"{access} at {place}, which {ahead}; no griddepcontrol.wait comes before"
         case k if k == _GLOBAL_RACE:
             earlier = f"block {_dim3(report.other_block)} {VERBS[report.other_access]} at {other}"
             return f"{access} at {place}, which {earlier}; nothing orders the two blocks"

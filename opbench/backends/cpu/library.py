@@ -66,6 +66,8 @@ class LaunchArguments(ctypes.Structure):
         ("module_base", ctypes.c_uint64),
         ("module_end", ctypes.c_uint64),
         ("cluster", UInt3),
+        ("programmatic", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("trace", ctypes.c_void_p),
     )

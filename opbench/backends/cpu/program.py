@@ -133,6 +133,7 @@ class CpuProgram:
         native.grid = UInt3(*launch.grid)
         native.block = UInt3(*launch.block)
         native.cluster = UInt3(*launch.cluster)
+        native.programmatic = launch.programmatic
         native.shared_bytes = launch.shared_bytes
         native.tag = self._log.register(kernel.name, self._path)
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])

@@ -270,3 +270,24 @@ KERNEL(one_block_waits_for_the_cluster, 64) {
   cluster_arrive();
   cluster_wait();
 }
+
+// Two launches, of which the second may start before the first has ended: what that has written needs a wait.
+#define DEPENDENT(NAME, THREADS) extern "C" __global__ void __launch_bounds__(THREADS) NAME(const float* x, float* partial, float* out)
+#define WAIT asm volatile("griddepcontrol.wait;" ::: "memory")
+// launch: dependent
+DEPENDENT(right_dependent, 64) {
+  const float own = x[threadIdx.x];  // a launch ahead reads it, too
+  WAIT;
+  out[threadIdx.x] = own + partial[threadIdx.x];
+  partial[threadIdx.x] = own;
+}
+DEPENDENT(reads_before_its_wait, 64) {
+  const float early = partial[threadIdx.x];  // reads_before_its_wait: missing wait
+  WAIT;
+  out[threadIdx.x] = early;
+}
+DEPENDENT(writes_before_its_wait, 64) {
+  out[threadIdx.x] = x[threadIdx.x];  // writes_before_its_wait: missing wait
+  WAIT;
+  partial[threadIdx.x] += out[threadIdx.x];
+}

@@ -141,6 +141,7 @@ void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
   Trace* trace = worker->trace;
   trace->block = trace->first_block + (uint32_t)position;
   trace->fences = 0;
+  trace->unwaited = worker->launch->programmatic;
   trace->acquired_count = 0;
   next_interval(worker, trace);
   trace->block_interval = trace->interval;
@@ -234,6 +235,11 @@ void opb_trace_fence(void) {
   Worker* worker = opb_worker;
   if (worker && worker->trace) ++worker->trace->fences;
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void opb_wait_for_launches(void) {
+  Worker* worker = opb_worker;
+  if (worker->trace) worker->trace->unwaited = false;
 }
 
 void opb_trace_around_l1(void) {

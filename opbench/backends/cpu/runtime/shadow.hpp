@@ -196,8 +196,21 @@ static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32
   memory->shift = shift;
 }
 
+// Before griddepcontrol.wait: what a launch ahead has written may not be there yet, what it reads may still be needed.
+static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const GlobalCell* cell, uintptr_t address,
+                                                         uint32_t bytes, uint32_t access, uint32_t site) {
+  const Trace* trace = worker->trace;
+  bool written = cell->writer && cell->writer < trace->first_block;
+  bool read = access != OPB_ACCESS_LOAD && cell->reader && cell->reader < trace->first_block;
+  if (!written && !read) return;
+  uint32_t packed = written ? cell->write_site : cell->read_site;
+  Other other = {packed >> 7, {0, 0, 0}, {0, 0, 0}, 0, written ? OPB_ACCESS_STORE : OPB_ACCESS_LOAD, 0};
+  trace_report(worker, kReportMissingWait, site, address, bytes, access, &other);
+}
+
 static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalMemory* memory, GlobalCell* cell,
                                      uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
+  if (__builtin_expect(trace->unwaited, 0)) check_launch_ahead(worker, cell, address, bytes, access, site);
   bool written = cell->writer >= trace->first_block;
   if (written && cell->writer != trace->block) {
     bool atomic_before = cell->write_site & 1;

@@ -178,6 +178,7 @@ struct Trace {
   Caches* caches;  // null unless a GPU's caches are modelled
   bool around_l1;  // of the next access
 
+  bool unwaited;                // whether launches ahead may still run, for all that the block has waited for
   uint32_t first_block, block;  // numbers of the launch's first block and of the one that runs
   uint32_t next_block;          // of the next launch's first
   Trace* parts[kMaxParts];      // of the other blocks of a cluster: they count nothing

@@ -130,6 +130,7 @@ OPB_API uint3 opb_cluster_place(unsigned which);  // 0 the block in its cluster,
 OPB_API unsigned opb_cluster_rank(void);
 OPB_API void opb_cluster_arrive(const void* at);
 OPB_API void opb_cluster_wait(const void* at);
+OPB_API void opb_wait_for_launches(void);
 // Traced builds only. An access or fence that the compiler's instrumentation does not see; a coordinate of the current
 // thread: const, as it never changes under a thread's feet, so that reading it is no access and happens once.
 OPB_API void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter);

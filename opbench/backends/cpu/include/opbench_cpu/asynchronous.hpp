@@ -133,6 +133,9 @@ OPB_CONVERGENT OPB_UNSEEN_INLINE void elect_sync(T&& leader, bool& elected, unsi
 OPB_EVENT void setmaxnreg_inc_sync_aligned_u32(unsigned count) { opb_set_registers(count, OPB_AT); }
 OPB_EVENT void setmaxnreg_dec_sync_aligned_u32(unsigned count) { opb_set_registers(count, OPB_AT); }
 
+// Launches follow each other here; whether a kernel waits where it must, a trace knows.
+OPB_EVENT void griddepcontrol_wait() { opb_wait_for_launches(); }
+
 // ---- clusters
 OPB_EVENT void mapa_shared_u32(unsigned& there, unsigned long long address, unsigned rank) {
   there = (unsigned)(address & 0xffffffu) | (rank + 1) << 24;
