@@ -88,6 +88,17 @@ def test_a_gpu_without_the_instructions_or_the_shared_memory_is_given_neither() 
         assert all(step.shared_bytes <= old.shared_per_block for step in case.launches(old.sm_count))
 
 
+@pytest.mark.parametrize("capability", ["8.0", "9.0", "12.0"])
+def test_rungs_for_one_gpu_alone_are_left_to_it(capability: str) -> None:
+    device = target({"gpu": "NVIDIA Someday", "compute_capability": capability, "sm_count": 132})
+    recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16")
+    graph = training_graph(unet(batch=16, size=64, levels=2), recipe, 8).graph
+    needed = {
+        case.variant.compute_capability for case in choose(graph, {}, "bf16", "", device=device).cases(graph).values()
+    }
+    assert "8.0" in needed and ("9.0a" in needed) == (capability == "9.0")
+
+
 def test_images_lie_as_tensor_cores_read_them_where_there_are_some() -> None:
     graph, options = unet(batch=1, size=32, levels=1), NetOptions("unet")
     for device, layout in ((h200(), "nhwc"), (None, "nchw")):
