@@ -151,4 +151,8 @@ class UpsampleConcatConv2d(Operator):
             cls(n=2, c1=64, c2=64, h=2, w=3, k=130, r=3, s=3, padding=1, **nhwc, **bf16),
             cls(n=2, c1=5, c2=3, h=5, w=4, k=9, r=3, s=3, padding=1, **nhwc, **relu, **bf16),
             cls(n=1, c1=13, c2=20, h=4, w=3, k=1, r=1, s=1, **nhwc, **bf16),
+            cls(n=1, c1=16, c2=72, h=3, w=9, k=16, r=3, s=3, padding=1, **nhwc, **bias, **bf16),
+            cls(n=2, c1=24, c2=8, h=17, w=2, k=8, r=3, s=3, padding=1, **nhwc, **bf16),
+            cls(n=1, c1=8, c2=36, h=3, w=9, k=10, r=3, s=3, padding=1, **nhwc, **bias),
+            cls(n=1, c1=36, c2=4, h=2, w=10, k=6, r=3, s=3, padding=1, **nhwc),
         ]

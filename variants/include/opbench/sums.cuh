@@ -112,9 +112,9 @@ struct WarpSlabs {
     // Of the consumer's warps, 4 to 11 of the block.
     __device__ __forceinline__ explicit WarpSlabs(unsigned memory_)
         : memory(memory_ + (threadIdx.x / 32 - 4) * warp_bytes) {}
-    template <int count>
-    __device__ __forceinline__ void store_rows(const float (&d)[count], const TensorMap* map, int row, int column,
-                                               int rows, int columns) {
+    // put(slab, column) by one lane: copies of 16 rows of 64 columns, `column` counted from the sums' first.
+    template <int count, class Put>
+    __device__ __forceinline__ void store_parts(const float (&d)[count], const Put& put) {
         const unsigned lane = threadIdx.x % 32, line = lane % 16;
 #pragma unroll
         for (int part = 0; part < count / 32; ++part) {
@@ -131,10 +131,17 @@ struct WarpSlabs {
             fence_async();
             __syncwarp();
             if (lane == 0) {
-                if (row < rows && column + part * 64 < columns) store(map, slab, column + part * 64, row);
+                put(slab, part * 64);
                 commit_stores();
             }
         }
+    }
+    template <int count>
+    __device__ __forceinline__ void store_rows(const float (&d)[count], const TensorMap* map, int row, int column,
+                                               int rows, int columns) {
+        store_parts(d, [&](unsigned slab, int at) {
+            if (row < rows && column + at < columns) store(map, slab, column + at, row);
+        });
     }
     __device__ __forceinline__ static void finish() {
         if (threadIdx.x % 32 == 0) wait_for_stores<0>();

@@ -76,6 +76,12 @@ __device__ __forceinline__ void store(const TensorMap* map, unsigned from, int x
                  "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
                  : "memory");
 }
+__device__ __forceinline__ void store(const TensorMap* map, unsigned from, int x, int y, int z, int w, int v) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+        "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+        : "memory");
+}
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until all groups but the last `pending` have read their source.
 template <int pending>

@@ -1,0 +1,199 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "r == 3 and s == 3 and padding == 1", "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31", "4 * n * h * w < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+// tune      = { BM = [128, 256], BN = [128, 64, 256] }
+// where     = ["BM == 128 or BN in (64, 128)"]
+//
+// [define]
+// BK     = "64 if PRODUCT == 'bf16' else 32"
+// BYTES  = "128 // BK"
+// STAGES = "196608 // ((BM + BN) * 128)"
+// DEPTH  = "9 * c2 + 4 * c1"
+// TILES  = "n * cdiv(h, BM // 8) * cdiv(w, 8) * 4 * cdiv(k, BN)"
+// BIAS   = "epilogue != 'none'"
+// RELU   = "epilogue == 'bias_relu'"
+//
+// [workspace]
+// filters = "k * DEPTH * BYTES"
+//
+// [tensor_maps]
+// map_skip    = { tensor = "skip", type = "PRODUCT", element_strides = [1, 2, 2, 1], box = ["BK", 16, "BM // 4", 1] }
+// map_low     = { tensor = "low", type = "PRODUCT", box = ["BK", 8, "BM // 8", 1] }
+// map_of_skip = { tensor = "filters", type = "PRODUCT", dims = ["c2", 9, "4 * k"], strides = ["BYTES * c2", "BYTES * DEPTH"], box = ["BK", 1, "BN"] }
+//
+// [tensor_maps.map_of_low]
+// tensor  = "filters"
+// type    = "PRODUCT"
+// offset  = "9 * c2"
+// dims    = ["c1", 4, "4 * k"]
+// strides = ["BYTES * c1", "BYTES * DEPTH"]
+// box     = ["BK", 1, "BN"]
+//
+// [tensor_maps.map_out]
+// tensor  = "out"
+// dims    = ["k", 2, "w", 2, "n * h"]
+// strides = ["2 * k", "4 * k", "4 * w * k", "8 * w * k"]
+// box     = [64, 1, 8, 1, 1]
+//
+// [rung.nhwc_wgmma_four_filters_bf16]
+// title     = "2x2 filters of summed weights by wgmma: TMA takes every other pixel of the skip; 17 of 27 products"
+// builds_on = "nhwc_four_filters_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// requires  = ["c1 % 8 == 0 and c2 % 8 == 0 and k % 8 == 0"]
+//
+// [[rung.nhwc_wgmma_four_filters_bf16.launch]]
+// kernel = "upsample_concat_conv2d_sum_filters"
+// grid   = ["cdiv(4 * k * DEPTH, 256)"]
+// block  = [256]
+// args   = ["weight", "filters", "k", "c1", "c2"]
+//
+// [[rung.nhwc_wgmma_four_filters_bf16.launch]]
+// kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters"
+// grid   = ["min(sm_count, TILES)"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
+// args   = ["map_low", "map_skip", "map_of_low", "map_of_skip", "bias?", "map_out", "n", "c1", "c2", "h", "w", "k"]
+//
+// [rung.nhwc_wgmma_four_filters_tf32]
+// title     = "TF32: 2x2 filters of summed weights by wgmma, every other pixel of the skip by TMA; 17 of 27 products"
+// builds_on = "nhwc_four_filters_tf32"
+// product   = "tf32"
+// requires  = ["c1 % 4 == 0 and c2 % 4 == 0 and k % 2 == 0"]
+//
+// [[rung.nhwc_wgmma_four_filters_tf32.launch]]
+// kernel = "upsample_concat_conv2d_sum_filters"
+// grid   = ["cdiv(4 * k * DEPTH, 256)"]
+// block  = [256]
+// args   = ["weight", "filters", "k", "c1", "c2"]
+//
+// [[rung.nhwc_wgmma_four_filters_tf32.launch]]
+// kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters"
+// grid   = ["min(sm_count, TILES)"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16)"
+// args   = ["map_low", "map_skip", "map_of_low", "map_of_skip", "bias?", "out", "n", "c1", "c2", "h", "w", "k"]
+// ///
+//
+// As nhwc_four_filters, whose file says why four filters of 2x2 take the place of one of 3x3 on the small image, by
+// conv2d/nhwc_wgmma's schedule. A tile's pixels share both parities: TMA takes every other pixel and row of the skip
+// (element strides), all of the small image, BM / 8 rows of 8 pixels; and a map of the output that counts parities as
+// dimensions puts them back. Limit: L2, as each pixel is fetched for every position that meets it.
+
+#include <cuda_bf16.h>
+
+#include <opbench/parity_rows.cuh>
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+using namespace opbench;
+
+typedef Ring<STAGES, (BM + BN) * 128> Stages;
+#if BK == 64
+typedef __nv_bfloat16 Weight;
+#else
+typedef float Weight;
+#endif
+
+struct Place { int column, y_parity, x_parity, x, y, image; };
+
+extern "C" __global__ void __launch_bounds__(256)
+    upsample_concat_conv2d_sum_filters(const Weight* __restrict__ weight, Weight* __restrict__ filters, int k, int c1,
+                                       int c2) {
+    const int at = blockIdx.x * 256 + threadIdx.x;
+    if (at < 4 * k * (9 * c2 + 4 * c1)) filters[at] = summed_filter(weight, at, k, c1, c2);
+}
+
+// low [n][h][w][c1], skip [n][2h][2w][c2], filters [4][k][9 c2 + 4 c1], bias [k], out [n][2h][2w][k]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    upsample_concat_conv2d_nhwc_wgmma_four_filters(const __grid_constant__ TensorMap map_low,
+                                                   const __grid_constant__ TensorMap map_skip,
+                                                   const __grid_constant__ TensorMap map_of_low,
+                                                   const __grid_constant__ TensorMap map_of_skip,
+#if BIAS
+                                                   const Stored<PRODUCT>::T* __restrict__ bias,
+#endif
+#if BK == 64
+                                                   const __grid_constant__ TensorMap map_out,
+#else
+                                                   float* __restrict__ out,
+#endif
+                                                   int n, int c1, int c2, int h, int w, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
+    Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
+    const int across = (w + 7) / 8, down = (h + BM / 8 - 1) / (BM / 8), columns = (k + BN - 1) / BN;
+    const int of_skip = 9 * ((c2 + BK - 1) / BK), steps = of_skip + 4 * ((c1 + BK - 1) / BK);
+    // Filters change first, then parities: neighbouring blocks share the pixels.
+    const auto each = [&](const auto& work) {
+        for (int index = blockIdx.x; index < n * down * across * 4 * columns; index += gridDim.x) {
+            const int parity = index / columns % 4, tile = index / columns / 4;
+            work(Place{index % columns * BN, parity / 2, parity % 2, tile % across * 8, tile / across % down * (BM / 8),
+                       tile / across / down});
+        }
+    };
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x > 0) return;
+        each([&](const Place& at) {
+            int channel = 0, position = 0;
+            ring.fill(steps, [&](int step, unsigned a, unsigned full) {
+                const int filter = (at.y_parity * 2 + at.x_parity) * k + at.column;
+                const bool in_skip = step < of_skip;
+                if (in_skip)
+                    load(a, &map_skip, full, channel, 2 * at.x + at.x_parity + position % 3 - 1,
+                         2 * at.y + at.y_parity + position / 3 - 1, at.image);
+                else
+                    load(a, &map_low, full, channel, at.x + at.x_parity + position % 2 - 1,
+                         at.y + at.y_parity + position / 2 - 1, at.image);
+                load(a + BM * 128, in_skip ? &map_of_skip : &map_of_low, full, channel, position, filter);
+                if ((channel += BK) < (in_skip ? c2 : c1)) return;
+                channel = 0;
+                if (++position == 9 || !in_skip && position == 4) position = 0;
+            });
+        });
+    } else {
+        registers_up<consumer_registers>();
+        constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
+        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
+        float sum[tiles][BN / 2];
+        WarpSlabs<> out_slabs(slabs);
+        each([&](const Place& at) {
+            ring.drain(steps, [&](int step, unsigned a) {
+                multiply_stage<PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
+            });
+#pragma unroll
+            for (int i = 0; i < tiles; ++i) {
+                const int y = at.y + (first + i * 64 + warp * 16) / 8;  // of two rows of 8 pixels, a warp's 16
+#if BIAS
+                add_bias<RELU>(sum[i], bias, at.column, k);
+#endif
+#if BK == 64
+                out_slabs.store_parts(sum[i], [&](unsigned slab, int part) {
+                    for (int line = 0; line < 2; ++line)
+                        if (y + line < h && at.column + part < k)
+                            store(&map_out, slab + line * 1024, at.column + part, at.x_parity, at.x, at.y_parity,
+                                  at.image * h + y + line);
+                });
+#else
+                const int lane = threadIdx.x % 32, x = at.x + lane / 4, column = at.column + lane % 4 * 2;
+#pragma unroll
+                for (int line = 0; line < 2; ++line) {
+                    const size_t row = (size_t)(at.image * h + y + line) * 2 + at.y_parity;
+                    float* to = out + ((row * w + x) * 2 + at.x_parity) * k + column;
+#pragma unroll
+                    for (int j = 0; j < BN / 8; ++j)
+                        if (y + line < h && x < w && column + j * 8 < k)
+                            store_two(to + j * 8, sum[i][j * 4 + line * 2], sum[i][j * 4 + line * 2 + 1]);
+                }
+#endif
+            }
+        });
+        if (BK == 64) out_slabs.finish();
+    }
+}
