@@ -23,7 +23,16 @@ from opbench.backends.cpu.ptx import (
     replace_ptx,
     replace_unroll,
 )
-from opbench.backends.cpu.toolchain import INCLUDE, ROLLED, RUNTIME, SHIM, CompileMode, Toolchain, compiler_environment
+from opbench.backends.cpu.toolchain import (
+    CALLS,
+    INCLUDE,
+    ROLLED,
+    RUNTIME,
+    SHIM,
+    CompileMode,
+    Toolchain,
+    compiler_environment,
+)
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault
@@ -37,6 +46,9 @@ PREAMBLE = re.compile(
     r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
 )
 MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
+ASYNCHRONOUS_CALL = re.compile(
+    r"::opb_ptx::(mbarrier|product|wgmma|load_|store_|cluster_|bar_|cp_async_bulk|setmaxnreg)"
+)
 HOPPER = 900
 """What `__CUDA_ARCH__` is to a variant that asks for it; 890 to all others."""
 KERNEL = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\(")
@@ -176,6 +188,8 @@ class KernelBuilder:
         if self.toolchain.family == "gcc" and MATRIX_CALL.search(text):
             # Copies of the call of an interpreted instruction run no faster, and take most of the compiler's time.
             flags = (*flags, *ROLLED)
+        if ASYNCHRONOUS_CALL.search(text):
+            flags = (*flags, *CALLS)
         with scratch(self.folder) as folder:
             unit, compiled = folder / "unit.ii", folder / "unit.o"
             if self.toolchain.family != "gcc":

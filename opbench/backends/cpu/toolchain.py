@@ -41,8 +41,9 @@ ROLLED = ("-fdisable-tree-cunrolli", "-fdisable-tree-cunroll", "-fdisable-rtl-lo
 LINES = ("-g1",)
 """Line tables and inlined calls only."""
 CALLS = ("-fno-optimize-sibling-calls",)
-"""A jump in place of a call would return to where no line of the kernel is."""
-FAST = CompileMode("fast", gcc=("-O2", *LINES, *CALLS), clang=("-O2", *LINES, *CALLS))
+"""For kernels with asynchronous work: a jump in place of a call would return to where no line of theirs is. Others keep
+the jumps, as every return after a switch of stacks is mispredicted."""
+FAST = CompileMode("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
 # What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
 # code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
 # -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.

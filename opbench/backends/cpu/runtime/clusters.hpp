@@ -202,6 +202,7 @@ void opb_cluster_arrive(const void* at) {
   (void)at;
   worker->events->cluster_waits[worker->current] = worker->team->cluster_generation;
   trace_tell(worker, &worker->events->cluster_told);
+  worker->may_meet = true;
   ++worker->team->cluster_arrived;
   something_happened(worker);
   end_cluster_phase_if_complete(worker);

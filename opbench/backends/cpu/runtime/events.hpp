@@ -110,7 +110,9 @@ static void something_happened(Worker* worker) { ++worker->team->progress; }
 static inline bool is_parked(const Worker* worker, uint32_t thread) {
   return worker->parked[thread / kLanes] & bit_of(thread);
 }
-static inline void wake(Worker* worker, uint32_t thread) { worker->parked[thread / kLanes] &= ~bit_of(thread); }
+static inline void wake(Worker* worker, uint32_t thread) {
+  halt(worker, worker->parked, thread / kLanes, bit_of(thread), false);
+}
 
 // Every thread that waits for this goes on, and looks again; the last of them is told.
 static uint32_t wake_all(Worker* worker, WaitKind kind, uint32_t what) {
@@ -129,7 +131,7 @@ static uint32_t wake_all(Worker* worker, WaitKind kind, uint32_t what) {
 static void park(Worker* worker, Wait wait) {
   uint32_t self = worker->current, warp = self / kLanes;
   worker->events->waits[self] = wait;
-  worker->parked[warp] |= bit_of(self);
+  halt(worker, worker->parked, warp, bit_of(self), true);
   if (worker->trace) trace_lane_stopped(worker, warp);
   yield_to_next(worker);
   worker->events->waits[self].kind = kNoWait;
@@ -317,6 +319,7 @@ void begin_events(Worker* worker, uint64_t position) {
   if (!events) abort();
   worker->lot = worker->launch->seed * 0x9e3779b97f4a7c15ull + position * 0x2545f4914f6cdd1dull + 1;
   memset(worker->parked, 0, sizeof worker->parked);
+  worker->may_meet = cluster_size(worker->launch) > 1;
   if (!events->used) return;
   events->used = false;
   events->barriers.clear(), events->loads.clear(), events->stores.clear();

@@ -323,7 +323,7 @@ void trace_lane_stopped(Worker* worker, uint32_t warp) {
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     LaneLog* own = &log->lanes[lane];
     if (own->events_read) make_room(own);
-    if (own->events < kLogLength) worker->paused[warp] &= ~(1u << lane);
+    if (own->events < kLogLength) halt(worker, worker->paused, warp, 1u << lane, false);
   }
 }
 
@@ -331,7 +331,7 @@ void trace_lane_stopped(Worker* worker, uint32_t warp) {
 static void pause_lane(Worker* worker) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes, bit = bit_of(self);
-  worker->paused[warp] |= bit;
+  halt(worker, worker->paused, warp, bit, true);
   trace_lane_stopped(worker, warp);
   if (worker->paused[warp] & bit) yield_to_next(worker);
 }

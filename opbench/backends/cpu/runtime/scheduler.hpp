@@ -5,8 +5,12 @@
 static inline uint32_t bit_of(uint32_t thread) { return 1u << (thread % kLanes); }
 
 static inline uint32_t runnable(const Worker* worker, uint32_t warp) {
-  uint32_t stopped = worker->at_barrier[warp] | worker->at_warp[warp] | worker->paused[warp] | worker->parked[warp];
-  return worker->live[warp] & ~stopped;
+  return worker->live[warp] & ~(worker->at_barrier[warp] | worker->at_warp[warp] | worker->halted[warp]);
+}
+
+static inline void halt(Worker* worker, uint32_t* why, uint32_t warp, uint32_t lanes, bool stop) {
+  why[warp] = stop ? why[warp] | lanes : why[warp] & ~lanes;
+  worker->halted[warp] = worker->paused[warp] | worker->parked[warp];
 }
 
 static inline void set_current(Worker* worker, uint32_t thread) {
@@ -82,12 +86,18 @@ static inline void resume(Worker* worker, Context* from, uint32_t thread) {
   abandon_launch(worker);
 }
 
-static inline uint32_t next_or_unblock(Worker* worker) {
-  for (;;) {
-    uint32_t next = next_runnable(worker);
-    if (__builtin_expect(next != kNobody, 1)) return next;
+static __attribute__((noinline)) uint32_t unblocked_thread(Worker* worker) {
+  uint32_t next;
+  do {
     unblock(worker);
-  }
+    next = next_runnable(worker);
+  } while (next == kNobody);
+  return next;
+}
+
+static inline uint32_t next_or_unblock(Worker* worker) {
+  uint32_t next = next_runnable(worker);
+  return __builtin_expect(next != kNobody, 1) ? next : unblocked_thread(worker);
 }
 
 static inline void yield_to_next(Worker* worker) {
@@ -118,7 +128,7 @@ static bool release_warp(Worker* worker, uint32_t warp);
   if (worker->at_warp[warp]) release_warp(worker, warp);
   if (worker->trace) trace_lane_stopped(worker, warp);
   if (worker->barrier_count == worker->live_count) release_barrier(worker);
-  thread_left(worker);
+  if (worker->may_meet) thread_left(worker);
   resume(worker, &worker->discarded, next_or_unblock(worker));
   __builtin_unreachable();
 }
@@ -153,7 +163,7 @@ static void become_fibers(Worker* worker) {
     uint32_t gone = finished <= first ? 0 : finished - first >= kLanes ? ~0u : (1u << (finished - first)) - 1;
     worker->live[warp] = present & ~gone;
     worker->started[warp] = worker->at_barrier[warp] = worker->at_warp[warp] = worker->at_active[warp] = 0;
-    worker->paused[warp] = worker->parked[warp] = 0;
+    worker->halted[warp] = worker->paused[warp] = worker->parked[warp] = 0;
     worker->barrier_site[warp].line = 0;
   }
   worker->started[finished / kLanes] |= bit_of(finished);

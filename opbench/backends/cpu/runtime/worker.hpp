@@ -117,6 +117,7 @@ struct Worker {
   Lane lanes[kMaxThreads];
   void* pointers[kMaxThreads];
   uint32_t live[kMaxWarps], started[kMaxWarps], at_barrier[kMaxWarps], at_warp[kMaxWarps], at_active[kMaxWarps];
+  uint32_t halted[kMaxWarps];  // both of the next two
   uint32_t paused[kMaxWarps];  // lanes whose log of a traced launch is full
   uint32_t parked[kMaxWarps];  // lanes that wait for asynchronous work
   Site barrier_site[kMaxWarps];
@@ -133,6 +134,7 @@ struct Worker {
   char* dynamic_base;
   Events* events;  // null until a kernel has asynchronous work
   bool holds_registers;  // whether wgmma has been at work in the block
+  bool may_meet;         // whether threads have been at the barrier of the cluster
   Team* team;      // the blocks of a cluster that is under way, else null
   uint32_t rank;   // of the block in it
   uint64_t lot;    // state of the lots that are drawn
