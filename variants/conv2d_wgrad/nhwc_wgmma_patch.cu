@@ -85,16 +85,22 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         registers_up<160>();
         const int filter_row = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         float sum[96], sum_ones[4] = {};
-        ring.drain(part.steps, [&](int step, unsigned dout) {
-            const unsigned patch = dout + HEIGHT * 1024 + filter_row * width * 128;
+        const auto multiply = [&](auto with_ones) {
+            ring.drain(part.steps, [&](int step, unsigned dout) {
+                const unsigned patch = dout + HEIGHT * 1024 + filter_row * width * 128;
 #pragma unroll
-            for (int pair = 0; pair < HEIGHT / 2; ++pair) {  // of rows of 8 pixels, the depth of an instruction
-                const int add = step > 0 || pair > 0;
-                const unsigned long long a = descriptor(dout + pair * 2048);
-                wgmma<bf16, true, true>(sum, a, descriptor(patch + pair * 2 * width * 128, width * 128, 128), add);
-                if (BIAS && c0 == 0) wgmma<bf16, true>(sum_ones, a, descriptor(ones), add);
-            }
-        });
+                for (int pair = 0; pair < HEIGHT / 2; ++pair) {  // of rows of 8 pixels, the depth of an instruction
+                    const int add = step > 0 || pair > 0;
+                    const unsigned long long a = descriptor(dout + pair * 2048);
+                    wgmma<bf16, true, true>(sum, a, descriptor(patch + pair * 2 * width * 128, width * 128, 128), add);
+                    if constexpr (decltype(with_ones)::value) wgmma<bf16, true>(sum_ones, a, descriptor(ones), add);
+                }
+            });
+        };
+        if (BIAS && c0 == 0)
+            multiply(Choice<true>());
+        else
+            multiply(Choice<false>());
         const int row = m0 + threadIdx.x / 32 % 4 * 16 + lane / 4;
         float* const to = parts + ((size_t)blockIdx.y * k + row) * (9 * c) + filter_row * 3 * c;
 #pragma unroll

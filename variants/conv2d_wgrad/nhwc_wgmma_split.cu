@@ -147,22 +147,29 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         const unsigned above = BM == 64 ? 0 : group * piece, pixels = BM == 64 ? group * (32 * 128) : 0;
         float total[BN / 2] = {}, total_ones[4] = {}, sum[BN / 2], sum_ones[4] = {};
-        for (int done = 0; done < part.steps; done += promoted) {
-            ring.drain(min(promoted, part.steps - done), [&](int step, unsigned stage) {
-                const unsigned long long a = descriptor(stage + above + pixels);
-                const unsigned long long b = descriptor(stage + BM * 128 + pixels, 1024, piece);
+        const auto multiply = [&](auto with_ones) {
+            for (int done = 0; done < part.steps; done += promoted) {
+                ring.drain(min(promoted, part.steps - done), [&](int step, unsigned stage) {
+                    const unsigned long long a = descriptor(stage + above + pixels);
+                    const unsigned long long b = descriptor(stage + BM * 128 + pixels, 1024, piece);
 #pragma unroll
-                for (int slice = 0; slice < slices; ++slice) {
-                    const int add = step > 0 || slice > 0;
-                    wgmma<PRODUCT, true, true>(sum, a + slice * 128, b + slice * 128, add);
-                    if (BIAS && first == 0) wgmma<PRODUCT, true>(sum_ones, a + slice * 128, descriptor(ones), add);
-                }
-            });
+                    for (int slice = 0; slice < slices; ++slice) {
+                        const int add = step > 0 || slice > 0;
+                        wgmma<PRODUCT, true, true>(sum, a + slice * 128, b + slice * 128, add);
+                        if constexpr (decltype(with_ones)::value)
+                            wgmma<PRODUCT, true>(sum_ones, a + slice * 128, descriptor(ones), add);
+                    }
+                });
 #pragma unroll
-            for (int i = 0; i < BN / 2; ++i) total[i] += sum[i];
+                for (int i = 0; i < BN / 2; ++i) total[i] += sum[i];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) total_ones[i] += sum_ones[i];
-        }
+                for (int i = 0; i < 4; ++i) total_ones[i] += sum_ones[i];
+            }
+        };
+        if (BIAS && first == 0)
+            multiply(Choice<true>());
+        else
+            multiply(Choice<false>());
         const int own = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y;
         const int row = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
         float* const to = parts + ((size_t)own * k + row) * (r * s * c);

@@ -112,32 +112,39 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         const unsigned above = BM == 64 ? 0 : group * 2 * piece, pixels = BM == 64 ? group * (32 * 128) : 0;
         float total[64] = {}, big[64], small[64], total_ones[4] = {}, big_ones[4], small_ones[4];
-        ring.drain(
-            part.steps,
-            [&](int step, unsigned stage) {
-                const unsigned long long a = descriptor(stage + above + pixels), low = piece / 16;
-                const unsigned long long b = descriptor(stage + BM * 256 + pixels, 1024, piece);
+        const auto multiply = [&](auto with_ones) {
+            constexpr bool ones_too = decltype(with_ones)::value;
+            ring.drain(
+                part.steps,
+                [&](int step, unsigned stage) {
+                    const unsigned long long a = descriptor(stage + above + pixels), low = piece / 16;
+                    const unsigned long long b = descriptor(stage + BM * 256 + pixels, 1024, piece);
 #pragma unroll
-                for (int i = 0; i < slices; ++i) {
-                    wgmma<f16, true, true>(big, a + i * 128, b + i * 128, i > 0);
-                    if (BIAS && first == 0) wgmma<f16, true>(big_ones, a + i * 128, descriptor(ones), i > 0);
-                }
-                wgmma_commit();
+                    for (int i = 0; i < slices; ++i) {
+                        wgmma<f16, true, true>(big, a + i * 128, b + i * 128, i > 0);
+                        if constexpr (ones_too) wgmma<f16, true>(big_ones, a + i * 128, descriptor(ones), i > 0);
+                    }
+                    wgmma_commit();
 #pragma unroll
-                for (int i = 0; i < slices; ++i) {
-                    const int add = step > 0 || i > 0;
-                    wgmma<f16, true, true>(small, a + low + i * 128, b + i * 128, add);
-                    wgmma<f16, true, true>(small, a + i * 128, b + 2 * low + i * 128, 1);
-                    if (BIAS && first == 0) wgmma<f16, true>(small_ones, a + low + i * 128, descriptor(ones), add);
-                }
-            },
-            [&] {
+                    for (int i = 0; i < slices; ++i) {
+                        const int add = step > 0 || i > 0;
+                        wgmma<f16, true, true>(small, a + low + i * 128, b + i * 128, add);
+                        wgmma<f16, true, true>(small, a + i * 128, b + 2 * low + i * 128, 1);
+                        if constexpr (ones_too) wgmma<f16, true>(small_ones, a + low + i * 128, descriptor(ones), add);
+                    }
+                },
+                [&] {
 #pragma unroll
-                for (int i = 0; i < 64; ++i) total[i] += big[i];
+                    for (int i = 0; i < 64; ++i) total[i] += big[i];
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if (BIAS) total_ones[i] += big_ones[i];
-            });
+                    for (int i = 0; i < 4; ++i)
+                        if constexpr (ones_too) total_ones[i] += big_ones[i];
+                });
+        };
+        if (BIAS && first == 0)
+            multiply(Choice<true>());
+        else
+            multiply(Choice<false>());
         const int own = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y, e = exponents[0] + exponents[1];
         const int row = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
         float* const to = parts + ((size_t)own * k + row) * (r * s * c);

@@ -6,6 +6,13 @@
 
 namespace opbench {
 
+// A choice that the compiler knows, as an argument: wgmma under a condition that only the block knows would be serialised,
+// so that what is multiplied is chosen around the whole loop.
+template <bool chosen>
+struct Choice {
+    static constexpr bool value = chosen;
+};
+
 // Warpgroup 0 copies, 1 and 2 multiply; between them they trade the registers that the launch gave to all alike.
 constexpr int ring_threads = 384, consumers = 2, copier_registers = 40, consumer_registers = 232;
 
