@@ -38,22 +38,16 @@
 // zero = "image_largest"
 //
 // [[launch]]
-// kernel = "conv2d_find_image"
-// grid   = ["min(1056, cdiv(n * h * w * c, 4096))"]
+// kernel = "conv2d_find_image_split_filters"
+// grid   = ["min(1056, max(k, cdiv(n * h * w * c, 4096)))", 1, 2]
 // block  = [256]
-// args   = ["image", "image_largest", "n", "h", "w * c"]
+// args   = ["image", "image_largest", "weight", "filter_planes", "filter_exponents", "n", "h", "w * c", "k", "r * s * c"]
 //
 // [[launch]]
 // kernel = "conv2d_split_image"
 // grid   = ["min(1056, cdiv(n * h * w * c, 4096))"]
 // block  = [256]
 // args   = ["image", "image_largest", "image_planes", "image_exponent", "n", "h", "w * c"]
-//
-// [[launch]]
-// kernel = "conv2d_split_filters"
-// grid   = ["k"]
-// block  = [256]
-// args   = ["weight", "filter_planes", "filter_exponents", "r * s * c"]
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_wgmma_patch_planes"
@@ -130,17 +124,18 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    conv2d_find_image(const float* __restrict__ image, unsigned* __restrict__ found, int n, int h, int row) {
-    find_largest(image, found, (long long)n * h * row);
+// The image's largest magnitude; by the blocks of z = 1 the filters' planes.
+extern "C" __global__ void __launch_bounds__(256, 4)
+    conv2d_find_image_split_filters(const float* __restrict__ image, unsigned* __restrict__ found,
+                                    const float* __restrict__ weight, __half* __restrict__ planes,
+                                    int* __restrict__ exponents, int n, int h, int row, int k, int depth) {
+    if (blockIdx.z == 0)
+        find_largest(image, found, (long long)n * h * row);
+    else
+        split_rows<PLANES>(weight, planes, exponents, k, depth, depth);
 }
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_split_image(const float* __restrict__ image, const unsigned* __restrict__ found, __half* __restrict__ planes,
                        int* __restrict__ exponent, int n, int h, int row) {
     split_all<PLANES>(image, found, planes, exponent, (long long)n * h * row);
-}
-extern "C" __global__ void __launch_bounds__(256)
-    conv2d_split_filters(const float* __restrict__ weight, __half* __restrict__ planes, int* __restrict__ exponents,
-                         int depth) {
-    split_rows<PLANES>(weight, planes, exponents, depth, depth);
 }

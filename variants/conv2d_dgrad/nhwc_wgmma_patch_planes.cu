@@ -20,8 +20,7 @@
 // filter_planes     = "k * r * s * c // 2 * PLANES"
 // dout_exponent     = "4"
 // channel_exponents = "c"
-// dout_largest      = "4"
-// channel_largest   = "c"
+// largest           = "4 + c"
 //
 // [tensor_maps.map_dout]
 // tensor = "dout_planes"
@@ -36,34 +35,22 @@
 // box    = [64, 1, 64, 1]
 //
 // [[launch]]
-// zero = "dout_largest"
+// zero = "largest"
 //
 // [[launch]]
-// zero = "channel_largest"
-//
-// [[launch]]
-// kernel = "conv2d_dgrad_find_dout"
-// grid   = ["min(1056, cdiv(n * p * q * k, 4096))"]
+// kernel = "conv2d_dgrad_find"
+// grid   = ["cdiv(c, 1024)", "min(528, cdiv(max(n * p * q * k, k * r * s * c), 4096))", 2]
 // block  = [256]
-// args   = ["dout", "dout_largest", "n", "p * q * k"]
+// args   = ["dout", "weight", "largest", "n", "p * q * k", "k * r * s", "c"]
 //
 // [[launch]]
-// kernel = "conv2d_dgrad_find_filters"
-// grid   = ["cdiv(c, 1024)", "min(k * r * s, 64)"]
+// kernel = "conv2d_dgrad_split"
+// grid   = ["cdiv(c, 1024)", "min(1056, cdiv(max(n * p * q * k, k * r * s * c), 4096))", 2]
 // block  = [256]
-// args   = ["weight", "channel_largest", "k * r * s", "c"]
-//
-// [[launch]]
-// kernel = "conv2d_dgrad_split_dout"
-// grid   = ["min(1056, cdiv(n * p * q * k, 4096))"]
-// block  = [256]
-// args   = ["dout", "dout_largest", "dout_planes", "dout_exponent", "n", "p * q * k"]
-//
-// [[launch]]
-// kernel = "conv2d_dgrad_split_filters"
-// grid   = ["cdiv(c, 1024)", "min(k * r * s, 64)"]
-// block  = [256]
-// args   = ["weight", "channel_largest", "filter_planes", "channel_exponents", "k * r * s", "c"]
+// args   = [
+//     "dout", "weight", "largest", "dout_planes", "filter_planes", "dout_exponent", "channel_exponents", "n", "p * q * k",
+//     "k * r * s", "c",
+// ]
 //
 // [[launch]]
 // kernel = "conv2d_dgrad_nhwc_wgmma_patch_planes"
@@ -141,21 +128,22 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
+// Of dout and, by the blocks of z = 1, of each channel of the filters, [rows][c].
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_dgrad_find_dout(const float* __restrict__ dout, unsigned* __restrict__ found, int n, int one) {
-    find_largest(dout, found, (long long)n * one);
+    conv2d_dgrad_find(const float* __restrict__ dout, const float* __restrict__ weight, unsigned* __restrict__ found,
+                      int n, int of_dout, int rows, int c) {
+    if (blockIdx.z == 0)
+        find_largest(dout, found, (long long)n * of_dout);
+    else
+        find_columns(weight, found + 4, rows, c);
 }
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_dgrad_split_dout(const float* __restrict__ dout, const unsigned* __restrict__ found,
-                            __half* __restrict__ planes, int* __restrict__ exponent, int n, int one) {
-    split_all<PLANES>(dout, found, planes, exponent, (long long)n * one);
-}
-extern "C" __global__ void __launch_bounds__(256)
-    conv2d_dgrad_find_filters(const float* __restrict__ weight, unsigned* __restrict__ found, int rows, int c) {
-    find_columns(weight, found, rows, c);
-}
-extern "C" __global__ void __launch_bounds__(256)
-    conv2d_dgrad_split_filters(const float* __restrict__ weight, const unsigned* __restrict__ found,
-                               __half* __restrict__ planes, int* __restrict__ exponents, int rows, int c) {
-    split_columns<PLANES>(weight, found, planes, exponents, rows, c, c);
+    conv2d_dgrad_split(const float* __restrict__ dout, const float* __restrict__ weight,
+                       const unsigned* __restrict__ found, __half* __restrict__ dout_planes,
+                       __half* __restrict__ filter_planes, int* __restrict__ dout_exponent, int* __restrict__ exponents,
+                       int n, int of_dout, int rows, int c) {
+    if (blockIdx.z == 0)
+        split_all<PLANES>(dout, found, dout_planes, dout_exponent, (long long)n * of_dout);
+    else
+        split_columns<PLANES>(weight, found + 4, filter_planes, exponents, rows, c, c);
 }

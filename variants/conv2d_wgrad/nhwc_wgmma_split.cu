@@ -37,39 +37,27 @@
 // product   = "f16"
 // precision = "tf32"
 // define    = { ROUNDED = "1" }
-// workspace = { image_halves = "n * h * w * c // 2", dout_halves = "n * p * q * k // 2", image_largest = "c", dout_largest = "k", image_exponents = "c", dout_exponents = "k" }
+// workspace = { image_halves = "n * h * w * c // 2", dout_halves = "n * p * q * k // 2", largest = "c + k", image_exponents = "c", dout_exponents = "k" }
 // tensor_maps.map_dout  = { tensor = "dout_halves", type = "f16", dims = ["k", "n * p * q"], box = [64, 64] }
 // tensor_maps.map_image = { tensor = "image_halves", type = "f16", dims = ["c", "w", "h", "n"], element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = 64 } }
 //
 // [[rung.nhwc_wgmma_split_f16.launch]]
-// zero = "image_largest"
-//
-// [[rung.nhwc_wgmma_split_f16.launch]]
-// zero = "dout_largest"
+// zero = "largest"
 //
 // [[rung.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_find"
-// grid   = ["cdiv(c, 1024)", "min(cdiv(n * h * w * c, 8192), 264)"]
+// grid   = ["cdiv(max(c, k), 1024)", "min(cdiv(n * max(h * w * c, p * q * k), 8192), 264)", 2]
 // block  = [256]
-// args   = ["image", "image_largest", "n * h * w", "c"]
-//
-// [[rung.nhwc_wgmma_split_f16.launch]]
-// kernel = "conv2d_wgrad_find"
-// grid   = ["cdiv(k, 1024)", "min(cdiv(n * p * q * k, 8192), 264)"]
-// block  = [256]
-// args   = ["dout", "dout_largest", "n * p * q", "k"]
+// args   = ["image", "dout", "largest", "n * h * w", "c", "n * p * q", "k"]
 //
 // [[rung.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_round"
-// grid   = ["cdiv(c, 1024)", "min(cdiv(n * h * w * c, 8192), 528)"]
+// grid   = ["cdiv(max(c, k), 1024)", "min(cdiv(n * max(h * w * c, p * q * k), 8192), 528)", 2]
 // block  = [256]
-// args   = ["image", "image_largest", "image_halves", "image_exponents", "n * h * w", "c"]
-//
-// [[rung.nhwc_wgmma_split_f16.launch]]
-// kernel = "conv2d_wgrad_round"
-// grid   = ["cdiv(k, 1024)", "min(cdiv(n * p * q * k, 8192), 528)"]
-// block  = [256]
-// args   = ["dout", "dout_largest", "dout_halves", "dout_exponents", "n * p * q", "k"]
+// args   = [
+//     "image", "dout", "largest", "image_halves", "dout_halves", "image_exponents", "dout_exponents", "n * h * w", "c",
+//     "n * p * q", "k",
+// ]
 //
 // [[rung.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_split"
@@ -214,12 +202,22 @@ extern "C" __global__ void __launch_bounds__(128)
     add_weight_parts<PARTS, BIAS>(parts, bias_parts, dweight, dbias, k, depth);
 }
 
+// Of each channel of the image and, by the blocks of z = 1, of dout.
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_wgrad_find(const float* __restrict__ in, unsigned* __restrict__ found, int pixels, int channels) {
-    find_columns(in, found, pixels, channels);
+    conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
+                      int of_image, int c, int of_dout, int k) {
+    if (blockIdx.z == 0)
+        find_columns(image, found, of_image, c);
+    else
+        find_columns(dout, found + c, of_dout, k);
 }
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_wgrad_round(const float* __restrict__ in, const unsigned* __restrict__ found, __half* __restrict__ halves,
-                       int* __restrict__ exponents, int pixels, int channels) {
-    split_columns<1>(in, found, halves, exponents, pixels, channels, channels);
+    conv2d_wgrad_round(const float* __restrict__ image, const float* __restrict__ dout,
+                       const unsigned* __restrict__ found, __half* __restrict__ image_halves,
+                       __half* __restrict__ dout_halves, int* __restrict__ image_exponents,
+                       int* __restrict__ dout_exponents, int of_image, int c, int of_dout, int k) {
+    if (blockIdx.z == 0)
+        split_columns<1>(image, found, image_halves, image_exponents, of_image, c, c);
+    else
+        split_columns<1>(dout, found + c, dout_halves, dout_exponents, of_dout, k, k);
 }

@@ -38,13 +38,13 @@
 //
 // [[launch]]
 // kernel = "conv2d_wgrad_find"
-// grid   = ["min(528, cdiv(n * p * q * max(c, k), 4096))", 2]
+// grid   = ["min(528, cdiv(n * p * q * max(c, k), 4096))", 1, 2]
 // block  = [256]
 // args   = ["image", "dout", "largest", "n", "h * w * c", "p * q * k"]
 //
 // [[launch]]
 // kernel = "conv2d_wgrad_split"
-// grid   = ["min(528, cdiv(n * p * q * max(c, k), 4096))", 2]
+// grid   = ["min(528, cdiv(n * p * q * max(c, k), 4096))", 1, 2]
 // block  = [256]
 // args   = ["image", "dout", "largest", "image_planes", "dout_planes", "exponents", "n", "h * w * c", "p * q * k"]
 //
@@ -166,11 +166,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// Of the image and, by the blocks of y = 1, of dout.
+// Of the image and, by the blocks of z = 1, of dout.
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
                       int n, int of_image, int of_dout) {
-    const bool second = blockIdx.y > 0;
+    const bool second = blockIdx.z > 0;
     find_largest(second ? dout : image, found + second, (long long)n * (second ? of_dout : of_image));
 }
 extern "C" __global__ void __launch_bounds__(256)
@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(256)
                        const unsigned* __restrict__ found, __half* __restrict__ image_planes,
                        __half* __restrict__ dout_planes, int* __restrict__ exponents, int n, int of_image,
                        int of_dout) {
-    const bool second = blockIdx.y > 0;
+    const bool second = blockIdx.z > 0;
     split_all(second ? dout : image, found + second, second ? dout_planes : image_planes, exponents + second,
               (long long)n * (second ? of_dout : of_image));
 }

@@ -36,7 +36,7 @@
 // kernel = "split_a"
 // grid   = ["m"]
 // block  = [256]
-// args   = ["a", "a_planes", "a_exponents", "k"]
+// args   = ["a", "a_planes", "a_exponents", "m", "k"]
 //
 // [[launch]]
 // kernel = "find_b"
@@ -133,8 +133,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 
 // a [m][k] by rows
 extern "C" __global__ void __launch_bounds__(256)
-    split_a(const float* __restrict__ a, __half* __restrict__ planes, int* __restrict__ exponents, int k) {
-    split_rows(a, planes, exponents, k, A_PITCH);
+    split_a(const float* __restrict__ a, __half* __restrict__ planes, int* __restrict__ exponents, int m, int k) {
+    split_rows(a, planes, exponents, m, k, A_PITCH);
 }
 // The largest of each column of b [k][n]; b [n][k] needs none.
 extern "C" __global__ void __launch_bounds__(256)
@@ -147,5 +147,5 @@ extern "C" __global__ void __launch_bounds__(256)
     if (B_ROWS)
         split_columns(b, found, planes, exponents, k, n, B_PITCH);
     else
-        split_rows(b, planes, exponents, k, B_PITCH);
+        split_rows(b, planes, exponents, n, k, B_PITCH);
 }

@@ -44,14 +44,17 @@ __device__ __forceinline__ void split_four(float4 x, const float4& scale, __half
 }
 __device__ __forceinline__ float4 all_four(float x) { return make_float4(x, x, x, x); }
 
-// Row blockIdx.x of in [rows][length], length a multiple of 4, to planes [2][rows][pitch], by 256 threads; the row's
+// Blocks of a launch in x and y; z is for what else it does.
+__device__ __forceinline__ int flat_block() { return blockIdx.y * gridDim.x + blockIdx.x; }
+__device__ __forceinline__ int flat_blocks() { return gridDim.y * gridDim.x; }
+
+// Rows of in [rows][length], length a multiple of 4, to planes [2][rows][pitch], by blocks of 256 threads; the row's
 // exponent is what takes the power off again.
-template <int planes = 2>
-__device__ __forceinline__ void split_rows(const float* __restrict__ in, __half* to, int* exponents, int length,
-                                           int pitch) {
-    const float* row = in + (size_t)blockIdx.x * length;
-    __half *high = to + (size_t)blockIdx.x * pitch, *low = high + (size_t)gridDim.x * pitch;
+template <int planes>
+__device__ __forceinline__ void split_row(const float* __restrict__ row, __half* high, __half* low, int* exponent,
+                                          int length) {
     __shared__ unsigned most[8];
+    __syncthreads();  // the row before has read them
     unsigned magnitude = 0;
     for (int at = threadIdx.x * 4; at < length; at += 1024)
         magnitude = max(magnitude, largest(*reinterpret_cast<const float4*>(row + at)));
@@ -60,9 +63,18 @@ __device__ __forceinline__ void split_rows(const float* __restrict__ in, __half*
     __syncthreads();
     for (int warp = 0; warp < 8; ++warp) magnitude = max(magnitude, most[warp]);
     const int e = exponent_for(magnitude);
-    if (threadIdx.x == 0) exponents[blockIdx.x] = -e;
+    if (threadIdx.x == 0) *exponent = -e;
     for (int at = threadIdx.x * 4; at < length; at += 1024)  // out of the first-level cache
         split_four<planes>(*reinterpret_cast<const float4*>(row + at), all_four(power_of_two(e)), high + at, low + at);
+}
+
+template <int planes = 2>
+__device__ __forceinline__ void split_rows(const float* __restrict__ in, __half* to, int* exponents, int rows,
+                                           int length, int pitch) {
+    for (int row = flat_block(); row < rows; row += flat_blocks()) {
+        __half* high = to + (size_t)row * pitch;
+        split_row<planes>(in + (size_t)row * length, high, high + (size_t)rows * pitch, exponents + row, length);
+    }
 }
 
 // 256 threads over a block's 1024 columns or fewer of [rows][columns], columns a multiple of 4: each has four columns and
@@ -79,6 +91,7 @@ struct ColumnThread {
 };
 // The largest magnitude of each column; `found` begins as zeros.
 __device__ __forceinline__ void find_columns(const float* __restrict__ in, unsigned* found, int rows, int columns) {
+    if (blockIdx.x * 1024 >= columns) return;
     __shared__ unsigned most[1024];
     for (int i = threadIdx.x; i < 1024; i += 256) most[i] = 0;
     __syncthreads();
@@ -98,6 +111,7 @@ __device__ __forceinline__ void find_columns(const float* __restrict__ in, unsig
 template <int planes = 2>
 __device__ __forceinline__ void split_columns(const float* __restrict__ in, const unsigned* found, __half* to,
                                               int* exponents, int rows, int columns, int pitch) {
+    if (blockIdx.x * 1024 >= columns) return;
     const ColumnThread own(rows, columns);
     float scale[4];
     for (int i = 0; i < 4; ++i) {
@@ -115,8 +129,8 @@ __device__ __forceinline__ void split_columns(const float* __restrict__ in, cons
 // The largest magnitude of `count` floats, a multiple of 4, by all blocks of 256 threads; `found` begins as 0.
 __device__ __forceinline__ void find_largest(const float* __restrict__ in, unsigned* found, long long count) {
     unsigned magnitude = 0;
-    const long long step = (long long)gridDim.x * 1024;
-    for (long long at = (blockIdx.x * 256ll + threadIdx.x) * 4; at < count; at += step)
+    const long long step = flat_blocks() * 1024ll;
+    for (long long at = (flat_block() * 256ll + threadIdx.x) * 4; at < count; at += step)
         magnitude = max(magnitude, largest(*reinterpret_cast<const float4*>(in + at)));
     magnitude = largest_of_warp(magnitude);
     if (threadIdx.x % 32 == 0 && magnitude > 0) atomicMax(found, magnitude);
@@ -126,9 +140,9 @@ template <int planes = 2>
 __device__ __forceinline__ void split_all(const float* __restrict__ in, const unsigned* found, __half* to,
                                           int* exponent, long long count) {
     const int e = exponent_for(*found);
-    if (blockIdx.x == 0 && threadIdx.x == 0) *exponent = -e;
-    const long long step = (long long)gridDim.x * 1024;
-    for (long long at = (blockIdx.x * 256ll + threadIdx.x) * 4; at < count; at += step)
+    if (flat_block() == 0 && threadIdx.x == 0) *exponent = -e;
+    const long long step = flat_blocks() * 1024ll;
+    for (long long at = (flat_block() * 256ll + threadIdx.x) * 4; at < count; at += step)
         split_four<planes>(*reinterpret_cast<const float4*>(in + at), all_four(power_of_two(e)), to + at,
                            to + count + at);
 }
