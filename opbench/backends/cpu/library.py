@@ -67,7 +67,6 @@ class LaunchArguments(ctypes.Structure):
         ("module_end", ctypes.c_uint64),
         ("cluster", UInt3),
         ("programmatic", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("trace", ctypes.c_void_p),
     )

@@ -322,10 +322,15 @@ void begin_events(Worker* worker, uint64_t position) {
   worker->may_meet = cluster_size(worker->launch) > 1;
   if (!events->used) return;
   events->used = false;
+  for (Mbarrier& barrier : events->barriers) free(barrier.told);
   events->barriers.clear(), events->loads.clear(), events->stores.clear();
   memset(events->waits, 0, sizeof events->waits);
   memset(events->store_groups, 0, sizeof events->store_groups);
   memset(events->registers, 0, sizeof events->registers);
   memset(events->cluster_waits, 0, sizeof events->cluster_waits);
-  for (NamedBarrier& barrier : events->named) barrier.arrived = barrier.generation = 0;
+  for (NamedBarrier& barrier : events->named) {
+    barrier.arrived = barrier.generation = 0;
+    if (barrier.told) barrier.told->interval = 0;
+  }
+  if (events->cluster_told) events->cluster_told->interval = 0;
 }

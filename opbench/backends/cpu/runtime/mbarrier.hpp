@@ -95,6 +95,7 @@ void opb_mbarrier_init(unsigned long long address, unsigned count, const void* a
   }
   Mbarrier* known = find_mbarrier(worker, place.offset);
   Mbarrier* barrier = known ? known : &worker->events->barriers.add({});
+  free(barrier->told);
   *barrier = {place.offset, count, count, 0, 0, site, 0, 0, 0, nullptr};
   memcpy(worker->shared_base + place.offset, kMark, 8);
 }
@@ -102,6 +103,7 @@ void opb_mbarrier_init(unsigned long long address, unsigned count, const void* a
 void opb_mbarrier_forget(unsigned long long address, const void* at) {
   Worker *worker = enter_event(), *owner;
   Mbarrier* barrier = known_mbarrier(worker, address, "mbarrier.inval", site_of(worker, at), &owner);
+  free(barrier->told);
   owner->events->barriers.remove((uint32_t)(barrier - owner->events->barriers.items));
   memset(owner->shared_base + shared_place(worker, address).offset, 0xFF, 8);
 }

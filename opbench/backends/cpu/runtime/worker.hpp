@@ -81,7 +81,7 @@ struct Launch {
   uint64_t block_count, next_block;
   uint64_t module_base, module_end;
   uint3 cluster;  // blocks of a cluster
-  uint32_t programmatic, unused;  // whether it may start before the launch ahead of it has ended
+  uint32_t programmatic;  // whether it may start before the launch ahead of it has ended
   uint64_t seed;  // of the order of threads and of asynchronous work; 0: threads in turn, work as late as may be
   Trace* trace;  // null unless the module is a traced one
 };

@@ -170,6 +170,7 @@ OPB_INSTRUCTION void fence_acq_rel_gpu() { __threadfence(); }
 OPB_INSTRUCTION void fence_acq_rel_sys() { __threadfence(); }
 OPB_INSTRUCTION void fence_acq_rel_cluster() { __threadfence(); }
 OPB_INSTRUCTION void fence_acq_rel_cta() { __threadfence_block(); }
+OPB_INSTRUCTION void trap(OPB_PTX_SITE) { opb_trap("trap", file, line); }
 OPB_INSTRUCTION void nanosleep_u32(unsigned) { opb_yield(); }
 
 // ---- arithmetic
