@@ -23,7 +23,7 @@ Run = Callable[..., dict[str, np.ndarray]]
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Launches a kernel of a file in a traced build and in some orders of threads, finds nothing, gives its buffers."""
     folder, command = tmp_path_factory.mktemp("cache"), request.param
-    families = ("plain_bulk", "states", "pairs", "groups", "small_floats", "blocks")
+    families = ("plain_bulk", "states", "pairs", "groups", "small_floats", "half_sums", "blocks")
     kernels = {"small_families": families, "pipeline_classes": ("gemm",), "queues": ("queued",)}
 
     def launch(
@@ -134,18 +134,30 @@ def test_memory_of_the_other_block(run: Run, rng: np.random.Generator) -> None:
     assert np.array_equal(found["y"].reshape(2, 2, 128), other + 2)
 
 
+def turned_halves(matrix: np.ndarray) -> np.ndarray:
+    """Rows of 32 bytes under their swizzle: halves trade places in every other group of four rows."""
+    turned = np.arange(len(matrix)) // 4 % 2 == 1
+    return np.where(turned[:, None], np.roll(matrix, 16, axis=1), matrix)
+
+
 def test_products_of_8_bit_floats(run: Run, rng: np.random.Generator) -> None:
     """With a factor of -1 on b; E4M3 of -3 to 3, whose words are made here."""
     words = np.array([0x00, 0x38, 0x40, 0x44, 0xB8, 0xC0, 0xC4], np.uint8)
     values = np.array([0, 1, 2, 3, -1, -2, -3], np.float32)
     a, b = (rng.integers(0, 7, (rows, 32)) for rows in (64, 8))
-    swizzled = [words[a], words[b]]
-    for matrix in swizzled:  # the two 16-byte halves of a row of 32 trade places in every other group of four rows
-        turned = np.arange(len(matrix)) // 4 % 2 == 1
-        matrix[turned] = np.roll(matrix[turned], 16, axis=1)
+    swizzled = [turned_halves(words[a]), turned_halves(words[b])]
     arrays = {"a": swizzled[0].view(np.uint32), "b": swizzled[1].view(np.uint32), "y": np.zeros((64, 8), np.float32)}
     found = run("small_families", "small_floats", (1, 1, 1), 128, ("a", "b", "y"), 4096, **arrays)
     assert np.array_equal(found["y"], -(values[a] @ values[b].T))
+
+
+def test_sums_of_16_bits(run: Run, rng: np.random.Generator) -> None:
+    a, b = (rng.integers(-3, 4, (rows, 16)).astype(np.float16) for rows in (64, 8))
+    expected = 1 + a.astype(np.float32) @ b.T.astype(np.float32)
+    swizzled = [turned_halves(a.view(np.uint8)), turned_halves(b.view(np.uint8))]
+    arrays = {"a": swizzled[0].view(np.uint32), "b": swizzled[1].view(np.uint32), "y": np.zeros((64, 8), np.float32)}
+    found = run("small_families", "half_sums", (1, 1, 1), 128, ("a", "b", "y"), 4096, **arrays)
+    assert np.array_equal(found["y"], expected)
 
 
 def test_blocks_with_loops_and_scopes(run: Run, rng: np.random.Generator) -> None:

@@ -51,7 +51,7 @@ IDLE = re.compile(
 )
 """What changes no result here."""
 PRODUCT = re.compile(
-    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(bf16|f16|tf32|e4m3|e5m2)\.(bf16|f16|tf32|e4m3|e5m2)"
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16)\.(bf16|f16|tf32|e4m3|e5m2)\.(bf16|f16|tf32|e4m3|e5m2)"
 )
 PRODUCT_DEPTH = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32}
 TRANSPOSABLE = ("bf16", "f16")
@@ -253,15 +253,19 @@ def _nothing(found: re.Match[str], operands: list[str], words: Words) -> str:
 
 
 def _product(found: re.Match[str], operands: list[str], words: Words) -> str:
-    columns, depth, (left, right) = int(found[1]), int(found[2]), found.group(3, 4)
+    columns, depth, (left, right) = int(found[1]), int(found[2]), found.group(4, 5)
     sums, a, b, *rest = operands
     sums_words = [words(part) for part in re.findall(r"[^,{}\s]+", sums)]
     a_words = [words(part) for part in re.findall(r"[^,{}\s]+", a)]
     transposes = [words(rest.pop()) for _ in range(len(rest) - 3)][::-1]
     add, scale_a, scale_b = (words(operand) for operand in rest)
     wanted = 0 if left not in TRANSPOSABLE else 1 if a.startswith("{") else 2
-    mixed = left != right and not left[0] == right[0] == "e"
-    if len(transposes) != wanted or len(sums_words) * 2 != columns or len(a_words) not in (1, 4):
+    mixed = (left != right and not left[0] == right[0] == "e") or (found[3] == "f16" and left in ("bf16", "tf32"))
+    if (
+        len(transposes) != wanted
+        or len(sums_words) * (2 if found[3] == "f32" else 4) != columns
+        or len(a_words) not in (1, 4)
+    ):
         raise UnknownInstruction
     if depth != PRODUCT_DEPTH[left] or mixed or columns % 8 or not 8 <= columns <= 256:
         raise UnknownInstruction

@@ -113,6 +113,27 @@ extern "C" __global__ void small_floats(const unsigned* a, const unsigned* b, fl
   y[(row + 8) * 8 + column] = high_first, y[(row + 8) * 8 + column + 1] = high_second;
 }
 
+// y [64][8] = 1 + a [64][16] . b [8][16] in f16, the sums too: two in a register.
+extern "C" __global__ void half_sums(const unsigned* a, const unsigned* b, float* y) {
+  unsigned* words = reinterpret_cast<unsigned*>(memory);
+  for (int i = threadIdx.x; i < 512; i += 128) words[i] = a[i];
+  if (threadIdx.x < 64) words[512 + threadIdx.x] = b[threadIdx.x];
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  const unsigned base = shared_address(memory);
+  auto matrix = [](unsigned at) { return (unsigned long long)(at >> 4) | (unsigned long long)16 << 32 | 3ull << 62; };
+  unsigned sums[2] = {0x3c003c00, 0x3c003c00};
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%0, %1}, %2, %3, 1, 1, 1, 0, 0;"
+               : "+r"(sums[0]), "+r"(sums[1]) : "l"(matrix(base)), "l"(matrix(base + 2048)));
+  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4, column = lane % 4 * 2;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned short half = (unsigned short)(sums[i / 2] >> i % 2 * 16);
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y[(row + i / 2 * 8) * 8 + column + i % 2]) : "h"(half));
+  }
+}
+
 // Scopes, parameterised registers, loops and predicates in one block: how many bits of x are set, and x's halves swapped.
 extern "C" __global__ void blocks(const unsigned* x, unsigned* bits, unsigned* swapped) {
   const unsigned value = x[threadIdx.x];

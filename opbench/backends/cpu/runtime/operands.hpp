@@ -1,5 +1,6 @@
 // The operands of wgmma: where a matrix descriptor says that each element lies, and what number it is.
 #pragma once
+#include "../include/opbench_cpu/formats.hpp"
 #include "bulk.hpp"
 
 static inline uint32_t type_bytes(opb_type type) {
@@ -45,17 +46,11 @@ static void each_piece_of(const Operand& operand, Visit visit) {
   }
 }
 
-static float bits_to_float(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-
 static float widen_small(uint32_t bits, uint32_t exponent_bits,
                          uint32_t digits) {  // a float of few bits, infinities none
   const uint32_t bias = (1u << (exponent_bits - 1)) - 1, exponent = bits >> digits & ((1u << exponent_bits) - 1);
   const uint32_t fraction = bits & ((1u << digits) - 1);
-  const float scale = bits_to_float((127 - bias - digits + (exponent ? exponent : 1)) << 23);
+  const float scale = opb_bit_cast<float>((127 - bias - digits + (exponent ? exponent : 1)) << 23);
   const float size = (float)(exponent ? fraction | 1u << digits : fraction) * scale;
   return bits >> (exponent_bits + digits) & 1 ? -size : size;
 }
@@ -65,18 +60,16 @@ static float decode(const char* from, opb_type type) {
   memcpy(&bits, from, type_bytes(type));
   switch (type) {
     case OPB_BF16:
-      return bits_to_float(bits << 16);
+      return opb_bit_cast<float>(bits << 16);
     case OPB_TF32:
-      return bits_to_float(bits & 0xffffe000u);  // the unit sees no more
+      return opb_bit_cast<float>(bits & 0xffffe000u);  // the unit sees no more
     case OPB_F16:
-      if ((bits & 0x7c00u) == 0x7c00u)
-        return bits_to_float((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
-      return widen_small(bits, 5, 10);
+      return opb_half_format::widen((unsigned short)bits);
     case OPB_E5M2:
-      if ((bits & 0x7cu) == 0x7cu) return bits_to_float((bits & 0x80u) << 24 | 0x7f800000u | (bits & 3u) << 21);
+      if ((bits & 0x7cu) == 0x7cu) return opb_bit_cast<float>((bits & 0x80u) << 24 | 0x7f800000u | (bits & 3u) << 21);
       return widen_small(bits, 5, 2);
     default:
-      return (bits & 0x7fu) == 0x7fu ? bits_to_float(0x7fc00000u) : widen_small(bits, 4, 3);
+      return (bits & 0x7fu) == 0x7fu ? opb_bit_cast<float>(0x7fc00000u) : widen_small(bits, 4, 3);
   }
 }
 

@@ -11,6 +11,7 @@ constexpr uint32_t kPoison = 0x7fbadbad;  // a NaN that no arithmetic makes
 // The sums that products of a warpgroup add to, from the first product issued until the last thread has waited.
 struct Sums {
   uint32_t n, holders;  // threads whose registers are still poisoned
+  bool half;            // whether registers hold two f16
   float tile[64 * 256];
 };
 
@@ -88,6 +89,10 @@ static void execute(Worker* worker, Product* product) {
       }
     }
   }
+  for (uint32_t index = 0; made.half_sums && index < 64 * n; ++index) {
+    float& sum = product->sums->tile[index];
+    sum = opb_half_format::widen(opb_half_format::narrow(sum));
+  }
   product->executed = true;
   end_async_read(worker, product->async_read);
 }
@@ -105,8 +110,29 @@ static inline float* sum_of(Sums* sums, uint32_t thread, uint32_t index) {
   return sums->tile + row * sums->n + column;
 }
 
+// From a register into the tile, and poison in its place; and back.
+static void take_register(Sums* sums, uint32_t thread, uint32_t index, float* place) {
+  if (sums->half) {
+    unsigned short halves[2];
+    memcpy(halves, place, 4);
+    for (uint32_t i = 0; i < 2; ++i) *sum_of(sums, thread, 2 * index + i) = opb_half_format::widen(halves[i]);
+  } else {
+    *sum_of(sums, thread, index) = *place;
+  }
+  memcpy(place, &kPoison, 4);
+}
+static void give_register(Sums* sums, uint32_t thread, uint32_t index, float* place) {
+  if (sums->half) {
+    unsigned short halves[2];
+    for (uint32_t i = 0; i < 2; ++i) halves[i] = opb_half_format::narrow(*sum_of(sums, thread, 2 * index + i));
+    memcpy(place, halves, 4);
+  } else {
+    *place = *sum_of(sums, thread, index);
+  }
+}
+
 static Held hold(const opb_product& made, float* const* places) {
-  const uint32_t count = made.n / 2;
+  const uint32_t count = made.n / (made.half_sums ? 4 : 2);
   Held held = {places[0], nullptr, nullptr, count, 0, 0};
   for (uint32_t index = 1; index < count; ++index) {
     if (places[index] == places[0] + index) continue;
@@ -226,7 +252,7 @@ static void check_products_in(Worker* owner, const Bulk& copy, Worker* worker) {
 
 static bool same_product(const opb_product& left, const opb_product& right) {
   return left.n == right.n && left.k == right.k && left.a_type == right.a_type && left.b == right.b &&
-         left.add == right.add && (left.a_in_registers || left.a == right.a);
+         left.half_sums == right.half_sums && left.add == right.add && (left.a_in_registers || left.a == right.a);
 }
 
 static void forget_products(Warpgroup* group) {
@@ -245,7 +271,7 @@ static void deliver(Worker* worker, GroupThread* own, uint32_t index) {
   for (uint32_t i = 0; i < held.count; ++i) {
     float* place = register_of(held, i);
     kept = kept && memcmp(place, &kPoison, 4) == 0;
-    *place = *sum_of(held.sums, thread, i);
+    give_register(held.sums, thread, i, place);
   }
   if (!kept) {
     report_at(worker, kReportUnfinishedProduct, held.site,
@@ -310,15 +336,14 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
       taken.sums->n = made->n;
       taken.sums->holders = kGroupThreads;
     }
-    for (uint32_t i = 0; i < made->n / 2; ++i) {
-      float* place = register_of(taken, i);
-      *sum_of(taken.sums, thread, i) = *place;
-      memcpy(place, &kPoison, 4);
+    taken.sums->half = made->half_sums;
+    for (uint32_t i = 0; i < taken.count; ++i) {
+      take_register(taken.sums, thread, i, register_of(taken, i));
     }
     held = &own->held.add(taken);
   }
   if (!product->sums) product->sums = held->sums;
-  if (product->sums != held->sums || held->sums->n != made->n) {
+  if (product->sums != held->sums || held->sums->n != made->n || held->sums->half != made->half_sums) {
     report_at(worker, kReportDifferentProducts, site,
               "the registers of this wgmma are in the hands of another, at @%x@, of "
               "another shape or in another order",

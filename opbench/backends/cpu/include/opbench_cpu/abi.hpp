@@ -67,6 +67,7 @@ struct opb_product {
   opb_type a_type, b_type;
   unsigned n, k;
   bool a_in_registers, a_transposed, b_transposed, add;
+  bool half_sums;  // f16, two in a register of 32 bits
   int scale_a, scale_b;
   unsigned long long a, b;  // matrix descriptors
   unsigned a_registers[4];

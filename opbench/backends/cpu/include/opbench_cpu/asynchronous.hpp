@@ -90,7 +90,7 @@ struct left_matrix {
 template <opb_type A, opb_type B, int N, int K, bool InRegisters, class... Sums>
 OPB_EVENT void product(left_matrix a, unsigned long long b, bool add, int scale_a, int scale_b, bool a_transposed,
                        bool b_transposed, Sums&... sums) {
-  float* const places[] = {&sums...};
+  float* const places[] = {(float*)&sums...};
   const opb_product made = {A,
                             B,
                             N,
@@ -99,6 +99,7 @@ OPB_EVENT void product(left_matrix a, unsigned long long b, bool add, int scale_
                             a_transposed,
                             b_transposed,
                             add,
+                            sizeof...(Sums) == N / 4,
                             scale_a,
                             scale_b,
                             a.descriptor,

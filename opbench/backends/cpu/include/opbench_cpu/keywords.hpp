@@ -1,5 +1,6 @@
 // CUDA's keywords and built-in variables, as plain C++.
 #pragma once
+#include "formats.hpp"
 
 #define __global__ __attribute__((noinline))
 #define __device__
@@ -108,11 +109,3 @@ struct opb_choose_t<false, Then, Else> {
 };
 template <bool Condition, class Then, class Else>
 using opb_choose = typename opb_choose_t<Condition, Then, Else>::type;
-
-template <class To, class From>
-static inline To opb_bit_cast(From from) {
-  static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
-  To to;
-  __builtin_memcpy(&to, &from, sizeof to);
-  return to;
-}
