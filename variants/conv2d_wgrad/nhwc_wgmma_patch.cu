@@ -1,11 +1,8 @@
 // /// opbench
-// title     = "a patch of the image serves all nine filter positions: a warpgroup a filter row, 192 columns an instruction"
-// builds_on = "nhwc_wgmma_split_bf16"
-// product   = "bf16"
-// supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["bf16"] }
+// supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "r == 3 and s == 3 and stride == 1", "c % 8 == 0 and k % 8 == 0", "padding <= 16",
-//     "SPLIT * k * (9 * c + 1) <= 2 ** 28", "SPLIT * PIXEL_TILES < 2 ** 31",
+//     "SPLIT * k * (9 * c + 1) <= 2 ** 28", "SPLIT * PIXEL_TILES < 2 ** 31", "n * h * w * max(c, k) < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 // tune      = { HEIGHT = [16, 12], WAVES = [1, 2, 4] }
@@ -19,18 +16,68 @@
 // STAGES = "221184 // STAGE"
 // BIAS   = "1 if bias == 'yes' else 0"
 //
-// [tensor_maps]
+// [rung.nhwc_wgmma_patch]
+// title     = "a patch of the image serves all nine filter positions: a warpgroup a filter row, 192 columns an instruction"
+// builds_on = "nhwc_wgmma_split_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { ROUNDED = "0" }
+//
+// [rung.nhwc_wgmma_patch.tensor_maps]
 // map_dout  = { tensor = "dout", box = [64, 8, "HEIGHT", 1] }
 // map_image = { tensor = "image", box = [64, 10, "HEIGHT + 2", 1] }
 //
-// [[launch]]
+// [[rung.nhwc_wgmma_patch.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_patch"
 // grid   = ["cdiv(k, 64) * cdiv(c, 64)", "SPLIT"]
 // block  = [512]
 // shared = "STAGES * (STAGE + 16) + 1024"
 // args   = ["map_dout", "map_image", "parts", "bias_parts", "n", "p", "q", "k", "c", "padding"]
 //
-// [[launch]]
+// [[rung.nhwc_wgmma_patch.launch]]
+// kernel = "conv2d_wgrad_add_parts"
+// grid   = ["cdiv(k * c * 9, 512) + BIAS * cdiv(k, 128)"]
+// block  = [128]
+// args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * 9"]
+//
+// [rung.nhwc_wgmma_patch_f16]
+// title     = "TF32's accuracy from f16, a power of two a channel: patches that serve all nine filter positions"
+// builds_on = "nhwc_wgmma_split_f16"
+// product   = "f16"
+// precision = "tf32"
+// define    = { ROUNDED = "1" }
+// workspace = { image_halves = "n * h * w * c // 2", dout_halves = "n * p * q * k // 2", largest = "c + k", image_exponents = "c", dout_exponents = "k" }
+//
+// [rung.nhwc_wgmma_patch_f16.tensor_maps]
+// map_dout  = { tensor = "dout_halves", type = "f16", dims = ["k", "q", "p", "n"], box = [64, 8, "HEIGHT", 1] }
+// map_image = { tensor = "image_halves", type = "f16", dims = ["c", "w", "h", "n"], box = [64, 10, "HEIGHT + 2", 1] }
+//
+// [[rung.nhwc_wgmma_patch_f16.launch]]
+// zero = "largest"
+//
+// [[rung.nhwc_wgmma_patch_f16.launch]]
+// kernel = "conv2d_wgrad_find"
+// grid   = ["cdiv(max(c, k), 1024)", "min(cdiv(n * max(h * w * c, p * q * k), 8192), 264)", 2]
+// block  = [256]
+// args   = ["image", "dout", "largest", "n * h * w", "c", "n * p * q", "k"]
+//
+// [[rung.nhwc_wgmma_patch_f16.launch]]
+// kernel = "conv2d_wgrad_round"
+// grid   = ["cdiv(max(c, k), 1024)", "min(cdiv(n * max(h * w * c, p * q * k), 8192), 528)", 2]
+// block  = [256]
+// args   = [
+//     "image", "dout", "largest", "image_halves", "dout_halves", "image_exponents", "dout_exponents", "n * h * w", "c",
+//     "n * p * q", "k",
+// ]
+//
+// [[rung.nhwc_wgmma_patch_f16.launch]]
+// kernel = "conv2d_wgrad_nhwc_wgmma_patch"
+// grid   = ["cdiv(k, 64) * cdiv(c, 64)", "SPLIT"]
+// block  = [512]
+// shared = "STAGES * (STAGE + 16) + 1024"
+// args   = ["map_dout", "map_image", "dout_exponents", "image_exponents", "parts", "bias_parts", "n", "p", "q", "k", "c", "padding"]
+//
+// [[rung.nhwc_wgmma_patch_f16.launch]]
 // kernel = "conv2d_wgrad_add_parts"
 // grid   = ["cdiv(k * c * 9, 512) + BIAS * cdiv(k, 128)"]
 // block  = [128]
@@ -43,13 +90,14 @@
 // columns a `leading` number of bytes behind the last, one pixel, its 192 columns are the row's three positions. So
 // three warpgroups take a filter row each, 64 x 192 sums that stay in registers, and 39 KB feed 9.4 million products.
 // The sums are the tensor core's own over a block's stretch of pixels: it truncates as it adds, by 1e-4 of a sum at most
-// for a stretch of UNet's, far below bf16's rounding of the operands. Columns of ones make the bias's gradient. Limit:
-// the matrix units and what shared memory feeds them; images less than a multiple of HEIGHT x 8. Idea: the forward
+// for a stretch of UNet's, far below bf16's rounding of the operands. Columns of ones make the bias's gradient. In f16 a
+// first pass brings each channel's largest to 2^15, as in nhwc_wgmma_split_f16. Limit: the matrix units and what shared
+// memory feeds them; images less than a multiple of HEIGHT x 8; with f16 that pass over large images. Idea: the forward
 // rung nhwc_wgmma_patch, with pixels as the depth.
 
 #include <opbench/gradients.cuh>
+#include <opbench/planes.cuh>
 #include <opbench/ring.cuh>
-#include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
 using namespace opbench;
 
@@ -59,8 +107,12 @@ typedef Ring<STAGES, STAGE, 1, filter_rows, COPIED> Stages;
 // image [n][h][w][c], dout [n][p][q][k], parts [SPLIT][k][3][3][c], bias_parts [SPLIT][k]
 extern "C" __global__ void __launch_bounds__(512, 1)
     conv2d_wgrad_nhwc_wgmma_patch(const __grid_constant__ TensorMap map_dout,
-                                  const __grid_constant__ TensorMap map_image, float* __restrict__ parts,
-                                  float* __restrict__ bias_parts, int n, int p, int q, int k, int c, int padding) {
+                                  const __grid_constant__ TensorMap map_image,
+#if ROUNDED
+                                  const int* __restrict__ dout_exponents, const int* __restrict__ image_exponents,
+#endif
+                                  float* __restrict__ parts, float* __restrict__ bias_parts, int n, int p, int q, int k,
+                                  int c, int padding) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), ones = memory + Stages::bytes;
     Stages ring(memory, ones + 1024);
@@ -68,7 +120,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     const int m0 = (int)(blockIdx.x / tiles_c) * 64, c0 = (int)(blockIdx.x % tiles_c) * 64;
     const Stretch part(n * tiles_y * tiles_x, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
-    if (threadIdx.x < 256) reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = 0x3f803f80;  // of bf16
+    if (threadIdx.x < 256)
+        reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = ROUNDED ? 0x3c003c00 : 0x3f803f80;
     fence_async();
     __syncthreads();
 
@@ -92,8 +145,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 for (int pair = 0; pair < HEIGHT / 2; ++pair) {  // of rows of 8 pixels, the depth of an instruction
                     const int add = step > 0 || pair > 0;
                     const unsigned long long a = descriptor(dout + pair * 2048);
-                    wgmma<bf16, true, true>(sum, a, descriptor(patch + pair * 2 * width * 128, width * 128, 128), add);
-                    if constexpr (decltype(with_ones)::value) wgmma<bf16, true>(sum_ones, a, descriptor(ones), add);
+                    wgmma<PRODUCT, true, true>(sum, a, descriptor(patch + pair * 2 * width * 128, width * 128, 128),
+                                               add);
+                    if constexpr (decltype(with_ones)::value) wgmma<PRODUCT, true>(sum_ones, a, descriptor(ones), add);
                 }
             });
         };
@@ -107,14 +161,26 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         for (int j = 0; j < 24; ++j) {
             const int channel = c0 + j % 8 * 8 + lane % 4 * 2;
             if (channel >= c) continue;
+#if ROUNDED
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int at_row = row + i / 2 * 8;
+                const int e = image_exponents[channel + i % 2] + (at_row < k ? dout_exponents[at_row] : 0);
+                sum[j * 4 + i] = scaled(sum[j * 4 + i], e);
+            }
+#endif
             float* const at = to + j / 8 * c + channel;
             if (row < k) store_two(at, sum[j * 4], sum[j * 4 + 1]);
             if (row + 8 < k) store_two(at + (size_t)8 * 9 * c, sum[j * 4 + 2], sum[j * 4 + 3]);
         }
-        if (BIAS && filter_row == 0 && c0 == 0 && lane % 4 == 0) {
-            if (row < k) bias_parts[blockIdx.y * k + row] = sum_ones[0];
-            if (row + 8 < k) bias_parts[blockIdx.y * k + row + 8] = sum_ones[2];
-        }
+        if (BIAS && filter_row == 0 && c0 == 0 && lane % 4 == 0)
+            for (int i = 0; i < 4; i += 2) {
+                if (row + i * 4 >= k) continue;
+#if ROUNDED
+                sum_ones[i] = scaled(sum_ones[i], dout_exponents[row + i * 4]);
+#endif
+                bias_parts[blockIdx.y * k + row + i * 4] = sum_ones[i];
+            }
     }
 }
 
@@ -130,4 +196,24 @@ extern "C" __global__ void __launch_bounds__(128)
     float* dbias = nullptr;
 #endif
     add_weight_parts<SPLIT, BIAS>(parts, bias_parts, dweight, dbias, k, depth);
+}
+
+// Of each channel of the image and, by the blocks of z = 1, of dout.
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
+                      int of_image, int c, int of_dout, int k) {
+    if (blockIdx.z == 0)
+        find_columns(image, found, of_image, c);
+    else
+        find_columns(dout, found + c, of_dout, k);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_wgrad_round(const float* __restrict__ image, const float* __restrict__ dout,
+                       const unsigned* __restrict__ found, __half* __restrict__ image_halves,
+                       __half* __restrict__ dout_halves, int* __restrict__ image_exponents,
+                       int* __restrict__ dout_exponents, int of_image, int c, int of_dout, int k) {
+    if (blockIdx.z == 0)
+        split_columns<1>(image, found, image_halves, image_exponents, of_image, c, c);
+    else
+        split_columns<1>(dout, found + c, dout_halves, dout_exponents, of_dout, k, k);
 }
