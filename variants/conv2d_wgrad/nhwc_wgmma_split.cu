@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         const unsigned above = BM == 64 ? 0 : group * piece, pixels = BM == 64 ? group * (32 * 128) : 0;
-        float total[BN / 2] = {}, total_ones[4] = {}, sum[BN / 2], sum_ones[4] = {};
+        float total[BN / 2] = {}, total_ones[4] = {}, sum[BN / 2], sum_ones[4];
         const auto multiply = [&](auto with_ones) {
             for (int done = 0; done < part.steps; done += promoted) {
                 ring.drain(min(promoted, part.steps - done), [&](int step, unsigned stage) {
@@ -151,7 +151,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
                 for (int i = 0; i < BN / 2; ++i) total[i] += sum[i];
 #pragma unroll
-                for (int i = 0; i < 4; ++i) total_ones[i] += sum_ones[i];
+                for (int i = 0; i < 4; ++i)
+                    if constexpr (decltype(with_ones)::value) total_ones[i] += sum_ones[i];
             }
         };
         if (BIAS && first == 0)
