@@ -67,13 +67,15 @@ def test_what_memory_bounds_keeps_the_ladders_top() -> None:
     assert times_as_long("maxpool2d", h200()) == times_as_long("maxpool2d", None)
 
 
-@pytest.mark.parametrize(("precision", "unit"), [("f32", "tf32/2"), ("tf32", "tf32"), ("bf16", "bf16")])
-def test_a_step_of_training_multiplies_on_tensor_cores_as_the_precision_allows(precision: str, unit: str) -> None:
+@pytest.mark.parametrize(
+    ("precision", "units"), [("f32", {"tf32/2", "f16/3"}), ("tf32", {"tf32", "f16"}), ("bf16", {"bf16"})]
+)
+def test_a_step_of_training_multiplies_on_tensor_cores_as_the_precision_allows(precision: str, units: set[str]) -> None:
     recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16" if precision == "bf16" else "f32")
     graph = training_graph(unet(batch=4, size=64, levels=2), recipe, 8).graph
     cases = choose(graph, {}, precision, "", device=h200()).cases(graph)
     for node in ("down1b", "down1b.conv2d_dgrad", "down1b.conv2d_wgrad"):
-        assert cases[node].unit == unit, cases[node].name
+        assert cases[node].unit in units, cases[node].name
     without = choose(graph, {}, precision, "").cases(graph)
     assert not without["down1b.conv2d_dgrad"].variant.compute_capability
 
