@@ -50,11 +50,11 @@ def only(case: Case, gpu: str = "h200") -> Resources:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("arch", "every"), [("sm_80", 9), ("sm_90", 4)])
+@pytest.mark.parametrize(("arch", "every"), [("sm_80", 9), ("sm_90a", 4)])
 def test_a_cubin_says_what_the_compilers_log_says(arch: str, every: int) -> None:
     """The default config of every fourth, or ninth, variant; a log that lost a kernel is no contradiction."""
-    compared = 0
-    for variant in VARIANTS[::every]:
+    compared, able = 0, [v for v in VARIANTS if arch.endswith("a") or not v.compute_capability.endswith("a")]
+    for variant in able[::every]:
         compiled = nvrtc.compile_cubin(first_case(variant.operator, variant.name).request(), arch)
         found = read_cubin(compiled.cubin.read_bytes())
         assert set(variant.kernels) <= set(found)
@@ -66,7 +66,7 @@ def test_a_cubin_says_what_the_compilers_log_says(arch: str, every: int) -> None
                 told.local_bytes,
             ), f"{variant.id} {name} {arch}"
             compared += 1
-    assert compared >= len(VARIANTS[::every])
+    assert compared >= len(able[::every])
 
 
 BOUNDED = """extern "C" __global__ void __launch_bounds__(192) first(float* a) {
