@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from pathlib import Path
 
 import pytest
 from common import ROOT
@@ -31,17 +32,21 @@ def h200() -> ChosenFor:
     return found
 
 
+NETWORKS = tuple(ROOT / "reports" / "h200" / "networks" / run / "tuning" for run in RUNS)
+HOPPER = tuple(ROOT / "reports" / "h200" / "hopper" / run for run in ("convolutions", "unet-16"))
+
+
 @cache
-def measured() -> Results:
-    return gather(tuple(ROOT / "reports" / "h200" / "networks" / run / "tuning" for run in RUNS), CATALOG)
+def measured(folders: tuple[Path, ...]) -> Results:
+    return gather(folders, CATALOG)
 
 
-def times_as_long(operator: str, device: ChosenFor | None) -> list[float]:
+def times_as_long(operator: str, device: ChosenFor | None, folders: tuple[Path, ...] = NETWORKS) -> list[float]:
     """Of each measured problem what the default takes, of the cases that were measured, over the fastest."""
     order = {v.name: number for number, v in enumerate(CATALOG.variants(operator))}
     product = any(variant.unit for variant in CATALOG.variants(operator))
     found = []
-    for (name, problem), entries in measured().items():
+    for (name, problem), entries in measured(folders).items():
         precision = "bf16" if "dtype=bf16" in problem else "tf32"
         times = {e.case: e.kernel_s for e in entries if e.precision in ALLOWED[precision] and not e.library}
         if name == operator and times:
@@ -61,6 +66,14 @@ def test_products_are_given_tensor_cores_and_tiles_that_fill_the_gpu(operator: s
     assert len(found) >= 5 and max(found) <= most
     assert math.exp(math.fsum(map(math.log, found)) / len(found)) <= mean, found
     assert math.prod(found) < math.prod(times_as_long(operator, None)), "worse than the ladder's order"
+
+
+@pytest.mark.parametrize(("operator", "mean", "most"), [("conv2d", 1.05, 1.4), ("conv2d_dgrad", 1.1, 1.4)])
+def test_hoppers_rungs_are_ranked_as_they_were_measured(operator: str, mean: float, most: float) -> None:
+    """Patches, windows and tile shapes of one layer: without a measurement a step takes nearly its best."""
+    found = times_as_long(operator, h200(), HOPPER)
+    assert len(found) >= 13 and max(found) <= most
+    assert math.exp(math.fsum(map(math.log, found)) / len(found)) <= mean, found
 
 
 def test_what_memory_bounds_keeps_the_ladders_top() -> None:
