@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from functools import cache
+from pathlib import Path
 
 import pytest
-from evidence import PAGES, REPORTS, redrawn, shown, unpacked
+from evidence import PAGES, REPORTS, ROOT, redrawn, shown, unpacked
 
-from opbench.results.files import read_run, run_files
+from opbench.results.files import PACKED, read_run, run_files
 
 BYTES = 9_000_000
 STOPPED = {f"training/tuning-{number}" for number in (1, 2, 3)} | {
@@ -35,3 +38,20 @@ def test_every_committed_run_reads_whole(path) -> None:  # type: ignore[no-untyp
     run = read_run(path)
     finished = path.parent.relative_to(REPORTS).as_posix() not in STOPPED
     assert run.results and run.finished == finished and not [w for w in run.warnings if "incomplete" in w]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(REPORTS.rglob("plan.json")), ids=lambda p: p.parent.relative_to(REPORTS).as_posix()
+)
+def test_a_plan_was_chosen_from_runs_that_are_there(path: Path) -> None:
+    """Each time that a plan names stands in the committed run that it names."""
+    choices = json.loads(path.read_text())["choices"].values()
+    for folder in {c["source"].removeprefix("run ") for c in choices if c["source"].startswith("run ")}:
+        assert measured(folder) >= {(c["case"], c["kernel_s"]) for c in choices if c["source"] == f"run {folder}"}
+
+
+@cache
+def measured(folder: str) -> set[tuple[str, float | None]]:
+    """Cases of a committed run, with their times."""
+    results = read_run(ROOT / folder / PACKED).results
+    return {(r.case, r.measurement.kernel_s) for r in results if r.measurement}
