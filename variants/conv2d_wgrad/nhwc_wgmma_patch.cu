@@ -198,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(128)
     add_weight_parts<SPLIT, BIAS>(parts, bias_parts, dweight, dbias, k, depth);
 }
 
+#if ROUNDED
 // Of each channel of the image and, by the blocks of z = 1, of dout.
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
@@ -217,3 +218,4 @@ extern "C" __global__ void __launch_bounds__(256)
     else
         split_columns<1>(dout, found + c, dout_halves, dout_exponents, of_dout, k, k);
 }
+#endif
