@@ -287,7 +287,7 @@ def _bounds(
     found = levels(traffic, resources)
     if found is None or ceilings is None:
         return ()
-    return tuple(bounds(found, case.problem.flops(), case.unit, ceilings))
+    return tuple(bounds(found, case.flops(), case.unit, ceilings))
 
 
 def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:

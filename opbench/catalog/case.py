@@ -37,6 +37,11 @@ class Case:
         """What its multiplications run on, whose rate is its roof: what the header says, else its class."""
         return self.variant.unit or self.precision
 
+    def flops(self) -> int:
+        """The operations that it makes: the problem's, unless its header says that they are others."""
+        scope = {**self.problem.scope, **self.config}
+        return int(expression.evaluate(self.variant.flops, scope)) if self.variant.flops else self.problem.flops()
+
     def unmet(self) -> str | None:
         """Why the variant does not fit the problem, else None."""
         return self.variant.unmet(self.problem, self.config)

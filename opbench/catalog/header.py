@@ -22,7 +22,7 @@ from opbench.paths import shipped
 HEADER_KEYS = {
     "title": str, "operator": str, "builds_on": str, "precision": str, "product": str, "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
-    "tensor_maps": dict, "launch": list, "modules": list, "reproducible": bool,
+    "tensor_maps": dict, "launch": list, "modules": list, "flops": str, "reproducible": bool,
     "in_place": bool, "rung": dict,
 }  # fmt: skip
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
@@ -183,6 +183,7 @@ class _HeaderReader:
             tensor_maps=tuple(self._tensor_map(name, entry) for name, entry in table.get("tensor_maps", {}).items()),
             launch=tuple(self._launch(i, entry) for i, entry in enumerate(table.get("launch", []))),
             modules=tuple(table.get("modules", ())),
+            flops=self._flops(),
             reproducible=table.get("reproducible", True),
             in_place=self._in_place(),
             include=self.include,
@@ -196,6 +197,10 @@ class _HeaderReader:
         if not configs:
             raise self.refuse("where", f"no combination of tune passes where = {list(variant.where)}")
         return variant
+
+    def _flops(self) -> str:
+        text = self.table.get("flops", "")
+        return self._expression("flops", text) if text else ""
 
     def _in_place(self) -> bool:
         if (asked := bool(self.table.get("in_place", False))) and self.path.suffix == ".cu":

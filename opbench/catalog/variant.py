@@ -62,6 +62,8 @@ class Variant:
     """Which `args` may name."""
     launch: tuple[LaunchTemplate, ...] = ()
     modules: tuple[str, ...] = ()
+    flops: str = ""
+    """The operations that it makes, where they are fewer or more than the problem's."""
     reproducible: bool = True
     """Whether it gives the same bits every time; false where float atomics add in the order of arrival. No network
     takes one that does not."""

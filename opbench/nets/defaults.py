@@ -15,14 +15,16 @@ from opbench.gpus.products import MULTIPROCESSORS
 
 STAND_IN = "h200"
 """Whose rates stand for those of a GPU that is not known: only their ratios decide here."""
-TENSOR_SHARE, CORE_SHARE, TILELESS_SHARE = 0.6, 0.5, 0.15
-"""Of its unit's rate that a kernel reaches with large tiles on tensor cores, on others, and there without tiles."""
+WGMMA_SHARE, TENSOR_SHARE, CORE_SHARE, TILELESS_SHARE = 0.9, 0.52, 0.5, 0.15
+"""Of its unit's rate that kernels reach with large tiles: by wgmma, by mma.sync, on cores, and there without tiles."""
 LARGE_TILE = 64
 """BM * BN / (BM + BN) of a tile of 128 x 128; smaller ones move more for each product."""
 WARPS = 8
 """Of each multiprocessor that keep its memory busy, or its ordinary cores."""
 LAUNCH_S = 1.5e-6
 """What a further kernel costs in a graph."""
+ENDLESS = 10**6
+"""Multiprocessors of a GPU on which each block has one tile."""
 FEW = 8
 """A rung that requires an axis to be at most this is made for such problems, and nothing else serves them as well."""
 
@@ -87,28 +89,32 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
 
     The roof of the unit that the rung names, lowered by the share of the GPU that its blocks fill, by the part of its
     tiles (BM x BN, SPLIT to a sum) that lies beyond the result, and by what small tiles move. In the committed H200
-    runs (70 problems of conv2d, 19 of upsample_concat_conv2d, 15 of linear, 5 of matmul) the case so chosen takes 1.24
-    (f32), 1.15 (tf32) and 1.08 times (bf16) as long as the fastest convolution in the geometric mean, 2.4 times at
-    worst, where the ladder's top took 6 to 10 times as long; of Hopper's rungs (42 problems) 1.03 times, 1.3 at worst.
-    It does not know of Winograd's fewer products.
+    runs the case so chosen takes 1.27 (f32, 51 problems), 1.10 (tf32, 52) and 1.04 times (bf16, 44) as long as the
+    fastest convolution in the geometric mean, 2.5 times at worst, where the ladder's top took 6 to 10 times as long;
+    1.00 in upsample_concat_conv2d (6), 1.07 to 1.20 in linear (24), 1.00 to 1.10 in matmul (20). Of fewer products it
+    knows where the header has `flops`: not yet of Winograd's.
     """
     problem, config = case.problem, case.config
     steps = [step for step in case.launches(gpu.sm_count) if step.kernel]
     main = max(steps, key=lambda step: step.shared_bytes)
     blocks = math.prod(main.grid)
     busy = min(1.0, blocks * math.prod(main.block) / 32 / (WARPS * gpu.sm_count))
-    filled, share = busy, TENSOR_SHARE if case.variant.unit else TILELESS_SHARE
-    flops = float(problem.flops())
+    on_tensor_cores = WGMMA_SHARE if case.variant.compute_capability == "9.0a" else TENSOR_SHARE
+    filled, share = busy, on_tensor_cores if case.variant.unit else TILELESS_SHARE
+    flops = float(case.flops())
     if "BM" in config and "BN" in config:
         bm, bn = int(config["BM"]), int(config["BN"])
         elements = max(math.prod(tensor.shape) for tensor in problem.output_tensors())
         flops *= max(1.0, blocks * bm * bn / (int(config.get("SPLIT", 1)) * elements))
-        share = TENSOR_SHARE if case.variant.unit else CORE_SHARE
+        share = on_tensor_cores if case.variant.unit else CORE_SHARE
         share *= min(1.0, bm * bn / (bm + bn) / LARGE_TILE) ** 0.5
         filled = min(1.0, blocks / gpu.sm_count)
     elif height := int(dict(case.request().macros).get("HEIGHT", 0)):  # patches of so many rows of 8 pixels
         for size, tile in zip(_covered(problem), (height, 8), strict=True):
             flops *= -(-size // tile) * tile / size
+    if on_tensor_cores == WGMMA_SHARE:  # a block to a multiprocessor takes tiles until there are none
+        tiles = math.prod(max(case.launches(ENDLESS), key=lambda step: step.shared_bytes).grid)
+        filled = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
     rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
     bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf
     passed_on = 2 * sum(tensor.nbytes for tensor in case.workspace(gpu.sm_count))

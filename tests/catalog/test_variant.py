@@ -45,6 +45,7 @@ def test_a_header_becomes_a_variant(relu_file: Path) -> None:
         ('title = "a kernel of a test"', 'title = "t"\n// tune = { T = "x" }', 4, "a list of whole numbers"),
         ('operator = "relu"\n// ', "", 2, "a file outside a variants folder names its operator"),
         ("// /// opbench\n", "", 1, "no opbench header"),
+        ('title = "a kernel of a test"', 'flops = "2 * n *"', 3, "flops: '2 * n *' is no expression"),
         ("// ///\n", "", 1, "no closing line"),
     ],
 )
@@ -61,6 +62,12 @@ def test_where_prunes_configs(tmp_path: Path) -> None:
     header = 'title = "t"\n// tune = { A = [1, 2, 4], B = [1, 2] }\n// where = ["A * B <= 4", "B <= A"]'
     (variant,) = read_variants(write(tmp_path, RELU.replace('title = "a kernel of a test"', header)))
     assert variant.configs == [{"A": 1, "B": 1}, {"A": 2, "B": 1}, {"A": 2, "B": 2}, {"A": 4, "B": 1}]
+
+
+def test_a_variant_may_make_other_operations_than_the_problem_asks_for() -> None:
+    sizes = "n=1,c1=8,c2=8,h=4,w=4,k=8,r=3,s=3,padding=1"
+    case = Catalog().case(f"upsample_concat_conv2d/nhwc_four_filters_tf32({sizes},layout=nhwc)")
+    assert case.flops() * 18 == case.problem.flops() * 13
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.id)

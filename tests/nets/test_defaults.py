@@ -76,6 +76,10 @@ def test_hoppers_rungs_are_ranked_as_they_were_measured(operator: str, mean: flo
     assert math.exp(math.fsum(map(math.log, found)) / len(found)) <= mean, found
 
 
+def test_four_small_filters_count_as_the_products_that_they_make() -> None:
+    assert max(times_as_long("upsample_concat_conv2d", h200(), (ROOT / "reports/h200/hopper/joined",))) <= 1.05
+
+
 def test_what_memory_bounds_keeps_the_ladders_top() -> None:
     assert times_as_long("maxpool2d", h200()) == times_as_long("maxpool2d", None)
 

@@ -7,6 +7,7 @@
 // where     = ["STAGES == (3 if BM == 128 else 4)"]
 // define    = { WM = "32 if BM == 64 else 64", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
 // workspace = { filters = "k * (18 * c2 + 8 * c1) if dtype == 'bf16' else k * (36 * c2 + 16 * c1)" }
+// flops     = "8 * n * h * w * k * (9 * c2 + 4 * c1)"
 // compute_capability = "8.0"
 //
 // [[launch]]

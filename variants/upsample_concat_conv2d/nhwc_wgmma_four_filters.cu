@@ -3,6 +3,7 @@
 // requires  = [
 //     "r == 3 and s == 3 and padding == 1", "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31", "4 * n * h * w < 2 ** 31",
 // ]
+// flops     = "8 * n * h * w * k * (9 * c2 + 4 * c1)"
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 256], BN = [128, 64, 256] }
 // where     = ["BM == 128 or BN in (64, 128)"]
