@@ -76,4 +76,5 @@ class LinearWgrad(Operator):
         modes = itertools.cycle([("no", "f32"), ("yes", "bf16"), ("yes", "f32"), ("no", "bf16")])
         pairs = [(size, next(modes)) for size in sizes for _ in range(2)]
         pairs += [((259, 66, 72), ("yes", "f32")), ((259, 72, 136), ("yes", "bf16"))]
+        pairs += [((130, 140, 200), ("no", "f32")), ((130, 136, 200), ("no", "bf16"))]
         return [cls(m=m, n=n, k=k, bias=bias, dtype=dtype) for (m, n, k), (bias, dtype) in pairs]

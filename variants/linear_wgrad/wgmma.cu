@@ -1,0 +1,221 @@
+// /// opbench
+// supports  = { bias = ["no", "yes"] }
+// compute_capability = "9.0a"
+//
+// [define]
+// PLANES  = "2 if PRODUCT == 'f16x3' else 1"
+// STAGES  = "4 // PLANES"
+// BIAS    = "bias == 'yes'"
+// GROUP   = "8"
+// ROUNDED = "PRODUCT != 'bf16'"
+// N_PITCH = "cdiv(n, 8) * 8"
+// K_PITCH = "cdiv(k, 8) * 8"
+//
+// [tensor_maps]
+// map_dweight = { tensor = "dweight", box = [32, 16] }
+// map_dout    = { tensor = "dout_planes", type = "f16", dims = ["n", "m", "PLANES"], strides = ["2 * N_PITCH", "2 * N_PITCH * m"], box = [64, 64, "PLANES"] }
+// map_x       = { tensor = "x_planes", type = "f16", dims = ["k", "m", "PLANES"], strides = ["2 * K_PITCH", "2 * K_PITCH * m"], box = [64, 64, "PLANES"] }
+//
+// [[launch]]
+// zero = "largest"
+//
+// [[launch]]
+// kernel = "linear_wgrad_find"
+// grid   = ["cdiv(max(n, k), 1024)", "min(cdiv(m, 4), 64)", 2]
+// block  = [256]
+// args   = ["dout", "x", "largest", "m", "n", "k"]
+//
+// [[launch]]
+// kernel = "linear_wgrad_split"
+// grid   = ["cdiv(max(n, k), 1024)", "min(cdiv(m, 4), 64)", 2]
+// block  = [256]
+// args   = ["dout", "x", "largest", "dout_planes", "x_planes", "dout_exponents", "x_exponents", "m", "n", "k"]
+//
+// [[launch]]
+// kernel = "linear_wgrad_wgmma"
+// grid   = ["min(sm_count, cdiv(n, 128) * cdiv(k, 128))"]
+// block  = [384]
+// shared = "STAGES * (32768 * PLANES + 16) + 65536"
+// args   = ["map_dout", "map_x", "map_dweight", "dout_exponents", "x_exponents", "dout", "dbias?", "m", "n", "k"]
+//
+// [rung.wgmma_bf16]
+// title     = "wgmma fed by TMA: both operands transposed by the instruction, blocks that stay, stores by TMA"
+// builds_on = "mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// requires  = ["n % 8 == 0 and k % 8 == 0"]
+// tensor_maps.map_dout = { tensor = "dout", dims = ["n", "m", 1], box = [64, 64, 1] }
+// tensor_maps.map_x    = { tensor = "x", dims = ["k", "m", 1], box = [64, 64, 1] }
+//
+// [[rung.wgmma_bf16.launch]]
+// kernel = "linear_wgrad_wgmma"
+// grid   = ["min(sm_count, cdiv(n, 128) * cdiv(k, 128))"]
+// block  = [384]
+// shared = "STAGES * (32768 * PLANES + 16) + 65536"
+// args   = ["map_dout", "map_x", "map_dweight", "dout", "dbias?", "m", "n", "k"]
+//
+// [rung.wgmma_f16]
+// title     = "TF32's accuracy from f16, at twice its rate: a pass rounds floats, with a power of two a column"
+// builds_on = "mma_tf32"
+// product   = "f16"
+// precision = "tf32"
+// requires  = ["n % 4 == 0 and k % 4 == 0"]
+// workspace = { dout_planes = "m * N_PITCH // 2", x_planes = "m * K_PITCH // 2", dout_exponents = "n", x_exponents = "k", largest = "n + k" }
+//
+// [rung.wgmma_planes]
+// title     = "float32 accuracy from f16: both operands in two planes, a power of two a column, three products"
+// builds_on = "wgmma_f16"
+// product   = "f16x3"
+// requires  = ["n % 4 == 0 and k % 4 == 0"]
+// workspace = { dout_planes = "m * N_PITCH", x_planes = "m * K_PITCH", dout_exponents = "n", x_exponents = "k", largest = "n + k" }
+// ///
+//
+// The batch is the depth, by which both operands are stored: as 16-bit numbers wgmma takes both as they lie, 64 columns
+// of 64 rows a copy. With the batches of training a tile of 128 x 128 has few products and 64 KB of floats to write, and
+// DRAM takes the result no faster than that: so tiles leave through slabs of each warp by TMA while blocks that stay
+// multiply the next. Floats become one f16 plane, or two, in a pass over x and dout, which are small beside the weights.
+// The matrix unit truncates as it adds: its sums are added in float every 512 rows; with planes, of high parts, every 64.
+// Warps that do not copy add up the bias's gradient, a column a lane, from dout itself. Limit: writing dweight; with large
+// batches the matrix units. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
+
+#include <opbench/planes.cuh>
+#include <opbench/ring.cuh>
+using namespace opbench;
+
+constexpr int piece = 64 * 128, part = PLANES * piece, promoted = 8;  // bytes of 64 rows of 64 columns; steps
+typedef Ring<STAGES, 4 * part> Stages;
+typedef Tiles<128, 128, GROUP> Walk;
+#if ROUNDED
+constexpr Operand operand = f16;
+typedef float T;
+#else
+constexpr Operand operand = bf16;
+typedef unsigned short T;
+#endif
+
+// A warp's 16 rows of 128 sums, through four slabs of 16 x 32 floats of its own.
+__device__ __forceinline__ void store_sums(const float (&d)[64], unsigned char* slabs, const TensorMap* map, int row,
+                                           int column, int rows, int columns) {
+    const unsigned lane = threadIdx.x % 32, line = lane / 4;
+    if (lane == 0) wait_for_reads<0>();  // of the tile before
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {  // pairs: those of a row, then those of the row 8 further down
+        const unsigned chunk = (i / 2 % 4 * 2 + lane % 4 / 2) ^ line;
+        store_two(reinterpret_cast<float*>(slabs + i / 8 * 2048 + (line + i % 2 * 8) * 128 + chunk * 16) + lane % 2 * 2,
+                  d[i * 2], d[i * 2 + 1]);
+    }
+    fence_async();
+    __syncwarp();
+    if (lane > 0 || row >= rows) return;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (column + i * 32 < columns) store(map, shared_address(slabs) + i * 2048, column + i * 32, row);
+    commit_stores();
+}
+
+// x [m][k], dout [m][n], dweight [n][k], dbias [n]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    linear_wgrad_wgmma(const __grid_constant__ TensorMap map_dout, const __grid_constant__ TensorMap map_x,
+                       const __grid_constant__ TensorMap map_dweight,
+#if ROUNDED
+                       const int* __restrict__ dout_exponents, const int* __restrict__ x_exponents,
+#endif
+                       const T* __restrict__ dout,
+#if BIAS
+                       float* __restrict__ dbias,
+#endif
+                       int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared);
+    Stages ring(memory, memory + Stages::bytes + 65536);
+    const Walk walk(n, k);
+    const int steps = (m + 63) / 64, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            walk.each([&](TilePlace tile) {
+                ring.fill(steps, [&](int step, unsigned a, unsigned full) {
+                    for (int i = 0; i < 2; ++i) {
+                        load(a + i * part, &map_dout, full, tile.row + i * 64, step * 64, 0);
+                        load(a + (2 + i) * part, &map_x, full, tile.column + i * 64, step * 64, 0);
+                    }
+                });
+            });
+#if BIAS
+        if (warp > 0)
+            for (int at = (blockIdx.x * 3 + warp - 1) * 32 + lane; at < n; at += gridDim.x * 96) {
+                float sum = 0.0f;
+#pragma unroll 8
+                for (int row = 0; row < m; ++row) sum += widen(dout[(size_t)row * n + at]);
+                dbias[at] = sum;
+            }
+#endif
+    } else {
+        registers_up<consumer_registers>();
+        const int group = warp / 4 - 1;
+        float total[64], sum[64], small[64];  // the last of planes
+        walk.each([&](TilePlace tile) {
+#pragma unroll
+            for (int i = 0; i < 64; ++i) total[i] = 0.0f;
+            const auto add = [&] {
+#pragma unroll
+                for (int i = 0; i < 64; ++i) total[i] += sum[i];
+            };
+            const auto multiply = [&](int step, unsigned stage) {
+                const unsigned long long a = descriptor(stage + group * part), low = piece / 16;
+                const unsigned long long b = descriptor(stage + 2 * part, 1024, part);
+#pragma unroll
+                for (int i = 0; i < 4 * 128; i += 128)  // 16 rows
+                    wgmma<operand, true, true>(sum, a + i, b + i, PLANES == 1 && step > 0 || i > 0);
+                if constexpr (PLANES == 1) return;
+                wgmma_commit();
+#pragma unroll
+                for (int i = 0; i < 4 * 128; i += 128) {
+                    wgmma<operand, true, true>(small, a + low + i, b + i, step > 0 || i > 0);
+                    wgmma<operand, true, true>(small, a + i, b + low + i, 1);
+                }
+            };
+#if PLANES == 2
+            ring.drain(steps, multiply, add);
+#pragma unroll
+            for (int i = 0; i < 64; ++i) total[i] += small[i];
+#else
+            for (int done = 0; done < steps; done += promoted) {
+                ring.drain(min(promoted, steps - done), multiply);
+                add();
+            }
+#endif
+            const int row = tile.row + group * 64 + warp % 4 * 16;
+#if ROUNDED
+            scale_sums(total, dout_exponents, x_exponents, row, tile.column, n, k);
+#endif
+            store_sums(total, shared + Stages::bytes + (warp - 4) * 8192, &map_dweight, row, tile.column, n, k);
+        });
+        if (lane == 0) wait_for_stores<0>();
+    }
+}
+
+#if ROUNDED
+// Of each column of dout and, by the blocks of z = 1, of x.
+extern "C" __global__ void __launch_bounds__(256)
+    linear_wgrad_find(const float* __restrict__ dout, const float* __restrict__ x, unsigned* __restrict__ found, int m,
+                      int n, int k) {
+    if (blockIdx.z == 0)
+        find_columns(dout, found, m, n);
+    else
+        find_columns(x, found + n, m, k);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    linear_wgrad_split(const float* __restrict__ dout, const float* __restrict__ x, const unsigned* __restrict__ found,
+                       __half* __restrict__ dout_planes, __half* __restrict__ x_planes,
+                       int* __restrict__ dout_exponents, int* __restrict__ x_exponents, int m, int n, int k) {
+    if (blockIdx.z == 0)
+        split_columns<PLANES>(dout, found, dout_planes, dout_exponents, m, n, N_PITCH);
+    else
+        split_columns<PLANES>(x, found + n, x_planes, x_exponents, m, k, K_PITCH);
+}
+#endif
