@@ -20,11 +20,11 @@ struct Stored<tf32> {
 // Where an operand lies, in rows of 128 bytes under the 128-byte swizzle. By k: a row holds k of one m or n, eight rows
 // are `stride` bytes from the next eight. By m or n: a row holds 64 of them of one k, eight k are `stride` bytes from the
 // next eight, and `leading` leads to the next 64 of m or n. Descriptors are in units of 16 bytes: the next 32 bytes of a
-// row are descriptor + 2, and a tile may begin at any row, as the swizzle follows the address.
+// row are descriptor + 2, and a tile may begin at any row, as the swizzle follows the address. Rows may have 64 bytes, too.
 __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned stride = 1024,
-                                                         unsigned leading = 16) {
+                                                         unsigned leading = 16, int span = 128) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
-           (unsigned long long)(stride >> 4) << 32 | 1ull << 62;
+           (unsigned long long)(stride >> 4) << 32 | (span == 64 ? 2ull : 1ull) << 62;
 }
 // Before the first instruction of a group, when registers of the sums were touched.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -42,6 +42,7 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define OPBENCH_NAMES_30 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " OPBENCH_TEN(1) OPBENCH_TEN(2)
 #define OPBENCH_NAMES_32 OPBENCH_NAMES_30 "%30, %31"
+#define OPBENCH_NAMES_48 OPBENCH_NAMES_30 OPBENCH_TEN(3) "%40, %41, %42, %43, %44, %45, %46, %47"
 #define OPBENCH_NAMES_60 OPBENCH_NAMES_30 OPBENCH_TEN(3) OPBENCH_TEN(4) OPBENCH_TEN(5)
 #define OPBENCH_NAMES_64 OPBENCH_NAMES_60 "%60, %61, %62, %63"
 #define OPBENCH_NAMES_90 OPBENCH_NAMES_60 OPBENCH_TEN(6) OPBENCH_TEN(7) OPBENCH_TEN(8)
@@ -52,6 +53,7 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_SUMS_8(I) OPBENCH_SUMS_4(I), OPBENCH_SUMS_4(I + 4)
 #define OPBENCH_SUMS_16(I) OPBENCH_SUMS_8(I), OPBENCH_SUMS_8(I + 8)
 #define OPBENCH_SUMS_32(I) OPBENCH_SUMS_16(I), OPBENCH_SUMS_16(I + 16)
+#define OPBENCH_SUMS_48(I) OPBENCH_SUMS_32(I), OPBENCH_SUMS_16(I + 32)
 #define OPBENCH_SUMS_64(I) OPBENCH_SUMS_32(I), OPBENCH_SUMS_32(I + 32)
 #define OPBENCH_SUMS_96(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_32(I + 64)
 #define OPBENCH_SUMS_128(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_64(I + 64)
@@ -77,6 +79,7 @@ __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, u
     OPBENCH_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12")
     OPBENCH_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20")
     OPBENCH_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36")
+    OPBENCH_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52")
     OPBENCH_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68")
     OPBENCH_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100")
     OPBENCH_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
