@@ -1,0 +1,88 @@
+// A few rows times a layer's weights at float32's accuracy, or TF32's, where the weights are the bytes: they come from
+// DRAM once, as floats, and a warpgroup of the block splits them (split_ring.cuh) for the two that multiply.
+#pragma once
+#include <opbench/split_ring.cuh>
+#include <opbench/stretches.cuh>
+
+namespace opbench {
+
+// rows [m][depth] in f16 planes, an exponent a row, times weights [n][depth], or [depth][n] where `by_n`, in floats. The
+// map of rows has boxes of 64 x 128 x planes, that of weights of 64 x (by_n ? 64 : 128), without a swizzle.
+template <int planes, bool by_n>
+struct StreamedWeights {
+    typedef FloatTile<128, 64> Weights;  // 64 of the depth of 128 columns; by n 64 columns twice, of 64 of the depth
+    static constexpr int rows_plane = 128 * 128, rows_bytes = planes * rows_plane;
+    static constexpr int stage_bytes = rows_bytes + planes * Weights::plane_bytes;
+    typedef SplitRing<5 - planes, Weights::bytes, 4 - planes, stage_bytes, 1, 2, true> Ring;
+
+    // By a block of 384 threads; its parts of the result go to `parts`.
+    __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_rows,
+                                                    const TensorMap* map_weights, const int* exponents, float* parts,
+                                                    const Stretches& share, int m) {
+        Ring ring(shared);
+        if (threadIdx.x == 0) ring.init();
+        __syncthreads();
+        if (threadIdx.x < 128) {
+            const int first = share.begin(blockIdx.x);
+            ring.feed(
+                share.begin(blockIdx.x + 1) - first,
+                [&](int step, unsigned to, unsigned full) {
+                    const int column = share.column((first + step) / share.steps);
+                    const int depth = (first + step) % share.steps * 64;
+                    if constexpr (by_n) {
+                        load(to, map_weights, full, column, depth);
+                        load(to + Weights::bytes / 2, map_weights, full, column + 64, depth);
+                    } else {
+                        load(to, map_weights, full, depth, column);
+                    }
+                },
+                [&](int step, const unsigned char* floats, unsigned char* stage, unsigned full) {
+                    if (threadIdx.x == 0) {
+                        arrive_expect(full, rows_bytes);
+                        load(shared_address(stage), map_rows, full, (first + step) % share.steps * 64,
+                             share.row((first + step) / share.steps), 0);
+                    }
+                    const Weights weights(floats);
+                    int e[1];
+                    ring.meet(step, {weights.most()}, e);
+                    weights.template write<planes>(stage + rows_bytes, e[0]);
+                });
+        } else {
+            const int row = (threadIdx.x / 128 - 1) * 64;
+            float total[64], sum[64];
+            share.each([&](int tile, int steps) {
+#pragma unroll
+                for (int i = 0; i < 64; ++i) total[i] = 0.0f;
+                ring.drain(
+                    steps,
+                    [&](unsigned stage) {
+                        constexpr unsigned long long low_a = rows_plane / 16, low_b = Weights::plane_bytes / 16;
+                        constexpr int next = by_n ? 16 * 128 / 16 : 2;  // 16 of the depth
+                        const unsigned long long a = descriptor(stage + row * 128);
+                        const unsigned long long b = descriptor(stage + rows_bytes, 1024, by_n ? 64 * 128 : 16);
+                        if constexpr (planes == 2) {  // the small ones first: the unit truncates what it adds to
+#pragma unroll
+                            for (int i = 0; i < 4; ++i) {
+                                wgmma<f16, false, by_n>(sum, a + low_a + i * 2, b + i * next, i > 0);
+                                wgmma<f16, false, by_n>(sum, a + i * 2, b + low_b + i * next, 1);
+                            }
+                        }
+#pragma unroll
+                        for (int i = 0; i < 4; ++i)
+                            wgmma<f16, false, by_n>(sum, a + i * 2, b + i * next, planes == 2 || i > 0);
+                    },
+                    [&](const float (&off)[1]) {
+#pragma unroll
+                        for (int i = 0; i < 64; ++i) total[i] += sum[i] * off[0];
+                    });
+                const int own = row + threadIdx.x / 32 % 4 * 16, top = share.row(tile) + own + threadIdx.x % 32 / 4;
+                const int above = top < m ? exponents[top] : 0, below = top + 8 < m ? exponents[top + 8] : 0;
+#pragma unroll
+                for (int i = 0; i < 64; ++i) total[i] = scaled(total[i], i / 2 % 2 ? below : above);
+                share.store(total, parts, tile, own);
+            });
+        }
+    }
+};
+
+}  // namespace opbench

@@ -1,0 +1,80 @@
+// /// opbench
+// title     = "float32 accuracy from f16: the block splits the weights that stream through it, blocks share all steps"
+// builds_on = "wgmma_few_rows_tf32"
+// product   = "f16x3"
+// supports  = { epilogue = ["bias", "bias_relu"] }
+// requires  = ["k % 4 == 0 and n % 4 == 0", "(BLOCKS + TILES) * 16384 <= 2 ** 30 and n * max(m, k) < 2 ** 31"]
+// compute_capability = "9.0a"
+//
+// [define]
+// TILES  = "cdiv(m, 128) * cdiv(n, 128)"
+// BLOCKS = "min(132, cdiv(TILES * cdiv(k, 64), 4))"
+// PITCH  = "cdiv(k, 8) * 8"
+// RELU   = "epilogue == 'bias_relu'"
+//
+// [workspace]
+// x_planes    = "m * PITCH"
+// x_exponents = "m"
+// parts       = "(BLOCKS + TILES) * 16384"
+//
+// [tensor_maps]
+// map_x      = { tensor = "x_planes", type = "f16", dims = ["k", "m", 2], strides = ["2 * PITCH", "2 * PITCH * m"], box = [64, 128, 2] }
+// map_weight = { tensor = "weight", box = [64, 128], swizzle = "none" }
+//
+// [[launch]]
+// kernel = "linear_split_x"
+// grid   = ["m"]
+// block  = [256]
+// args   = ["x", "x_planes", "x_exponents", "m", "k"]
+//
+// [[launch]]
+// kernel = "linear_wgmma_planes"
+// grid   = ["BLOCKS"]
+// block  = [384]
+// shared = "3 * 32768 + 2 * 65536 + 256"
+// args   = ["map_x", "map_weight", "x_exponents", "parts", "m", "n", "k"]
+//
+// [[launch]]
+// kernel = "linear_add_parts"
+// grid   = ["cdiv(m * n, 1024)"]
+// block  = [256]
+// args   = ["parts", "bias", "out", "m", "n", "k", "BLOCKS"]
+// ///
+//
+// The products of matmul/wgmma_planes for a batch of training or less, where a pass that splits the weights would move
+// them three times more: here they leave DRAM once, as floats. Copies bring 128 x 64 of them, a warpgroup finds their
+// largest number, whose power of two is theirs alone, and writes both planes for the two warpgroups that multiply. A layer
+// has too few tiles for all multiprocessors, or too many for one wave and too few for two: blocks share the steps of all
+// tiles evenly, and a second kernel adds their parts in order, then bias and ReLU. Limit: DRAM and the matrix units alike
+// at 128 rows; with fewer rows DRAM alone, and there the columns of zeros cost nothing. Ideas: Stream-K, block floating point.
+
+#include <opbench/streamed_weights.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+// x_planes [2][m][PITCH], weight [n][k], parts [BLOCKS + TILES][128][128]
+extern "C" __global__ void __launch_bounds__(384, 1)
+    linear_wgmma_planes(const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_weight,
+                        const int* __restrict__ x_exponents, float* __restrict__ parts, int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    StreamedWeights<2, false>::multiply(shared, &map_x, &map_weight, x_exponents, parts,
+                                        Stretches(m, n, (k + 63) / 64, gridDim.x), m);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    linear_split_x(const float* __restrict__ x, __half* __restrict__ planes, int* __restrict__ exponents, int m,
+                   int k) {
+    split_rows(x, planes, exponents, m, k, PITCH);
+}
+
+// bias [n], out [m][n]
+extern "C" __global__ void __launch_bounds__(256)
+    linear_add_parts(const float* __restrict__ parts, const float* __restrict__ bias, float* __restrict__ out, int m,
+                     int n, int k, int blocks) {
+    Stretches(m, n, (k + 63) / 64, blocks).add(parts, m, n, [&](const float (&sum)[4], int row, int column) {
+        float4 x = *reinterpret_cast<const float4*>(bias + column);
+        x.x += sum[0], x.y += sum[1], x.z += sum[2], x.w += sum[3];
+        if (RELU) x.x = fmaxf(x.x, 0.0f), x.y = fmaxf(x.y, 0.0f), x.z = fmaxf(x.z, 0.0f), x.w = fmaxf(x.w, 0.0f);
+        *reinterpret_cast<float4*>(out + (size_t)row * n + column) = x;
+    });
+}

@@ -1,0 +1,93 @@
+// /// opbench
+// supports  = { epilogue = ["none", "mask"] }
+// requires  = ["n % 4 == 0 and k % 4 == 0", "(BLOCKS + TILES) * 16384 <= 2 ** 30 and k * max(m, n) < 2 ** 31"]
+// compute_capability = "9.0a"
+//
+// [define]
+// PLANES   = "2 if PRODUCT == 'f16x3' else 1"
+// TILES    = "cdiv(m, 128) * cdiv(k, 128)"
+// BLOCKS   = "min(132, cdiv(TILES * cdiv(n, 64), 4))"
+// PITCH    = "cdiv(n, 8) * 8"
+// EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
+// OTHER    = "epilogue != 'none'"
+//
+// [workspace]
+// dout_planes    = "cdiv(m * PITCH * PLANES, 2)"
+// dout_exponents = "m"
+// parts          = "(BLOCKS + TILES) * 16384"
+//
+// [tensor_maps]
+// map_dout   = { tensor = "dout_planes", type = "f16", dims = ["n", "m", "PLANES"], strides = ["2 * PITCH", "2 * PITCH * m"], box = [64, 128, "PLANES"] }
+// map_weight = { tensor = "weight", box = [64, 64], swizzle = "none" }
+//
+// [[launch]]
+// kernel = "linear_dgrad_split_dout"
+// grid   = ["m"]
+// block  = [256]
+// args   = ["dout", "dout_planes", "dout_exponents", "m", "n"]
+//
+// [[launch]]
+// kernel = "linear_dgrad_wgmma_streamed"
+// grid   = ["BLOCKS"]
+// block  = [384]
+// shared = "7 * 32768 + 256"
+// args   = ["map_dout", "map_weight", "dout_exponents", "parts", "m", "n", "k"]
+//
+// [[launch]]
+// kernel = "linear_dgrad_add_parts"
+// grid   = ["cdiv(m * k, 1024)"]
+// block  = [256]
+// args   = ["parts", "out?", "dx", "m", "n", "k", "BLOCKS"]
+//
+// [rung.wgmma_halves]
+// title     = "TF32's accuracy from f16: the block rounds the weights that stream through it, the instruction transposes"
+// builds_on = "mma_tf32_split"
+// product   = "f16"
+// precision = "tf32"
+//
+// [rung.wgmma_planes]
+// title     = "float32 accuracy from f16: the block splits the weights that stream through it, three products"
+// builds_on = "wgmma_halves"
+// product   = "f16x3"
+// ///
+//
+// linear/wgmma_planes with the weights by rows: as floats, wgmma could not read them so, and would need a pass that
+// transposes them; as the f16 planes that the block writes anyhow it can. Rows of dout have a power of two each, patches of 64 x
+// 128 weights another. One plane has as many digits as TF32. Limit: DRAM, and at 128 rows the matrix units with two planes.
+
+#include <opbench/gradients.cuh>
+#include <opbench/streamed_weights.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+// dout_planes [PLANES][m][PITCH], weight [n][k], parts [BLOCKS + TILES][128][128]
+extern "C" __global__ void __launch_bounds__(384, 1)
+    linear_dgrad_wgmma_streamed(const __grid_constant__ TensorMap map_dout,
+                                const __grid_constant__ TensorMap map_weight, const int* __restrict__ dout_exponents,
+                                float* __restrict__ parts, int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    StreamedWeights<PLANES, true>::multiply(shared, &map_dout, &map_weight, dout_exponents, parts,
+                                            Stretches(m, k, (n + 63) / 64, gridDim.x), m);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    linear_dgrad_split_dout(const float* __restrict__ dout, __half* __restrict__ planes, int* __restrict__ exponents,
+                            int m, int n) {
+    split_rows<PLANES>(dout, planes, exponents, m, n, PITCH);
+}
+
+// other (out) and dx [m][k]
+extern "C" __global__ void __launch_bounds__(256)
+    linear_dgrad_add_parts(const float* __restrict__ parts,
+#if OTHER
+                           const float* __restrict__ other,
+#endif
+                           float* __restrict__ dx, int m, int n, int k, int blocks) {
+#if !OTHER
+    const float* other = nullptr;
+#endif
+    Stretches(m, k, (n + 63) / 64, blocks).add(parts, m, k, [&](const float (&sum)[4], int row, int column) {
+        const size_t at = (size_t)row * k + column;
+        finish_vector<EPILOGUE>(dx + at, sum, OTHER ? other + at : nullptr);
+    });
+}
