@@ -33,9 +33,9 @@ struct FloatTile {
         const float4 scale = all_four(power_of_two(e));
 #pragma unroll
         for (int i = 0; i < each; ++i) {
-            const unsigned at = threadIdx.x % 128 + i * 128, offset = at * 8;
+            const int at = threadIdx.x % 128 + i * 128;
             if (count % 128 != 0 && at >= count) break;
-            unsigned char* const high = to + (offset ^ (offset >> 7 & (span / 16 - 1)) << 4);
+            unsigned char* const high = to + swizzled<span>(at * 8);
             split_four<planes>(x[i], scale, reinterpret_cast<__half*>(high),
                                reinterpret_cast<__half*>(high + plane_bytes));
         }

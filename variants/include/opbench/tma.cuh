@@ -8,6 +8,12 @@ namespace opbench {
 
 struct __align__(64) TensorMap { unsigned long long opaque[16]; };  // a `const __grid_constant__` parameter
 
+// Where the byte at `offset` of dense rows of `span` bytes lies under the swizzle that spans a row.
+template <int span>
+__device__ __forceinline__ unsigned swizzled(unsigned offset) {
+    return offset ^ (offset >> 7 & (span / 16 - 1)) << 4;
+}
+
 __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

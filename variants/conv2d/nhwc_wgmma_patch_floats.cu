@@ -1,0 +1,97 @@
+// /// opbench
+// title     = "float32 accuracy from f16 without a pass: the block splits each patch in two planes while others multiply"
+// builds_on = "nhwc_wgmma_patch_planes"
+// product   = "f16x3"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1 and c % 8 == 0", "RING >= 2",
+//     "n * cdiv(p, 16) * cdiv(q, 8) * cdiv(k, 64) * cdiv(c, 64) * r * s < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+//
+// [define]
+// HEIGHT   = "16"
+// FILTER_R = "r"
+// FILTER_S = "s"
+// PIXELS   = "(15 + r) * (7 + s)"
+// ROOM     = "cdiv(PIXELS, 8) * 2048"
+// RING     = "min(8, (232448 - 1024 - 2 * ROOM - 256 * PIXELS) // 16384)"
+// BIAS     = "epilogue != 'none'"
+// RELU     = "epilogue == 'bias_relu'"
+//
+// [workspace]
+// filter_planes    = "k * r * s * c"
+// filter_exponents = "k"
+//
+// [tensor_maps]
+// map_image  = { tensor = "image", box = [64, "7 + s", "15 + r", 1], swizzle = "none" }
+// map_filter = { tensor = "filter_planes", type = "f16", dims = ["c", "r * s", "k", 2], box = [64, 1, 64, 1] }
+//
+// [[launch]]
+// kernel = "conv2d_split_filters"
+// grid   = ["min(1056, k)"]
+// block  = [256]
+// args   = ["weight", "filter_planes", "filter_exponents", "k", "r * s * c"]
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_wgmma_patch_floats"
+// grid   = ["min(sm_count, n * cdiv(p, 16) * cdiv(q, 8) * cdiv(k, 64))"]
+// block  = [384]
+// shared = "RING * 16384 + 2 * ROOM + 256 * PIXELS + 16 * (3 + RING) + 64"
+// args   = ["map_image", "map_filter", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "padding"]
+// ///
+//
+// nhwc_wgmma_patch_planes without its two passes over the image, which move it three times more and take as long as the
+// products where channels are few and images large. Patches arrive as floats; three warps find the largest number of 64
+// channels of a patch and write both planes beside those that are being multiplied, 1100 of some 7000 clocks. Sums of
+// each filter position are added in float anyhow, and take the patch's own power of two off there. Limit: the matrix
+// units, and shared memory, which the splitting loads as well; at each 64 channels the units run empty once.
+
+#include <opbench/patch_sums.cuh>
+#include <opbench/ring.cuh>
+#include <opbench/split_patch.cuh>
+using namespace opbench;
+
+typedef SplitPatch<HEIGHT, FILTER_R, FILTER_S, RING, false> Work;
+
+// image [n][h][w][c], filter_planes [2][k][r][s][c], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_nhwc_wgmma_patch_floats(const __grid_constant__ TensorMap map_image,
+                                   const __grid_constant__ TensorMap map_filter,
+                                   const int* __restrict__ filter_exponents,
+#if BIAS
+                                   const float* __restrict__ bias,
+#endif
+                                   float* __restrict__ out, int n, int p, int q, int k, int c, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const Work work(shared, n, p, q, k, c);
+    if (threadIdx.x == 0) work.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int filter, int plane) {
+                load(to, &map_filter, full, slice * 64, position, filter, plane);
+            });
+        else if (threadIdx.x >= 32)
+            work.split_patches([&](unsigned to, unsigned full, int slice, PatchPlace at) {
+                load(to, &map_image, full, slice * 64, at.x - padding, at.y - padding, at.image);
+            });
+    } else {
+        registers_up<consumer_registers>();
+        work.work([&](Work::Sums& sum, const PatchPlace& at) {
+            scale_filters(sum, 0, filter_exponents, at.filter, k);
+#if BIAS
+            add_filter_bias<RELU>(sum, bias, at.filter, k);
+#endif
+            each_pixel(sum, at, p, q, k, [&](float x, size_t to) { out[to] = x; });
+        });
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_split_filters(const float* __restrict__ weight, __half* __restrict__ planes, int* __restrict__ exponents,
+                         int k, int depth) {
+    split_rows(weight, planes, exponents, k, depth, depth);
+}

@@ -1,0 +1,113 @@
+// /// opbench
+// title     = "float32 accuracy from f16 without a pass: the block splits each patch of dout while others multiply"
+// builds_on = "nhwc_wgmma_patch_planes"
+// product   = "f16x3"
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
+// requires  = [
+//     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 4 == 0", "RING >= 2",
+//     "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+//
+// [define]
+// HEIGHT   = "16"
+// FILTER_R = "r"
+// FILTER_S = "s"
+// PIXELS   = "(15 + r) * (7 + s)"
+// ROOM     = "cdiv(PIXELS, 8) * 2048"
+// RING     = "min(8, (232448 - 1024 - 2 * ROOM - 256 * PIXELS) // 16384)"
+// EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
+// OTHER    = "epilogue != 'none'"
+//
+// [workspace]
+// filter_planes     = "k * r * s * c"
+// channel_exponents = "c"
+// largest           = "c"
+//
+// [tensor_maps]
+// map_dout   = { tensor = "dout", box = [64, "7 + s", "15 + r", 1], swizzle = "none" }
+// map_filter = { tensor = "filter_planes", type = "f16", dims = ["c", "r * s", "k", 2], box = [64, 1, 64, 1] }
+//
+// [[launch]]
+// zero = "largest"
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_find"
+// grid   = ["cdiv(c, 1024)", "min(264, cdiv(k * r * s * c, 4096))"]
+// block  = [256]
+// args   = ["weight", "largest", "k * r * s", "c"]
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_split"
+// grid   = ["cdiv(c, 1024)", "min(528, cdiv(k * r * s * c, 4096))"]
+// block  = [256]
+// args   = ["weight", "largest", "filter_planes", "channel_exponents", "k * r * s", "c"]
+//
+// [[launch]]
+// kernel = "conv2d_dgrad_nhwc_wgmma_patch_floats"
+// grid   = ["min(sm_count, n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64))"]
+// block  = [384]
+// shared = "RING * 16384 + 2 * ROOM + 256 * PIXELS + 16 * (3 + RING) + 64"
+// args   = ["map_dout", "map_filter", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding"]
+// ///
+//
+// As conv2d/nhwc_wgmma_patch_floats, over dout, with positions counted downwards and filters as they lie: the passes over
+// dout are gone, those over the filters stay. Limit: as there.
+
+#include <opbench/gradients.cuh>
+#include <opbench/patch_sums.cuh>
+#include <opbench/ring.cuh>
+#include <opbench/split_patch.cuh>
+using namespace opbench;
+
+typedef SplitPatch<HEIGHT, FILTER_R, FILTER_S, RING, true> Work;
+
+// dout [n][p][q][k], filter_planes [2][k][r][s][c], other and dimage [n][h][w][c]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_dgrad_nhwc_wgmma_patch_floats(const __grid_constant__ TensorMap map_dout,
+                                         const __grid_constant__ TensorMap map_filter,
+                                         const int* __restrict__ channel_exponents,
+#if OTHER
+                                         const float* __restrict__ other,
+#endif
+                                         float* __restrict__ dimage, int n, int h, int w, int c, int k, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const Work work(shared, n, h, w, c, k);
+    if (threadIdx.x == 0) work.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int channel, int plane) {
+                load(to, &map_filter, full, channel, FILTER_R * FILTER_S - 1 - position, slice * 64, plane);
+            });
+        else if (threadIdx.x >= 32)
+            work.split_patches([&](unsigned to, unsigned full, int slice, PatchPlace at) {
+                const int left = FILTER_S - 1 - padding, above = FILTER_R - 1 - padding;
+                load(to, &map_dout, full, slice * 64, at.x - left, at.y - above, at.image);
+            });
+    } else {
+        registers_up<consumer_registers>();
+        work.work([&](Work::Sums& sum, const PatchPlace& at) {
+            scale_filters(sum, 0, channel_exponents, at.filter, c);
+            each_pixel(sum, at, h, w, c, [&](float x, size_t to) {
+#if OTHER
+                x = finished<EPILOGUE>(x, other[to]);
+#endif
+                dimage[to] = x;
+            });
+        });
+    }
+}
+
+// Of each channel of the filters, [rows][c].
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_find(const float* __restrict__ weight, unsigned* __restrict__ found, int rows, int c) {
+    find_columns(weight, found, rows, c);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_dgrad_split(const float* __restrict__ weight, const unsigned* __restrict__ found,
+                       __half* __restrict__ filter_planes, int* __restrict__ exponents, int rows, int c) {
+    split_columns(weight, found, filter_planes, exponents, rows, c, c);
+}

@@ -1,0 +1,118 @@
+// patch.cuh at float32's accuracy, without a pass that splits the image: patches arrive as floats, and three warps of the
+// warpgroup that copies write their f16 planes (planes.cuh), while those that multiply are at the patch before. A patch of
+// 64 channels has its own power of two, so that nobody needs to know the image's largest number beforehand.
+#pragma once
+#include <opbench/patch.cuh>
+#include <opbench/planes.cuh>
+
+namespace opbench {
+
+template <int height, int filter_rows, int filter_columns, int ring, bool by_m>
+struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, 2> {
+    typedef Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, 2> Base;
+    using Base::count, Base::slices, Base::patch, Base::full, Base::empty, Base::turns, Base::filters;
+    using Base::filter_full, Base::filter_empty;
+    static constexpr int quads = Base::patch_bytes / 8, raw_bytes = quads * 16, threads = 96, warps = threads / 32;
+    static constexpr int bytes = Base::bytes + raw_bytes, control = bytes + Base::barrier_bytes, all = control + 64;
+    unsigned char* shared;
+
+    // Images x p x q pixels and k filters over c channels; `all` bytes of shared memory.
+    __device__ __forceinline__ SplitPatch(unsigned char* shared_, int images, int p, int q, int k, int c)
+        : Base(shared_address(shared_), shared_address(shared_) + bytes, images, p, q, k, c), shared(shared_) {}
+    __device__ __forceinline__ unsigned raw_full() const { return shared_address(shared) + control; }
+    __device__ __forceinline__ float* powers() const { return reinterpret_cast<float*>(shared + control + 8); }
+    __device__ __forceinline__ unsigned* found() const { return reinterpret_cast<unsigned*>(shared + control + 16); }
+    __device__ __forceinline__ void init() const {
+        barrier_init(raw_full(), 1);
+        for (int i = 0; i < 2; ++i) barrier_init(turns + 8 * i, 4), barrier_init(full + 8 * i, 1);
+        for (int i = 0; i < 2; ++i) barrier_init(empty + 8 * i, 4);  // a lane of every warp
+        for (int i = 0; i < ring; ++i) barrier_init(filter_full + 8 * i, 1), barrier_init(filter_empty + 8 * i, 1);
+        barrier_init_fence();
+    }
+
+    // Warps 1 to 3: fetch(address, barrier, slice, place) brings raw_bytes, pixels of 64 floats, without a swizzle.
+    template <class Fetch>
+    __device__ __forceinline__ void split_patches(const Fetch& fetch) const {
+        const int thread = (int)threadIdx.x - 32;
+        const float4* const raw = reinterpret_cast<const float4*>(shared + Base::bytes);
+        const auto start = [&](int index, int slice) {
+            if (thread > 0 || index >= count) return;
+            arrive_expect(raw_full(), raw_bytes);
+            fetch(shared_address(shared) + Base::bytes, raw_full(), slice, this->place(index));
+        };
+        start(blockIdx.x, 0);
+        unsigned at = 0;
+        for (int index = blockIdx.x; index < count; index += gridDim.x)
+            for (int slice = 0; slice < slices; ++slice, ++at) {
+                const unsigned stage = at % 2;
+                wait_for(raw_full(), at % 2);
+                unsigned magnitude = 0;
+#pragma unroll 4
+                for (int i = thread; i < quads; i += threads) magnitude = max(magnitude, largest(raw[i]));
+                magnitude = largest_of_warp(magnitude);
+                if (thread % 32 == 0) found()[thread / 32] = magnitude;
+                sync_some(1, threads);
+                for (int warp = 0; warp < warps; ++warp) magnitude = max(magnitude, found()[warp]);
+                const int e = exponent_for(magnitude);
+                wait_for(empty + 8 * stage, at / 2 % 2 ^ 1);
+                unsigned char* const to = shared + (patch - filters) + stage * Base::stage_room;
+#pragma unroll 2
+                for (int i = thread; i < quads; i += threads) {
+                    unsigned char* const high = to + swizzled<128>(i * 8);
+                    split_four(raw[i], all_four(power_of_two(e)), reinterpret_cast<__half*>(high),
+                               reinterpret_cast<__half*>(high + Base::room));
+                }
+                if (thread == 0) powers()[stage] = power_of_two(-e);
+                fence_async();
+                sync_some(1, threads);  // the floats have been read as well
+                if (thread == 0) arrive(full + 8 * stage);
+                start(slice + 1 < slices ? index : index + (int)gridDim.x, slice + 1 < slices ? slice + 1 : 0);
+            }
+    }
+
+    // As Patch::work; small products have a sum of their own, of a patch: its power is taken off as it is added.
+    template <class Finish>
+    __device__ __forceinline__ void work(const Finish& finish) const {
+        const int own = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
+        const bool speaks = threadIdx.x % 128 == 0;
+        typename Base::Sums sum, big, small;
+        for (int number = own; (int)(blockIdx.x + number * gridDim.x) < count; number += 2) {
+            wait_for(turns + 8 * own, number / 2 % 2 ^ 1 ^ own);
+            for (int slice = 0; slice < slices; ++slice) {
+                const unsigned at = number * slices + slice, stage = at % 2;
+                const unsigned patch_at = patch + stage * Base::stage_room;
+                wait_for(full + 8 * stage, at / 2 % 2);
+                const float off = powers()[stage];
+                unsigned filter = 0;
+#pragma unroll 1
+                for (int position = 0; position < Base::positions; ++position) {
+                    const unsigned step = at * Base::positions + position, before = filter;
+                    filter = step % ring;
+                    wait_for(filter_full + 8 * filter, step / ring % 2);
+                    wgmma_fence();
+                    const unsigned a = filters + filter * Base::filter_bytes;
+                    Base::multiply(big, a, patch_at, position, 0);
+                    wgmma_commit();
+                    Base::multiply(small, a + Base::filter_plane, patch_at, position, position > 0);
+                    Base::multiply(small, a, patch_at + Base::room, position, 1);
+                    wgmma_commit();
+                    wgmma_wait<1>();
+                    if (speaks && position > 0) arrive(filter_empty + 8 * before);
+#pragma unroll
+                    for (int i = 0; i < Base::pixels / 2; ++i)  // while the small products run
+                        sum[i] = slice + position > 0 ? sum[i] + big[i] * off : big[i] * off;
+                }
+                if (lane == 0 && slice == slices - 1) arrive(turns + 8 * (own ^ 1));
+                wgmma_wait<0>();
+                __syncwarp();  // its lanes have read the power
+                if (lane == 0) arrive(empty + 8 * stage);
+                if (speaks) arrive(filter_empty + 8 * filter);
+#pragma unroll
+                for (int i = 0; i < Base::pixels / 2; ++i) sum[i] += small[i] * off;
+            }
+            finish(sum, this->place(blockIdx.x + number * gridDim.x));
+        }
+    }
+};
+
+}  // namespace opbench
