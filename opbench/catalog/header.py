@@ -13,7 +13,7 @@ from typing import Any
 
 from opbench.catalog import expression
 from opbench.catalog.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
-from opbench.catalog.sources import Source, checksum, closure, matrix_classes
+from opbench.catalog.sources import Source, checksum, closure, matrix_classes, without_comments
 from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
 from opbench.catalog.variant import LaunchTemplate, Variant
 from opbench.errors import UsageError, unknown
@@ -306,7 +306,7 @@ class _HeaderReader:
             raise self.refuse(
                 "programmatic", f"launch[{index}].programmatic = {programmatic!r}; true or false is allowed"
             )
-        if programmatic and not any("griddepcontrol.wait" in source.text for source in self.sources):
+        if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in self.sources):
             raise self.refuse(
                 "programmatic",
                 f"launch[{index}].programmatic: no griddepcontrol.wait in the kernel or its headers; without it the "

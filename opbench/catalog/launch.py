@@ -57,3 +57,8 @@ class BuildRequest:
     """The least capability the variant needs ("8.0", "9.0a"); empty means any."""
     include: tuple[Path, ...] = ()
     """Folders that its headers are searched in, in this order."""
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """What must be there: kernels, by name or as name expressions."""
+        return self.kernels

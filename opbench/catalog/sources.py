@@ -76,7 +76,7 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
         source = found[file.resolve()] = Source(file, file.read_bytes(), modified_ns)
         if file.suffix == ".py":
             return
-        for line, name in _includes(source.text):
+        for line, name in includes(source.text):
             if name[0] not in '<"':
                 raise UsageError(
                     f"{file}:{line}: '#include {name}' is not allowed: what a macro includes cannot be told from the "
@@ -109,6 +109,17 @@ def without_comments(text: str) -> str:
     return _TOKEN.sub(blank, text)
 
 
+def plain_code(text: str) -> str:
+    """The same with what strings say blank, too."""
+
+    def blank(match: re.Match[str]) -> str:
+        if match["comment"]:
+            return " " + "\n" * match[0].count("\n")
+        return '""' + "\n" * match[0].count("\n") if match[0][-1:] in ("'", '"') and not match["name"] else match[0]
+
+    return _TOKEN.sub(blank, text)
+
+
 def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
     """What tensor cores multiply in a closure: each operand type with the file:line of its first instruction."""
     classes: dict[str, str] = {}
@@ -124,7 +135,7 @@ def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
     return classes
 
 
-def _includes(text: str) -> Iterator[tuple[int, str]]:
+def includes(text: str) -> Iterator[tuple[int, str]]:
     """Line and name, with its quotes, of each include."""
     if "include" not in text:
         return

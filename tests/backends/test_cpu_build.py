@@ -209,7 +209,7 @@ def test_ptx_in_a_branch_for_newer_gpus_is_no_obstacle(bench: Bench) -> None:
 def test_clusters_and_grids_are_unsupported(bench: Bench) -> None:
     clusters = "__global__ void __cluster_dims__(2, 1, 1) pair(float* x) {}"
     assert bench.backend.unsupported(bench.request(clusters, "pair")) == (
-        "uses __cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]"
+        "line 1: uses __cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]"
     )
 
 

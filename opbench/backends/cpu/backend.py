@@ -16,12 +16,13 @@ from opbench.backends.cpu.build import KernelBuilder
 from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
-from opbench.backends.cpu.ptx import UnsupportedInstruction, replace_ptx
+from opbench.backends.cpu.ptx import UnsupportedInstruction
 from opbench.backends.cpu.toolchain import FAST, TRACED, Toolchain, find_toolchain
 from opbench.backends.cpu.tracing import Tracing
+from opbench.catalog.device_part import device_part
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import Tensor
-from opbench.catalog.sources import closure, without_comments
+from opbench.catalog.sources import Source, closure, plain_code, without_comments
 from opbench.errors import CompileError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
@@ -91,18 +92,18 @@ class CpuBackend:
         if reason is not None:
             return reason
         try:
-            source = "\n".join(without_comments(s.text) for s in closure(request.source, request.include))
+            read = closure(request.source, request.include)
         except OSError:
             return None
-        for pattern, feature in BEYOND.items():
-            if re.search(pattern, source):
-                return f"uses {feature}"
-        return self._unknown_instruction(request) if re.search(r"\b(asm|__asm__|__asm)\b", source) else None
+        whole = "\n".join(plain_code(source.text) for source in read)
+        if any(re.search(pattern, whole) for pattern in BEYOND) and (reason := _beyond(request, read)):
+            return reason
+        return self._unknown_instruction(request) if re.search(r"\b(asm|__asm__|__asm)\b", whole) else None
 
     def _unknown_instruction(self, request: BuildRequest) -> str | None:
         """Preprocessed text decides: a branch for newer GPUs may hold instructions that nobody compiles."""
         try:
-            replace_ptx(self._builder.preprocess(request).text)
+            self._builder.require_instructions(request)
         except UnsupportedInstruction as problem:
             own = Path(problem.file) == request.source.absolute()
             place = f"line {problem.line}" if own else f"{Path(problem.file).name}:{problem.line}"
@@ -166,6 +167,19 @@ class CpuBackend:
     def synchronize(self) -> list[Finding]:
         """Launches have ended when they return; this hands out what the runtime saw since the last call."""
         return to_findings(self._runtime.take_reports(), self._log)
+
+
+def _beyond(request: BuildRequest, read: Sequence[Source]) -> str | None:
+    """What of a module's own part no shim can stand in for, with its line."""
+    part = device_part(read, request.roots)
+    for source in read:
+        text = plain_code(part.texts[source.path])
+        for pattern, feature in BEYOND.items():
+            if found := re.search(pattern, text):
+                line = text.count("\n", 0, found.start()) + 1
+                place = f"line {line}" if source is read[0] else f"{source.path.name}:{line}"
+                return f"{place}: uses {feature}"
+    return None
 
 
 def _beyond_capability(needed: str) -> str | None:

@@ -9,8 +9,8 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbench.backends.cpu import elf
@@ -33,6 +33,7 @@ from opbench.backends.cpu.toolchain import (
     Toolchain,
     compiler_environment,
 )
+from opbench.catalog import device_part, names, scan, sources, tokens
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault
@@ -51,7 +52,6 @@ ASYNCHRONOUS_CALL = re.compile(
 )
 HOPPER = 900
 """What `__CUDA_ARCH__` is to a variant that asks for it; 890 to all others."""
-KERNEL = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Preprocessed:
 
     text: str
     files: tuple[Path, ...]
+    empty: tuple[str, ...] = ()
+    """Headers that were nowhere found and stood for nothing."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -83,8 +85,9 @@ def scratch(folder: Path) -> Iterator[Path]:
 def shim_version() -> str:
     """A digest of the shim, the runtime and the passes, and of where they lie: lines of a traced build name them."""
     folder = Path(__file__).parent
-    sources = sorted(path for path in folder.rglob("*") if path.suffix in {".py", ".h", ".hpp", ".cpp"})
-    return digest(str(Path(__file__).parent), *(part for path in sources for part in (path.name, path.read_bytes())))
+    own = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    read = [*own, *(Path(str(module.__file__)) for module in (device_part, names, scan, sources, tokens))]
+    return digest(str(Path(__file__).parent), *(part for path in read for part in (path.name, path.read_bytes())))
 
 
 class KernelBuilder:
@@ -101,7 +104,24 @@ class KernelBuilder:
         known = _read_manifest(manifest)
         if known is not None:
             return known
-        preprocessed = self.preprocess(request)
+        _require_kernels(request)
+        if _has_host_part(request):
+            return self._made(request, manifest, True)
+        try:
+            return self._made(request, manifest, False)
+        except CompileError:
+            # What keeps the file from compiling may belong to a kernel that nobody asked for.
+            if not _leaves_out(request):
+                raise
+            try:
+                return self._made(request, manifest, True)
+            except CompileError:
+                pass
+            raise
+
+    def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
+        """The object of the whole file, or of what its kernels need of it."""
+        preprocessed = self.preprocess(request, reduced)
         try:
             text = replace_noinline(replace_ptx(preprocessed.text))
         except UnsupportedInstruction as problem:
@@ -119,19 +139,36 @@ class KernelBuilder:
         write_atomically(manifest, json.dumps({"object": final.name, "files": files}).encode())
         return final
 
-    def preprocess(self, request: BuildRequest) -> Preprocessed:
-        """Expand the request's wrapper; raises CompileError."""
+    def require_instructions(self, request: BuildRequest) -> None:
+        """Raise UnsupportedInstruction for inline PTX that the kernels need and nothing here stands for."""
+        try:
+            replace_ptx(self.preprocess(request).text)
+        except UnsupportedInstruction:
+            if not _leaves_out(request):
+                raise
+            replace_ptx(self.preprocess(request, True).text)
+
+    def preprocess(self, request: BuildRequest, reduced: bool | None = None) -> Preprocessed:
+        """Expand the request's wrapper; raises CompileError.
+
+        `reduced` is whether the file is cut down to what the kernels need; unless told, where it has a host's part.
+        """
+        if reduced is None:
+            reduced = _has_host_part(request)
         with scratch(self.folder) as folder:
             wrapper, output = folder / "wrapper.cpp", folder / "wrapper.ii"
-            wrapper.write_text(_wrapper(request))
+            cut = _cut(request, folder) if reduced else Cut(request.source.absolute())
+            wrapper.write_text(_wrapper(request, cut.source))
             macros = [f"-D{name}={value}" for name, value in request.macros]
             own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
-            include = [*self._parsed_shim, "-isystem", str(INCLUDE), *own]
+            include = [*self._parsed_shim, "-isystem", str(INCLUDE), *own, *cut.flags]
             command = ["-E", *self.toolchain.flags(self.build), *macros, *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
             # The scratch folder's random name must not decide the key.
             text = output.read_text().replace(str(wrapper), wrapper.name)
-            return Preprocessed(text, tuple(_user_files(text)))
+            for written, original in cut.originals.items():
+                text = text.replace(str(written), str(original.absolute()))
+            return Preprocessed(text, tuple(_user_files(text)), cut.empty)
 
     @functools.cached_property
     def _parsed_shim(self) -> tuple[str, ...]:
@@ -226,8 +263,58 @@ def entry_symbol(index: int) -> str:
     return f"opb_entry_{index}"
 
 
-def _wrapper(request: BuildRequest) -> str:
-    lines = ["#include <cuda_cpu.hpp>", *_newer(request), f'#include "{request.source.absolute()}"', "OPB_MODULE"]
+def _require_kernels(request: BuildRequest) -> None:
+    """Refuse a kernel whose name is nowhere in the text, before a compiler stumbles over it in the wrapper."""
+    try:
+        read = closure(request.source, request.include)
+    except OSError:
+        return
+    for kernel in request.kernels:
+        name = re.split(r"[<\s]", kernel)[0].split("::")[-1]
+        if not any(re.search(rf"\b{re.escape(name)}\b", sources.plain_code(source.text)) for source in read):
+            raise CompileError(_no_kernel(request, kernel))
+
+
+def _no_kernel(request: BuildRequest, kernel: str) -> str:
+    defined = sorted({found.qualified for found in device_part.kernels_of(request.source.read_text())})
+    return f"{request.source}: no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
+
+
+def _has_host_part(request: BuildRequest) -> bool:
+    try:
+        return device_part.has_host_part(closure(request.source, request.include))
+    except OSError:
+        return False
+
+
+def _leaves_out(request: BuildRequest) -> bool:
+    """Whether the file has declarations that its kernels do not need."""
+    part = device_part.device_part(closure(request.source, request.include), request.roots)
+    return bool(part.set_aside or part.empty)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A file to compile in place of the user's."""
+
+    source: Path
+    flags: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+    """Headers that are empty where no compiler has them."""
+    originals: Mapping[Path, Path] = field(default_factory=dict)
+
+
+def _cut(request: BuildRequest, folder: Path) -> Cut:
+    """The device's part of a request in a folder."""
+    read = closure(request.source, request.include)
+    part = device_part.device_part(read, request.roots)
+    written = device_part.write_texts(part, read, folder)
+    flags = ("-idirafter", str(device_part.empty_headers(part.empty))) if part.empty else ()
+    return Cut(written[read[0].path], flags, part.empty, {new: old for old, new in written.items()})
+
+
+def _wrapper(request: BuildRequest, source: Path) -> str:
+    lines = ["#include <cuda_cpu.hpp>", *_newer(request), f'#include "{source}"', "OPB_MODULE"]
     lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
     return "\n".join(lines) + "\n"
 
@@ -270,8 +357,7 @@ def _diagnosis(stderr: str, request: BuildRequest) -> str:
     """The compiler's words on the user's file: notes about the wrapper and the shim are noise."""
     missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
     if missing:
-        defined = sorted(set(KERNEL.findall(request.source.read_text())))
-        return f"{request.source}: no kernel '{missing[0]}'; defined: {', '.join(defined) or 'none'}"
+        return _no_kernel(request, missing[0])
     return f"{request.source} does not compile\n{_shorten(stderr)}"
 
 

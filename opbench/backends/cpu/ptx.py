@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from opbench.backends.cpu.instructions import UnknownInstruction, translate
@@ -12,15 +12,17 @@ UNROLL_WITHOUT_COUNT = 8
 """GCC unrolls loops of unknown length by the full count that it is told, so a bare `#pragma unroll` stays moderate: 8
 still turns register tiles into registers, and compiles in half the time of 16."""
 
-ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:\b(?:volatile|__volatile__)\b\s*)?\(")
+ASM = re.compile(r"(?<![\w$])(?:asm|__asm__|__asm)\b\s*(?:\b(?:volatile|__volatile__)\b\s*)?\(")
 LINE_MARKER = re.compile(r'^#\s+(\d+)\s+"((?:[^"\\]|\\.)*)"([ \d]*)', re.MULTILINE)
 SYSTEM_HEADER = "3"
 """The flag of a line marker that says so; the shim counts as one."""
+NOINLINE = re.compile(r"\b__noinline__\b")
 UNROLL = re.compile(r"^([ \t]*)#[ \t]*pragma[ \t]+unroll\b[ \t]*(.*)$", re.MULTILINE)
 CONSTANT_INITIALISATION = re.compile(
     r'(\bextern\s+(?:#\s+\d+\s+"[^"\n]*"[ \d]*\s+)*)?__attribute__\(\(require_constant_initialization\)\)'
 )
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')
 CONSTRAINT = re.compile(r"\s*(?:\[\w+\]\s*)?\"[^\"]*\"\s*\(")
 KEEP_ORDER = '__asm__ volatile("" ::: "memory");'
 INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
@@ -74,14 +76,18 @@ def replace_noinline(text: str) -> str:
         before = text[max(0, match.start() - 80) : match.start()].rstrip()[-1:]
         return match.group() if before in {"(", ","} else "__attribute__((noinline))"
 
-    return re.sub(r"\b__noinline__\b", replacement, text)
+    pieces, position = [], 0
+    for match in outside_strings(NOINLINE, text):
+        pieces += [text[position : match.start()], replacement(match)]
+        position = match.end()
+    return "".join(pieces) + text[position:]
 
 
 def replace_ptx(text: str) -> str:
     """Rewrite every asm statement that holds PTX; raises UnsupportedInstruction. Line numbers stay."""
     pieces: list[str] = []
     position = 0
-    for match in ASM.finditer(text):
+    for match in outside_strings(ASM, text):
         if match.start() < position or _in_system_header(text, match.start()):
             continue
         statement = _parse(text, match)
@@ -99,6 +105,16 @@ def replace_ptx(text: str) -> str:
         pieces += [text[position : statement.start], f"({{ {statements} }})", ending]
         position = statement.end
     return "".join(pieces) + text[position:]
+
+
+def outside_strings(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """The pattern's matches that begin in no string or character."""
+    start = 0
+    for match in pattern.finditer(text):
+        line = text.rfind("\n", 0, match.start()) + 1
+        if match.start() >= start and not LITERAL.sub("", text[line : match.start()]).count('"'):
+            start = match.end()
+            yield match
 
 
 def _marker_before(text: str, position: int) -> re.Match[str] | None:

@@ -100,10 +100,11 @@ class CudaBackend:
 
     def load(self, request: BuildRequest) -> CudaProgram:
         """Compile if need be and load."""
-        cubin = self.compile(request)
+        compiled = nvrtc.compile_cubin(request, self._device.architecture(request))
+        cubin = compiled.cubin
         program = self._programs.get(cubin)
         if program is None or not set(request.kernels) <= set(program.resources):
-            program = self._programs[cubin] = CudaProgram(self._device, cubin, request.kernels)
+            program = self._programs[cubin] = CudaProgram(self._device, cubin, request.kernels, compiled.names)
         return program
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> CudaBuffer:

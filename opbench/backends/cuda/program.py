@@ -47,10 +47,12 @@ class BoundStep(NamedTuple):
 class CudaProgram:
     """A compiled module on the device."""
 
-    def __init__(self, device: Device, cubin: Path, kernels: Sequence[str]) -> None:
+    def __init__(
+        self, device: Device, cubin: Path, kernels: Sequence[str], names: Mapping[str, str] | None = None
+    ) -> None:
         self._device = device
         module = device.load_module(cubin)
-        self._functions = {kernel: device.function(module, kernel) for kernel in kernels}
+        self._functions = {kernel: device.function(module, (names or {}).get(kernel, kernel)) for kernel in kernels}
         self.resources: Mapping[str, KernelResources] = {
             kernel: self._resources(function) for kernel, function in self._functions.items()
         }

@@ -9,13 +9,15 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from opbench import paths
 from opbench.backends.base import KernelResources
+from opbench.backends.nvrtc.unit import Unit, name_expressions, reduced, unknown_kernel, whole
+from opbench.catalog import device_part
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.sources import Source, closure
 from opbench.errors import CompileError, EnvironmentFault, unknown
@@ -37,6 +39,8 @@ class Compiled:
     spill_bytes: Mapping[str, int]
     """Per kernel, bytes of registers stored to local memory for want of registers; 0 is what one wants."""
     warnings: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What kernels are called in the cubin that the request calls otherwise: templates, and what is in C++'s names."""
 
 
 class Nvrtc:
@@ -54,6 +58,8 @@ class Nvrtc:
         library.nvrtcCreateProgram.argtypes = [ctypes.POINTER(handle), text, text, ctypes.c_int, texts, texts]
         library.nvrtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
         library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
+        library.nvrtcAddNameExpression.argtypes = [handle, text]
+        library.nvrtcGetLoweredName.argtypes = [handle, text, ctypes.POINTER(text)]
         for name in ("ProgramLog", "CUBIN"):
             getattr(library, f"nvrtcGet{name}Size").argtypes = [handle, size]
             getattr(library, f"nvrtcGet{name}").argtypes = [handle, ctypes.c_void_p]
@@ -75,17 +81,41 @@ class Nvrtc:
         self._check(self._library.nvrtcGetSupportedArchs(numbers))
         return sorted(numbers)
 
-    def compile(self, source: bytes, name: str, options: Iterable[str]) -> tuple[bytes | None, str]:
-        """The cubin, or None when the source does not compile, and the compiler's log."""
+    def compile(
+        self,
+        source: bytes,
+        name: str,
+        options: Iterable[str],
+        headers: Mapping[str, str] | None = None,
+        expressions: Sequence[str] = (),
+    ) -> tuple[bytes | None, str, dict[str, str]]:
+        """The cubin, or None when the source does not compile, the compiler's log, and what each expression is called.
+
+        `headers` are texts by the name under which they are included.
+        """
         program = ctypes.c_void_p()
+        given = headers or {}
+        texts = (ctypes.c_char_p * len(given))(*(text.encode() for text in given.values()))
+        names = (ctypes.c_char_p * len(given))(*(key.encode() for key in given))
         self._check(
-            self._library.nvrtcCreateProgram(ctypes.byref(program), source, os.fsencode(name), 0, None, None),
+            self._library.nvrtcCreateProgram(
+                ctypes.byref(program), source, os.fsencode(name), len(given), texts, names
+            ),
         )
         try:
+            for expression in expressions:
+                self._check(self._library.nvrtcAddNameExpression(program, expression.encode()))
             flags = [option.encode() for option in options]
             code = self._library.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
             log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
-            return (None if code else self._read(program, "CUBIN")), log
+            if code:
+                return None, log, {}
+            lowered: dict[str, str] = {}
+            for expression in expressions:
+                found = ctypes.c_char_p()
+                self._check(self._library.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(found)))
+                lowered[expression] = (found.value or b"").decode()
+            return self._read(program, "CUBIN"), log, lowered
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -151,6 +181,10 @@ def include_options() -> tuple[str, ...]:
     return tuple(f"-I{folder}" for folder in kept)
 
 
+def _folders() -> list[Path]:
+    return [Path(option.removeprefix("-I")) for option in include_options()]
+
+
 def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
     """The architecture to compile for: the device's own, with its 'a' features when the variant asks for them.
 
@@ -191,23 +225,44 @@ def _key(sources: Iterable[Source], options: Iterable[str]) -> str:
 
 
 def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
-    """Compile, or find in the cache; raises CompileError with the compiler's own lines."""
+    """Compile, or find in the cache; raises CompileError with the compiler's own lines.
+
+    A file with a host's part, or that does not compile as a whole, is cut down to what its kernels need.
+    """
     try:
         sources = closure(request.source, request.include)
     except OSError as error:
         raise CompileError(f"{request.source}: cannot be read: {error.strerror}") from error
+    if device_part.has_host_part(sources):
+        return _compiled(request, arch, sources, reduced(request, sources, _folders()))
+    try:
+        return _compiled(request, arch, sources, whole(sources))
+    except CompileError:
+        unit = reduced(request, sources, _folders())
+        try:
+            return _compiled(request, arch, sources, unit)
+        except CompileError:
+            pass  # what the whole file does not compile for is the plainer word
+        raise
+
+
+def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
     name = str(request.source)
     macros = [f"-D{key}={value}" for key, value in request.macros]
     own = [f"-I{folder}" for folder in request.include]
     options = [f"-arch={arch}", *OPTIONS, *macros, *own, *include_options()]
-    cubin = paths.cache_folder("cubin") / f"{request.source.stem}-{arch}-{_key(sources, options)}.cubin"
+    if unit.is_reduced:
+        options.append(f"-I{request.source.absolute().parent}")
+    expressions = name_expressions(request, sources)
+    extra = [unit.key, *expressions] if unit.key or expressions else []
+    cubin = paths.cache_folder("cubin") / f"{request.source.stem}-{arch}-{_key(sources, [*options, *extra])}.cubin"
     notes = cubin.with_suffix(".json")
     compiled = _from_cache(cubin, notes, arch)
     if compiled is None:
-        code, log = library().compile(sources[0].content, name, options)
+        code, log, names = library().compile(unit.text, name, options, unit.headers, expressions)
         if code is None:
-            raise CompileError(_located(_errors(log), name))
-        compiled = Compiled(cubin, arch, *parse_log(log))
+            raise CompileError(_located(unknown_kernel(log, request, sources) or _errors(log), name))
+        compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
         # The notes first: a cubin that is there then always has its notes.
         paths.write_atomically(notes, json.dumps(record, indent=1).encode())
@@ -217,7 +272,7 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
     # Names come from the cubin itself: compiled in parallel, NVRTC 13.0 loses parts of ptxas's log.
     present = kernel_names(cubin.read_bytes())
     for kernel in request.kernels:
-        if kernel not in present:
+        if compiled.names.get(kernel, kernel) not in present:
             hint = 'is it extern "C" __global__?'
             raise CompileError(f"{name}: {unknown('kernel', kernel, present, hint)}")
     return compiled
@@ -235,7 +290,8 @@ def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:
         if cubin.stat().st_size == 0:
             return None
         resources = {kernel: KernelResources(**values) for kernel, values in record["resources"].items()}
-        return Compiled(cubin, arch, resources, record["spill_bytes"], tuple(record["warnings"]))
+        warnings, names = tuple(record["warnings"]), record.get("names", {})
+        return Compiled(cubin, arch, resources, record["spill_bytes"], warnings, names)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

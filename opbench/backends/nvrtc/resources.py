@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from opbench.backends.base import KernelResources
 from opbench.backends.nvrtc import nvrtc, sass
 from opbench.backends.nvrtc.cubin import machine_code_sha256, read_cubin
-from opbench.backends.nvrtc.source import source_fault
 from opbench.catalog.case import Case
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.sources import closure
@@ -105,7 +104,7 @@ def _attempt(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Res
     try:
         return compile_for(request, wanted)
     except EnvironmentFault as error:
-        return Resources(missing=str(error), arch=arch, refused=source_fault(request))
+        return Resources(missing=str(error), arch=arch)
     except CompileError as error:
         lacking = _LACKING.search(str(error))
         return Resources(missing=f"NVRTC rejects it: {error}", arch=arch, refused="" if lacking else str(error))
@@ -120,7 +119,8 @@ def compile_for(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels:
     arch = nvrtc.architecture(wanted.capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
     cubin = compiled.cubin.read_bytes()
-    read = read_cubin(cubin)
+    asked = {lowered: name for name, lowered in compiled.names.items()}
+    read = {asked.get(name, name): found for name, found in read_cubin(cubin).items()}
     kernels = {
         name: KernelResources(
             found.registers,
@@ -131,11 +131,13 @@ def compile_for(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels:
         for name, found in read.items()
     }
     try:
-        code = sass.disassemble(cubin, (source.path for source in closure(request.source, request.include)))
+        shown = sass.disassemble(cubin, (source.path for source in closure(request.source, request.include)))
+        code = {asked.get(name, name): found for name, found in shown.items()}
     except EnvironmentFault:
         code = {}
     code_bytes = {name: found.code_bytes for name, found in read.items()}
-    return CompiledKernels(arch, kernels, code_bytes, compiled.spill_bytes, code, machine_code_sha256(cubin))
+    spills = {asked.get(name, name): count for name, count in compiled.spill_bytes.items()}
+    return CompiledKernels(arch, kernels, code_bytes, spills, code, machine_code_sha256(cubin))
 
 
 def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resources) -> Resources:

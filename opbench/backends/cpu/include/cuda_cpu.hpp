@@ -3,10 +3,18 @@
 #include <cstddef>
 // <cmath> in C++17 brings the special functions and half of the library with them: a third of a kernel's compile time.
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS
+#include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+// CUDA's clock() is another one than libc's, which a standard header may bring later.
+#define clock opb_clock_of_libc
+#include <time.h>
+#undef clock
+#include <assert.h>
 
 #include "opbench_cpu/abi.hpp"
 #include "opbench_cpu/keywords.hpp"

@@ -175,6 +175,3 @@ static inline void* __cvta_shared_to_generic(unsigned long long offset) { return
 #define __trap() ::opb_trap("__trap()", __FILE__, __LINE__)
 #define __brkpt() ::opb_trap("__brkpt()", __FILE__, __LINE__)
 #define __builtin_assume(condition) ((void)0)
-#undef assert
-#define assert(condition) \
-  ((condition) ? (void)0 : ::opb_trap("assertion failed: " #condition, __FILE__, __LINE__))

@@ -1,0 +1,219 @@
+"""What of a file the GPU sees: the kernels that are asked for and what they need, with the host's part set aside.
+
+What nobody asked for is blank in the text that the compilers get, so that lines keep their numbers. Followed are names,
+as `opbench.catalog.scan` finds them: a declaration stays where something that stays names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.catalog.scan import Declaration, declarations
+from opbench.catalog.sources import Source
+from opbench.catalog.tokens import included, words
+from opbench.paths import cache_folder, write_atomically
+
+HOST_ONLY = words(
+    """
+    fstream iostream ostream istream iomanip sstream string string_view vector map unordered_map set
+    unordered_set list deque queue stack chrono thread mutex shared_mutex condition_variable future random
+    memory stdexcept exception ctime time.h filesystem locale regex system_error csignal signal.h iosfwd
+    typeinfo omp.h unistd.h getopt.h mpi.h fcntl.h dirent.h pthread.h windows.h cuda_profiler_api.h nvToolsExt.h
+    curand.h cublas.h cublas_v2.h cublasLt.h cudnn.h cufft.h cusolverDn.h cusparse.h nvml.h nvrtc.h
+    """
+)
+"""Headers of which a kernel has nothing, or what it has anyway."""
+HOST_FOLDERS = ("sys/", "bits/", "boost/", "opencv2/", "torch/", "ATen/", "c10/", "gtest/", "benchmark/", "nvtx3/")
+INSTALLED = ("cub/", "thrust/", "cuda/", "nv/", "cutlass/", "cute/", "opbench/", "cooperative_groups")
+"""What is there or is to be installed: never an empty file."""
+KNOWN_SPACES = frozenset(("std", "nvcuda", "wmma", "cooperative_groups", "cuda", "cub", "literals", "chrono_literals"))
+"""Namespaces that a `using namespace` may name without one of the files opening them."""
+BRANCHES = frozenset(("if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef"))
+
+
+@dataclass(frozen=True)
+class DevicePart:
+    """The files of a kernel, read."""
+
+    texts: Mapping[Path, str]
+    """Each file's text with what is not needed blank."""
+    set_aside: tuple[Declaration, ...]
+    """What is blank of the first file."""
+    empty: tuple[str, ...]
+    """Names of headers that no folder of the user has; one that no compiler has either stands for nothing."""
+
+
+def has_host_part(sources: Sequence[Source]) -> bool:
+    """Whether a file holds what only a host's compiler takes: `main`, a launch, a header of the host's libraries."""
+    for source in sources:
+        if not re.search(r"<<<|\bmain\s*\(|#\s*include|\bcuda[A-Z]", source.text):
+            continue
+        for found in declarations(source.text):
+            if found.kind == "directive":
+                name = included(found.tokens[0])
+                if name and is_host_header(name[1:-1]):
+                    return True
+            elif not found.is_device and any(_is_host_word(token.text) for token in found.tokens):
+                return True
+    return False
+
+
+def _is_host_word(word: str) -> bool:
+    return word in ("<<<", "main") or bool(re.fullmatch(r"cuda[A-Z]\w*", word))
+
+
+def is_host_header(name: str) -> bool:
+    """Whether a header is the host's alone."""
+    return name in HOST_ONLY or name.startswith(HOST_FOLDERS)
+
+
+def kernels_of(text: str) -> list[Declaration]:
+    """The kernels that a text defines, in order."""
+    return [found for found in declarations(text) if found.is_kernel]
+
+
+def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
+    """The texts of a closure for kernels, variables and name expressions that are wanted."""
+    found = {source.path: declarations(source.text) for source in sources}
+    everything = [one for each in found.values() for one in each]
+    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
+    spaces = KNOWN_SPACES | {part for one in everything for part in one.scope.split("::")}
+    own = {source.path.name for source in sources}
+    texts: dict[Path, str] = {}
+    aside: list[Declaration] = []
+    empty: list[str] = []
+    for source in sources:
+        kept: list[tuple[int, int, str]] = []
+        for one in found[source.path]:
+            name = included(one.tokens[0]) if one.kind == "directive" else ""
+            if name:
+                plain = name[1:-1]
+                if is_host_header(plain):
+                    kept.append((one.start, one.end, ""))
+                elif Path(plain).name not in own and not plain.startswith(INSTALLED):
+                    empty.append(plain)
+            elif one.kind == "using":
+                named = {token.text for token in one.tokens[2:] if token.kind == "name"}
+                first = next((token.text for token in one.tokens[2:] if token.kind == "name"), "")
+                kept.append((one.start, one.end, _opened(first, source.text, one) if named <= spaces else ""))
+            elif one.kind != "directive" and id(one) not in needed:
+                kept.append((one.start, one.end, _branches(one, source.text)))
+                if source is sources[0]:
+                    aside.append(one)
+        texts[source.path] = _replaced(source.text, kept)
+    return DevicePart(texts, tuple(aside), tuple(dict.fromkeys(empty)))
+
+
+def _opened(space: str, text: str, one: Declaration) -> str:
+    """A `using namespace`, of a namespace that no header may have opened."""
+    return f"namespace {space} {{}} {text[one.start : one.end]}"
+
+
+def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """The text with pieces replaced, each by another and as many line ends as it had."""
+    made: list[str] = []
+    position = 0
+    for start, end, other in pieces:
+        lacking = text.count("\n", start, end) - other.count("\n")
+        made += [text[position:start], other, "\n" * lacking]
+        position = end
+    return "".join(made) + text[position:]
+
+
+def _branches(one: Declaration, text: str) -> str:
+    """What stays of a declaration that is set aside: its conditions, as they may end behind it, on their lines."""
+    lines, goes_on = [], False
+    for line in text[one.start : one.end].split("\n"):
+        match = re.match(r"\s*#\s*(\w+)", line)
+        goes_on = goes_on or bool(match and match[1] in BRANCHES)
+        lines.append(line if goes_on else "")
+        goes_on = goes_on and line.rstrip("\r").endswith("\\")
+    return "\n".join(lines) if any(lines) else ""
+
+
+def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
+    """The identities of the declarations that stay."""
+    by_name = _by_name(everything)
+    kept: set[int] = set()
+    uses, calls, waiting = set(wanted), set(wanted), set(wanted)
+
+    def keep(one: Declaration) -> None:
+        kept.add(id(one))
+        waiting.update(one.uses - uses, one.calls - calls)
+        uses.update(one.uses)
+        calls.update(one.calls)
+
+    for one in everything:
+        if "operator" in one.names and one.is_device:
+            keep(one)
+    while waiting:
+        name = waiting.pop()
+        for one in by_name.get(name, ()):
+            host = one.kind in ("function", "prototype") and not one.is_device and "constexpr" not in one.marks
+            if id(one) not in kept and (name in calls or (name in uses and not host)):
+                keep(one)
+    for one in everything:
+        named = [by_name[name] for name in one.uses & by_name.keys()]
+        known = all(any(id(other) in kept or other.kind == "directive" for other in found) for found in named)
+        if one.tokens[0].text == "static_assert" and known:
+            kept.add(id(one))
+    return kept
+
+
+def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
+    """Declarations by the names that they declare; a macro's use may declare what it and the macro name."""
+    found: dict[str, list[Declaration]] = {}
+    for one in everything:
+        for name in one.names:
+            found.setdefault(name, []).append(one)
+    macros = {name: one for one in everything if one.kind == "directive" for name in one.names}
+    for one in everything:
+        first = one.tokens[0].text
+        if one.kind == "other" and first in macros and "=" not in {token.text for token in one.tokens[:3]}:
+            for name in (macros[first].uses | one.uses) - found.keys():
+                found.setdefault(name, []).append(one)
+    return found
+
+
+def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> dict[Path, Path]:
+    """Write the first text, and those that differ from their files, into a folder; says where."""
+    changed = {
+        source.path: folder / f"{number}-{source.path.name}"
+        for number, source in enumerate(sources)
+        if number == 0 or part.texts[source.path] != source.text
+    }
+    for path, target in changed.items():
+        text = led_to(part.texts[path], path, changed)
+        target.write_text(f'#line 1 "{path.absolute()}"\n{text}')
+    return changed
+
+
+def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
+    """The text with includes of the file's own folder by their whole path, and of what was changed by its new one."""
+    by_name = {old.name: new for old, new in changed.items()}
+
+    def place(match: re.Match[str]) -> str:
+        name = match[2][1:-1]
+        if Path(name).name in by_name:
+            return f'{match[1]}"{by_name[Path(name).name]}"'
+        near = path.parent / name
+        return f'{match[1]}"{near.absolute()}"' if match[2][0] == '"' and near.is_file() else match[0]
+
+    return re.sub(r'^([ \t]*#[ \t]*include[ \t]*)(<[^>\n]+>|"[^"\n]+")', place, text, flags=re.MULTILINE)
+
+
+def empty_headers(names: Sequence[str]) -> Path:
+    """A folder in which each of these headers is an empty file, to be searched last."""
+    key = hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
+    folder = cache_folder("empty") / key
+    for name in names:
+        place = folder / name
+        if ".." not in Path(name).parts and not Path(name).is_absolute() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, b"")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,67 @@
+"""The names in a declaration: which it takes from elsewhere, and which are its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from opbench.catalog.tokens import CLOSING, OPENING, Token, closing_angle, words
+
+_DEFINE = re.compile(r"#\s*define\s+(\w+)(?P<parameters>\([^)]*\))?")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+NOT_A_TYPE = words(
+    """
+    return else case goto throw new delete sizeof do in and or not typename co_return break continue
+    """
+)
+"""Words that may stand before a name without declaring it."""
+
+
+def used_names(code: Sequence[Token]) -> Iterator[str]:
+    """The names in a declaration that are no member's."""
+    for index, token in enumerate(code):
+        if token.kind == "name" and not (index and code[index - 1].text in (".", "->")):
+            yield token.text
+
+
+def local_names(code: Sequence[Token]) -> frozenset[str]:
+    """Names that a type stands before in a bracket: parameters, and variables of a body."""
+    found = set(_template_parameters(code))
+    depth = 0
+    for index, token in enumerate(code):
+        if token.kind == "mark":
+            depth += (token.text in OPENING) - (token.text in CLOSING)
+        if token.kind != "name" or depth == 0 or index == 0 or index + 1 >= len(code):
+            continue
+        if code[index + 1].text not in ("=", ";", ",", ")", "[", "{", "(", ":"):
+            continue
+        back = index - 1
+        while back > 0 and code[back].text in ("*", "&", "const", "__restrict__", "__restrict", "restrict"):
+            back -= 1
+        before = code[back]
+        pointer = back < index - 1
+        is_type = before.kind == "name" and before.text not in NOT_A_TYPE
+        if is_type and (not pointer or code[index + 1].text in ("=", ";", ",", ")", "[")):
+            # `a * b)` looks like a declaration; only what begins a statement or a parameter is one.
+            lead = code[back - 1].text if back else ""
+            if not pointer or lead in ("(", ",", "{", ";", "}", "const", "unsigned", "::", "volatile", "static"):
+                found.add(token.text)
+        elif before.text == ">" and code[index + 1].text in ("=", ";", ",", ")", "[", "{"):
+            found.add(token.text)
+    return frozenset(found)
+
+
+def _template_parameters(code: Sequence[Token]) -> Iterator[str]:
+    if len(code) > 1 and code[0].text == "template":
+        for before, token, after in zip(code[1:], code[2:], code[3 : closing_angle(code, 1) + 1], strict=False):
+            if token.kind == "name" and before.text not in ("<", ",") and after.text in (",", ">", "="):
+                yield token.text
+
+
+def macro_names(token: Token) -> tuple[frozenset[str], frozenset[str]]:
+    """What a `#define` defines, and the names that its text has."""
+    found = _DEFINE.match(token.text)
+    if found is None:
+        return frozenset(), frozenset()
+    named = set(_WORD.findall(token.text[found.end() :]))
+    return frozenset((found[1],)), frozenset(named - set(_WORD.findall(found["parameters"] or "")))

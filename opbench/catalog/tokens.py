@@ -1,0 +1,123 @@
+"""Words and signs of CUDA C++ before its preprocessor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_TOKENS = re.compile(
+    r"""
+    (?P<space>[ \t\r\f\v\n]+|\\\r?\n)
+  | (?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
+  | (?P<directive>\#(?:\\\r?\n|//[^\n]*|/\*.*?\*/|[^\n\\]|\\)*)
+  | (?P<string>(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"|(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"?
+      |'(?:\\.|[^'\\\n])*'?)
+  | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
+  | (?P<name>[A-Za-z_$][\w$]*)
+  | (?P<mark><<<|>>>|::|->|\.\.\.|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_DIRECTIVE = re.compile(r"#\s*(\w+)")
+_INCLUDE = re.compile(r'#\s*include\s*(<[^>\n]+>|"[^"\n]+")')
+OPENING, CLOSING = "([{", ")]}"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word or sign of the code; no space and no comment."""
+
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """Where the next may begin."""
+        return self.start + len(self.text)
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The tokens of a text; a directive is one."""
+    fresh = True  # nothing but space since the line began: only then a # begins a directive
+    position = 0
+    while position < len(text):
+        match = _TOKENS.match(text, position)
+        assert match is not None
+        kind = str(match.lastgroup if match.lastgroup != "delimiter" else "string")
+        if kind == "directive" and not fresh:
+            yield Token("mark", "#", position)
+            position += 1
+            continue
+        position = match.end()
+        if kind in ("space", "comment"):
+            fresh = fresh or "\n" in match[0]
+            continue
+        yield Token(kind, match[0], match.start())
+        fresh = kind == "directive"
+
+
+def closing(found: Sequence[Token], opened: int) -> int:
+    """The index of the bracket that closes the one at `opened`; the end where none does."""
+    depth = 0
+    for index in range(opened, len(found)):
+        if found[index].kind == "mark":
+            depth += (found[index].text in OPENING) - (found[index].text in CLOSING)
+            if depth == 0:
+                return index
+    return len(found)
+
+
+def closing_angle(found: Sequence[Token], opened: int) -> int:
+    """The same of a `<` that opens template arguments."""
+    depth, index = 0, opened
+    while index < len(found):
+        text = found[index].text if found[index].kind == "mark" else ""
+        if text in OPENING and text:
+            index = closing(found, index)
+        elif text in ("<", "<<<"):
+            depth += len(text)
+        elif text in (">", ">>>"):
+            depth -= len(text)
+            if depth <= 0:
+                return index
+        elif text in (";", "}"):
+            break
+        index += 1
+    return opened
+
+
+def split(found: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
+    """Parts between separators outside of brackets and template arguments; none of nothing."""
+    parts: list[tuple[Token, ...]] = []
+    start = index = 0
+    while index < len(found):
+        token = found[index]
+        if token.kind == "mark" and token.text in OPENING:
+            index = closing(found, index)
+        elif token.text == "<" and index and found[index - 1].kind == "name":
+            index = closing_angle(found, index)
+        elif token.text == separator:
+            parts.append(tuple(found[start:index]))
+            start = index + 1
+        index += 1
+    last = tuple(found[start:])
+    return [*parts, last] if last or parts else []
+
+
+def directive(token: Token) -> str:
+    """The word of a directive: `include`, `define`, …"""
+    found = _DIRECTIVE.match(token.text)
+    return found[1] if found else ""
+
+
+def included(token: Token) -> str:
+    """What an include names, with its quotes; "" of any other directive."""
+    found = _INCLUDE.match(token.text)
+    return found[1] if found else ""

@@ -1,0 +1,84 @@
+"""What of a file the GPU sees, read without a compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opbench.catalog.device_part import device_part, has_host_part, kernels_of
+from opbench.catalog.scan import declarations
+from opbench.catalog.sources import closure, plain_code
+
+TEXT = """\
+#include <iostream>
+#define BLOCK 256
+#define SCALE(x) scaled(x)
+#define KERNEL(NAME, T) __global__ void NAME(T* p) { p[0] = T(1); }
+using namespace std;
+typedef struct { int width; float* data; } Matrix;
+const int N = 1 << 20, M = 3;
+int threads = 0;
+__constant__ float taps[9];
+inline __device__ float scaled(float x) { return x * taps[0]; }
+void report(const std::string& words) { std::cout << words; }
+template <typename T, int W = (3 > 2)>
+__global__ void __launch_bounds__(BLOCK) add(const T* __restrict__ a, T* b, int threads) {
+#if M > 2
+    if (threads < N) {
+#else
+    {
+#endif
+        b[0] = SCALE(a[0]);
+    }
+}
+KERNEL(ones, float)
+namespace a { namespace b {
+struct Sum { float x; __device__ Sum operator+(const Sum& other) const { return {x + other.x}; } };
+extern "C" { __global__ void plain(Matrix m) { Sum s{1}; m.data[0] = (s + s).x; } }
+}}
+static_assert(BLOCK == 256, "main() { <<<");
+int main() { add<float><<<(N + 255) / 256, BLOCK>>>(x, y, N); report("done"); }
+"""
+
+
+def left_of(tmp_path: Path, *wanted: str) -> str:
+    """The code of the device's part."""
+    path = tmp_path / "mine.cu"
+    path.write_text(TEXT)
+    sources = closure(path)
+    assert has_host_part(sources)
+    text = device_part(sources, wanted).texts[path]
+    assert text.count("\n") == TEXT.count("\n"), "lines keep their numbers"
+    return plain_code(text)
+
+
+def test_a_kernel_keeps_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    text = left_of(tmp_path, "add<float>")
+    for kept in ("scaled(float", "taps[9]", "const int N", "#if M > 2", "__launch_bounds__(BLOCK)", "static_assert"):
+        assert kept in text
+    for aside in ("main", "report", "iostream", "plain", "Matrix", "int threads = 0", "KERNEL(ones"):
+        assert aside not in text, f"{aside}: nobody needs it"
+
+
+def test_types_macros_and_namespaces_are_followed(tmp_path: Path) -> None:
+    text = left_of(tmp_path, "plain")
+    assert "struct Sum" in text and "Matrix" in text and "namespace a { namespace b {" in text
+    assert "add" not in text and "taps" not in text
+    assert "KERNEL(ones, float)" in left_of(tmp_path, "ones")
+
+
+def test_kernels_have_their_names_parameters_and_lines() -> None:
+    found = {kernel.qualified: kernel for kernel in kernels_of(TEXT)}
+    assert set(found) == {"add", "a::b::plain"}, "what a macro writes is not seen"
+    assert found["add"].is_template and found["add"].line == 12
+    assert [" ".join(t.text for t in p) for p in found["add"].parameters()] == [
+        "const T * __restrict__ a",
+        "T * b",
+        "int threads",
+    ]
+    assert "C" in found["a::b::plain"].marks and not found["a::b::plain"].is_template
+
+
+def test_words_in_comments_and_strings_decide_nothing() -> None:
+    text = 'const char* s = "main() { k<<<1, 1>>>(); }"; // cudaMalloc\n__device__ int x;\n'
+    assert [sorted(one.names) for one in declarations(text)] == [["s"], ["x"]]
+    assert plain_code('a("asm(x)"); /* asm( */ b;') == 'a("");   b;'
