@@ -1,31 +1,29 @@
 // /// opbench
-// title     = "float32 accuracy from f16 without a pass: the block splits each patch in two planes while others multiply"
-// builds_on = "nhwc_wgmma_patch_planes"
-// product   = "f16x3"
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1 and c % 8 == 0", "RING >= 2",
-//     "n * cdiv(p, 16) * cdiv(q, 8) * cdiv(k, 64) * cdiv(c, 64) * r * s < 2 ** 31",
+//     "n * cdiv(p, HEIGHT) * cdiv(q, 8) * cdiv(k, 64) * cdiv(c, 64) * r * s < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 //
 // [define]
-// HEIGHT   = "16"
+// PLANES   = "2 if PRODUCT == 'f16x3' else 1"
+// HEIGHT   = "32 if PLANES == 1 and r <= 3 else 16"
 // FILTER_R = "r"
 // FILTER_S = "s"
-// PIXELS   = "(15 + r) * (7 + s)"
-// ROOM     = "cdiv(PIXELS, 8) * 2048"
-// RING     = "min(8, (232448 - 1024 - 2 * ROOM - 256 * PIXELS) // 16384)"
+// PIXELS   = "(HEIGHT + r - 1) * (7 + s)"
+// ROOM     = "cdiv(PIXELS, 8) * 1024 * PLANES"
+// RING     = "min(8, (232448 - 1024 - 2 * ROOM - 256 * PIXELS) // (8192 * PLANES))"
 // BIAS     = "epilogue != 'none'"
 // RELU     = "epilogue == 'bias_relu'"
 //
 // [workspace]
-// filter_planes    = "k * r * s * c"
+// filter_planes    = "k * r * s * c // 2 * PLANES"
 // filter_exponents = "k"
 //
 // [tensor_maps]
-// map_image  = { tensor = "image", box = [64, "7 + s", "15 + r", 1], swizzle = "none" }
-// map_filter = { tensor = "filter_planes", type = "f16", dims = ["c", "r * s", "k", 2], box = [64, 1, 64, 1] }
+// map_image  = { tensor = "image", box = [64, "7 + s", "HEIGHT + r - 1", 1], swizzle = "none" }
+// map_filter = { tensor = "filter_planes", type = "f16", dims = ["c", "r * s", "k", "PLANES"], box = [64, 1, 64, 1] }
 //
 // [[launch]]
 // kernel = "conv2d_split_filters"
@@ -35,26 +33,38 @@
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_wgmma_patch_floats"
-// grid   = ["min(sm_count, n * cdiv(p, 16) * cdiv(q, 8) * cdiv(k, 64))"]
+// grid   = ["min(sm_count, n * cdiv(p, HEIGHT) * cdiv(q, 8) * cdiv(k, 64))"]
 // block  = [384]
-// shared = "RING * 16384 + 2 * ROOM + 256 * PIXELS + 16 * (3 + RING) + 64"
+// shared = "RING * 8192 * PLANES + 2 * ROOM + 256 * PIXELS + 16 * (3 + RING) + 64"
 // args   = ["map_image", "map_filter", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "padding"]
+//
+// [rung.nhwc_wgmma_patch_halves]
+// title     = "TF32's accuracy from f16 without a pass: the block rounds each patch while others multiply"
+// builds_on = "nhwc_wgmma_patch_f16"
+// product   = "f16"
+// precision = "tf32"
+//
+// [rung.nhwc_wgmma_patch_floats]
+// title     = "float32 accuracy from f16 without a pass: the block splits each patch while others multiply"
+// builds_on = "nhwc_wgmma_patch_planes"
+// product   = "f16x3"
 // ///
 //
-// nhwc_wgmma_patch_planes without its two passes over the image, which move it three times more and take as long as the
+// nhwc_wgmma_patch_planes without its passes over the image, which move it three times more and take as long as the
 // products where channels are few and images large. Patches arrive as floats; three warps find the largest number of 64
-// channels of a patch and write both planes beside those that are being multiplied, 1100 of some 7000 clocks. Sums of
-// each filter position are added in float anyhow, and take the patch's own power of two off there. Limit: the matrix
-// units, and shared memory, which the splitting loads as well; at each 64 channels the units run empty once.
+// channels of a patch and write its planes beside those that are being multiplied, in a sixth of the time of three
+// products, nearly half of that of one. Sums of each filter position are added in float anyhow, and take the patch's own
+// power of two off there; of one plane there is one sum for all channels, which follows where the power falls. Limit: the
+// matrix units, and shared memory, which the splitting loads as well; at each 64 channels the units run empty once.
 
 #include <opbench/patch_sums.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/split_patch.cuh>
 using namespace opbench;
 
-typedef SplitPatch<HEIGHT, FILTER_R, FILTER_S, RING, false> Work;
+typedef SplitPatch<HEIGHT, FILTER_R, FILTER_S, RING, false, PLANES> Work;
 
-// image [n][h][w][c], filter_planes [2][k][r][s][c], bias [k], out [n][p][q][k]
+// image [n][h][w][c], filter_planes [PLANES][k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     conv2d_nhwc_wgmma_patch_floats(const __grid_constant__ TensorMap map_image,
                                    const __grid_constant__ TensorMap map_filter,
@@ -93,5 +103,5 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_split_filters(const float* __restrict__ weight, __half* __restrict__ planes, int* __restrict__ exponents,
                          int k, int depth) {
-    split_rows(weight, planes, exponents, k, depth, depth);
+    split_rows<PLANES>(weight, planes, exponents, k, depth, depth);
 }

@@ -1,32 +1,30 @@
 // /// opbench
-// title     = "float32 accuracy from f16 without a pass: the block splits each patch of dout while others multiply"
-// builds_on = "nhwc_wgmma_patch_planes"
-// product   = "f16x3"
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 4 == 0", "RING >= 2",
-//     "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31",
+//     "n * cdiv(h, HEIGHT) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 //
 // [define]
-// HEIGHT   = "16"
+// PLANES   = "2 if PRODUCT == 'f16x3' else 1"
+// HEIGHT   = "32 if PLANES == 1 and r <= 3 else 16"
 // FILTER_R = "r"
 // FILTER_S = "s"
-// PIXELS   = "(15 + r) * (7 + s)"
-// ROOM     = "cdiv(PIXELS, 8) * 2048"
-// RING     = "min(8, (232448 - 1024 - 2 * ROOM - 256 * PIXELS) // 16384)"
+// PIXELS   = "(HEIGHT + r - 1) * (7 + s)"
+// ROOM     = "cdiv(PIXELS, 8) * 1024 * PLANES"
+// RING     = "min(8, (232448 - 1024 - 2 * ROOM - 256 * PIXELS) // (8192 * PLANES))"
 // EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
 // OTHER    = "epilogue != 'none'"
 //
 // [workspace]
-// filter_planes     = "k * r * s * c"
+// filter_planes     = "k * r * s * c // 2 * PLANES"
 // channel_exponents = "c"
 // largest           = "c"
 //
 // [tensor_maps]
-// map_dout   = { tensor = "dout", box = [64, "7 + s", "15 + r", 1], swizzle = "none" }
-// map_filter = { tensor = "filter_planes", type = "f16", dims = ["c", "r * s", "k", 2], box = [64, 1, 64, 1] }
+// map_dout   = { tensor = "dout", box = [64, "7 + s", "HEIGHT + r - 1", 1], swizzle = "none" }
+// map_filter = { tensor = "filter_planes", type = "f16", dims = ["c", "r * s", "k", "PLANES"], box = [64, 1, 64, 1] }
 //
 // [[launch]]
 // zero = "largest"
@@ -45,10 +43,21 @@
 //
 // [[launch]]
 // kernel = "conv2d_dgrad_nhwc_wgmma_patch_floats"
-// grid   = ["min(sm_count, n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64))"]
+// grid   = ["min(sm_count, n * cdiv(h, HEIGHT) * cdiv(w, 8) * cdiv(c, 64))"]
 // block  = [384]
-// shared = "RING * 16384 + 2 * ROOM + 256 * PIXELS + 16 * (3 + RING) + 64"
+// shared = "RING * 8192 * PLANES + 2 * ROOM + 256 * PIXELS + 16 * (3 + RING) + 64"
 // args   = ["map_dout", "map_filter", "channel_exponents", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding"]
+//
+// [rung.nhwc_wgmma_patch_halves]
+// title     = "TF32's accuracy from f16 without a pass: the block rounds each patch of dout while others multiply"
+// builds_on = "nhwc_wgmma_patch_f16"
+// product   = "f16"
+// precision = "tf32"
+//
+// [rung.nhwc_wgmma_patch_floats]
+// title     = "float32 accuracy from f16 without a pass: the block splits each patch of dout while others multiply"
+// builds_on = "nhwc_wgmma_patch_planes"
+// product   = "f16x3"
 // ///
 //
 // As conv2d/nhwc_wgmma_patch_floats, over dout, with positions counted downwards and filters as they lie: the passes over
@@ -60,9 +69,9 @@
 #include <opbench/split_patch.cuh>
 using namespace opbench;
 
-typedef SplitPatch<HEIGHT, FILTER_R, FILTER_S, RING, true> Work;
+typedef SplitPatch<HEIGHT, FILTER_R, FILTER_S, RING, true, PLANES> Work;
 
-// dout [n][p][q][k], filter_planes [2][k][r][s][c], other and dimage [n][h][w][c]
+// dout [n][p][q][k], filter_planes [PLANES][k][r][s][c], other and dimage [n][h][w][c]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     conv2d_dgrad_nhwc_wgmma_patch_floats(const __grid_constant__ TensorMap map_dout,
                                          const __grid_constant__ TensorMap map_filter,
@@ -109,5 +118,5 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_split(const float* __restrict__ weight, const unsigned* __restrict__ found,
                        __half* __restrict__ filter_planes, int* __restrict__ exponents, int rows, int c) {
-    split_columns(weight, found, filter_planes, exponents, rows, c, c);
+    split_columns<PLANES>(weight, found, filter_planes, exponents, rows, c, c);
 }

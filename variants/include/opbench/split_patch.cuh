@@ -1,15 +1,16 @@
-// patch.cuh at float32's accuracy, without a pass that splits the image: patches arrive as floats, and three warps of the
-// warpgroup that copies write their f16 planes (planes.cuh), while those that multiply are at the patch before. A patch of
-// 64 channels has its own power of two, so that nobody needs to know the image's largest number beforehand.
+// patch.cuh without a pass that splits the image, or rounds it: patches arrive as floats, and three warps of the warpgroup
+// that copies write their f16 planes (planes.cuh), while those that multiply are at the patch before. A patch of 64
+// channels has its own power of two, so that nobody needs to know the image's largest number beforehand. Of one plane, all
+// channels go to one sum: the power only falls from patch to patch, and the sum follows.
 #pragma once
 #include <opbench/patch.cuh>
 #include <opbench/planes.cuh>
 
 namespace opbench {
 
-template <int height, int filter_rows, int filter_columns, int ring, bool by_m>
-struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, 2> {
-    typedef Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, 2> Base;
+template <int height, int filter_rows, int filter_columns, int ring, bool by_m, int planes = 2>
+struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, planes> {
+    typedef Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, by_m, planes> Base;
     using Base::count, Base::slices, Base::patch, Base::full, Base::empty, Base::turns, Base::filters;
     using Base::filter_full, Base::filter_empty;
     static constexpr int quads = Base::patch_bytes / 8, raw_bytes = quads * 16, threads = 96, warps = threads / 32;
@@ -42,6 +43,7 @@ struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, 
         };
         start(blockIdx.x, 0);
         unsigned at = 0;
+        int e = 0;
         for (int index = blockIdx.x; index < count; index += gridDim.x)
             for (int slice = 0; slice < slices; ++slice, ++at) {
                 const unsigned stage = at % 2;
@@ -53,14 +55,15 @@ struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, 
                 if (thread % 32 == 0) found()[thread / 32] = magnitude;
                 sync_some(1, threads);
                 for (int warp = 0; warp < warps; ++warp) magnitude = max(magnitude, found()[warp]);
-                const int e = exponent_for(magnitude);
+                const int own = planes == 1 && magnitude == 0 ? 126 : exponent_for(magnitude);
+                e = planes == 1 && slice > 0 ? min(e, own) : own;
                 wait_for(empty + 8 * stage, at / 2 % 2 ^ 1);
                 unsigned char* const to = shared + (patch - filters) + stage * Base::stage_room;
 #pragma unroll 2
                 for (int i = thread; i < quads; i += threads) {
                     unsigned char* const high = to + swizzled<128>(i * 8);
-                    split_four(raw[i], all_four(power_of_two(e)), reinterpret_cast<__half*>(high),
-                               reinterpret_cast<__half*>(high + Base::room));
+                    split_four<planes>(raw[i], all_four(power_of_two(e)), reinterpret_cast<__half*>(high),
+                                       reinterpret_cast<__half*>(high + Base::room));
                 }
                 if (thread == 0) powers()[stage] = power_of_two(-e);
                 fence_async();
@@ -75,14 +78,21 @@ struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, 
     __device__ __forceinline__ void work(const Finish& finish) const {
         const int own = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         const bool speaks = threadIdx.x % 128 == 0;
-        typename Base::Sums sum, big, small;
+        typename Base::Sums sum = {}, big, small;  // the last two of planes
+        float off = 1.0f;
         for (int number = own; (int)(blockIdx.x + number * gridDim.x) < count; number += 2) {
             wait_for(turns + 8 * own, number / 2 % 2 ^ 1 ^ own);
             for (int slice = 0; slice < slices; ++slice) {
                 const unsigned at = number * slices + slice, stage = at % 2;
                 const unsigned patch_at = patch + stage * Base::stage_room;
                 wait_for(full + 8 * stage, at / 2 % 2);
-                const float off = powers()[stage];
+                const float before_it = off;
+                off = powers()[stage];
+                if constexpr (planes == 1) {
+                    const float change = before_it / off;  // powers of two
+#pragma unroll
+                    for (int i = 0; i < Base::pixels / 2; ++i) sum[i] *= change;
+                }
                 unsigned filter = 0;
 #pragma unroll 1
                 for (int position = 0; position < Base::positions; ++position) {
@@ -91,24 +101,36 @@ struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, 
                     wait_for(filter_full + 8 * filter, step / ring % 2);
                     wgmma_fence();
                     const unsigned a = filters + filter * Base::filter_bytes;
-                    Base::multiply(big, a, patch_at, position, 0);
-                    wgmma_commit();
-                    Base::multiply(small, a + Base::filter_plane, patch_at, position, position > 0);
-                    Base::multiply(small, a, patch_at + Base::room, position, 1);
+                    if constexpr (planes == 1) {
+                        Base::multiply(sum, a, patch_at, position, slice + position > 0);
+                    } else {
+                        Base::multiply(big, a, patch_at, position, 0);
+                        wgmma_commit();
+                        Base::multiply(small, a + Base::filter_plane, patch_at, position, position > 0);
+                        Base::multiply(small, a, patch_at + Base::room, position, 1);
+                    }
                     wgmma_commit();
                     wgmma_wait<1>();
                     if (speaks && position > 0) arrive(filter_empty + 8 * before);
+                    if constexpr (planes == 2) {  // while the small products run
 #pragma unroll
-                    for (int i = 0; i < Base::pixels / 2; ++i)  // while the small products run
-                        sum[i] = slice + position > 0 ? sum[i] + big[i] * off : big[i] * off;
+                        for (int i = 0; i < Base::pixels / 2; ++i)
+                            sum[i] = slice + position > 0 ? sum[i] + big[i] * off : big[i] * off;
+                    }
                 }
                 if (lane == 0 && slice == slices - 1) arrive(turns + 8 * (own ^ 1));
                 wgmma_wait<0>();
                 __syncwarp();  // its lanes have read the power
                 if (lane == 0) arrive(empty + 8 * stage);
                 if (speaks) arrive(filter_empty + 8 * filter);
+                if constexpr (planes == 2) {
 #pragma unroll
-                for (int i = 0; i < Base::pixels / 2; ++i) sum[i] += small[i] * off;
+                    for (int i = 0; i < Base::pixels / 2; ++i) sum[i] += small[i] * off;
+                }
+            }
+            if constexpr (planes == 1) {
+#pragma unroll
+                for (int i = 0; i < Base::pixels / 2; ++i) sum[i] *= off;
             }
             finish(sum, this->place(blockIdx.x + number * gridDim.x));
         }
