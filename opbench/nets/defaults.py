@@ -23,6 +23,8 @@ WARPS = 8
 """Of each multiprocessor that keep its memory busy, or its ordinary cores."""
 LAUNCH_S = 1.5e-6
 """What a further kernel costs in a graph."""
+PATCH = 32
+"""Rows of the tallest patch; lower ones load filters more often for their products."""
 ENDLESS = 10**6
 """Multiprocessors of a GPU on which each block has one tile."""
 FEW = 8
@@ -98,6 +100,7 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
     steps = [step for step in case.launches(gpu.sm_count) if step.kernel]
     main = max(steps, key=lambda step: step.shared_bytes)
     blocks = math.prod(main.grid)
+    tiles = math.prod(max(case.launches(ENDLESS), key=lambda step: step.shared_bytes).grid)
     busy = min(1.0, blocks * math.prod(main.block) / 32 / (WARPS * gpu.sm_count))
     on_tensor_cores = WGMMA_SHARE if case.variant.compute_capability == "9.0a" else TENSOR_SHARE
     filled, share = busy, on_tensor_cores if case.variant.unit else TILELESS_SHARE
@@ -105,15 +108,15 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
     if "BM" in config and "BN" in config:
         bm, bn = int(config["BM"]), int(config["BN"])
         elements = max(math.prod(tensor.shape) for tensor in problem.output_tensors())
-        flops *= max(1.0, blocks * bm * bn / (int(config.get("SPLIT", 1)) * elements))
+        flops *= max(1.0, tiles * bm * bn / (int(config.get("SPLIT", 1)) * elements))
         share = on_tensor_cores if case.variant.unit else CORE_SHARE
         share *= min(1.0, bm * bn / (bm + bn) / LARGE_TILE) ** 0.5
         filled = min(1.0, blocks / gpu.sm_count)
     elif height := int(dict(case.request().macros).get("HEIGHT", 0)):  # patches of so many rows of 8 pixels
         for size, tile in zip(_covered(problem), (height, 8), strict=True):
             flops *= -(-size // tile) * tile / size
+        share *= (height / PATCH) ** 0.1
     if on_tensor_cores == WGMMA_SHARE:  # a block to a multiprocessor takes tiles until there are none
-        tiles = math.prod(max(case.launches(ENDLESS), key=lambda step: step.shared_bytes).grid)
         filled = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
     rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
     bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf

@@ -87,8 +87,8 @@
 #include <cuda_bf16.h>
 
 #include <opbench/parity_rows.cuh>
+#include <opbench/parity_tiles.cuh>
 #include <opbench/ring.cuh>
-#include <opbench/sums.cuh>
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
@@ -98,7 +98,7 @@ typedef __nv_bfloat16 Weight;
 typedef float Weight;
 #endif
 
-struct Place { int column, y_parity, x_parity, x, y, image; };
+typedef ParityTiles<BM, BN, BK> Walk;
 
 extern "C" __global__ void __launch_bounds__(256)
     upsample_concat_conv2d_sum_filters(const Weight* __restrict__ weight, Weight* __restrict__ filters, int k, int c1,
@@ -125,37 +125,26 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + (BK == 64 ? WarpSlabs<>::block_bytes : 0));
-    const int across = (w + 7) / 8, down = (h + BM / 8 - 1) / (BM / 8), columns = (k + BN - 1) / BN;
-    const int of_skip = 9 * ((c2 + BK - 1) / BK), steps = of_skip + 4 * ((c1 + BK - 1) / BK);
-    // Filters change first, then parities: neighbouring blocks share the pixels.
-    const auto each = [&](const auto& work) {
-        for (int index = blockIdx.x; index < n * down * across * 4 * columns; index += gridDim.x) {
-            const int parity = index / columns % 4, tile = index / columns / 4;
-            work(Place{index % columns * BN, parity / 2, parity % 2, tile % across * 8, tile / across % down * (BM / 8),
-                       tile / across / down});
-        }
-    };
+    const Walk walk(n, c1, c2, h, w, k);
     if (threadIdx.x == 0) ring.init();
     __syncthreads();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        each([&](const Place& at) {
-            int channel = 0, position = 0;
-            ring.fill(steps, [&](int step, unsigned a, unsigned full) {
-                const int filter = (at.y_parity * 2 + at.x_parity) * k + at.column;
-                const bool in_skip = step < of_skip;
-                if (in_skip)
-                    load(a, &map_skip, full, channel, 2 * at.x + at.x_parity + position % 3 - 1,
-                         2 * at.y + at.y_parity + position / 3 - 1, at.image);
-                else
-                    load(a, &map_low, full, channel, at.x + at.x_parity + position % 2 - 1,
-                         at.y + at.y_parity + position / 2 - 1, at.image);
-                load(a + BM * 128, in_skip ? &map_of_skip : &map_of_low, full, channel, position, filter);
-                if ((channel += BK) < (in_skip ? c2 : c1)) return;
-                channel = 0;
-                if (++position == 9 || !in_skip && position == 4) position = 0;
+        walk.each([&](int index) {
+            const ParityPlace at = walk[index];
+            ParityStep next;
+            ring.fill(walk.steps, [&](int step, unsigned a, unsigned full) {
+                next.copy(
+                    walk, at, step,
+                    [&](bool in_skip, int channel, int x, int y) {
+                        load(a, in_skip ? &map_skip : &map_low, full, channel, x, y, at.image);
+                    },
+                    [&](bool in_skip, int channel, int position) {
+                        load(a + BM * 128, in_skip ? &map_of_skip : &map_of_low, full, channel, position,
+                             at.parity() * k + at.column);
+                    });
             });
         });
     } else {
@@ -164,13 +153,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
         WarpSlabs<> out_slabs(slabs);
-        each([&](const Place& at) {
-            ring.drain(steps, [&](int step, unsigned a) {
+        walk.each([&](int index) {
+            ring.drain(walk.steps, [&](int step, unsigned a) {
                 multiply_stage<PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
             });
+            const ParityPlace at = walk[index];
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
-                const int y = at.y + (first + i * 64 + warp * 16) / 8;  // of two rows of 8 pixels, a warp's 16
+                const int y = at.y / 2 + (first + i * 64 + warp * 16) / 8;  // of two rows of 8 pixels, a warp's 16
 #if BIAS
                 add_bias<RELU>(sum[i], bias, at.column, k);
 #endif
@@ -178,20 +168,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 out_slabs.store_parts(sum[i], [&](unsigned slab, int part) {
                     for (int line = 0; line < 2; ++line)
                         if (y + line < h && at.column + part < k)
-                            store(&map_out, slab + line * 1024, at.column + part, at.x_parity, at.x, at.y_parity,
+                            store(&map_out, slab + line * 1024, at.column + part, at.x % 2, at.x / 2, at.y % 2,
                                   at.image * h + y + line);
                 });
 #else
-                const int lane = threadIdx.x % 32, x = at.x + lane / 4, column = at.column + lane % 4 * 2;
-#pragma unroll
-                for (int line = 0; line < 2; ++line) {
-                    const size_t row = (size_t)(at.image * h + y + line) * 2 + at.y_parity;
-                    float* to = out + ((row * w + x) * 2 + at.x_parity) * k + column;
-#pragma unroll
-                    for (int j = 0; j < BN / 8; ++j)
-                        if (y + line < h && x < w && column + j * 8 < k)
-                            store_two(to + j * 8, sum[i][j * 4 + line * 2], sum[i][j * 4 + line * 2 + 1]);
-                }
+                store_parity(sum[i], out, walk, at, y);
 #endif
             }
         });

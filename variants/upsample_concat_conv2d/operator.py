@@ -155,4 +155,7 @@ class UpsampleConcatConv2d(Operator):
             cls(n=2, c1=24, c2=8, h=17, w=2, k=8, r=3, s=3, padding=1, **nhwc, **bf16),
             cls(n=1, c1=8, c2=36, h=3, w=9, k=10, r=3, s=3, padding=1, **nhwc, **bias),
             cls(n=1, c1=36, c2=4, h=2, w=10, k=6, r=3, s=3, padding=1, **nhwc),
+            cls(n=2, c1=72, c2=16, h=17, w=3, k=66, r=3, s=3, padding=1, **nhwc, **relu),
+            cls(n=1, c1=8, c2=72, h=2, w=9, k=10, r=3, s=3, padding=1, **nhwc, **bias),
+            cls(n=3, c1=16, c2=8, h=1, w=1, k=6, r=3, s=3, padding=1, **nhwc),
         ]

@@ -1,0 +1,228 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "r == 3 and s == 3 and padding == 1", "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31",
+//     "4 * PLANES * n * h * w < 2 ** 31", "c1 % 8 == 0 and c2 % 8 == 0 and k % 2 == 0",
+// ]
+// compute_capability = "9.0a"
+// flops     = "8 * n * h * w * k * (9 * c2 + 4 * c1)"
+//
+// [define]
+// STAGES = "196608 // (PLANES * (128 + BN) * 128)"
+// DEPTH  = "9 * c2 + 4 * c1"
+// TILES  = "n * cdiv(h, 16) * cdiv(w, 8) * 4 * cdiv(k, BN)"
+// BIAS   = "epilogue != 'none'"
+// RELU   = "epilogue == 'bias_relu'"
+//
+// [workspace]
+// low_planes       = "n * h * w * c1 // 2 * PLANES"
+// skip_planes      = "n * h * w * c2 * 2 * PLANES"
+// filters          = "4 * k * DEPTH"
+// filter_planes    = "2 * k * DEPTH * PLANES"
+// filter_exponents = "4 * k"
+// images_exponent  = "4"
+// images_largest   = "4"
+//
+// [tensor_maps]
+// map_low  = { tensor = "low_planes", type = "f16", dims = ["c1", "w", "h", "PLANES * n"], box = [64, 8, 16, 1] }
+// map_skip = { tensor = "skip_planes", type = "f16", dims = ["c2", "2 * w", "2 * h", "PLANES * n"], element_strides = [1, 2, 2, 1], box = [64, 16, 32, 1] }
+//
+// [tensor_maps.map_of_skip]
+// tensor  = "filter_planes"
+// type    = "f16"
+// dims    = ["c2", 9, "4 * k", "PLANES"]
+// strides = ["2 * c2", "2 * DEPTH", "8 * k * DEPTH"]
+// box     = [64, 1, "BN", "PLANES"]
+//
+// [tensor_maps.map_of_low]
+// tensor  = "filter_planes"
+// type    = "f16"
+// offset  = "9 * c2"
+// dims    = ["c1", 4, "4 * k", "PLANES"]
+// strides = ["2 * c1", "2 * DEPTH", "8 * k * DEPTH"]
+// box     = [64, 1, "BN", "PLANES"]
+//
+// [[launch]]
+// zero = "images_largest"
+//
+// [[launch]]
+// kernel = "upsample_concat_conv2d_find_images_sum_filters"
+// grid   = ["min(1056, cdiv(n * h * w * max(c1, 4 * c2), 4096))", 1, 3]
+// block  = [256]
+// args   = ["low", "skip", "images_largest", "weight", "filters", "n * h * w", "k", "c1", "c2"]
+//
+// [[launch]]
+// kernel = "upsample_concat_conv2d_split"
+// grid   = ["min(1056, cdiv(n * h * w * max(c1, 4 * c2), 4096))", 1, 3]
+// block  = [256]
+// args   = [
+//     "low", "skip", "images_largest", "low_planes", "skip_planes", "images_exponent", "filters", "filter_planes",
+//     "filter_exponents", "n * h * w", "k", "c1", "c2",
+// ]
+//
+// [[launch]]
+// kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters_planes"
+// grid   = ["min(sm_count, TILES)"]
+// block  = [384]
+// shared = "STAGES * (PLANES * (128 + BN) * 128 + 16)"
+// args   = [
+//     "map_low", "map_skip", "map_of_low", "map_of_skip", "images_exponent", "filter_exponents", "bias?", "out", "n", "c1",
+//     "c2", "h", "w", "k",
+// ]
+//
+// [rung.nhwc_wgmma_four_filters_f16]
+// title     = "TF32's accuracy from f16, at twice its rate: summed 2x2 filters, passes that round and scale both images"
+// builds_on = "nhwc_wgmma_four_filters_tf32"
+// product   = "f16"
+// precision = "tf32"
+// define    = { PLANES = "1" }
+// tune      = { BN = [128, 256, 64] }
+//
+// [rung.nhwc_wgmma_four_filters_planes]
+// title     = "float32 accuracy from f16: summed 2x2 filters and both images in two planes, three products"
+// builds_on = "nhwc_wgmma_four_filters_f16"
+// product   = "f16x3"
+// define    = { PLANES = "2" }
+// tune      = { BN = [128, 64] }
+// ///
+//
+// The tiles of nhwc_wgmma_four_filters on the planes of matmul/wgmma_planes, whose file says why f16 and why sums start
+// anew: 17 of 27 products, each of them three, at f16's rate. Filters are summed in float32 before they are split, a power
+// of two a filter; both images share one, that of the larger magnitude, so that one sum takes products of both. Limit: the
+// passes over the images, for the largest magnitude and to split, which kernels that write them could spare.
+
+#include <opbench/parity_rows.cuh>
+#include <opbench/parity_tiles.cuh>
+#include <opbench/planes.cuh>
+#include <opbench/ring.cuh>
+using namespace opbench;
+
+constexpr int pixels_plane = 128 * 128, filters_plane = BN * 128;  // bytes of one plane of a stage
+typedef Ring<STAGES, PLANES*(pixels_plane + filters_plane)> Stages;
+typedef ParityTiles<128, BN, 64> Walk;
+
+// low [n][h][w][c1], skip [n][2h][2w][c2], weight [k][3][3][c2 + c1]: by z the largest magnitude of either image, and
+// filters [4][k][9 c2 + 4 c1].
+extern "C" __global__ void __launch_bounds__(256)
+    upsample_concat_conv2d_find_images_sum_filters(const float* __restrict__ low, const float* __restrict__ skip,
+                                                   unsigned* __restrict__ found, const float* __restrict__ weight,
+                                                   float* __restrict__ filters, int pixels, int k, int c1, int c2) {
+    if (blockIdx.z < 2)
+        find_largest(blockIdx.z ? skip : low, found, (long long)pixels * (blockIdx.z ? 4 * c2 : c1));
+    else
+        for (int at = blockIdx.x * 256 + threadIdx.x; at < 4 * k * DEPTH; at += gridDim.x * 256)
+            filters[at] = summed_filter(weight, at, k, c1, c2);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    upsample_concat_conv2d_split(const float* __restrict__ low, const float* __restrict__ skip,
+                                 const unsigned* __restrict__ found, __half* __restrict__ low_planes,
+                                 __half* __restrict__ skip_planes, int* __restrict__ images_exponent,
+                                 const float* __restrict__ filters, __half* __restrict__ filter_planes,
+                                 int* __restrict__ filter_exponents, int pixels, int k, int c1, int c2) {
+    if (blockIdx.z == 0)
+        split_all<PLANES>(low, found, low_planes, images_exponent, (long long)pixels * c1);
+    else if (blockIdx.z == 1)
+        split_all<PLANES>(skip, found, skip_planes, images_exponent + 1, (long long)pixels * 4 * c2);
+    else
+        split_rows<PLANES>(filters, filter_planes, filter_exponents, 4 * k, DEPTH, DEPTH);
+}
+
+// d *= 2 ** (common + exponents[column]), columns even.
+template <int count>
+__device__ __forceinline__ void scale_columns(float (&d)[count], int common, const int* exponents, int column,
+                                              int columns) {
+    const int first = column + threadIdx.x % 4 * 2;
+#if PLANES == 2  // either form spills where the other does not
+#pragma unroll
+    for (int j = 0; j < count / 4; ++j) {
+        const int2 e = *reinterpret_cast<const int2*>(exponents + min(first + j * 8, columns - 2));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) d[j * 4 + i] = scaled(d[j * 4 + i], common + (i % 2 ? e.y : e.x));
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const int at = first + i / 4 * 8 + i % 2;
+        d[i] = scaled(d[i], common + (at < columns ? exponents[at] : 0));
+    }
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_conv2d_nhwc_wgmma_four_filters_planes(
+    const __grid_constant__ TensorMap map_low, const __grid_constant__ TensorMap map_skip,
+    const __grid_constant__ TensorMap map_of_low, const __grid_constant__ TensorMap map_of_skip,
+    const int* __restrict__ images_exponent, const int* __restrict__ filter_exponents,
+#if BIAS
+    const float* __restrict__ bias,
+#endif
+    float* __restrict__ out, int n, int c1, int c2, int h, int w, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared);
+    Stages ring(memory, memory + Stages::bytes);
+    const Walk walk(n, c1, c2, h, w, k);
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x > 0) return;
+        walk.each([&](int index) {
+            const ParityPlace at = walk[index];
+            ParityStep next;
+            ring.fill(walk.steps, [&](int step, unsigned a, unsigned full) {
+                next.copy(
+                    walk, at, step,
+                    [&](bool in_skip, int channel, int x, int y) {
+                        for (int plane = 0; plane < PLANES; ++plane)
+                            load(a + plane * pixels_plane, in_skip ? &map_skip : &map_low, full, channel, x, y,
+                                 at.image + plane * n);
+                    },
+                    [&](bool in_skip, int channel, int position) {
+                        load(a + PLANES * pixels_plane, in_skip ? &map_of_skip : &map_of_low, full, channel, position,
+                             at.parity() * k + at.column, 0);
+                    });
+            });
+        });
+    } else {
+        registers_up<consumer_registers>();
+        const int first = (threadIdx.x / 128 - 1) * 64;
+        float big[1][BN / 2];
+#if PLANES == 2
+        float total[BN / 2], small[1][BN / 2];
+#else
+        float (&total)[BN / 2] = big[0];
+#endif
+        walk.each([&](int index) {
+#if PLANES == 2
+#pragma unroll
+            for (int i = 0; i < BN / 2; ++i) total[i] = 0.0f;
+            ring.drain(
+                walk.steps,
+                [&](int step, unsigned stage) {
+                    const unsigned a = stage + first * 128, b = stage + 2 * pixels_plane;
+                    multiply_stage<f16>(big, a, b, 0);
+                    wgmma_commit();
+                    multiply_stage<f16>(small, a + pixels_plane, b, step > 0);
+                    multiply_stage<f16>(small, a, b + filters_plane, 1);
+                },
+                [&] {
+#pragma unroll
+                    for (int i = 0; i < BN / 2; ++i) total[i] += big[0][i];
+                });
+#pragma unroll
+            for (int i = 0; i < BN / 2; ++i) total[i] += small[0][i];
+#else
+            ring.drain(walk.steps, [&](int step, unsigned stage) {
+                multiply_stage<f16>(big, stage + first * 128, stage + pixels_plane, step > 0);
+            });
+#endif
+            const ParityPlace at = walk[index];
+            scale_columns(total, *images_exponent, filter_exponents + at.parity() * k, at.column, k);
+#if BIAS
+            add_bias<RELU>(total, bias, at.column, k);
+#endif
+            store_parity(total, out, walk, at, at.y / 2 + (first + threadIdx.x / 32 % 4 * 16) / 8);
+        });
+    }
+}
