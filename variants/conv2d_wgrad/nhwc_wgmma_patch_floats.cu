@@ -9,7 +9,8 @@
 // workspace = { parts = "SPLIT * k * 9 * c", bias_parts = "SPLIT * k" }
 //
 // [define]
-// PIXEL_TILES = "n * cdiv(p, 8) * cdiv(q, 8)"
+// HEIGHT = "8"
+// PIXEL_TILES = "n * cdiv(p, HEIGHT) * cdiv(q, 8)"
 // SPLIT  = "max(1, min(cdiv(PIXEL_TILES, 6), WAVES * 132 // (cdiv(k, 64) * cdiv(c, 32))))"
 // PLANES = "2 if PRODUCT == 'f16x3' else 1"
 // STAGES = "5 - PLANES"

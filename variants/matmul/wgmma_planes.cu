@@ -105,26 +105,10 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
-        float total[64], big[1][64], small[1][64];
+        float total[64];
         walk.each([&](TilePlace tile) {
-#pragma unroll
-            for (int i = 0; i < 64; ++i) total[i] = 0.0f;
-            ring.drain(
-                steps,
-                [&](int step, unsigned stage) {
-                    const unsigned a = stage + first * 128, b = stage + 2 * plane;
-                    multiply_stage<f16, B_ROWS != 0>(big, a, b, 0);
-                    wgmma_commit();
-                    multiply_stage<f16, B_ROWS != 0>(small, a + plane, b, step > 0);
-                    multiply_stage<f16, B_ROWS != 0>(small, a, b + plane, 1);
-                },
-                [&] {
-#pragma unroll
-                    for (int i = 0; i < 64; ++i) total[i] += big[0][i];
-                });
+            drain_planes<B_ROWS != 0>(ring, steps, first, total);
             const int row = tile.row + first + threadIdx.x / 32 % 4 * 16;
-#pragma unroll
-            for (int i = 0; i < 64; ++i) total[i] += small[0][i];
             scale_sums(total, a_exponents, b_exponents, row, tile.column, m, n);
             store_pairs(total, out, row, tile.column, m, n);
         });

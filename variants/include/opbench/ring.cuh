@@ -81,6 +81,32 @@ struct Ring {
     }
 };
 
+// total = a * b at float32's accuracy, of f16 planes (planes.cuh): stages hold two planes of 128 rows of a, then two of 128
+// columns of b; the warpgroup has 64 rows from `first` on. Large products start anew at each stage and are added in float
+// while the small ones run.
+template <bool by_n, class Ring>
+__device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, float (&total)[64]) {
+    constexpr int plane = 128 * 128;
+    float big[1][64], small[1][64];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) total[i] = 0.0f;
+    ring.drain(
+        steps,
+        [&](int step, unsigned stage) {
+            const unsigned a = stage + first * 128, b = stage + 2 * plane;
+            multiply_stage<f16, by_n>(big, a, b, 0);
+            wgmma_commit();
+            multiply_stage<f16, by_n>(small, a + plane, b, step > 0);
+            multiply_stage<f16, by_n>(small, a, b + plane, 1);
+        },
+        [&] {
+#pragma unroll
+            for (int i = 0; i < 64; ++i) total[i] += big[0][i];
+        });
+#pragma unroll
+    for (int i = 0; i < 64; ++i) total[i] += small[0][i];
+}
+
 // Tiles of bm x bn of a result, which blocks that stay take in turn. A cluster's blocks have neighbouring rows. `group`
 // rows of tiles are walked column by column, so that what runs at one time reads a part of a and of b that L2 holds.
 struct TilePlace {

@@ -33,6 +33,18 @@ __device__ __forceinline__ void scale_sums(float (&d)[count], const int* by_row,
     }
 }
 
+// The same of sums whose rows have a power of two in common.
+template <int count>
+__device__ __forceinline__ void scale_columns(float (&d)[count], int common, const int* by_column, int column,
+                                              int columns) {
+    const int first = column + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const int at = first + i / 4 * 8 + i % 2;
+        d[i] = scaled(d[i], common + (at < columns ? by_column[at] : 0));
+    }
+}
+
 // Four 8 x 8 matrices of 16-bit numbers to rows of shared memory, of which each lane names one; transposed on request.
 __device__ __forceinline__ void store_matrices(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b), "r"(c),

@@ -1,0 +1,156 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = [
+//     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "c % 8 == 0 and k % 2 == 0", "n * p * q + 512 < 2 ** 31",
+//     "max(n * h * w, r * s * k) * c < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+//
+// [define]
+// BIAS  = "epilogue != 'none'"
+// RELU  = "epilogue == 'bias_relu'"
+// GROUP = "8"
+//
+// [workspace]
+// image_planes     = "n * h * w * c // 2 * PLANES"
+// filter_planes    = "k * r * s * c // 2 * PLANES"
+// image_exponent   = "4"
+// filter_exponents = "k"
+// image_largest    = "4"
+//
+// [tensor_maps.map_image]
+// tensor = "image_planes"
+// type   = "f16"
+// dims   = ["c", "w", "h", "PLANES * n"]
+// element_strides = [1, "stride", "stride", 1]
+// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = "BM" }
+//
+// [tensor_maps.map_filter]
+// tensor = "filter_planes"
+// type   = "f16"
+// dims   = ["c", "r * s", "k", "PLANES"]
+// box    = [64, 1, "BN", "PLANES"]
+//
+// [[launch]]
+// zero = "image_largest"
+//
+// [[launch]]
+// kernel = "conv2d_find_image_split_filters"
+// grid   = ["min(1056, max(k, cdiv(n * h * w * c, 4096)))", 1, 2]
+// block  = [256]
+// args   = ["image", "image_largest", "weight", "filter_planes", "filter_exponents", "n", "h", "w * c", "k", "r * s * c"]
+//
+// [[launch]]
+// kernel = "conv2d_split_image"
+// grid   = ["min(1056, cdiv(n * h * w * c, 4096))"]
+// block  = [256]
+// args   = ["image", "image_largest", "image_planes", "image_exponent", "n", "h", "w * c"]
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_wgmma_planes"
+// grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 * PLANES + 16)"
+// args   = [
+//     "map_image", "map_filter", "image_exponent", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "r", "s", "stride",
+//     "padding",
+// ]
+//
+// [rung.nhwc_wgmma_f16]
+// title     = "TF32's accuracy from f16, in im2col mode: passes round image and filters, scaled by powers of two"
+// builds_on = "nhwc_wgmma_tf32"
+// product   = "f16"
+// precision = "tf32"
+// tune      = { BM = [128], BN = [128, 192, 64] }
+// define    = { PLANES = "1", STAGES = "196608 // ((BM + BN) * 128)" }
+//
+// [rung.nhwc_wgmma_planes]
+// title     = "float32 accuracy from f16, in im2col mode: image and filters in two planes, three products"
+// builds_on = "nhwc_wgmma_f16"
+// product   = "f16x3"
+// tune      = { BM = [128], BN = [128] }
+// define    = { PLANES = "2", STAGES = "3" }
+// ///
+//
+// nhwc_wgmma on f16, of one plane or two as nhwc_wgmma_patch_planes has them, for what a patch does not serve: strides,
+// large filters, and images that patches of 16 x 8 or 32 x 8 pixels cover badly, as those of 12 x 12 and 26 x 26 pixels,
+// where the passes cost little. A pixel is fetched r s times, both planes of it, but tiles are as large as the result
+// allows. Limit: L2; 192 sums a thread with two planes, so that tiles are 128 x 128.
+
+#include <opbench/planes.cuh>
+#include <opbench/ring.cuh>
+using namespace opbench;
+
+constexpr int rows_bytes = BM * 128;  // of a plane
+typedef Ring<STAGES, (BM + BN) * 128 * PLANES> Stages;
+typedef Tiles<BM, BN, GROUP> Walk;
+
+// image_planes [PLANES][n][h][w][c], filter_planes [PLANES][k][r][s][c], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    conv2d_nhwc_wgmma_planes(const __grid_constant__ TensorMap map_image, const __grid_constant__ TensorMap map_filter,
+                             const int* __restrict__ image_exponent, const int* __restrict__ filter_exponents,
+#if BIAS
+                             const float* __restrict__ bias,
+#endif
+                             float* __restrict__ out, int n, int p, int q, int k, int c, int r, int s, int stride,
+                             int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared);
+    Stages ring(memory, memory + Stages::bytes);
+    const int pixels = n * p * q, steps = r * s * ((c + 63) / 64);
+    const Walk walk(pixels, k);
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x > 0) return;
+        walk.each([&](TilePlace tile) {
+            const int image = tile.row / (p * q), pixel = tile.row % (p * q);
+            const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
+            int channel = 0, i = 0, j = 0;  // filter position (i, j)
+            ring.fill(steps, [&](int, unsigned a, unsigned full) {
+                for (int plane = 0; plane < PLANES; ++plane)
+                    load_windows(a + plane * rows_bytes, &map_image, full, channel, x, y, image + plane * n, j, i);
+                load(a + PLANES * rows_bytes, &map_filter, full, channel, i * s + j, tile.column, 0);
+                if ((channel += 64) < c) return;
+                channel = 0;
+                if (++j == s) j = 0, ++i;
+            });
+        });
+    } else {
+        registers_up<consumer_registers>();
+        const int first = (threadIdx.x / 128 - 1) * 64;
+        float sum[1][BN / 2];
+        walk.each([&](TilePlace tile) {
+#if PLANES == 2
+            drain_planes<false>(ring, steps, first, sum[0]);
+#else
+            ring.drain(steps, [&](int step, unsigned a) {
+                multiply_stage<f16>(sum, a + first * 128, a + rows_bytes, step > 0);
+            });
+#endif
+            scale_columns(sum[0], *image_exponent, filter_exponents, tile.column, k);
+#if BIAS
+            add_bias<RELU>(sum[0], bias, tile.column, k);
+#endif
+            store_pairs(sum[0], out, tile.row + first + threadIdx.x / 32 % 4 * 16, tile.column, pixels, k);
+        });
+    }
+}
+
+// The image's largest magnitude; by the blocks of z = 1 the filters' planes.
+extern "C" __global__ void __launch_bounds__(256, 4)
+    conv2d_find_image_split_filters(const float* __restrict__ image, unsigned* __restrict__ found,
+                                    const float* __restrict__ weight, __half* __restrict__ planes,
+                                    int* __restrict__ exponents, int n, int h, int row, int k, int depth) {
+    if (blockIdx.z == 0)
+        find_largest(image, found, (long long)n * h * row);
+    else
+        split_rows<PLANES>(weight, planes, exponents, k, depth, depth);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    conv2d_split_image(const float* __restrict__ image, const unsigned* __restrict__ found, __half* __restrict__ planes,
+                       int* __restrict__ exponent, int n, int h, int row) {
+    split_all<PLANES>(image, found, planes, exponent, (long long)n * h * row);
+}
