@@ -23,6 +23,8 @@ WARPS = 8
 """Of each multiprocessor that keep its memory busy, or its ordinary cores."""
 LAUNCH_S = 1.5e-6
 """What a further kernel costs in a graph."""
+VECTOR, ONE_BY_ONE = 4, 0.2
+"""Fewer channels than so many are copied one by one; what is left of a tile's rate then."""
 PATCH = 32
 """Rows of the tallest patch; lower ones load filters more often for their products."""
 ENDLESS = 10**6
@@ -111,13 +113,15 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
         flops *= max(1.0, tiles * bm * bn / (int(config.get("SPLIT", 1)) * elements))
         share = on_tensor_cores if case.variant.unit else CORE_SHARE
         share *= min(1.0, bm * bn / (bm + bn) / LARGE_TILE) ** 0.5
+        if case.variant.unit and int(problem.axes.get("c", VECTOR)) < VECTOR:
+            share *= ONE_BY_ONE
         filled = min(1.0, blocks / gpu.sm_count)
     elif height := int(dict(case.request().macros).get("HEIGHT", 0)):  # patches of so many rows of 8 pixels
         for size, tile in zip(_covered(problem), (height, 8), strict=True):
             flops *= -(-size // tile) * tile / size
         share *= (height / PATCH) ** 0.1
     if on_tensor_cores == WGMMA_SHARE:  # a block to a multiprocessor takes tiles until there are none
-        filled = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
+        filled = busy = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
     rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
     bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf
     passed_on = 2 * sum(tensor.nbytes for tensor in case.workspace(gpu.sm_count))

@@ -8,7 +8,7 @@
 // flops     = "8 * n * h * w * k * (9 * c2 + 4 * c1)"
 //
 // [define]
-// STAGES = "196608 // (PLANES * (128 + BN) * 128)"
+// STAGES = "196608 // (PLANES * (BM + BN) * 128)"
 // DEPTH  = "9 * c2 + 4 * c1"
 // TILES  = "n * cdiv(h, 16) * cdiv(w, 8) * 4 * cdiv(k, BN)"
 // BIAS   = "epilogue != 'none'"
@@ -64,7 +64,7 @@
 // kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters_planes"
 // grid   = ["min(sm_count, TILES)"]
 // block  = [384]
-// shared = "STAGES * (PLANES * (128 + BN) * 128 + 16)"
+// shared = "STAGES * (PLANES * (BM + BN) * 128 + 16)"
 // args   = [
 //     "map_low", "map_skip", "map_of_low", "map_of_skip", "images_exponent", "filter_exponents", "bias?", "out", "n", "c1",
 //     "c2", "h", "w", "k",
@@ -76,14 +76,14 @@
 // product   = "f16"
 // precision = "tf32"
 // define    = { PLANES = "1" }
-// tune      = { BN = [128, 256, 64] }
+// tune      = { BM = [128], BN = [128, 256, 64] }
 //
 // [rung.nhwc_wgmma_four_filters_planes]
 // title     = "float32 accuracy from f16: summed 2x2 filters and both images in two planes, three products"
 // builds_on = "nhwc_wgmma_four_filters_f16"
 // product   = "f16x3"
 // define    = { PLANES = "2" }
-// tune      = { BN = [128, 64] }
+// tune      = { BM = [128], BN = [128, 64] }
 // ///
 //
 // The tiles of nhwc_wgmma_four_filters on the planes of matmul/wgmma_planes, whose file says why f16 and why sums start
@@ -97,9 +97,9 @@
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-constexpr int pixels_plane = 128 * 128, filters_plane = BN * 128;  // bytes of one plane of a stage
+constexpr int pixels_plane = BM * 128, filters_plane = BN * 128;  // bytes of one plane of a stage
 typedef Ring<STAGES, PLANES*(pixels_plane + filters_plane)> Stages;
-typedef ParityTiles<128, BN, 64> Walk;
+typedef ParityTiles<BM, BN, 64> Walk;
 
 // low [n][h][w][c1], skip [n][2h][2w][c2], weight [k][3][3][c2 + c1]: by z the largest magnitude of either image, and
 // filters [4][k][9 c2 + 4 c1].
