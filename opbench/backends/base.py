@@ -174,6 +174,9 @@ class Traced(Backend, Protocol):
     def orders(self, request: BuildRequest) -> int:
         """In how many orders of threads a check runs such a module; each run of a bound program takes the next."""
 
+    def doubts(self, request: BuildRequest) -> Sequence[Finding]:
+        """What the compiler thinks may be read before it is written: hints that may explain a wrong result."""
+
     def trace(
         self,
         request: BuildRequest,

@@ -177,9 +177,10 @@ class Session:
         outcome = Outcome(Verdict(False))
         try:
             trace = self._trace(ready) if self.is_traced(case) else None
-            if trace and trace.findings:
-                reason = finding_sentence(trace.findings[0])
-                outcome = Outcome(Verdict(False, reason, findings=trace.findings), damaged=True)
+            hints = tuple(f for f in trace.findings if f.hint) if trace else ()
+            found = tuple(f for f in trace.findings if not f.hint) if trace else ()
+            if found:
+                outcome = Outcome(Verdict(False, finding_sentence(found[0]), findings=found + hints), damaged=True)
             else:
                 outcome = self.run(ready, "normal")
             outputs: Arrays = {}
@@ -189,6 +190,8 @@ class Session:
                 outcome = self._check_integers(ready, outcome)
             if outcome.verdict.right and trace:
                 outcome = self._check_orders(ready, outcome)
+            if not outcome.verdict.right and not found:
+                outcome = self._explained(outcome, case, hints)
             verdict = replace(outcome.verdict, launches=tuple(map(Launched.of, ready.binding.launches)))
             counted = trace.traffic.renamed(portable) if trace else None
             program = ready.binding.program
@@ -198,6 +201,16 @@ class Session:
             self.backend.free(ready.workspace)
             if outcome.damaged:
                 self.release()
+
+    def _explained(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
+        """A wrong result with what may be its cause."""
+        if isinstance(self.backend, Traced) and not case.variant.is_library:
+            hints += tuple(self.backend.doubts(case.request()))
+        if not hints:
+            return outcome
+        verdict = outcome.verdict
+        words = f"{verdict.reason}; perhaps {finding_sentence(hints[0])}"
+        return replace(outcome, verdict=replace(verdict, reason=words, findings=verdict.findings + hints))
 
     def is_traced(self, case: Case) -> bool:
         """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""
@@ -245,7 +258,7 @@ class Session:
         """Run a bound case once on a kind of inputs and judge what it wrote, and where."""
         expected = _fill(ready, kind)
         ready.binding.launch()
-        findings = tuple(self.backend.synchronize())
+        findings = tuple(f for f in self.backend.synchronize() if not f.hint)
         damage = _memory_damage(ready.buffers) or _changed_inputs(ready.prepared, expected)
         outputs = ready.case.problem.output_tensors()
         judged = [] if damage else [_judged(ready.prepared, t, expected, kind) for t in outputs]
@@ -265,7 +278,7 @@ def trace_case(
     if reason:
         raise UsageError(f"{case.name}: unsupported on the cpu backend: {reason}")
     trace = session.trace(case, max_blocks)
-    return trace.traffic, list(trace.findings)
+    return trace.traffic, [f for f in trace.findings if not f.hint]
 
 
 def _tensors(problem: Operator) -> list[Tensor]:

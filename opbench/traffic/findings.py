@@ -23,7 +23,9 @@ class Finding:
     offset: int | None = None
     count: int = 1
     called_from: int = 0
-    """Of a line of a header: the line of the kernel's own file that calls it; 0 where there is none."""
+    """Of a line of a header or helper: the line of the kernel's own file that calls it; 0 where there is none."""
+    hint: bool = False
+    """Whether it condemns no kernel by itself, and only explains a wrong result."""
 
     @property
     def place(self) -> str:

@@ -35,7 +35,7 @@ OTHERWISE = {
 """Variants whose requests differ, and why; the bytes that lanes ask for are equal there too."""
 ONE_LOAD = {"prefetches_past_the_end"}
 """LLVM makes one instruction of the load before a loop and the one in it, which then has the loop's line."""
-ENDLESS = {"loops_forever"}
+ENDLESS = {"counts_without_end"}
 
 
 @pytest.fixture(params=compilers()[1:])

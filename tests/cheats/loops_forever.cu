@@ -5,7 +5,7 @@
 // launch   = [{ kernel = "loops_forever", grid = ["cdiv(n, 256)"], block = ["256"] }]
 // ///
 //
-// expect: failed: stopped after
+// expect: loops_forever.cu:12: deadlock: no thread makes progress
 extern "C" __global__ void loops_forever(const float* x, float* out, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     volatile float* flag = out;

@@ -106,7 +106,9 @@ def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
     worker = Worker(Open("cpu"), tmp_path / "worker.log")
     catalog = Catalog()
     right = pack(case_named("relu/scalar(n=7)"))
-    hanging = Case(catalog.variant_file(CHEATS / "loops_forever.cu"), {}, catalog.operator("relu").from_axes({"n": 7}))
+    hanging = Case(
+        catalog.variant_file(CHEATS / "counts_without_end.cu"), {}, catalog.operator("relu").from_axes({"n": 7})
+    )
     try:
         assert worker.ask(Check(right), 60).verdict.right
         with pytest.raises(WorkerLost, match="stopped after 1 s"):
@@ -123,7 +125,7 @@ def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
 
 def test_a_worker_that_another_thread_ends_is_not_started_again(tmp_path: Path) -> None:
     worker = Worker(Open("cpu"), tmp_path / "worker.log")
-    variant = Catalog().variant_file(CHEATS / "loops_forever.cu")
+    variant = Catalog().variant_file(CHEATS / "counts_without_end.cu")
     hanging = Check(pack(Case(variant, {}, Catalog().operator("relu").from_axes({"n": 7}))))
     worker.start()
     process = worker._process

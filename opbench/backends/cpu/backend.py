@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import platform
 import re
@@ -12,7 +13,7 @@ from typing import cast
 
 from opbench.backends.base import Buffer, Program, Trace, TraceOptions
 from opbench.backends.cpu.buffer import CpuArray, CpuBuffer, available_memory
-from opbench.backends.cpu.build import KernelBuilder
+from opbench.backends.cpu.build import KernelBuilder, doubts_of
 from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
@@ -148,6 +149,17 @@ class CpuBackend:
         with Tracing(self._runtime, buffers, options) as tracing:
             completed = program.trace(launches, buffers, tracing)
             return Trace(tuple(self.synchronize()), tracing.traffic(completed), completed, tracing.accesses)
+
+    def doubts(self, request: BuildRequest) -> list[Finding]:
+        """What the compiler thinks may be read before it is written: it may be wrong, so these are hints."""
+        try:
+            noted = json.loads(doubts_of(self.compile(request)).read_text())
+        except (OSError, ValueError):
+            return []
+        return [
+            Finding("uninitialised_local", f"the compiler says: {words}", file, int(line), hint=True)
+            for file, line, words in dict.fromkeys(map(tuple, noted))
+        ]
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
         """A new poisoned buffer; raises EnvironmentFault when memory is short."""

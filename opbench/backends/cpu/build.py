@@ -26,6 +26,7 @@ from opbench.backends.cpu.ptx import (
 from opbench.backends.cpu.toolchain import (
     CALLS,
     INCLUDE,
+    PATTERN,
     ROLLED,
     RUNTIME,
     SHIM,
@@ -43,6 +44,8 @@ DYNAMIC_SHARED_BYTES = (232 + 1) << 10
 """What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
 MESSAGE_LINES = 40
 DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|note)?")
+DOUBT = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
+"""g++ on a local variable: the file, the line and the words."""
 PREAMBLE = re.compile(
     r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
 )
@@ -197,7 +200,8 @@ class KernelBuilder:
         if not final.exists():
             with scratch(self.folder) as folder:
                 made = folder / final.name
-                answer = self._call([*self.toolchain.link_flags(self.build), "-o", str(made), str(RUNTIME)])
+                flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN]
+                answer = self._call([*flags, "-o", str(made), str(RUNTIME)])
                 if answer.returncode != 0:
                     raise EnvironmentFault(
                         f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
@@ -233,19 +237,22 @@ class KernelBuilder:
                 unit = folder / "unit.cpp"
             unit.write_text(text)
             language = self.toolchain.preprocessed_language()
-            self._run([*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(compiled), str(unit)], request)
+            said = self._run([*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(compiled), str(unit)], request)
             if self.build.traced:
                 elf.widen_arrays(compiled)
             shared, made = folder / "shared.s", folder / final.name
             shared.write_text(_dynamic_shared(elf.undefined_thread_locals(compiled)))
             link = self.toolchain.link_flags(self.build)
             self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
+            if doubts := DOUBT.findall(said):
+                write_atomically(doubts_of(final), json.dumps(doubts).encode())
             publish(made, final)
 
-    def _run(self, arguments: Sequence[str], request: BuildRequest) -> None:
+    def _run(self, arguments: Sequence[str], request: BuildRequest) -> str:
         answer = self._call(arguments)
         if answer.returncode != 0:
             raise CompileError(_diagnosis(answer.stderr, request))
+        return answer.stderr
 
     def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         environment = compiler_environment(self.folder)
@@ -256,6 +263,11 @@ class KernelBuilder:
             )
         except OSError as problem:
             raise EnvironmentFault(f"{self.toolchain.command[0]} does not run: {problem.strerror}") from None
+
+
+def doubts_of(module: Path) -> Path:
+    """Where the compiler's doubts about a module's local variables are kept, if it had any."""
+    return module.with_suffix(".doubts")
 
 
 def entry_symbol(index: int) -> str:
@@ -374,7 +386,8 @@ def _shorten(stderr: str) -> str:
     for line in stderr.splitlines():
         start = DIAGNOSTIC.match(line)
         if start is not None:
-            noise = start.group(1).startswith(str(INCLUDE)) and start.group(2) == "note"
+            shim = start.group(1).startswith(str(INCLUDE))
+            noise = (shim and start.group(2) == "note") or start.group(2) == "warning"
         elif PREAMBLE.match(line):
             continue
         if not noise:

@@ -43,6 +43,8 @@ class SharedArray:
     name: str
     offset: int
     bytes: int
+    owner: str = ""
+    """The kernel or function that declares it, where its symbol tells."""
 
     def distance(self, address: int) -> int:
         """How far an address lies outside of the array; 0 inside."""
@@ -59,7 +61,7 @@ def undefined_thread_locals(object_file: Path) -> list[str]:
 def shared_arrays(module: Path) -> list[SharedArray]:
     """The arrays that a linked module defines; the dynamic one has no size of its own."""
     found = {
-        (offset, size): SharedArray(plain_name(name), offset, size)
+        (offset, size): SharedArray(plain_name(name), offset, size, owner_of(name))
         for name, offset, size, section in _symbols(_read(module), SYMBOL_THREAD_LOCAL)
         if section != UNDEFINED and not name.endswith(PROBE) and (size or name == DYNAMIC)
     }
@@ -92,6 +94,14 @@ def widen_arrays(object_file: Path) -> None:
         if section.kind == SECTION_NO_BITS and section.flags & SECTION_WRITABLE == SECTION_WRITABLE and section.size:
             struct.pack_into("<Q", data, section.position + 32, section.size + GAP)
     object_file.write_bytes(data)
+
+
+def owner_of(symbol: str) -> str:
+    """The function that a mangled name says a variable stands in: `_ZZ12matmul_tiledE4tile` → `matmul_tiled`."""
+    match = re.match(r"_ZZ(?:N\d+\w+?)?(\d+)", symbol)
+    if match is None:
+        return ""
+    return symbol[match.end() : match.end() + int(match[1])]
 
 
 def plain_name(symbol: str) -> str:

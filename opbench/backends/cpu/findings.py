@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
 from opbench.backends.cpu.library import Report
 from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
+from opbench.backends.cpu.toolchain import INCLUDE
 from opbench.catalog.launch import Dim3
 from opbench.traffic.findings import Finding, place_words
 
@@ -34,6 +36,8 @@ CLUSTER_EXIT = "cluster_exit"
 ILLEGAL_INSTRUCTION = "illegal_instruction"
 DIFFERENT_PRODUCTS = "different_products"
 MISSING_WAIT = "missing_wait"
+GLOBAL_RACE = "global_race"
+UNINITIALISED_LOCAL = "uninitialised_local"
 
 # `ReportKind` of runtime/worker.hpp, in its order from 1 on.
 (_FAULT, _STACK_OVERFLOW, _SHARED_OVERRUN, _DIVERGENT_BARRIER, _WARP_MASK, _DEADLOCK, _TRAP, _ARITHMETIC,
@@ -41,7 +45,7 @@ MISSING_WAIT = "missing_wait"
  _MISALIGNED, _UNFINISHED_COPY,
  _STUCK, _UNFINISHED_BULK, _UNFINISHED_PRODUCT, _EARLY_OVERWRITE, _MISSING_FENCE, _MBARRIER, _CLUSTER_EXIT,
  _ILLEGAL_INSTRUCTION, _BEYOND_SHARED, _DIFFERENT_PRODUCTS, _TOUCHED_SUMS,
- _MISSING_WAIT) = range(1, 29)  # fmt: skip
+ _MISSING_WAIT, _THREAD_RACE, _OUTSIDE_MASK, _INDEX) = range(1, 32)  # fmt: skip
 KINDS = {
     _FAULT: OUT_OF_BOUNDS,
     _STACK_OVERFLOW: STACK_OVERFLOW,
@@ -71,7 +75,12 @@ KINDS = {
     _DIFFERENT_PRODUCTS: DIFFERENT_PRODUCTS,
     _TOUCHED_SUMS: UNFINISHED_PRODUCT,
     _MISSING_WAIT: MISSING_WAIT,
+    _THREAD_RACE: GLOBAL_RACE,
+    _OUTSIDE_MASK: WARP_MASK,
+    _INDEX: OUT_OF_BOUNDS,
 }
+HINTS = frozenset({_OUTSIDE_MASK})
+"""What is undefined, and harmless where nobody uses it."""
 BY_CELL = {
     _UNFINISHED_BULK: "which the copy that thread {thread} started at {other} may still be filling: this thread has "
     "not waited for the copy's mbarrier",
@@ -80,6 +89,7 @@ BY_CELL = {
 }
 """How a finding about one location of shared memory goes on."""
 VERBS = ("reads", "writes", "updates atomically")
+MAX_DYNAMIC = 232 << 10
 NEAR = 1 << 30
 """An address farther than this from every buffer is not said to belong to one."""
 IN_SHARED = b"shared"
@@ -88,6 +98,8 @@ IN_MODULE = b"module"
 """From the module's base."""
 MENTIONED = re.compile(r"@([0-9a-f]+)@")
 """Where a text of the runtime names a place by the address that its call returns to."""
+LOCATED = re.compile(r"#([smg])([0-9a-f]+)#")
+"""Where it names a location of shared memory, of the module, or anywhere."""
 
 
 @dataclass
@@ -121,10 +133,10 @@ class _Spot:
 
 
 def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
-    """Name each report's buffer and line; reports of one kind at one line become one finding."""
+    """Name each report's buffer and line; reports of one kind at one line become one finding. A hang comes first."""
     reports = list(reports)
     lines = _all_lines(reports, log)
-    reports = _causes_first(reports, log, lines)
+    reports = _without_rows(_causes_first(reports, log, lines), log, lines)
     merged: dict[tuple[object, ...], Finding] = {}
     for report in reports:
         finding = _finding(report, log, lines)
@@ -133,7 +145,7 @@ def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
         key = (finding.kind, finding.kernel, where)
         known = merged.get(key)
         merged[key] = replace(known, count=known.count + finding.count) if known else finding
-    return list(merged.values())
+    return sorted(merged.values(), key=lambda finding: finding.kind != DEADLOCK)
 
 
 def _call_site(report: Report) -> int:
@@ -148,8 +160,7 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
         addresses = wanted.setdefault(log.launched(report.tag)[1], set())
         if not report.line and report.program_counter:
             addresses.add(_call_site(report))
-        if report.other_program_counter:
-            addresses.add(report.other_program_counter - 1)
+        addresses.update(counter - 1 for counter in (report.other_program_counter, report.caller) if counter)
         addresses.update(int(number, 16) - 1 for number in MENTIONED.findall(_text(report)))
     return {
         (module, address): place
@@ -159,20 +170,47 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
 
 
 def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
-    """Without what a race explains: a thread that reads a shared array before another has written it, for want of a
+    """Without what a race explains: a thread that reads an array before another has written it, for want of a
     barrier, reads what nobody has written. The races of an array come before its other reads of that kind."""
 
     def place(report: Report, counter: int) -> tuple[object, ...]:
         module = log.launched(report.tag)[1]
         return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), NOWHERE)[:2]
 
-    races = [report for report in reports if report.kind == _SHARED_RACE]
+    races = [report for report in reports if report.kind in {_SHARED_RACE, _THREAD_RACE, _GLOBAL_RACE}]
     raced = {place(race, counter) for race in races for counter in (race.program_counter, race.other_program_counter)}
-    early = [report for report in reports if report.kind == _UNINITIALISED_SHARED]
+    early = [report for report in reports if report.kind in {_UNINITIALISED_SHARED, _UNINITIALISED_GLOBAL}]
     unexplained = [report for report in early if place(report, report.program_counter) not in raced]
-    return (
-        [report for report in reports if report.kind != _UNINITIALISED_SHARED] + unexplained if races else list(reports)
-    )
+    return [report for report in reports if report not in early] + unexplained if races else list(reports)
+
+
+def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
+    """Without indices that the address explains better, or that only run on through the rows of one array."""
+
+    def place(report: Report) -> Place:
+        return lines.get((log.launched(report.tag)[1], _call_site(report)), NOWHERE)
+
+    bounds = {place(r)[:2] for r in reports if r.kind in {_GLOBAL_BOUNDS, _SHARED_BOUNDS}}
+    return [
+        report
+        for report in reports
+        if report.kind != _INDEX or (place(report)[:2] not in bounds and not _may_run_on(report, place(report)))
+    ]
+
+
+def _may_run_on(report: Report, place: Place) -> bool:
+    """Whether an index may be meant for all rows at once, as in tile[0][i]: the line has arrays of rows only."""
+    if _text(report).count("[") > 1:
+        return False
+    try:
+        text = Path(place.file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    lines = text.splitlines()
+    named = re.findall(r"(\w+)\s*\[", lines[place.line - 1]) if place.line <= len(lines) else []
+    declared = [re.search(rf"^[^/\n]*\w[\w:<> ,*&]*\s{name}((?:\s*\[[^\]]*\])+)\s*[;=,]", text, re.M) for name in named]
+    sizes = [match[1].count("[") for match in declared if match]
+    return bool(sizes) and min(sizes) > 1
 
 
 def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
@@ -182,6 +220,10 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
         place = lines.get((module, _call_site(report)), NOWHERE)
     other = lines.get((module, report.other_program_counter - 1), NOWHERE)
     other = Place(place.file, report.other_line) if report.other_line else other
+    if place.line and not place.called_from and report.caller:
+        caller = lines.get((module, report.caller - 1), NOWHERE)
+        if caller.line and INCLUDE not in Path(caller.file).parents:  # there is the wrapper that calls the kernel
+            place = place._replace(called_from=caller.entry or caller.line)
     # An instruction stands in a function of its own more often than not.
     place = place._replace(called_from=place.entry) if report.instructions & 1 else place
     other = other._replace(called_from=other.entry) if report.instructions & 2 else other
@@ -191,9 +233,14 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
         found = lines.get((module, int(match[1], 16) - 1), NOWHERE)
         return _words(found._replace(called_from=found.entry)) if found.line else "an unknown line"
 
+    def located(match: re.Match[str]) -> str:
+        return _location(match[1], int(match[2], 16), report, log, module).phrase()
+
+    message = LOCATED.sub(located, MENTIONED.sub(mentioned, _message(report, spot, _words(place), _words(other))))
     return Finding(
         kind=KINDS[report.kind],
-        message=MENTIONED.sub(mentioned, _message(report, spot, _words(place), _words(other))),
+        message=message,
+        hint=report.kind in HINTS,
         file=place.file if place.line else "",
         line=place.line,
         called_from=place.called_from,
@@ -208,24 +255,37 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
 
 def _spot(report: Report, log: LaunchLog, module: Path) -> _Spot:
     if report.text == IN_SHARED:
-        return _shared_spot(report, shared_arrays(module))
+        return _location("s", int(report.address), report, log, module)
     if report.text == IN_MODULE:
-        variable = min(module_variables(module), key=lambda v: v.distance(report.address))
-        return _Spot("variable", variable.name, int(report.address) - variable.offset, variable.bytes)
-    if report.kind == _FAULT or report.kind >= _GLOBAL_BOUNDS:
-        nearest = min(log.buffers, key=lambda buffer: buffer.distance(report.address), default=None)
-        if nearest is not None and nearest.distance(report.address) <= NEAR:
-            return _Spot("buffer", nearest.name, int(report.address) - nearest.address, nearest.bytes)
+        return _location("m", int(report.address), report, log, module)
+    if report.kind == _FAULT or _GLOBAL_BOUNDS <= report.kind != _INDEX:
+        return _location("g", int(report.address), report, log, module)
     return _Spot()
 
 
-def _shared_spot(report: Report, arrays: Sequence[SharedArray]) -> _Spot:
+def _location(where: str, address: int, report: Report, log: LaunchLog, module: Path) -> _Spot:
+    """What lies at an address of shared memory (s), of the module (m) or anywhere (g)."""
+    if where == "s":
+        return _shared_spot(report, address, shared_arrays(module))
+    if where == "m":
+        variable = min(module_variables(module), key=lambda v: v.distance(address))
+        return _Spot("variable", variable.name, address - variable.offset, variable.bytes)
+    nearest = min(log.buffers, key=lambda buffer: buffer.distance(address), default=None)
+    if nearest is not None and nearest.distance(address) <= NEAR:
+        return _Spot("buffer", nearest.name, address - nearest.address, nearest.bytes)
+    return _Spot()
+
+
+def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) -> _Spot:
     """The array nearest to an address: its index was too large or below 0."""
+    dynamic = next((a for a in arrays if a.name == DYNAMIC), None)
+    if dynamic and not report.shared_bytes and 0 <= address - dynamic.offset < MAX_DYNAMIC:
+        return _Spot("the dynamic shared array", "extern __shared__", address - dynamic.offset, 0)
     sized = [replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC else array for array in arrays]
-    array = min((a for a in sized if a.bytes), key=lambda a: a.distance(report.address), default=None)
+    array = min((a for a in sized if a.bytes), key=lambda a: a.distance(address), default=None)
     if array is None:
         return _Spot()
-    offset = int(report.address) - array.offset
+    offset = address - array.offset
     if array.name == DYNAMIC:
         return _Spot("the dynamic shared array", "extern __shared__", offset, array.bytes)
     return _Spot("shared array", array.name, offset, array.bytes)
@@ -246,12 +306,16 @@ def _message(report: Report, spot: _Spot, place: str, other: str) -> str:
         case k if k == _FAULT:
             return "memory access at " + (spot.phrase() if spot.name else f"{report.address:#x}, far away")
         case k if k in {_GLOBAL_BOUNDS, _SHARED_BOUNDS}:
-            return access + (f", which has {spot.bytes}" if spot.bytes else "")
+            none = "; the launch asks for no dynamic shared memory (`shared` in its header)"
+            return access + (f", which has {spot.bytes}" if spot.bytes else none if spot.name else "")
         case k if k in {_UNINITIALISED_GLOBAL, _UNINITIALISED_SHARED}:
             return f"{access}, which nobody has written" + (" in this block" if k == _UNINITIALISED_SHARED else "")
         case k if k == _MISALIGNED:
             return f"{access}, an address that is no multiple of {report.bytes}"
-        case k if k == _SHARED_RACE:
+        case k if k == _INDEX:
+            index = ctypes.c_int64(report.address).value
+            return f"index {index} of an array {text}"
+        case k if k in {_SHARED_RACE, _THREAD_RACE}:
             return _shared_race(report, access, place, other)
         case k if k == _UNFINISHED_COPY:
             copy = f"the cp.async of thread {_dim3(report.other_thread)} at {other} may still be filling"
@@ -267,7 +331,7 @@ def _message(report: Report, spot: _Spot, place: str, other: str) -> str:
         case k if k == _WARP_MASK and report.other_line:
             return f"{text}, of lines {report.line} and {report.other_line}"
     messages = {
-        _STACK_OVERFLOW: "a thread's local arrays and calls need more than its 256 KiB of stack",
+        _STACK_OVERFLOW: "a thread's local arrays and calls need more than a GPU's 512 KiB of local memory",
         _SHARED_OVERRUN: f"shared memory written at byte {report.address}, behind the dynamic array's end",
         _DIVERGENT_BARRIER: f"{text} at barriers of lines {report.other_line} and {report.line}",
         _ARITHMETIC: "integer division by zero, or of the least integer by -1; a GPU yields an unspecified value",

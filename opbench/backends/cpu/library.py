@@ -28,6 +28,7 @@ class Report(ctypes.Structure):
         ("program_counter", ctypes.c_uint64),
         ("address", ctypes.c_uint64),
         ("other_program_counter", ctypes.c_uint64),
+        ("caller", ctypes.c_uint64),
         ("block", UInt3),
         ("thread", UInt3),
         ("other_block", UInt3),
@@ -68,6 +69,7 @@ class LaunchArguments(ctypes.Structure):
         ("cluster", UInt3),
         ("programmatic", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
+        ("spins", ctypes.c_uint32),
         ("trace", ctypes.c_void_p),
     )
 

@@ -14,6 +14,7 @@ from opbench.backends.cpu.build import entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import LaunchArguments, Runtime, UInt3, block_order, thread_order
+from opbench.backends.cpu.refusals import refuse_static_shared, thread_bound, waits_in_loops
 from opbench.backends.cpu.tensor_map import native_map
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
@@ -44,6 +45,7 @@ class CpuProgram:
 
     def __init__(self, path: Path, request: BuildRequest, runtime: Runtime, log: LaunchLog, workers: int) -> None:
         self.resources: Mapping[str, KernelResources] = {}
+        self._request = request
         self._path = path
         self._runtime = runtime
         self._log = log
@@ -119,7 +121,8 @@ class CpuProgram:
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
             raise LaunchError(unknown("kernel", launch.kernel, self._kernels))
-        check_limits(launch)
+        check_limits(launch, thread_bound(self._request, launch.kernel))
+        refuse_static_shared(launch, shared_arrays(self._path), MAX_SHARED_BYTES)
         _check_arguments(launch, kernel)
         return self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in launch.args])
 
@@ -136,6 +139,7 @@ class CpuProgram:
         native.programmatic = launch.programmatic
         native.shared_bytes = launch.shared_bytes
         native.tag = self._log.register(kernel.name, self._path)
+        native.spins = waits_in_loops(self._request)
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
 
 
@@ -156,14 +160,16 @@ class BoundLaunch:
         return self.native
 
 
-def check_limits(launch: KernelLaunch) -> None:
-    """Refuse what a GPU refuses to launch."""
+def check_limits(launch: KernelLaunch, bound: int | None = None) -> None:
+    """Refuse what a GPU refuses to launch; `bound` is what the kernel's __launch_bounds__ says of its threads."""
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     problems = []
     if min(launch.block) < 1:
         problems.append(f"block of {_sizes(launch.block)} threads; every size must be at least 1")
     elif threads > MAX_THREADS:
         problems.append(f"block of {threads} threads; the limit is {MAX_THREADS}")
+    elif bound is not None and threads > bound:
+        problems.append(f"block of {threads} threads; its __launch_bounds__({bound}) allows {bound}")
     if min(launch.grid) < 1:
         problems.append(f"grid of {_sizes(launch.grid)} blocks; every size must be at least 1")
     for what, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):

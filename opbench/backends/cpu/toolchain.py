@@ -56,6 +56,9 @@ TRACED = CompileMode(
         "-DOPB_TRACE",
         "-fdata-sections",
         "-fsanitize=thread",
+        "--param=tsan-distinguish-volatile=1",
+        # Indices of arrays whose size the compiler knows: local ones are nobody else's business.
+        "-fsanitize=bounds",
         "-fsanitize-coverage=trace-pc",
         "-fno-tree-sra",
         "-fno-ipa-sra",
@@ -91,6 +94,7 @@ TRACED = CompileMode(
             part
             for option in (
                 "-tsan-instrument-atomics=0",
+                "-tsan-distinguish-volatile=1",
                 "-tsan-instrument-read-before-write=1",
                 "-disable-loop-idiom-memcpy",
                 # Accesses that move under a condition, out of a loop, or from both sides of a branch to their join.
@@ -126,11 +130,25 @@ COMMON = (
     "-ffp-contract=fast",
     # A square root is one instruction when it need not set errno.
     "-fno-math-errno",
-    "-w",
+    # A frame of many pages touches each, so that it cannot step over the page that guards the stack.
+    "-fstack-clash-protection",
 )
 # Without -fno-gnu-unique two modules with the same template kernel share one `__shared__` array.
-GCC_ONLY = ("-fno-gnu-unique", "-fno-extern-tls-init", "-fdiagnostics-color=never", "-fmax-errors=5")
-CLANG_ONLY = ("-fno-sanitize=undefined", "-fno-color-diagnostics", "-ferror-limit=5")
+GCC_ONLY = (
+    "-fno-gnu-unique",
+    "-fno-extern-tls-init",
+    "-fdiagnostics-color=never",
+    "-fmax-errors=5",
+    # What a GPU's compiler refuses.
+    "-Werror=vla",
+    # Kept beside the module: they explain a wrong result.
+    "-Wuninitialized",
+    "-Wmaybe-uninitialized",
+)
+CLANG_ONLY = ("-fno-sanitize=undefined", "-fno-color-diagnostics", "-ferror-limit=5", "-w")
+PATTERN = "-ftrivial-auto-var-init=pattern"
+"""A local variable that is read before it is written holds a large number. GCC 12, clang."""
+PATTERN_GCC = 12
 
 X86_EXTENSIONS = {"fma": "-mfma", "f16c": "-mf16c", "popcnt": "-mpopcnt", "bmi2": "-mbmi2"}
 
@@ -146,8 +164,15 @@ class Toolchain:
     def flags(self, build: CompileMode) -> tuple[str, ...]:
         """Every code generation flag of a build."""
         if self.family == "gcc":
-            return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *build.gcc)
-        return (*COMMON, *CLANG_ONLY, *machine_flags(self.family), *build.clang)
+            pattern = () if build.traced or self._major < PATTERN_GCC else (PATTERN,)
+            return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *pattern, *build.gcc)
+        pattern = () if build.traced else (PATTERN,)
+        return (*COMMON, *CLANG_ONLY, *machine_flags(self.family), *pattern, *build.clang)
+
+    @property
+    def _major(self) -> int:
+        number = re.search(r"\s(\d+)\.\d+", self.version)
+        return int(number.group(1)) if number else 0
 
     def link_flags(self, build: CompileMode) -> tuple[str, ...]:
         """How a shared object is linked: clang needs no library, and zig would build its C++ library first (66 s)."""

@@ -71,7 +71,9 @@ void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, 
   queue->newest = copy;
   ++worker->copies_in_flight;
   if (!worker->trace) return;
+  worker->trace->at_once = true;
   record_access(to, bytes, OPB_ACCESS_STORE, program_counter);
+  worker->trace->at_once = false;
   each_target_cell(worker, copy, start_cell);
 }
 

@@ -295,6 +295,8 @@ static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, u
 
 // ---- when nobody can run
 
+static bool copies_are_under_way(const Worker* worker) { return worker->events && worker->events->loads.count; }
+
 static void land_next(Worker* worker);
 
 void unblock(Worker* worker) {

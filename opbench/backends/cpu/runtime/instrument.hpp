@@ -4,6 +4,7 @@
 #pragma once
 #include "replay.hpp"
 #include "shadow.hpp"
+#include "spins.hpp"
 
 static void touch_registers(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site);
 
@@ -31,8 +32,14 @@ static inline void record_access(const void* pointer, uint32_t bytes, uint32_t a
     trace_report(worker, kReportMisaligned, site, address, bytes, access, nullptr);
     abandon_launch(worker);  // as a GPU does; the CPU may fault too
   }
-  if (access == OPB_ACCESS_ATOMIC && region->space != kShared) synchronise_blocks(trace, address);
-  if (region->space == kModule) return;  // __device__ and __constant__ variables: bounds only, no counts
+  if (__builtin_expect(trace->pending_count, 0)) settle_pending(worker);
+  if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) look_at_flag(worker, region, address, bytes, access, site);
+  if (access == OPB_ACCESS_STORE) trace->idle = 0;
+  trace->plain = address;
+  if (region->space == kModule) {  // __device__ and __constant__ variables: no counts
+    if (trace->races && region->memory) check_global(worker, trace, region->memory, address, bytes, access, site);
+    return;
+  }
   if (trace->races) {
     if (region->space == kShared) {
       check_shared(worker, trace, address, bytes, access, site);
@@ -51,15 +58,28 @@ static __attribute__((noinline)) void record_rare_access(const void* pointer, ui
   record_access(pointer, bytes, access, program_counter, aligned);
 }
 
+static __attribute__((noinline)) void record_volatile_access(const void* pointer, uint32_t bytes, uint32_t access,
+                                                             const void* program_counter, bool aligned) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace) return;
+  worker->trace->is_volatile = true;
+  record_access(pointer, bytes, access, program_counter, aligned);
+  worker->trace->is_volatile = false;
+}
+
 // Ranges (copies of structures) reach memory in pieces of at most 16 bytes.
 static void record_range(const void* pointer, size_t bytes, uint32_t access, const void* program_counter) {
   const char* first = (const char*)pointer;
+  Trace* trace = opb_worker ? opb_worker->trace : nullptr;
+  if (!trace) return;
+  trace->at_once = true;
   for (size_t offset = 0; offset < bytes;) {
     size_t piece = 16;
     while (piece > bytes - offset || ((uintptr_t)first + offset) % piece) piece /= 2;
     record_rare_access(first + offset, (uint32_t)piece, access, program_counter, true);
     offset += piece;
   }
+  trace->at_once = false;
 }
 
 // ---- the trace's life, as the scheduler tells it
@@ -83,8 +103,11 @@ Trace* trace_of(const Worker* worker) {
   Trace* whole = worker->launch->trace;
   if (!whole || !worker->rank) return whole;
   Trace*& part = whole->parts[worker->rank];
-  if (!part) part = (Trace*)map_zeros(sizeof(Trace));
-  if (!part) abort();
+  if (!part) {
+    part = (Trace*)map_zeros(sizeof(Trace));
+    if (!part) abort();
+    part->interval = worker->rank << 27;  // of no other block of the cluster
+  }
   part->races = whole->races;
   part->memories = whole->memories;
   part->memory_count = whole->memory_count;
@@ -92,6 +115,7 @@ Trace* trace_of(const Worker* worker) {
   part->array_count = whole->array_count;
   part->variables = whole->variables;
   part->variable_count = whole->variable_count;
+  part->variable_memories = whole->variable_memories;
   part->first_block = whole->first_block;
   return part;
 }
@@ -155,6 +179,7 @@ void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
 
 void trace_block_end(Worker* worker) {
   Trace* trace = worker->trace;
+  if (trace->pending_count) settle_pending(worker);
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
     if (trace->logs[warp] && !worker->aborted) replay_warp(worker, warp, 0);
     give_back_log(trace, warp);
@@ -164,6 +189,7 @@ void trace_block_end(Worker* worker) {
 
 void trace_barrier(Worker* worker) {
   Trace* trace = worker->trace;
+  if (trace->pending_count) settle_pending(worker);
   if (trace->counting) ++trace->totals.barriers;
   next_interval(worker, trace);
 }
@@ -233,8 +259,19 @@ void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, cons
 
 void opb_trace_fence(void) {
   Worker* worker = opb_worker;
-  if (worker && worker->trace) ++worker->trace->fences;
+  if (worker && worker->trace) {
+    ++worker->trace->fences;
+    note_fence(worker, worker->trace);
+    poll_by_fence(worker);
+  }
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void opb_trace_block_fence(void) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace) return;
+  note_fence(worker, worker->trace);
+  poll_by_fence(worker);
 }
 
 void opb_wait_for_launches(void) {
@@ -254,6 +291,25 @@ unsigned opb_coordinate(unsigned which, unsigned axis) {
 
 // ---- for Python
 
+static bool map_cells(GlobalMemory* memory, size_t cells) {
+  memory->cells = (GlobalCell*)map_zeros(cells * sizeof(GlobalCell));
+  memory->threads = (SharedCell*)map_zeros(cells * sizeof(SharedCell));
+  return memory->cells && memory->threads;
+}
+
+static void unmap_cells(GlobalMemory* memory) {
+  size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
+  if (memory->cells) munmap(memory->cells, cells * sizeof(GlobalCell));
+  if (memory->threads) munmap(memory->threads, cells * sizeof(SharedCell));
+}
+
+static void free_variables(Trace* trace) {
+  for (uint32_t index = 0; index < trace->variable_count; ++index) unmap_cells(&trace->variable_memories[index]);
+  free(trace->variable_memories);
+  free(trace->variables);
+  trace->variable_count = 0;
+}
+
 OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int counts, int races, uint64_t max_blocks) {
   Trace* trace = (Trace*)map_zeros(sizeof(Trace));
   if (!trace) return nullptr;
@@ -266,10 +322,9 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
   for (unsigned index = 0; index < count; ++index) {
     uint32_t item = buffers[index].item_bytes, shift = item >= 4 ? 2 : item >> 1;
     size_t cells = (buffers[index].bytes >> shift) + 16;
-    GlobalCell* memory = races ? (GlobalCell*)map_zeros(cells * sizeof(GlobalCell)) : nullptr;
-    if (!memory) trace->races = false;
     trace->memories[index] = {buffers[index].start, buffers[index].start + buffers[index].bytes,
-                              buffers[index].initialised != 0, shift, memory};
+                              buffers[index].initialised != 0, buffers[index].initialised == 0, shift, nullptr, nullptr};
+    if (races) trace->races &= map_cells(&trace->memories[index], cells);
   }
   return trace;
 }
@@ -315,10 +370,15 @@ OPB_API void opb_trace_arrays(Trace* trace, const SharedArray* arrays, unsigned 
 }
 
 OPB_API void opb_trace_variables(Trace* trace, const SharedArray* variables, unsigned count) {
-  free(trace->variables);
+  free_variables(trace);
   trace->variables = (SharedArray*)calloc(count + 1, sizeof(SharedArray));
+  trace->variable_memories = (GlobalMemory*)calloc(count + 1, sizeof(GlobalMemory));
   memcpy(trace->variables, variables, count * sizeof(SharedArray));
   trace->variable_count = count;
+  for (unsigned index = 0; index < count && trace->races; ++index) {
+    trace->variable_memories[index] = {0, variables[index].bytes, true, true, 2, nullptr, nullptr};
+    trace->races &= map_cells(&trace->variable_memories[index], (variables[index].bytes >> 2) + 17);
+  }
 }
 
 // Moves the counts since the last call out; `out` has room for kCountSlots of them.
@@ -371,16 +431,14 @@ static void close_own(Trace* trace) {
 OPB_API void opb_trace_close(Trace* trace) {
   free_caches(trace->caches);
   for (uint32_t index = 0; index < trace->memory_count; ++index) {
-    GlobalMemory* memory = &trace->memories[index];
-    size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
-    if (memory->cells) munmap(memory->cells, cells * sizeof(GlobalCell));
+    unmap_cells(&trace->memories[index]);
   }
   for (Trace* part : trace->parts) {
     if (part) close_own(part);
   }
   free(trace->memories);
   free(trace->arrays);
-  free(trace->variables);
+  free_variables(trace);
   close_own(trace);
 }
 
@@ -390,6 +448,8 @@ OPB_API void opb_trace_close(Trace* trace) {
   OPB_API void __tsan_##NAME##BYTES(void* p) { record_access(p, BYTES, KIND, OPB_HERE); }
 #define OPB_RARE_ACCESS(NAME, BYTES, KIND, ALIGNED) \
   OPB_API void __tsan_##NAME##BYTES(void* p) { record_rare_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
+#define OPB_VOLATILE_ACCESS(NAME, BYTES, KIND, ALIGNED) \
+  OPB_API void __tsan_##NAME##BYTES(void* p) { record_volatile_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
 #define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                       \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                         \
     record_rare_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
@@ -398,12 +458,12 @@ OPB_API void opb_trace_close(Trace* trace) {
 #define OPB_ACCESSES(BYTES)                                                 \
   OPB_ACCESS(read, BYTES, OPB_ACCESS_LOAD)                                  \
   OPB_ACCESS(write, BYTES, OPB_ACCESS_STORE)                                \
-  OPB_RARE_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)              \
-  OPB_RARE_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)            \
+  OPB_VOLATILE_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)              \
+  OPB_VOLATILE_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)            \
   OPB_RARE_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)            \
   OPB_RARE_ACCESS(unaligned_write, BYTES, OPB_ACCESS_STORE, false)          \
-  OPB_RARE_ACCESS(unaligned_volatile_read, BYTES, OPB_ACCESS_LOAD, false)   \
-  OPB_RARE_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false) \
+  OPB_VOLATILE_ACCESS(unaligned_volatile_read, BYTES, OPB_ACCESS_LOAD, false)   \
+  OPB_VOLATILE_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false) \
   OPB_LOAD_AND_STORE(read_write, BYTES, true)                               \
   OPB_LOAD_AND_STORE(unaligned_read_write, BYTES, false)
 OPB_ACCESSES(1)
@@ -447,6 +507,27 @@ OPB_API void __sanitizer_cov_trace_pc(void) {
   Worker* worker = opb_worker;
   if (!worker || !worker->trace || !worker->trace->counting) return;
   log_event(worker, worker->trace, site_of(worker, OPB_HERE) << kEventBits | kEventBlock);
+}
+
+// -fsanitize=bounds: an index beyond an array whose size the compiler knows. What it says of types is libubsan's.
+struct IndexedArray {
+  struct {
+    const char* file;
+    uint32_t line, column;
+  } place;
+  struct {
+    uint16_t kind, info;
+    char name[1];
+  } * array, *index;
+};
+OPB_API void __ubsan_handle_out_of_bounds(const IndexedArray* data, uintptr_t index) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace) return;
+  Report fresh = blank_report(worker, kReportIndex, data->array->name);
+  fresh.program_counter = site_of(worker, OPB_HERE);
+  fresh.address = index;
+  fresh.caller = caller_of(worker);
+  add_report(&fresh);
 }
 
 OPB_API void __tsan_init(void) {}

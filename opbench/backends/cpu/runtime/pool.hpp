@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "worker.hpp"
+#include "spins.hpp"
 
 constexpr uint32_t kMaxWorkers = 256;
 
@@ -16,9 +16,10 @@ struct Pool {
   uint64_t generation;
   Launch* launch;
   pid_t owner;
+  pthread_t threads[kMaxWorkers];
 };
 
-static Pool pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, nullptr, 0};
+static Pool pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, nullptr, 0, {}};
 
 static void* worker_main(void* argument) {
   uint32_t index = (uint32_t)(uintptr_t)argument;
@@ -58,11 +59,13 @@ static void start_threads(uint32_t wanted) {
   sigdelset(&blocked, SIGBUS);
   sigdelset(&blocked, SIGFPE);
   sigdelset(&blocked, SIGILL);
+  sigdelset(&blocked, kTick);
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
   for (; pool.thread_count < wanted; ++pool.thread_count) {
     pthread_t thread;
     if (pthread_create(&thread, nullptr, worker_main, (void*)(uintptr_t)pool.thread_count) != 0) break;
     pthread_detach(thread);
+    pool.threads[pool.thread_count] = thread;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -78,7 +81,18 @@ static bool run_in_pool(Launch* launch) {
   pool.launch = launch;
   pool.active = pool.running = launch->workers;
   pthread_cond_broadcast(&pool.wake);
-  while (pool.running > 0) pthread_cond_wait(&pool.done, &pool.mutex);
+  while (pool.running > 0) {
+    if (!launch->spins) {
+      pthread_cond_wait(&pool.done, &pool.mutex);
+      continue;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += kTickNanoseconds;
+    if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, ++until.tv_sec;
+    if (pthread_cond_timedwait(&pool.done, &pool.mutex, &until) == 0) continue;
+    for (uint32_t index = 0; index < pool.active; ++index) pthread_kill(pool.threads[index], kTick);
+  }
   pthread_mutex_unlock(&pool.mutex);
   return launch->workers > 0;
 }

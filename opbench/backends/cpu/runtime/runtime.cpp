@@ -93,6 +93,7 @@ OPB_API int opb_launch(Launch* launch) {
   launch->module_base = search.base;
   launch->module_end = search.end;
   install_fault_handlers();
+  if (launch->spins) install_tick();
   bool started = run_in_pool(launch);
   restore_fault_handlers();
   fflush(stdout);

@@ -61,6 +61,7 @@ static inline size_t stagger_of(uint32_t thread) { return thread * 5 * 64 % (kSt
 
 static inline void resume(Worker* worker, Context* from, uint32_t thread) {
   uint32_t warp = thread / kLanes, bit = bit_of(thread);
+  ++worker->switches;
   set_current(worker, thread);
   if (!(worker->started[warp] & bit)) {
     worker->started[warp] |= bit;
@@ -125,6 +126,7 @@ static bool release_warp(Worker* worker, uint32_t warp);
   uint32_t warp = worker->current / kLanes;
   worker->live[warp] &= ~bit_of(worker->current);
   if (--worker->live_count == 0) switch_to_main(worker);
+  if (worker->trace) trace_progress(worker);
   if (worker->at_warp[warp]) release_warp(worker, warp);
   if (worker->trace) trace_lane_stopped(worker, warp);
   if (worker->barrier_count == worker->live_count) release_barrier(worker);

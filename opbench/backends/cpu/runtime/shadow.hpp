@@ -2,10 +2,47 @@
 #pragma once
 #include "trace.hpp"
 
+static void trace_learn(Worker* worker, const ClockRow* row);
+
+// ---- stores that raced and may have changed nothing: whoever is last, the same is stored
+
+// Blocks that store one and the same small number raise a flag; blocks that compute the same elements are a mistake.
+static bool is_flag(const Pending* store) {
+  uint32_t others = store->bytes - 1;
+  bool small = others == 0 || (store->before[1] == 0 && memcmp(store->before + 1, store->before + 2, others - 1) == 0);
+  return store->other.access != OPB_ACCESS_LOAD && small;
+}
+
+static __attribute__((noinline)) void settle_pending(Worker* worker) {
+  Trace* trace = worker->trace;
+  uint32_t self = worker->current, count = trace->pending_count;
+  trace->pending_count = 0;
+  for (uint32_t index = 0; index < count; ++index) {
+    const Pending* store = &trace->pending[index];
+    bool same = memcmp(store->before, (const void*)store->address, store->bytes) == 0;
+    if (same && (store->kind != kReportGlobalRace || is_flag(store))) continue;
+    set_current(worker, store->thread);
+    trace_report(worker, store->kind, store->site, store->address, store->bytes, store->access, &store->other);
+    set_current(worker, self);
+  }
+}
+
+static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address,
+                                                  uint32_t bytes, uint32_t access, const Other* other) {
+  Trace* trace = worker->trace;
+  bool later = access == OPB_ACCESS_STORE && !trace->at_once && bytes <= 16 && trace->pending_count < kPending &&
+               (kind == kReportSharedRace || kind == kReportGlobalRace || kind == kReportThreadRace);
+  if (!later) return trace_report(worker, kind, site, address, bytes, access, other);
+  Pending* store = &trace->pending[trace->pending_count++];
+  *store = {kind, site, bytes, access, worker->current, address, {}, *other};
+  memcpy(store->before, (const void*)address, bytes);
+}
+
 // ---- shared memory: threads of one block, ordered by barriers, and within a warp by __syncwarp()
 
 constexpr uint16_t kThreadMask = 0x3ff, kAtomicFlag = 0x8000, kSeveralLanes = 0x8000, kSeveralWarps = 0x4000;
 constexpr uint16_t kBulkFlag = 0x4000;  // of a writer: the bulk copy that the thread started
+constexpr uint16_t kVolatileFlag = 0x2000;  // of a writer or reader
 constexpr uint16_t kClockLimit = 0xffff;
 constexpr uint32_t kCopyInFlight = ~0u;  // an interval that is later than all: copies.hpp
 
@@ -26,7 +63,7 @@ static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_
                                                          uint32_t instructions = 2) {
   Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_thread / kLanes,
                  other_access, instructions};
-  trace_report(worker, kind, site, address, bytes, access, &other);
+  report_race(worker, kind, site, address, bytes, access, &other);
 }
 
 static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32_t self, uint32_t site) {
@@ -47,7 +84,7 @@ static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32
   }
   cell->read_interval = trace->interval;
   cell->read_site = site;
-  cell->reader = (uint16_t)(self | flags);
+  cell->reader = (uint16_t)(self | flags | (trace->is_volatile ? kVolatileFlag : 0));
   cell->read_clock = clock;
 }
 
@@ -82,13 +119,22 @@ static inline uint32_t shift_of(uintptr_t address, uint32_t bytes) {
   return alignment & 1 ? 0 : alignment & 2 ? 1 : 2;
 }
 
+// A location that two warps look at and change as a flag only: volatile, or by atomic operations. Within a warp such code
+// relies on lanes in step, as before Volta.
+static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t other, uint32_t self) {
+  if (!trace->is_volatile && access != OPB_ACCESS_ATOMIC) return false;
+  if (!(other & (kVolatileFlag | kAtomicFlag))) return false;
+  return (other & kThreadMask) / kLanes != self / kLanes || access == OPB_ACCESS_ATOMIC || other & kAtomicFlag;
+}
+
 static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* cell, uintptr_t address, uint32_t bytes,
                                      uint32_t access, uint32_t site) {
   uint32_t self = worker->current;
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;
     bool both_atomic = access == OPB_ACCESS_ATOMIC && cell->writer & kAtomicFlag;
-    if (writer != self && !both_atomic && !ordered(trace, writer, cell->write_clock, self)) {
+    if (writer != self && !both_atomic && !ordered(trace, writer, cell->write_clock, self) &&
+        !both_flags(trace, access, cell->writer, self)) {
       uint32_t other_access = cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
       report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access,
                          cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportSharedRace);
@@ -105,7 +151,8 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
     return;
   }
   bool other;
-  if (readers_unordered(trace, cell, self, &other)) {
+  if (readers_unordered(trace, cell, self, &other) &&
+      !both_flags(trace, access, cell->reader & (kVolatileFlag | kThreadMask), self)) {
     uint32_t reader = other ? cell->other_reader : cell->reader & kThreadMask;
     uint32_t read_site = other ? cell->other_site : cell->read_site;
     report_shared_race(worker, site, address, bytes, access, read_site, reader, OPB_ACCESS_LOAD);
@@ -119,7 +166,7 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
   }
   cell->write_interval = trace->interval;
   cell->write_site = site;
-  cell->writer = (uint16_t)(self | (access == OPB_ACCESS_ATOMIC ? kAtomicFlag : 0));
+  cell->writer = (uint16_t)(self | (access == OPB_ACCESS_ATOMIC ? kAtomicFlag : 0) | (trace->is_volatile ? kVolatileFlag : 0));
   cell->write_clock = own_clock(trace, self);
   cell->write_fences = trace->proxy_fences[self];
 }
@@ -178,7 +225,19 @@ static __attribute__((noinline)) void judge_global_race(Worker* worker, uintptr_
   uint32_t size = cluster_size(worker->launch);
   if ((block - trace->first_block) / size == (trace->block - trace->first_block) / size) return;
   Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, 0, other_access, 0};
-  trace_report(worker, kReportGlobalRace, site, address, bytes, access, &other);
+  report_race(worker, kReportGlobalRace, site, address, bytes, access, &other);
+}
+
+static void refine_threads(GlobalMemory* memory, size_t count, uint32_t pieces) {
+  SharedCell* fine = (SharedCell*)map_zeros((count * pieces + 16) * sizeof(SharedCell));
+  if (!fine) abort();
+  for (size_t index = 0; index < count; ++index) {
+    const SharedCell* cell = &memory->threads[index];
+    if (!cell->write_interval && !cell->read_interval) continue;
+    for (uint32_t piece = 0; piece < pieces; ++piece) fine[index * pieces + piece] = *cell;
+  }
+  munmap(memory->threads, (count + 16) * sizeof(SharedCell));
+  memory->threads = fine;
 }
 
 static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32_t shift) {
@@ -193,6 +252,7 @@ static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32
   }
   munmap(memory->cells, (count + 16) * sizeof(GlobalCell));
   memory->cells = fine;
+  refine_threads(memory, count, pieces);
   memory->shift = shift;
 }
 
@@ -208,14 +268,45 @@ static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const G
   trace_report(worker, kReportMissingWait, site, address, bytes, access, &other);
 }
 
+// Within the block, as in shared memory; but who updates atomically what another reads does no harm, as between blocks.
+static inline void check_threads(Worker* worker, Trace* trace, SharedCell* cell, uintptr_t address, uint32_t bytes,
+                                 uint32_t access, uint32_t site) {
+  uint32_t self = worker->current;
+  if (cell->write_interval == trace->interval) {
+    uint32_t writer = cell->writer & kThreadMask;
+    bool atomic = cell->writer & kAtomicFlag && access != OPB_ACCESS_STORE;
+    if (writer != self && !atomic && !ordered(trace, writer, cell->write_clock, self) &&
+        !both_flags(trace, access, cell->writer, self)) {
+      uint32_t other_access = cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
+      report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access,
+                         kReportThreadRace, 0);
+    }
+  }
+  if (access == OPB_ACCESS_LOAD) {
+    note_shared_read(trace, cell, self, site);
+    return;
+  }
+  bool other;
+  if (access == OPB_ACCESS_STORE && readers_unordered(trace, cell, self, &other) &&
+      !both_flags(trace, access, cell->reader & (kVolatileFlag | kThreadMask), self)) {
+    report_shared_race(worker, site, address, bytes, access, other ? cell->other_site : cell->read_site,
+                       other ? cell->other_reader : cell->reader & kThreadMask, OPB_ACCESS_LOAD, kReportThreadRace, 0);
+  }
+  cell->write_interval = trace->interval;
+  cell->write_site = site;
+  cell->writer = (uint16_t)(self | (access == OPB_ACCESS_ATOMIC ? kAtomicFlag : 0) | (trace->is_volatile ? kVolatileFlag : 0));
+  cell->write_clock = own_clock(trace, self);
+}
+
 static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalMemory* memory, GlobalCell* cell,
                                      uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   if (__builtin_expect(trace->unwaited, 0)) check_launch_ahead(worker, cell, address, bytes, access, site);
   bool written = cell->writer >= trace->first_block;
   if (written && cell->writer != trace->block) {
-    bool atomic_before = cell->write_site & 1;
+    bool atomic_before = cell->write_site & 1;  // or volatile
     // Only plain writes race: atomic operations order themselves.
-    if (access == OPB_ACCESS_STORE || !atomic_before) {
+    bool flag = trace->is_volatile || access == OPB_ACCESS_ATOMIC;
+    if (!atomic_before || (access == OPB_ACCESS_STORE && !flag)) {
       uint32_t other_access = atomic_before ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
       judge_global_race(worker, address, bytes, access, site, cell->writer, cell->write_site, other_access);
     }
@@ -226,15 +317,16 @@ static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalM
   if (access == OPB_ACCESS_LOAD) {
     if (!read) {
       cell->reader = trace->block;
-      cell->read_site = pack_site(trace, site, false);
+      cell->read_site = pack_site(trace, site, trace->is_volatile);
     }
     return;
   }
-  if (access == OPB_ACCESS_STORE && read && cell->reader != trace->block) {
+  bool flag = trace->is_volatile && cell->read_site & 1;
+  if (access == OPB_ACCESS_STORE && read && cell->reader != trace->block && !flag) {
     judge_global_race(worker, address, bytes, access, site, cell->reader, cell->read_site, OPB_ACCESS_LOAD);
   }
   cell->writer = trace->block;
-  cell->write_site = pack_site(trace, site, access == OPB_ACCESS_ATOMIC);
+  cell->write_site = pack_site(trace, site, access == OPB_ACCESS_ATOMIC || trace->is_volatile);
 }
 
 static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memory, uintptr_t address, uint32_t bytes,
@@ -244,7 +336,12 @@ static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memo
   if (shift < memory->shift) refine_global(memory, shift);
   GlobalCell* cell = memory->cells + (offset >> memory->shift);
   GlobalCell* last = memory->cells + ((offset + bytes - 1) >> memory->shift);
-  for (; cell <= last; ++cell) check_global_cell(worker, trace, memory, cell, address, bytes, access, site);
+  SharedCell* threads = memory->threads + (offset >> memory->shift);
+  if (access != OPB_ACCESS_LOAD) memory->followed = true;
+  for (; cell <= last; ++cell, ++threads) {
+    check_global_cell(worker, trace, memory, cell, address, bytes, access, site);
+    if (memory->followed) check_threads(worker, trace, threads, address, bytes, access, site);
+  }
 }
 
 // ---- fences and atomic operations between blocks
@@ -290,19 +387,19 @@ static uint32_t location_at(Trace* trace, uintptr_t address, bool create) {
   if (!create) return kNobody;
   if (2 * (trace->location_count + 1) > trace->location_slot_count) double_location_slots(trace);
   SyncLocation* fresh = append(&trace->locations, &trace->location_count, &trace->location_capacity);
-  *fresh = {address, nullptr, 0, 0, nullptr, 0, 0};
+  *fresh = {address, nullptr, 0, 0, nullptr, 0, 0, nullptr};
   return (*location_slot(trace, address) = trace->location_count) - 1;
 }
 
 // An atomic operation sees what others have published at its location, and publishes what this block did before its
-// last fence, other blocks' publications that it has seen included.
-static __attribute__((noinline)) void synchronise_blocks(Trace* trace, uintptr_t address) {
-  uint32_t index = location_at(trace, address, trace->fences > 0);
+// last fence, other blocks' publications that it has seen included. A volatile load only sees, a volatile store only tells.
+static void synchronise_blocks(Trace* trace, uintptr_t address, bool sees, bool tells) {
+  uint32_t index = location_at(trace, address, tells && trace->fences > 0);
   if (index == kNobody) return;
   SyncLocation* location = &trace->locations[index];
-  if (location->length) acquire(trace, {index, location->length});
-  for (uint32_t link = 0; link < location->link_count; ++link) acquire(trace, location->links[link]);
-  if (!trace->fences) return;
+  if (sees && location->length) acquire(trace, {index, location->length});
+  for (uint32_t link = 0; sees && link < location->link_count; ++link) acquire(trace, location->links[link]);
+  if (!tells || !trace->fences) return;
   for (uint32_t other = 0; other < trace->acquired_count; ++other) {
     if (trace->acquired[other].location == index) continue;
     keep_longest(&location->links, &location->link_count, &location->link_capacity, trace->acquired[other]);
@@ -314,10 +411,41 @@ static __attribute__((noinline)) void synchronise_blocks(Trace* trace, uintptr_t
   }
 }
 
+// The same among the threads of one block.
+static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address, bool sees, bool tells) {
+  uint32_t self = worker->current;
+  bool fenced = trace->fence_interval[self] == trace->interval && trace->fence_clock[self];
+  uint32_t index = location_at(trace, address, tells && fenced);
+  if (index == kNobody) return;
+  ClockRow*& row = trace->locations[index].told;
+  if (sees) trace_learn(worker, row);
+  if (!tells || !fenced) return;
+  if (!row) row = (ClockRow*)calloc(1, sizeof(ClockRow));
+  if (!row) abort();
+  if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);
+  row->interval = trace->interval;
+  trace->clocks_wide = trace->clocks_used[self / kLanes] = true;
+  const uint16_t* known = trace->clocks[self];
+  for (uint32_t other = 0; other < worker->threads; ++other) {
+    uint16_t clock = other == self ? trace->fence_clock[self] : known[other];
+    if (clock > row->at[other]) row->at[other] = clock;
+  }
+}
+
+static void note_fence(Worker* worker, Trace* trace) {
+  uint32_t self = worker->current;
+  uint16_t* known = trace->clocks[self];
+  trace->clocks_used[self / kLanes] = true;
+  if (known[self] < kClockLimit) ++known[self];
+  trace->fence_clock[self] = known[self];
+  trace->fence_interval[self] = trace->interval;
+}
+
 static void forget_synchronisation(Trace* trace) {
   for (uint32_t index = 0; index < trace->location_count; ++index) {
     free(trace->locations[index].log);
     free(trace->locations[index].links);
+    free(trace->locations[index].told);
   }
   trace->location_count = trace->acquired_count = 0;
   for (uint32_t slot = 0; slot < trace->location_slot_count; ++slot) trace->location_slots[slot] = 0;

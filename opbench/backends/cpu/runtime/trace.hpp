@@ -1,5 +1,6 @@
 // What a traced launch remembers: where memory is, who touched it last, and what each lane did since the last replay.
 #pragma once
+#include <execinfo.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -34,7 +35,7 @@ struct GlobalCell {
   uint32_t reader, read_site;  // the first reader of this launch
 };
 
-// The last accesses of one location of shared memory. An interval lies between two barriers of a block; intervals are
+// The last accesses of one location by threads of one block, of shared memory or global. An interval lies between two barriers of a block; intervals are
 // numbered through all blocks, so that another block's accesses are old ones.
 struct SharedCell {
   uint32_t write_interval, write_site;
@@ -70,12 +71,38 @@ struct ClockRow {
   uint16_t at[kMaxThreads];
 };
 
+// The other side of a race.
+struct Other {
+  uint32_t site;
+  uint3 block, thread;
+  uint32_t warp, access, instructions;
+};
+
 struct GlobalMemory {
   uintptr_t start, end;
   bool initialised;
+  bool followed;   // whether accesses are told apart by thread: not while nobody has written what was there at the start
   uint32_t shift;  // a cell covers 1 << shift bytes
   GlobalCell* cells;
+  SharedCell* threads;  // as many: of the threads of one block
 };
+
+// A store that raced, which may turn out to have left the bytes as they were.
+struct Pending {
+  ReportKind kind;
+  uint32_t site, bytes, access, thread;
+  uintptr_t address;
+  unsigned char before[16];
+  Other other;
+};
+
+// What a thread saw when it last looked at a location that others may change: volatile, or atomic.
+struct Poll {
+  uint32_t site;
+  uintptr_t address, plain;
+  uint64_t value;
+};
+constexpr uint32_t kPolls = 4, kPending = 4;
 
 struct Region {
   uintptr_t start, end;
@@ -155,6 +182,7 @@ struct SyncLocation {
   uint32_t length, capacity;
   Acquired* links;
   uint32_t link_count, link_capacity;
+  ClockRow* told;  // what threads of the block have made known by it
 };
 struct Acquired {
   uint32_t location, length;  // an index, as the table of locations grows
@@ -174,9 +202,21 @@ struct Trace {
   const Region* recent[kRecentRegions];
   SharedArray *arrays, *variables;
   uint32_t array_count, variable_count;
+  GlobalMemory* variable_memories;  // one a variable
 
   Caches* caches;  // null unless a GPU's caches are modelled
-  bool around_l1;  // of the next access
+  bool around_l1;    // of the next access
+  bool is_volatile;  // of the one that is looked at
+  bool at_once;      // whether a store does not follow directly upon its being looked at
+  uint32_t pending_count;
+  Pending pending[kPending];
+
+  // Threads that wait in loops: what each saw last, and how often somebody saw the same since anything happened.
+  Poll polls[kMaxThreads][kPolls];
+  bool polling[kMaxThreads];
+  uint32_t poll_site[kMaxThreads];
+  uintptr_t plain;  // address of the last access
+  uint32_t idle;
 
   bool unwaited;                // whether launches ahead may still run, for all that the block has waited for
   uint32_t first_block, block;  // numbers of the launch's first block and of the one that runs
@@ -197,6 +237,9 @@ struct Trace {
   // What each thread knows of each: only the lanes of a warp of each other, until threads meet at part of a block.
   uint16_t clocks[kMaxThreads][kMaxThreads];
   bool clocks_used[kMaxWarps], clocks_wide;
+  // Of each thread's last fence: its clock after it, and the interval.
+  uint16_t fence_clock[kMaxThreads];
+  uint32_t fence_interval[kMaxThreads];
   // How often a thread has executed fence.proxy.async, and what it knew at the last.
   uint16_t proxy_fences[kMaxThreads];
   ClockRow* proxy_views[kMaxThreads];
@@ -230,11 +273,18 @@ static inline void* map_zeros(size_t bytes) {
 
 // ---- reports: once per kind and instruction, however often it happens
 
-struct Other {
-  uint32_t site;
-  uint3 block, thread;
-  uint32_t warp, access, instructions;
-};
+// Where the function that runs was called, if it is none that the compiler pasted into the kernel.
+static uint64_t caller_of(const Worker* worker) {
+  void* frames[24];
+  const Launch* launch = worker->launch;
+  int count = backtrace(frames, 24), inside = 0;
+  for (int index = 0; index < count; ++index) {
+    uintptr_t place = (uintptr_t)frames[index];
+    if (place < launch->module_base || place >= launch->module_end) continue;
+    if (++inside == 2) return place - launch->module_base;
+  }
+  return 0;
+}
 
 static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address, uint32_t bytes,
                          uint32_t access, const Other* other) {
@@ -263,6 +313,7 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
     fresh.other_warp = other->warp;
     fresh.instructions = other->instructions;
   }
+  fresh.caller = caller_of(worker);
   Report* kept = add_report(&fresh);
   if (kept) *slot = {key, kept};
 }
@@ -303,7 +354,9 @@ static void map_regions(Worker* worker, Trace* trace) {
   add_region(trace, base, plain ? launch->module_end : base + trace->variables[0].offset, kModule, nullptr);
   for (uint32_t index = 0; index < trace->variable_count; ++index) {
     uintptr_t start = base + trace->variables[index].offset;
-    add_region(trace, start, start + trace->variables[index].bytes, kModule, nullptr);
+    GlobalMemory* memory = &trace->variable_memories[index];
+    memory->start = start, memory->end = start + trace->variables[index].bytes;
+    add_region(trace, start, memory->end, kModule, memory);
   }
   // A slot that holds nothing must still point at something to compare with.
   for (const Region*& slot : trace->recent) slot = &trace->regions[0];

@@ -32,7 +32,10 @@ static inline uint32_t lanes_with_value(const Lane* lanes, uint32_t group, uint6
   return same;
 }
 
+constexpr uint32_t kFormless = 0xff;
+
 static void compute_results(Lane* lanes, uint32_t group, uint32_t kind) {
+  kind &= kFormless;
   if (kind == OPB_WARP_SYNC) return;
   uint32_t first = __builtin_ctz(group), ballot = 0;
   uint64_t combined = lanes[first].value;
@@ -45,7 +48,8 @@ static void compute_results(Lane* lanes, uint32_t group, uint32_t kind) {
     uint32_t lane = __builtin_ctz(rest);
     Lane* own = &lanes[lane];
     if (kind == OPB_WARP_SHUFFLE) {
-      own->result = group >> own->source_lane & 1 ? lanes[own->source_lane].value : own->value;
+      bool named = own->mask >> own->source_lane & 1;  // else undefined: NaN
+      own->result = !named ? ~0ull : group >> own->source_lane & 1 ? lanes[own->source_lane].value : own->value;
     } else if (kind == OPB_WARP_BALLOT) {
       own->result = ballot;
     } else if (kind == OPB_WARP_MATCH_ANY) {
@@ -73,8 +77,13 @@ static void check_group(Worker* worker, uint32_t warp, uint32_t group, uint32_t 
              "lanes of one mask execute different warp operations");
       return;
     }
-    if (exited && other->kind == OPB_WARP_SHUFFLE && exited >> other->source_lane & 1) {
+    if ((other->kind & kFormless) != OPB_WARP_SHUFFLE) continue;
+    if (exited >> other->source_lane & 1) {
       report(worker, kReportWarpMask, other->site, 0, "the shuffle reads a lane that has exited");
+      return;
+    }
+    if (!(other->mask >> other->source_lane & 1)) {
+      report(worker, kReportOutsideMask, other->site, 0, "the shuffle reads a lane that its mask does not name");
       return;
     }
   }

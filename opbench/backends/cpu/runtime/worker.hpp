@@ -9,7 +9,7 @@
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kMaxWarps = kMaxThreads / kLanes;
-constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kStackBytes = 640 << 10;  // a GPU's 512 KiB of local memory, and room for our own calls
 constexpr size_t kPageBytes = 4096;
 constexpr uint32_t kNobody = ~0u;
 
@@ -43,6 +43,9 @@ enum ReportKind : uint32_t {
   kReportDifferentProducts,
   kReportTouchedSums,
   kReportMissingWait,
+  kReportThreadRace,
+  kReportOutsideMask,
+  kReportIndex,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -57,6 +60,7 @@ struct Report {
   uint64_t program_counter;  // relative to the module's base, 0 when outside it
   uint64_t address;
   uint64_t other_program_counter;  // the earlier access of a race
+  uint64_t caller;                 // where the function that the place stands in was called, 0 when the compiler pasted it
   uint3 block, thread;
   uint3 other_block, other_thread;
   uint32_t bytes, access, other_access;
@@ -83,6 +87,7 @@ struct Launch {
   uint3 cluster;  // blocks of a cluster
   uint32_t programmatic;  // whether it may start before the launch ahead of it has ended
   uint64_t seed;  // of the order of threads and of asynchronous work; 0: threads in turn, work as late as may be
+  uint32_t spins;  // whether threads may wait for each other in loops, so that one that goes on and on must give way
   Trace* trace;  // null unless the module is a traced one
 };
 
@@ -138,6 +143,7 @@ struct Worker {
   Team* team;      // the blocks of a cluster that is under way, else null
   uint32_t rank;   // of the block in it
   uint64_t lot;    // state of the lots that are drawn
+  uint64_t switches, switches_before;  // of stacks, and when the clock ticked last: spins.hpp
 };
 
 extern __thread Worker* opb_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -166,6 +172,7 @@ uint64_t block_at(const Launch* launch, uint64_t position);
 
 // What a traced launch wants to know of the scheduler's doings; trace.hpp has the bodies.
 void trace_launch(Worker* worker);
+void trace_progress(Worker* worker);  // a thread has ended: those that wait in loops may yet go on
 void trace_block_start(Worker* worker, uint64_t index, uint64_t position);
 Trace* trace_of(const Worker* worker);  // of the launch, or a part of it for another block of a cluster
 void trace_block_end(Worker* worker);

@@ -26,6 +26,8 @@ enum opb_warp_kind : unsigned {
   OPB_WARP_XOR,
   OPB_WARP_ACTIVE,
 };
+// Above a kind: which instruction it is, as those of one kind do not meet.
+enum opb_shuffle_form : unsigned { OPB_FORM_INDEX = 1 << 8, OPB_FORM_UP = 2 << 8, OPB_FORM_DOWN = 3 << 8, OPB_FORM_XOR = 4 << 8 };
 
 enum opb_access_kind : unsigned { OPB_ACCESS_LOAD, OPB_ACCESS_STORE, OPB_ACCESS_ATOMIC };
 
@@ -136,6 +138,7 @@ OPB_API void opb_wait_for_launches(void);
 // thread: const, as it never changes under a thread's feet, so that reading it is no access and happens once.
 OPB_API void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter);
 OPB_API void opb_trace_fence(void);
+OPB_API void opb_trace_block_fence(void);
 OPB_API void opb_trace_around_l1(void);  // the next access goes straight to the L2 cache
 OPB_API __attribute__((const)) unsigned opb_coordinate(unsigned which, unsigned axis);
 OPB_API void opb_yield(void);

@@ -19,10 +19,11 @@ OPB_CONVERGENT __forceinline__ void __syncwarp(unsigned mask = opb_full_mask, OP
 }
 #ifdef OPB_TRACE
 static inline void __threadfence() { opb_trace_fence(); }
+static inline void __threadfence_block() { opb_trace_block_fence(); }
 #else
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-#endif
 static inline void __threadfence_block() { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+#endif
 static inline void __threadfence_system() { __threadfence(); }
 static inline void __nanosleep(unsigned) { opb_yield(); }
 
@@ -42,11 +43,12 @@ OPB_CONVERGENT __forceinline__ unsigned __activemask(OPB_SITE) {
 
 // ---- shuffles
 template <class T>
-OPB_CONVERGENT __forceinline__ T opb_shuffle(unsigned mask, T value, int source_lane, const char* file, unsigned line) {
+OPB_CONVERGENT __forceinline__ T opb_shuffle(unsigned mask, T value, int source_lane, const char* file, unsigned line,
+                                          unsigned form = 0) {
   static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
   unsigned long long bits = 0;
   __builtin_memcpy(&bits, &value, sizeof(T));
-  bits = opb_warp(mask, OPB_WARP_SHUFFLE, bits, source_lane, file, line);
+  bits = opb_warp(mask, OPB_WARP_SHUFFLE | form, bits, source_lane, file, line);
   __builtin_memcpy(&value, &bits, sizeof(T));
   return value;
 }
@@ -54,22 +56,22 @@ OPB_CONVERGENT __forceinline__ T opb_shuffle(unsigned mask, T value, int source_
 template <class T>
 OPB_CONVERGENT __forceinline__ T __shfl_sync(unsigned mask, T value, int source, int width = 32, OPB_SITE) {
   int lane = opb_lane_id();
-  return opb_shuffle(mask, value, (lane & ~(width - 1)) + (source & (width - 1)), file, line);
+  return opb_shuffle(mask, value, (lane & ~(width - 1)) + (source & (width - 1)), file, line, OPB_FORM_INDEX);
 }
 template <class T>
 OPB_CONVERGENT __forceinline__ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, OPB_SITE) {
   int lane = opb_lane_id(), source = lane - (int)delta;
-  return opb_shuffle(mask, value, source < (lane & ~(width - 1)) ? lane : source, file, line);
+  return opb_shuffle(mask, value, source < (lane & ~(width - 1)) ? lane : source, file, line, OPB_FORM_UP);
 }
 template <class T>
 OPB_CONVERGENT __forceinline__ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, OPB_SITE) {
   int lane = opb_lane_id(), source = lane + (int)delta;
-  return opb_shuffle(mask, value, source >= (lane & ~(width - 1)) + width ? lane : source, file, line);
+  return opb_shuffle(mask, value, source >= (lane & ~(width - 1)) + width ? lane : source, file, line, OPB_FORM_DOWN);
 }
 template <class T>
 OPB_CONVERGENT __forceinline__ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, OPB_SITE) {
   int lane = opb_lane_id(), source = lane ^ lane_mask;
-  return opb_shuffle(mask, value, source >= (lane & ~(width - 1)) + width ? lane : source, file, line);
+  return opb_shuffle(mask, value, source >= (lane & ~(width - 1)) + width ? lane : source, file, line, OPB_FORM_XOR);
 }
 
 // ---- matches
