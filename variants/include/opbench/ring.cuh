@@ -81,15 +81,15 @@ struct Ring {
     }
 };
 
-// total = a * b at float32's accuracy, of f16 planes (planes.cuh): stages hold two planes of 128 rows of a, then two of 128
-// columns of b; the warpgroup has 64 rows from `first` on. Large products start anew at each stage and are added in float
-// while the small ones run.
-template <bool by_n, class Ring>
-__device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, float (&total)[64]) {
-    constexpr int plane = 128 * 128;
-    float big[1][64], small[1][64];
+// total = a * b at float32's accuracy, of f16 planes (planes.cuh): stages hold two planes of 128 rows of a, then two of b's
+// columns, up to 128, by n in whole 64s; the warpgroup has 64 rows from `first` on. Large products start anew at each stage
+// and are added in float while the small ones run.
+template <bool by_n, class Ring, int count>
+__device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, float (&total)[count]) {
+    constexpr int plane = 128 * 128, columns = 2 * count, b_plane = (by_n ? (columns + 63) / 64 * 64 : columns) * 128;
+    float big[1][count], small[1][count];
 #pragma unroll
-    for (int i = 0; i < 64; ++i) total[i] = 0.0f;
+    for (int i = 0; i < count; ++i) total[i] = 0.0f;
     ring.drain(
         steps,
         [&](int step, unsigned stage) {
@@ -97,14 +97,14 @@ __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, f
             multiply_stage<f16, by_n>(big, a, b, 0);
             wgmma_commit();
             multiply_stage<f16, by_n>(small, a + plane, b, step > 0);
-            multiply_stage<f16, by_n>(small, a, b + plane, 1);
+            multiply_stage<f16, by_n>(small, a, b + b_plane, 1);
         },
         [&] {
 #pragma unroll
-            for (int i = 0; i < 64; ++i) total[i] += big[0][i];
+            for (int i = 0; i < count; ++i) total[i] += big[0][i];
         });
 #pragma unroll
-    for (int i = 0; i < 64; ++i) total[i] += small[0][i];
+    for (int i = 0; i < count; ++i) total[i] += small[0][i];
 }
 
 // Tiles of bm x bn of a result, which blocks that stay take in turn. A cluster's blocks have neighbouring rows. `group`
