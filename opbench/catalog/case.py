@@ -118,6 +118,7 @@ class Case:
             args=values,
             cluster=cluster,
             programmatic=step.programmatic,
+            cooperative=step.cooperative,
             early=self._early(step.early),
             tensor_maps=tuple(template.described(scope, shapes) for template in named),
         )

@@ -28,7 +28,7 @@ HEADER_KEYS = {
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
 ADDED = ("where", "requires")
 """Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
-LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero", "cluster", "programmatic", "early"}
+LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero", "cluster", "programmatic", "cooperative", "early"}
 MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
 MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
 IM2COL_KEYS = ("lower", "upper", "channels", "pixels")
@@ -325,8 +325,18 @@ class _HeaderReader:
             args=tuple(self._argument(e) for e in entry.get("args", [])),
             cluster=tuple(self._expression("cluster", e) for e in entry.get("cluster", ())),
             programmatic=programmatic,
+            cooperative=self._cooperative(index, entry),
             early=tuple(early),
         )
+
+    def _cooperative(self, index: int, entry: Mapping[str, Any]) -> bool:
+        asked = entry.get("cooperative", False)
+        if not isinstance(asked, bool) or (asked and {"cluster", "programmatic"} & entry.keys()):
+            raise self.refuse(
+                "cooperative",
+                f"launch[{index}].cooperative = {asked!r}; true or false is allowed, without cluster and programmatic",
+            )
+        return asked
 
     def _tensor_map(self, name: str, entry: object) -> TensorMapTemplate:
         where = f"tensor_maps.{name}"

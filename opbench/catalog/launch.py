@@ -30,6 +30,8 @@ class KernelLaunch:
     """Blocks that share a multiprocessor's neighbourhood, and may read each other's shared memory."""
     programmatic: bool = False
     """Whether it may start before the launch ahead of it has ended; its kernel waits by griddepcontrol.wait."""
+    cooperative: bool = False
+    """Whether all its blocks run at once, so that they can wait for each other."""
     early: tuple[str, ...] = ()
     """Inputs that it reads before it waits: what launches ahead of it in a network may not write."""
     tensor_maps: tuple[TensorMap, ...] = ()

@@ -33,6 +33,7 @@ class LaunchTemplate:
     zero: str = ""
     cluster: tuple[str, ...] = ()
     programmatic: bool = False
+    cooperative: bool = False
     early: tuple[str, ...] = ()
 
 

@@ -32,7 +32,6 @@ from opbench.traffic.findings import Finding
 HIGHEST_CAPABILITY = (9, 0)
 BEYOND = {
     r"\b__cluster_dims__\b": "__cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]",
-    r"\bthis_grid\b": "grid-wide synchronisation; the cpu backend has none",
 }
 """What no shim can stand in for, by how it shows in the source."""
 

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 from opbench.backends.base import Buffer, KernelResources
@@ -24,6 +25,8 @@ MAX_THREADS = 1024
 MAX_BLOCK: Dim3 = (1024, 1024, 64)
 MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
+MAX_COOPERATIVE = 256
+"""The runtime's kMaxTeam."""
 ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
 """Memory that holds an argument as the kernel takes it."""
 LETTERS = {"p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct"}
@@ -135,7 +138,8 @@ class CpuProgram:
         native.dynamic_shared = self._dynamic
         native.grid = UInt3(*launch.grid)
         native.block = UInt3(*launch.block)
-        native.cluster = UInt3(*launch.cluster)
+        # Blocks that wait for each other are a cluster here.
+        native.cluster = UInt3(*(launch.grid if launch.cooperative else launch.cluster))
         native.programmatic = launch.programmatic
         native.shared_bytes = launch.shared_bytes
         native.tag = self._log.register(kernel.name, self._path)
@@ -178,6 +182,10 @@ def check_limits(launch: KernelLaunch, bound: int | None = None) -> None:
                 problems.append(f"{what} {axis} of {size}; the limit is {limit}")
     if not 0 <= launch.shared_bytes <= MAX_SHARED_BYTES:
         problems.append(f"{launch.shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}")
+    if launch.cooperative and (blocks := prod(launch.grid)) > MAX_COOPERATIVE:
+        problems.append(
+            f"cooperative launch of {blocks} blocks; the cpu backend runs at most {MAX_COOPERATIVE} at once"
+        )
     if fault := launch.fault_of_cluster():
         problems.append(fault)
     if problems:

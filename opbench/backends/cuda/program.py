@@ -103,6 +103,9 @@ class CudaProgram:
             call = self._device.driver.raw("cuLaunchKernelEx")
             return BoundStep(call, (extended, function, pointers, None), launch.kernel, values)
         geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
+        if launch.cooperative:
+            call = self._device.driver.raw("cuLaunchCooperativeKernel")
+            return BoundStep(call, (function, *geometry, self._device.stream, pointers), launch.kernel, values)
         # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
         arguments = (function, *geometry, self._device.stream, pointers, None)
         return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)

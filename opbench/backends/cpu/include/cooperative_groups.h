@@ -1,101 +1,84 @@
-// Cooperative groups of one block: thread_block, tiles of a warp, and the lanes that happen to run together.
+// Cooperative groups: the grid, blocks, tiles of a warp and of several, and the lanes that happen to run together.
 #pragma once
+#include "opbench_cpu/lanes.hpp"
 
 namespace cooperative_groups {
 
-class thread_block {
+class thread_block : public opb_block {
  public:
-  OPB_CONVERGENT void sync(OPB_SITE) const { opb_syncthreads(file, line); }
-  unsigned size() const { return blockDim.x * blockDim.y * blockDim.z; }
-  unsigned num_threads() const { return size(); }
-  unsigned thread_rank() const { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
-  dim3 group_index() const { return blockIdx; }
-  dim3 thread_index() const { return threadIdx; }
-  dim3 group_dim() const { return blockDim; }
-  dim3 dim_threads() const { return blockDim; }
+  static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
+  static unsigned num_threads() { return size(); }
+  static unsigned thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+  static dim3 group_index() { return blockIdx; }
+  static dim3 thread_index() { return threadIdx; }
+  static dim3 group_dim() { return blockDim; }
+  static dim3 dim_threads() { return blockDim; }
+  // Arriving orders nothing by itself here: all meet where they wait.
+  struct arrival_token {};
+  arrival_token barrier_arrive() const { return {}; }
+  OPB_CONVERGENT void barrier_wait(arrival_token, OPB_SITE) const { opb_syncthreads(file, line); }
+  OPB_CONVERGENT void barrier_wait(OPB_SITE) const { opb_syncthreads(file, line); }
+};
+template <unsigned Threads>
+struct block_tile_memory {
+  unsigned unused;
 };
 static inline thread_block this_thread_block() { return {}; }
+template <unsigned Threads>
+static inline thread_block this_thread_block(block_tile_memory<Threads>&) {
+  return {};
+}
 
 // Blocks that read each other's shared memory, which is ordinary memory to a generic pointer.
 class cluster_group {
  public:
-  void sync() const { barrier_arrive(), barrier_wait(); }
-  void barrier_arrive() const { ::opb_ptx::cluster_arrive(); }
-  void barrier_wait() const { ::opb_ptx::cluster_wait(); }
-  unsigned block_rank() const { return opb_cluster_rank(); }
-  dim3 block_index() const { return opb_cluster_place(0); }
-  dim3 dim_blocks() const { return opb_cluster_place(1); }
-  unsigned num_blocks() const { return dim_blocks().x * dim_blocks().y * dim_blocks().z; }
-  unsigned num_threads() const { return num_blocks() * this_thread_block().size(); }
-  unsigned thread_rank() const { return block_rank() * this_thread_block().size() + this_thread_block().thread_rank(); }
+  static void sync() { barrier_arrive(), barrier_wait(); }
+  static void barrier_arrive() { ::opb_ptx::cluster_arrive(); }
+  static void barrier_wait() { ::opb_ptx::cluster_wait(); }
+  static unsigned block_rank() { return opb_cluster_rank(); }
+  static dim3 block_index() { return opb_cluster_place(0); }
+  static dim3 dim_blocks() { return opb_cluster_place(1); }
+  static unsigned num_blocks() { return dim_blocks().x * dim_blocks().y * dim_blocks().z; }
+  static unsigned num_threads() { return num_blocks() * thread_block::size(); }
+  static unsigned size() { return num_threads(); }
+  static unsigned thread_rank() { return block_rank() * thread_block::size() + thread_block::thread_rank(); }
   template <class T>
-  T* map_shared_rank(T* pointer, unsigned rank) const {
+  static T* map_shared_rank(T* pointer, unsigned rank) {
     return (T*)opb_shared_pointer((opb_shared_address(pointer) & 0xffffffu) | (rank + 1) << 24);
   }
 };
 static inline cluster_group this_cluster() { return {}; }
 
-// What tiles and coalesced groups share: a mask of lanes, and ranks counted within it.
-class opb_lanes {
+// All blocks of a cooperative launch, which is a cluster here.
+class grid_group {
  public:
-  explicit opb_lanes(unsigned mask) : mask_(mask) {}
-  OPB_CONVERGENT void sync(OPB_SITE) const { opb_warp(mask_, OPB_WARP_SYNC, 0, 0, file, line); }
-  unsigned size() const { return (unsigned)__popc(mask_); }
-  unsigned num_threads() const { return size(); }
-  unsigned thread_rank() const { return (unsigned)__popc(mask_ & ((1u << opb_lane_id()) - 1)); }
-
-  template <class T>
-  OPB_CONVERGENT T shfl(T value, unsigned rank, OPB_SITE) const {
-    return opb_shuffle(mask_, value, lane_of(rank % size()), file, line);
+  static void sync(OPB_SITE) {
+    dim3 together = opb_cluster_place(1);
+    if (together.x * together.y * together.z != num_blocks()) {
+      opb_trap("grid.sync() in a launch that is not cooperative: write cooperative = true in the header's launch", file,
+               line);
+    }
+    ::opb_ptx::cluster_arrive(), ::opb_ptx::cluster_wait();
   }
-  template <class T>
-  OPB_CONVERGENT T shfl_up(T value, unsigned delta, OPB_SITE) const {
-    unsigned rank = thread_rank();
-    return opb_shuffle(mask_, value, lane_of(rank < delta ? rank : rank - delta), file, line);
+  struct arrival_token {};
+  static arrival_token barrier_arrive() { return {}; }
+  static void barrier_wait(arrival_token, OPB_SITE) { sync(file, line); }
+  static bool is_valid() {
+    dim3 together = opb_cluster_place(1);
+    return together.x * together.y * together.z == num_blocks();
   }
-  template <class T>
-  OPB_CONVERGENT T shfl_down(T value, unsigned delta, OPB_SITE) const {
-    unsigned rank = thread_rank();
-    return opb_shuffle(mask_, value, lane_of(rank + delta >= size() ? rank : rank + delta), file, line);
+  static unsigned long long num_blocks() { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z; }
+  static unsigned long long block_rank() {
+    return blockIdx.x + (unsigned long long)gridDim.x * (blockIdx.y + (unsigned long long)gridDim.y * blockIdx.z);
   }
-  template <class T>
-  OPB_CONVERGENT T shfl_xor(T value, unsigned lane_mask, OPB_SITE) const {
-    unsigned rank = thread_rank(), other = rank ^ lane_mask;
-    return opb_shuffle(mask_, value, lane_of(other >= size() ? rank : other), file, line);
-  }
-  OPB_CONVERGENT unsigned ballot(int predicate, OPB_SITE) const {
-    unsigned lanes = (unsigned)opb_warp(mask_, OPB_WARP_BALLOT, predicate != 0, 0, file, line), ranks = 0;
-    for (unsigned rank = 0; rank < size(); ++rank) ranks |= (lanes >> lane_of(rank) & 1u) << rank;
-    return ranks;
-  }
-  OPB_CONVERGENT int any(int predicate, OPB_SITE) const { return ballot(predicate, file, line) != 0; }
-  OPB_CONVERGENT int all(int predicate, OPB_SITE) const { return ballot(!predicate, file, line) == 0; }
-
- private:
-  int lane_of(unsigned rank) const {
-    unsigned rest = mask_;
-    for (; rank > 0; --rank) rest &= rest - 1;
-    return __builtin_ctz(rest);
-  }
-  unsigned mask_;
+  static unsigned long long num_threads() { return num_blocks() * thread_block::size(); }
+  static unsigned long long size() { return num_threads(); }
+  static unsigned long long thread_rank() { return block_rank() * thread_block::size() + thread_block::thread_rank(); }
+  static dim3 group_dim() { return gridDim; }
+  static dim3 dim_blocks() { return gridDim; }
+  static dim3 block_index() { return blockIdx; }
 };
-
-template <unsigned Size, class Parent = void>
-class thread_block_tile : public opb_lanes {
-  static_assert(Size && Size <= 32 && !(Size & (Size - 1)), "a tile has 1, 2, 4, 8, 16 or 32 threads");
-
- public:
-  thread_block_tile() : opb_lanes((Size == 32 ? ~0u : (1u << Size % 32) - 1) << (opb_lane_id() & ~(Size - 1))) {}
-  static constexpr unsigned size() { return Size; }
-  static constexpr unsigned num_threads() { return Size; }
-  unsigned meta_group_rank() const { return this_thread_block().thread_rank() / Size; }
-  unsigned meta_group_size() const { return (this_thread_block().size() + Size - 1) / Size; }
-};
-
-template <unsigned Size, class Parent>
-static inline thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
-  return {};
-}
+static inline grid_group this_grid() { return {}; }
 
 class coalesced_group : public opb_lanes {
  public:
@@ -105,29 +88,103 @@ OPB_CONVERGENT static inline coalesced_group coalesced_threads(OPB_SITE) {
   return coalesced_group(__activemask(file, line));
 }
 
-template <class T>
-struct plus {
-  T operator()(T a, T b) const { return a + b; }
-};
-template <class T>
-struct less {
-  T operator()(T a, T b) const { return b < a ? b : a; }
-};
-template <class T>
-struct greater {
-  T operator()(T a, T b) const { return a < b ? b : a; }
+// Of several warps: a named barrier, of which numbers are taken from above.
+template <unsigned Size>
+class opb_large_tile {
+ public:
+  void sync() const { ::opb_ptx::named_barrier(15 - thread_block::thread_rank() / Size, Size); }
+  static unsigned thread_rank() { return thread_block::thread_rank() % Size; }
 };
 
-template <class Group, class T, class Operation>
-OPB_CONVERGENT static inline T reduce(const Group& group, T value, Operation operation, OPB_SITE) {
-  T result = group.shfl(value, 0, file, line);
-  for (unsigned rank = 1; rank < group.size(); ++rank) result = operation(result, group.shfl(value, rank, file, line));
-  return result;
+template <unsigned Size, class Parent = void>
+class thread_block_tile : public opb_choose<(Size > 32), opb_large_tile<Size>, opb_lanes> {
+  static_assert(Size && Size <= 1024 && !(Size & (Size - 1)), "a tile has 1, 2, 4, ... 1024 threads");
+  static constexpr unsigned narrow = Size > 32 ? 32 : Size;
+  template <unsigned Whole, class Above>
+  static constexpr unsigned of(thread_block_tile<Whole, Above>*) {
+    return Whole;
+  }
+  static unsigned of(...) { return thread_block::size(); }
+  template <class Base>
+  static Base made(Base*, opb_lanes*) {
+    return Base((narrow == 32 ? ~0u : (1u << narrow % 32) - 1) << (opb_lane_id() & ~(narrow - 1)));
+  }
+  template <class Base>
+  static Base made(Base*, void*) {
+    return Base();
+  }
+  using Base = opb_choose<(Size > 32), opb_large_tile<Size>, opb_lanes>;
+
+ public:
+  thread_block_tile() : Base(made((Base*)nullptr, (Base*)nullptr)) {}
+  template <class Other>
+  thread_block_tile(const thread_block_tile<Size, Other>&) : thread_block_tile() {}
+  static constexpr unsigned size() { return Size; }
+  static constexpr unsigned num_threads() { return Size; }
+  static unsigned meta_group_rank() { return thread_block::thread_rank() % of((Parent*)nullptr) / Size; }
+  static unsigned meta_group_size() { return (of((Parent*)nullptr) + Size - 1) / Size; }
+};
+
+template <unsigned Size, class Parent>
+static inline thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+  return {};
+}
+
+// A group whose kind the program decides: the block, or lanes of a warp.
+class thread_group {
+ public:
+  thread_group(const thread_block&) : lanes_(0) {}
+  thread_group(const opb_lanes& lanes) : lanes_(lanes.opb_mask()) {}
+  OPB_CONVERGENT void sync(OPB_SITE) const {
+    if (lanes_) return opb_lanes(lanes_).sync(file, line);
+    opb_syncthreads(file, line);
+  }
+  unsigned size() const { return lanes_ ? opb_lanes(lanes_).size() : thread_block::size(); }
+  unsigned num_threads() const { return size(); }
+  unsigned thread_rank() const { return lanes_ ? opb_lanes(lanes_).thread_rank() : thread_block::thread_rank(); }
+  bool is_valid() const { return true; }
+  unsigned opb_mask() const { return lanes_; }
+
+ private:
+  unsigned lanes_;
+};
+
+static inline thread_group tiled_partition(const thread_group& parent, unsigned size) {
+  if (size == 0 || size > 32 || size & (size - 1)) {
+    opb_trap("tiled_partition(group, size): 1, 2, 4, 8, 16 or 32 threads are allowed", "", 0);
+  }
+  unsigned mask = (size == 32 ? ~0u : (1u << size) - 1) << (opb_lane_id() & ~(size - 1));
+  return opb_lanes(parent.opb_mask() ? mask & parent.opb_mask() : mask);
+}
+static inline coalesced_group tiled_partition(const coalesced_group& parent, unsigned size) {
+  unsigned rest = parent.opb_mask(), mask = 0, first = parent.thread_rank() / size * size;
+  for (unsigned rank = 0; rest; ++rank, rest &= rest - 1) {
+    if (rank >= first && rank < first + size) mask |= rest & -rest;
+  }
+  return coalesced_group(mask);
+}
+template <class Group, class Label>
+OPB_CONVERGENT static inline coalesced_group labeled_partition(const Group& group, Label label, OPB_SITE) {
+  return coalesced_group(__match_any_sync(group.opb_mask(), label, file, line));
+}
+template <class Group>
+OPB_CONVERGENT static inline coalesced_group binary_partition(const Group& group, bool side, OPB_SITE) {
+  return coalesced_group(__match_any_sync(group.opb_mask(), (int)side, file, line));
 }
 
 template <class Group>
 OPB_CONVERGENT static inline void sync(const Group& group, OPB_SITE) {
-  group.sync(file, line);
+  opb_meet(group, file, line);
+}
+template <class Group>
+static inline dim3 group_dim(const Group& group) {
+  return group.group_dim();
+}
+template <class Group>
+static inline unsigned thread_rank(const Group& group) {
+  return group.thread_rank();
 }
 
 }  // namespace cooperative_groups
+#include "cooperative_groups/reduce.h"
+#include "cooperative_groups/memcpy_async.h"

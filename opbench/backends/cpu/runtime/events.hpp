@@ -56,7 +56,7 @@ struct Events {
 };
 
 // The blocks of a cluster: clusters.hpp. A block that is launched without one is a team of its own.
-constexpr uint32_t kMaxTeam = 16;
+constexpr uint32_t kMaxTeam = 256;  // a cooperative launch is a cluster of all its blocks
 struct Team {
   uint32_t size;
   Worker* members[kMaxTeam];

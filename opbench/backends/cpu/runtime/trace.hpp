@@ -17,7 +17,7 @@ constexpr uint32_t kCountSlots = 1 << 12;
 constexpr uint32_t kSeenReports = 256;
 constexpr uint32_t kWindows = 64;
 constexpr uint32_t kBranches = 1 << 10;
-constexpr uint32_t kMaxParts = 16;  // kMaxTeam
+constexpr uint32_t kMaxParts = 256;  // kMaxTeam
 
 // Bulk: global memory that the copy engine reads or writes. Operand: shared memory that wgmma reads.
 enum Space : uint32_t { kGlobal, kShared, kLocal, kModule, kBulk, kOperand };
