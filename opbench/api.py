@@ -42,6 +42,7 @@ def run(
     backend: str = "auto",
     cases: Iterable[str] = (),
     variants: Sequence[str | Path] = (),
+    problems: Sequence[str] = (),
     out: str | Path | None = None,
     resume: bool = False,
     seed: int = 20260,
@@ -57,12 +58,13 @@ def run(
     """Check and measure a suite, an operator, or one .cu or .py file of your own; returns the finished run.
 
     `target` is a suite's file or name, an operator's name, or a kernel's file; `cases` are printed names or globs;
-    `variants` are further folders laid out as variants/; `out` is the run's folder; `mode` is one of `timing.MODES` in
+    `variants` are further folders laid out as variants/; `problems` such as "(n=1000)" are a file's sizes; `out` is
+    the run's folder; `mode` is one of `timing.MODES` in
     place of the suite's; with `publish` each case is measured in three processes. With `cpu_only` NVRTC compiles
     nothing for a run without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no
     exception but a result.
     """
-    suite, roots, backend = expand(target, backend, cases, variants)
+    suite, roots, backend = expand(target, backend, cases, variants, problems)
     timing = replace(suite.timing, mode=mode or suite.timing.mode)
     suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s, timing=timing)
     folder = Path(out) if out else paths.new_run(f"{suite.name}-{backend}")
@@ -97,15 +99,23 @@ def run(
 
 
 def expand(
-    target: str | Path, backend: str = "auto", cases: Iterable[str] = (), variants: Sequence[str | Path] = ()
+    target: str | Path,
+    backend: str = "auto",
+    cases: Iterable[str] = (),
+    variants: Sequence[str | Path] = (),
+    problems: Sequence[str] = (),
 ) -> tuple[Suite, tuple[Path, ...], str]:
     """A target's cases, the extra variant folders as absolute paths, and the backend by name."""
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
     backend = backends.resolve(backend)
     path, (operator, _, variant) = Path(target), str(target).partition("/")
+    if problems and not is_file(target):
+        raise UsageError(
+            f"--problem {problems[0]}: '{target}' is no FILE.cu; suites and operators have their own sizes"
+        )
     if is_file(target):
-        suite = suite_for_variants(own_variants(path, catalog), catalog, backend)
+        suite = suite_for_variants(own_variants(path, catalog), catalog, backend, problems)
     elif operator in catalog.operator_names() and not path.is_file():
         if variant:
             catalog.variant(operator, variant)
@@ -126,6 +136,7 @@ def check(
     backend: str = "cpu",
     cases: Iterable[str] = (),
     variants: Sequence[str | Path] = (),
+    problems: Sequence[str] = (),
     random_shapes: int = 3,
     every: bool = False,
     exit_first: bool = False,
@@ -140,7 +151,8 @@ def check(
 
     A target is an operator, a variant ("matmul/tiled") or a file; none means everything. Where each pair of config and
     problem compiles a module of its own, configs take turns at the problems unless `every` pair is wanted or cases are
-    named; `note` is told of it. With `exit_first` results end with the first case that is not right.
+    named; `note` is told of it. `problems` such as "(n=1000)" are checked in place of examples and random shapes.
+    With `exit_first` results end with the first case that is not right.
     On the cpu backend NVRTC, where it is installed, compiles kernels for `gpu` beside the checks: what it refuses has
     failed; `cpu_only` leaves that out.
     """
@@ -150,7 +162,7 @@ def check(
     chosen = [
         case
         for target in (targets or catalog.operator_names())
-        for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), note)
+        for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), problems, note)
     ]
     files: dict[str, Path] = {}
     for case in chosen:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from opbench.catalog import expression
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.catalog.operator import Operator, Tensor
-from opbench.catalog.variant import Config, LaunchTemplate, Variant, print_config
-from opbench.errors import UsageError
+from opbench.catalog.scalar import Scalar
+from opbench.catalog.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
+from opbench.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,10 @@ class Case:
         for name in variant.define.keys() - defines.keys():
             expression.evaluate(variant.define[name], {**defines, **scope})  # says which name is not known
         macros = tuple(sorted((k, _macro(k, v)) for k, v in {**self.config, **defines}.items()))
-        return BuildRequest(variant.path, variant.kernels, macros, variant.compute_capability, variant.include)
+        constants = tuple(constant.name for constant in variant.constants)
+        return BuildRequest(
+            variant.path, variant.kernels, macros, variant.compute_capability, variant.include, constants
+        )
 
     def _scope(self, sm_count: int) -> dict[str, expression.ExpressionValue]:
         """What expressions of its launches may name."""
@@ -78,7 +82,8 @@ class Case:
         """Its launches with every number known; raises UsageError naming the header's file for a bad expression."""
         scope = self._scope(sm_count)
         try:
-            return [self._launch(step, scope) for step in self.variant.launch]
+            written = [self._constant(constant, scope) for constant in self.variant.constants]
+            return [*written, *(self._launch(step, scope) for step in self.variant.launch)]
         except UsageError as error:
             raise UsageError(f"{self.variant.path}: launch: {error}") from None
 
@@ -88,27 +93,71 @@ class Case:
             raise UsageError(f"early = '{unknown[0]}' names no input; known: {', '.join(self.problem.inputs)}")
         return names
 
+    @property
+    def updates(self) -> Mapping[str, str]:
+        """The outputs that it finds an input in, with that; raises UsageError where that cannot be."""
+        asked = self.variant.in_place
+        if isinstance(asked, Mapping):
+            inputs = {tensor.name: tensor for tensor in self.problem.input_tensors()}
+            outputs = {tensor.name: tensor for tensor in self.problem.output_tensors()}
+            for new, old in asked.items():
+                for name, known in ((new, outputs), (old, inputs)):
+                    if name not in known:
+                        raise UsageError(f"in_place: {unknown('tensor', name, known)}")
+                here, there = outputs[new], inputs[old]
+                if (here.shape, here.dtype) != (there.shape, there.dtype):
+                    raise UsageError(
+                        f"in_place: {new} is {here.dtype}{list(here.shape)}, {old} {there.dtype}{list(there.shape)}; "
+                        "only what is alike lies in one memory"
+                    )
+            return asked
+        if not asked:
+            return {}
+        if not self.problem.in_place:
+            raise UsageError(
+                f"in_place = true is not allowed: {self.problem.name} says of no output that it may lie in an input's "
+                'memory; name both: in_place = { out = "x" }'
+            )
+        return self.problem.in_place
+
+    def _constant(self, constant: ConstantTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
+        tensors = [*self.problem.inputs, *self.variant.workspace]
+        if constant.tensor and constant.tensor not in tensors:
+            raise UsageError(f"constants.{constant.name}: {unknown('tensor', constant.tensor, tensors)}")
+        content = b"".join(value.bound(scope).packed() for value in constant.values)
+        return KernelLaunch(
+            "", (1, 1, 1), (1, 1, 1), 0, (), constant=constant.name, tensor=constant.tensor, content=content
+        )
+
     def _launch(self, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
         maps = {template.name: template for template in self.variant.tensor_maps}
         if step.zero:
             if step.zero not in tensors:
                 raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
-            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero)
+            value = float(Scalar("f64", step.value).bound(scope).value)
+            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value)
         args = step.args or (
-            *self.problem.inputs,
+            *(name for name in self.problem.inputs if name not in self.updates.values()),
             *self.problem.outputs,
             *self.variant.workspace,
             *(a for a in self.problem.arguments() if a not in tensors),
         )
         # "bias?" is the bias where the problem has one, else no argument; so is a map of one.
         there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
-        args = tuple(a.removesuffix("?") for a in args if not a.endswith("?") or a.removesuffix("?") in there)
-        values = tuple(a if a in tensors or a in maps else expression.evaluate(a, scope) for a in args)
+        values = tuple(
+            a.bound(scope)
+            if isinstance(a, Scalar)
+            else a
+            if a in tensors or a in maps
+            else expression.evaluate(a, scope)
+            for a in (a if isinstance(a, Scalar) else _present(a, there) for a in args)
+            if a
+        )
         grid, block, cluster = (
             _dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block, step.cluster)
         )
-        named = [maps[a] for a in dict.fromkeys(map(str, values)) if a in maps]
+        named = [maps[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in maps]
         shapes = self._tensors(scope) if named else []
         return KernelLaunch(
             kernel=step.kernel,
@@ -122,6 +171,12 @@ class Case:
             early=self._early(step.early),
             tensor_maps=tuple(template.described(scope, shapes) for template in named),
         )
+
+
+def _present(argument: str, there: Container[str]) -> str:
+    """An argument's name or expression; "" for one with a question mark that the problem has not."""
+    name = argument.removesuffix("?")
+    return name if name == argument or name in there else ""
 
 
 def _macro(name: str, value: expression.ExpressionValue) -> str:

@@ -21,7 +21,7 @@ HOST_ONLY = words(
     """
     fstream iostream ostream istream iomanip sstream string string_view vector map unordered_map set
     unordered_set list deque queue stack chrono thread mutex shared_mutex condition_variable future random
-    memory stdexcept exception ctime time.h filesystem locale regex system_error csignal signal.h iosfwd
+    memory stdexcept exception ctime time.h filesystem locale regex system_error iosfwd
     typeinfo omp.h unistd.h getopt.h mpi.h fcntl.h dirent.h pthread.h windows.h cuda_profiler_api.h nvToolsExt.h
     curand.h cublas.h cublas_v2.h cublasLt.h cudnn.h cufft.h cusolverDn.h cusparse.h nvml.h nvrtc.h
     """

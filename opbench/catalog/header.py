@@ -12,26 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from opbench.catalog import expression
+from opbench.catalog.launch_header import constant, launch_step, tensor_map
 from opbench.catalog.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
-from opbench.catalog.sources import Source, checksum, closure, matrix_classes, without_comments
-from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
-from opbench.catalog.variant import LaunchTemplate, Variant
+from opbench.catalog.sources import Source, checksum, closure, matrix_classes
+from opbench.catalog.variant import Variant
 from opbench.errors import UsageError, unknown
 from opbench.paths import shipped
 
-HEADER_KEYS = {
+KeyKinds = type | tuple[type, ...]
+"""Of the values that a key may have."""
+
+HEADER_KEYS: Mapping[str, KeyKinds] = {
     "title": str, "operator": str, "builds_on": str, "precision": str, "product": str, "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
     "tensor_maps": dict, "launch": list, "modules": list, "flops": str, "reproducible": bool,
-    "in_place": bool, "rung": dict,
+    "in_place": (bool, dict), "constants": dict, "rung": dict,
 }  # fmt: skip
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
 ADDED = ("where", "requires")
 """Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
-LAUNCH_KEYS = {"kernel", "grid", "block", "shared", "args", "zero", "cluster", "programmatic", "cooperative", "early"}
-MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
-MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
-IM2COL_KEYS = ("lower", "upper", "channels", "pixels")
 PRECISIONS = tuple(UNIT_ROUNDOFF)
 COMBINATIONS = 10_000
 """Combinations of tunables of one variant that are looked at, at most."""
@@ -141,15 +140,19 @@ class _HeaderReader:
         return hits[0] if hits else self.lines[0][0] if self.lines else 1
 
     def refuse(self, key: str, message: str, value: str = "") -> UsageError:
+        """An error at the line of a value, else of a key."""
         return UsageError(f"{self.path}:{self.line_of(key, value)}: {message}")
 
-    def require_known(self, known: Mapping[str, type]) -> None:
+    def require_known(self, known: Mapping[str, KeyKinds]) -> None:
         """Refuse an unknown key and a value of the wrong type."""
         for key, value in self.table.items():
             if key not in known:
                 raise self.refuse(key, unknown("key", key, known))
             if not isinstance(value, known[key]):
-                raise self.refuse(key, f"{key} = {value!r} is not allowed; it must be a {known[key].__name__}")
+                kind = known[key]
+                kinds = kind if isinstance(kind, tuple) else (kind,)
+                words = " or ".join(k.__name__ for k in kinds)
+                raise self.refuse(key, f"{key} = {value!r} is not allowed; it must be a {words}")
 
     def variant(self, name: str, operator: str, why: str) -> Variant:
         table = self.table
@@ -180,8 +183,9 @@ class _HeaderReader:
             supports=self._supports(),
             requires=self._expressions("requires"),
             workspace=self._named_expressions("workspace"),
-            tensor_maps=tuple(self._tensor_map(name, entry) for name, entry in table.get("tensor_maps", {}).items()),
-            launch=tuple(self._launch(i, entry) for i, entry in enumerate(table.get("launch", []))),
+            tensor_maps=tuple(tensor_map(self, name, entry) for name, entry in table.get("tensor_maps", {}).items()),
+            constants=tuple(constant(self, *item) for item in table.get("constants", {}).items()),
+            launch=tuple(launch_step(self, i, entry) for i, entry in enumerate(table.get("launch", []))),
             modules=tuple(table.get("modules", ())),
             flops=self._flops(),
             reproducible=table.get("reproducible", True),
@@ -200,13 +204,14 @@ class _HeaderReader:
 
     def _flops(self) -> str:
         text = self.table.get("flops", "")
-        return self._expression("flops", text) if text else ""
+        return self.expression("flops", text) if text else ""
 
-    def _in_place(self) -> bool:
-        if (asked := bool(self.table.get("in_place", False))) and self.path.suffix == ".cu":
-            raise self.refuse(
-                "in_place", "in_place = true is for what a library does; kernels are checked in place and apart anyway"
-            )
+    def _in_place(self) -> bool | dict[str, str]:
+        asked: object = self.table.get("in_place", False)
+        if not isinstance(asked, dict):
+            return bool(asked)
+        if self.path.suffix == ".py" or not asked or not all(isinstance(v, str) for v in asked.values()):
+            raise self.refuse("in_place", f'in_place = {asked!r} is not allowed; true, or of kernels {{ out = "x" }}')
         return asked
 
     def _precision(self) -> str:
@@ -267,12 +272,13 @@ class _HeaderReader:
         return supports
 
     def _expressions(self, key: str) -> tuple[str, ...]:
-        return tuple(self._expression(key, text) for text in self.table.get(key, []))
+        return tuple(self.expression(key, text) for text in self.table.get(key, []))
 
     def _named_expressions(self, key: str) -> dict[str, str]:
-        return {name: self._expression(key, text) for name, text in self.table.get(key, {}).items()}
+        return {name: self.expression(key, text) for name, text in self.table.get(key, {}).items()}
 
-    def _expression(self, key: str, text: object) -> str:
+    def expression(self, key: str, text: object) -> str:
+        """The text of an expression, once it is known to be one."""
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
@@ -282,105 +288,3 @@ class _HeaderReader:
         except UsageError as error:
             raise self.refuse(key, f"{key}: {error}", text) from None
         return text
-
-    def _launch(self, index: int, entry: object) -> LaunchTemplate:
-        if not isinstance(entry, dict):
-            raise self.refuse(
-                "launch", f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block"
-            )
-        for key in entry:
-            if key not in LAUNCH_KEYS:
-                raise self.refuse(key, f"launch[{index}]: {unknown('key', key, LAUNCH_KEYS)}")
-        if "zero" in entry:
-            return LaunchTemplate(zero=entry["zero"])
-        for key in ("kernel", "grid", "block"):
-            if key not in entry:
-                raise self.refuse("launch", f"launch[{index}]: {key} is missing")
-        for key in {"grid", "block", "cluster"} & entry.keys():
-            if not isinstance(entry[key], list) or not 1 <= len(entry[key]) <= 3:
-                raise self.refuse(
-                    key, f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
-                )
-        programmatic = entry.get("programmatic", False)
-        if not isinstance(programmatic, bool):
-            raise self.refuse(
-                "programmatic", f"launch[{index}].programmatic = {programmatic!r}; true or false is allowed"
-            )
-        if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in self.sources):
-            raise self.refuse(
-                "programmatic",
-                f"launch[{index}].programmatic: no griddepcontrol.wait in the kernel or its headers; without it the "
-                "kernel reads what the launch ahead of it has not written",
-            )
-        early = entry.get("early", [])
-        if (early and not programmatic) or not isinstance(early, list) or not all(isinstance(e, str) for e in early):
-            raise self.refuse(
-                "early", f"launch[{index}].early = {early!r}; names of inputs, where programmatic = true, are allowed"
-            )
-        return LaunchTemplate(
-            kernel=entry["kernel"],
-            grid=tuple(self._expression("grid", e) for e in entry["grid"]),
-            block=tuple(self._expression("block", e) for e in entry["block"]),
-            shared=self._expression("shared", entry.get("shared", "0")),
-            args=tuple(self._argument(e) for e in entry.get("args", [])),
-            cluster=tuple(self._expression("cluster", e) for e in entry.get("cluster", ())),
-            programmatic=programmatic,
-            cooperative=self._cooperative(index, entry),
-            early=tuple(early),
-        )
-
-    def _cooperative(self, index: int, entry: Mapping[str, Any]) -> bool:
-        asked = entry.get("cooperative", False)
-        if not isinstance(asked, bool) or (asked and {"cluster", "programmatic"} & entry.keys()):
-            raise self.refuse(
-                "cooperative",
-                f"launch[{index}].cooperative = {asked!r}; true or false is allowed, without cluster and programmatic",
-            )
-        return asked
-
-    def _tensor_map(self, name: str, entry: object) -> TensorMapTemplate:
-        where = f"tensor_maps.{name}"
-        if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
-            raise self.refuse(
-                name, f'{where} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
-            )
-        walk = entry.get("im2col", {})
-        for key, value, known in (
-            *((k, v, MAP_KEYS) for k, v in entry.items()),
-            *((k, v, IM2COL_KEYS) for k, v in walk.items()),
-        ):
-            if key not in known:
-                raise self.refuse(key, f"{where}: {unknown('key', key, known)}", key)
-            if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
-                raise self.refuse(key, f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions", key)
-        for key, allowed in (("swizzle", tuple(SPANS)), ("l2", PROMOTIONS)):
-            if entry.get(key, allowed[-1]) not in allowed:
-                listed = ", ".join(map(str, allowed))
-                raise self.refuse(key, f"{where}.{key} = {entry[key]!r} is not allowed; one of {listed}", key)
-        if bool(walk) == ("box" in entry) or (walk and walk.keys() != set(IM2COL_KEYS)):
-            needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
-            raise self.refuse(name, f"{where}: has {', '.join((*entry, *walk))}; it needs {needed}", name)
-        given = {**entry, **walk}
-        lists = {key: tuple(self._expression(key, e) for e in given.get(key, ())) for key in MAP_LISTS}
-        return TensorMapTemplate(
-            name=name,
-            tensor=entry["tensor"],
-            type=self._expression("type", entry["type"]) if "type" in entry else "",
-            dims=lists["dims"],
-            strides=lists["strides"],
-            box=lists["box"],
-            element_strides=lists["element_strides"],
-            swizzle=entry.get("swizzle", "128B"),
-            l2=entry.get("l2", PROMOTIONS[-1]),
-            offset=self._expression("offset", given.get("offset", "0")),
-            lower=lists["lower"],
-            upper=lists["upper"],
-            channels=self._expression("channels", given.get("channels", "0")),
-            pixels=self._expression("pixels", given.get("pixels", "0")),
-        )
-
-    def _argument(self, text: object) -> str:
-        """An expression, or a buffer's name with a question mark."""
-        if isinstance(text, str) and text.endswith("?") and text[:-1].isidentifier():
-            return text
-        return self._expression("args", text)

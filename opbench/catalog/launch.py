@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from opbench.catalog.scalar import Scalar
 from opbench.catalog.tensor_map import TensorMap
 
 Dim3 = tuple[int, int, int]
@@ -22,10 +23,18 @@ class KernelLaunch:
     grid: Dim3
     block: Dim3
     shared_bytes: int
-    args: tuple[str | int | float, ...]
-    """Names of buffers and of tensor maps (str), C `int`s (int) and C `float`s (float), in the kernel's order."""
+    args: tuple[str | int | float | Scalar, ...]
+    """Names of buffers and of tensor maps (str), C `int`s (int), C `float`s (float) and numbers of other types, in the
+    kernel's order."""
     zero: str = ""
-    """Name of a buffer to fill with zero bytes; then every other field is empty."""
+    """Name of a buffer to fill; then every other field but the next is empty."""
+    value: float = 0.0
+    """What it is filled with."""
+    constant: str = ""
+    """Name of a `__constant__` variable to be written; then only the next two matter."""
+    tensor: str = ""
+    """The buffer whose content it gets, else it gets `content`."""
+    content: bytes = b""
     cluster: Dim3 = (1, 1, 1)
     """Blocks that share a multiprocessor's neighbourhood, and may read each other's shared memory."""
     programmatic: bool = False
@@ -60,7 +69,10 @@ class BuildRequest:
     include: tuple[Path, ...] = ()
     """Folders that its headers are searched in, in this order."""
 
+    constants: tuple[str, ...] = ()
+    """`__constant__` variables that are written from outside."""
+
     @property
     def roots(self) -> tuple[str, ...]:
-        """What must be there: kernels, by name or as name expressions."""
-        return self.kernels
+        """What must be there: kernels, by name or as name expressions, and variables."""
+        return (*self.kernels, *self.constants)

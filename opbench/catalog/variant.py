@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from opbench.catalog import expression
 from opbench.catalog.precision import PRODUCTS
+from opbench.catalog.scalar import Scalar
 from opbench.catalog.sources import Source
 from opbench.catalog.tensor_map import TensorMapTemplate
 from opbench.errors import UsageError, unknown
@@ -22,6 +23,15 @@ Config = dict[str, int]
 
 
 @dataclass(frozen=True)
+class ConstantTemplate:
+    """A `__constant__` variable and what it holds: a tensor's content, or numbers."""
+
+    name: str
+    tensor: str = ""
+    values: tuple[Scalar, ...] = ()
+
+
+@dataclass(frozen=True)
 class LaunchTemplate:
     """One entry of a header's `launch`: expressions over axes and tunables."""
 
@@ -29,8 +39,10 @@ class LaunchTemplate:
     grid: tuple[str, ...] = ()
     block: tuple[str, ...] = ()
     shared: str = "0"
-    args: tuple[str, ...] = ()
+    args: tuple[str | Scalar, ...] = ()
     zero: str = ""
+    value: str | float = 0
+    """What `zero` is filled with."""
     cluster: tuple[str, ...] = ()
     programmatic: bool = False
     cooperative: bool = False
@@ -61,6 +73,7 @@ class Variant:
     workspace: Mapping[str, str] = field(default_factory=dict)
     tensor_maps: tuple[TensorMapTemplate, ...] = ()
     """Which `args` may name."""
+    constants: tuple[ConstantTemplate, ...] = ()
     launch: tuple[LaunchTemplate, ...] = ()
     modules: tuple[str, ...] = ()
     flops: str = ""
@@ -68,8 +81,9 @@ class Variant:
     reproducible: bool = True
     """Whether it gives the same bits every time; false where float atomics add in the order of arrival. No network
     takes one that does not."""
-    in_place: bool = False
-    """Whether a library's call updates what the operator lets lie in one memory: it gets that alone, already filled."""
+    in_place: bool | Mapping[str, str] = False
+    """Whether it updates what the operator lets lie in one memory: it gets that alone, already filled. Or the outputs
+    that begin as inputs, by name."""
     include: tuple[Path, ...] = ()
     """Folders that its headers are searched in."""
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)

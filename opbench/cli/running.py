@@ -33,6 +33,15 @@ cpu_only_option = click.option(
 )
 
 
+problems_option = click.option(
+    "--problem",
+    "problems",
+    multiple=True,
+    metavar="PROBLEM",
+    help="Sizes of a FILE.cu, such as '(n=1000)', in place of those that would be taken; repeatable.",
+)
+
+
 def shared_options(function: Callable[..., object]) -> Callable[..., object]:
     """Options that `run` and `check` have in common."""
     for option in (
@@ -77,6 +86,7 @@ def shared_options(function: Callable[..., object]) -> Callable[..., object]:
 )
 @click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
 @gpu_option
+@problems_option
 @shared_options
 def run_command(
     target: str,
@@ -89,6 +99,7 @@ def run_command(
     cpu_only: bool,
     cases: tuple[str, ...],
     roots: tuple[Path, ...],
+    problems: tuple[str, ...],
     seed: int,
     time_limit_s: float | None,
     as_json: bool,
@@ -105,6 +116,7 @@ def run_command(
             backend=backend,
             cases=cases,
             variants=roots,
+            problems=problems,
             out=out,
             resume=resume,
             seed=seed,
@@ -141,11 +153,13 @@ def run_command(
     is_flag=True,
     help="Every config on every problem, also where each pair compiles a module of its own.",
 )
+@problems_option
 @click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
 @shared_options
 def check_command(
     targets: tuple[str, ...],
     backend: str,
+    problems: tuple[str, ...],
     random_shapes: int,
     every: bool,
     exit_first: bool,
@@ -165,6 +179,7 @@ def check_command(
             backend=backend,
             cases=cases,
             variants=roots,
+            problems=problems,
             random_shapes=random_shapes,
             every=every,
             exit_first=exit_first,
@@ -192,7 +207,7 @@ def leave(code: int, show: Callable[[], None]) -> None:
     click.get_current_context().exit(code)
 
 
-REPEATED = ("--cpu-only", "--backend", "--variants", "--random", "--time-limit", "--seed")
+REPEATED = ("--cpu-only", "--backend", "--variants", "--random", "--problem", "--time-limit", "--seed")
 
 
 def _flags_given() -> str:

@@ -248,8 +248,15 @@ def candidates(
 
 
 def _reproducible(catalog: Catalog, operator: str) -> list[Variant]:
-    """What a network may take: with a variant whose bits vary, a run could not be repeated."""
-    return [variant for variant in catalog.variants(operator) if variant.reproducible]
+    """What a network may take: with a variant whose bits vary, a run could not be repeated.
+
+    A kernel that only updates finds nothing in a network's memory where its output is to be.
+    """
+    return [
+        variant
+        for variant in catalog.variants(operator)
+        if variant.reproducible and (variant.is_library or not variant.in_place)
+    ]
 
 
 def _case(catalog: Catalog, node: Node, name: str) -> Case:

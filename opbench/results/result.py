@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from opbench.catalog.launch import Dim3, KernelLaunch
+from opbench.catalog.scalar import Scalar
 from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault
 from opbench.gpus.resources import LaunchResources
@@ -24,7 +25,7 @@ _OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Launched:
-    """One step of a case as it was launched: a kernel, or a buffer that was cleared."""
+    """One step of a case as it was launched: a kernel, or a buffer or constant that was filled."""
 
     kernel: str = ""
     grid: Dim3 | None = None
@@ -38,8 +39,14 @@ class Launched:
     def of(cls, step: KernelLaunch) -> Launched:
         """What of a launch its result keeps."""
         return (
-            cls(zero=step.zero) if step.zero else cls(step.kernel, step.grid, step.block, step.shared_bytes, step.args)
+            cls(zero=step.zero or step.constant)
+            if not step.kernel
+            else cls(step.kernel, step.grid, step.block, step.shared_bytes, tuple(map(_recorded, step.args)))
         )
+
+
+def _recorded(argument: str | float | Scalar) -> str | int | float:
+    return str(argument) if isinstance(argument, Scalar) else argument
 
 
 @dataclass(frozen=True)

@@ -110,20 +110,28 @@ def find_suite(path: Path) -> Path:
     )
 
 
-def suite_for_variants(variants: Sequence[Variant], catalog: Catalog, backend: str) -> Suite:
+def suite_for_variants(
+    variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str] = ()
+) -> Suite:
     """The suite of one file of a user's own: its rungs, in every config, beside the other rungs of its operator.
 
     The problems are those of the quick suite for that operator that the file fits, so that the table says where it
-    stands on the ladder; for want of such, the operator's examples. Raises UsageError where it fits none of them.
+    stands on the ladder; for want of such, the operator's examples; `problems` stand in place of both. Raises
+    UsageError where it fits none of them.
     """
     quick = read_suite(Path("quick"), catalog, backend)
     file, operator, names = variants[0].path, variants[0].operator, {v.name for v in variants}
     rungs = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
     chosen = [(variant, variant.configs) for variant in variants]
     found = _Expansion()
-    for problem in dict.fromkeys(c.problem for c in rungs):
+    named = [catalog.operator(operator).parse(problem) for problem in problems]
+    if named:
+        met = {(c.variant.name, str(c.config)): c for c in rungs}.values()
+        rungs = [replace(c, problem=problem) for problem in named for c in met]
+        rungs = [c for c in rungs if c.unmet() is None]
+    for problem in named or dict.fromkeys(c.problem for c in rungs):
         found.add(problem, chosen)
-    if not found.cases:
+    if not found.cases and not named:
         for problem in catalog.operator(operator).examples():
             found.add(problem, chosen)
     if not found.cases:

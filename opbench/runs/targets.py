@@ -63,10 +63,12 @@ def cases_to_check(
     random_shapes: int,
     seed: int,
     every: bool = True,
+    problems: Sequence[str] = (),
     note: Callable[[str], None] = lambda words: None,
 ) -> list[Case]:
     """Every config of a target's variants on examples and random shapes that the variant says it supports.
 
+    `problems` such as "(n=1000)" are taken in place of both.
     Unless `every` pair is wanted, configs of a variant that would compile more than `MODULES` modules, as its macros
     follow the problem, take turns at the problems: see `_take_turns`.
     """
@@ -80,9 +82,10 @@ def cases_to_check(
     cases = []
     for variant in found:
         operator = catalog.operator(variant.operator)
-        examples = list(dict.fromkeys(operator.examples()))
+        examples = list(dict.fromkeys(map(operator.parse, problems) if problems else operator.examples()))
         _require_reference(variant.operator, examples, seed)
-        shapes = [p for p in dict.fromkeys(operator.random_problems(seed, random_shapes)) if p not in examples]
+        drawn = [] if problems else operator.random_problems(seed, random_shapes)
+        shapes = [p for p in dict.fromkeys(drawn) if p not in examples]
         pairs = [
             Case(variant, c, problem)
             for problem in (*examples, *shapes)
@@ -93,7 +96,8 @@ def cases_to_check(
             refused = (
                 variant.unmet(examples[0], variant.configs[0]) if variant.configs else "no config is left by where"
             )
-            said = f"{variant.id} fits none of its operator's examples and random shapes: it {refused}"
+            met = "the problems named" if problems else "its operator's examples and random shapes"
+            said = f"{variant.id} fits none of {met}: it {refused}"
             if len(found) == 1:
                 raise UsageError(f"{said}; more shapes: --random N, or a suite with problems of your own")
             note(said)

@@ -292,8 +292,8 @@ def _fill(ready: Ready, kind: str) -> Expected:
     for name, buffer in ready.buffers.items():
         if name not in expected.inputs:
             buffer.poison()
-    for new, old in ready.case.problem.in_place.items() if ready.case.variant.in_place else ():
-        ready.buffers[new].write(expected.inputs[old])  # where the library's call finds it
+    for new, old in ready.case.updates.items():
+        ready.buffers[new].write(expected.inputs[old])  # where what updates it finds it
     return expected
 
 

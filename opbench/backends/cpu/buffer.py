@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from opbench.catalog.scalar import element
 from opbench.errors import EnvironmentFault, UsageError
 
 BAND = 64 << 10
@@ -88,6 +89,11 @@ class CpuArray:
     def clear(self) -> None:
         """Fill the content with zero bytes."""
         self._bytes[:] = 0
+        self.initialised = True
+
+    def fill(self, value: float) -> None:
+        """Fill the content with a number, as its type holds it."""
+        self._content[...] = np.frombuffer(element(self.dtype, value), self.dtype)[0]
         self.initialised = True
 
     def fingerprint(self) -> int:

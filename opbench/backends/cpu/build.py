@@ -9,11 +9,12 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.backends.cpu import elf
+from opbench.backends.cpu.cutting import Cut, cut_down, has_host_part_in, leaves_out, no_kernel, require_names
 from opbench.backends.cpu.ptx import (
     LINE_MARKER,
     SYSTEM_HEADER,
@@ -107,14 +108,14 @@ class KernelBuilder:
         known = _read_manifest(manifest)
         if known is not None:
             return known
-        _require_kernels(request)
-        if _has_host_part(request):
+        require_names(request)
+        if has_host_part_in(request):
             return self._made(request, manifest, True)
         try:
             return self._made(request, manifest, False)
         except CompileError:
             # What keeps the file from compiling may belong to a kernel that nobody asked for.
-            if not _leaves_out(request):
+            if not leaves_out(request):
                 raise
             try:
                 return self._made(request, manifest, True)
@@ -147,7 +148,7 @@ class KernelBuilder:
         try:
             replace_ptx(self.preprocess(request).text)
         except UnsupportedInstruction:
-            if not _leaves_out(request):
+            if not leaves_out(request):
                 raise
             replace_ptx(self.preprocess(request, True).text)
 
@@ -157,10 +158,10 @@ class KernelBuilder:
         `reduced` is whether the file is cut down to what the kernels need; unless told, where it has a host's part.
         """
         if reduced is None:
-            reduced = _has_host_part(request)
+            reduced = has_host_part_in(request)
         with scratch(self.folder) as folder:
             wrapper, output = folder / "wrapper.cpp", folder / "wrapper.ii"
-            cut = _cut(request, folder) if reduced else Cut(request.source.absolute())
+            cut = cut_down(request, folder) if reduced else Cut(request.source.absolute())
             wrapper.write_text(_wrapper(request, cut.source))
             macros = [f"-D{name}={value}" for name, value in request.macros]
             own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
@@ -217,7 +218,7 @@ class KernelBuilder:
         except OSError as problem:
             raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
         files = (part for source in sources for part in (str(source.path.absolute()), source.content))
-        key = self._key(*files, repr((request.kernels, request.macros, _newer(request))))
+        key = self._key(*files, repr((request.roots, len(request.kernels), request.macros, _newer(request))))
         return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
 
     def _key(self, *parts: str | bytes) -> str:
@@ -275,59 +276,15 @@ def entry_symbol(index: int) -> str:
     return f"opb_entry_{index}"
 
 
-def _require_kernels(request: BuildRequest) -> None:
-    """Refuse a kernel whose name is nowhere in the text, before a compiler stumbles over it in the wrapper."""
-    try:
-        read = closure(request.source, request.include)
-    except OSError:
-        return
-    for kernel in request.kernels:
-        name = re.split(r"[<\s]", kernel)[0].split("::")[-1]
-        if not any(re.search(rf"\b{re.escape(name)}\b", sources.plain_code(source.text)) for source in read):
-            raise CompileError(_no_kernel(request, kernel))
-
-
-def _no_kernel(request: BuildRequest, kernel: str) -> str:
-    defined = sorted({found.qualified for found in device_part.kernels_of(request.source.read_text())})
-    return f"{request.source}: no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
-
-
-def _has_host_part(request: BuildRequest) -> bool:
-    try:
-        return device_part.has_host_part(closure(request.source, request.include))
-    except OSError:
-        return False
-
-
-def _leaves_out(request: BuildRequest) -> bool:
-    """Whether the file has declarations that its kernels do not need."""
-    part = device_part.device_part(closure(request.source, request.include), request.roots)
-    return bool(part.set_aside or part.empty)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A file to compile in place of the user's."""
-
-    source: Path
-    flags: tuple[str, ...] = ()
-    empty: tuple[str, ...] = ()
-    """Headers that are empty where no compiler has them."""
-    originals: Mapping[Path, Path] = field(default_factory=dict)
-
-
-def _cut(request: BuildRequest, folder: Path) -> Cut:
-    """The device's part of a request in a folder."""
-    read = closure(request.source, request.include)
-    part = device_part.device_part(read, request.roots)
-    written = device_part.write_texts(part, read, folder)
-    flags = ("-idirafter", str(device_part.empty_headers(part.empty))) if part.empty else ()
-    return Cut(written[read[0].path], flags, part.empty, {new: old for old, new in written.items()})
+def constant_symbol(index: int) -> str:
+    """The exported function that tells where the request's constant number `index` lies."""
+    return f"opb_constant_{index}"
 
 
 def _wrapper(request: BuildRequest, source: Path) -> str:
     lines = ["#include <cuda_cpu.hpp>", *_newer(request), f'#include "{source}"', "OPB_MODULE"]
     lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
+    lines += [f"OPB_CONSTANT({constant_symbol(index)}, {name})" for index, name in enumerate(request.constants)]
     return "\n".join(lines) + "\n"
 
 
@@ -369,7 +326,7 @@ def _diagnosis(stderr: str, request: BuildRequest) -> str:
     """The compiler's words on the user's file: notes about the wrapper and the shim are noise."""
     missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
     if missing:
-        return _no_kernel(request, missing[0])
+        return no_kernel(request, missing[0])
     return f"{request.source} does not compile\n{_shorten(stderr)}"
 
 

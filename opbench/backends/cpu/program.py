@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cpu.buffer import CpuArray
-from opbench.backends.cpu.build import entry_symbol
+from opbench.backends.cpu.build import constant_symbol, entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import LaunchArguments, Runtime, UInt3, block_order, thread_order
@@ -19,7 +19,8 @@ from opbench.backends.cpu.refusals import refuse_static_shared, thread_bound, wa
 from opbench.backends.cpu.tensor_map import native_map
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.errors import LaunchError, unknown
+from opbench.catalog.scalar import Scalar
+from opbench.errors import LaunchError, UsageError, unknown
 
 MAX_THREADS = 1024
 MAX_BLOCK: Dim3 = (1024, 1024, 64)
@@ -29,7 +30,18 @@ MAX_COOPERATIVE = 256
 """The runtime's kMaxTeam."""
 ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
 """Memory that holds an argument as the kernel takes it."""
-LETTERS = {"p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct"}
+LETTERS = {
+    "p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct", "b": "bool",
+    "c": "1-byte integer", "s": "2-byte integer",
+}  # fmt: skip
+SCALARS = {
+    "bool": "b", "i8": "c", "u8": "c", "i16": "s", "u16": "s", "i32": "i", "u32": "i", "i64": "l", "u64": "l",
+    "f16": "?", "bf16": "?", "f32": "f", "f64": "d",
+}  # fmt: skip
+"""The letter of a scalar's type."""
+WIDER = {"i": {"l": "i64", "b": "bool", "s": "i16", "c": "i8"}, "f": {"d": "f64"}}
+"""Numbers without a type of their own take a parameter's, where it is of the same kind."""
+WANTED = {letter: name for name, letter in SCALARS.items()} | {"l": "i64", "i": "i32", "c": "i8", "s": "i16"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,7 @@ class CpuProgram:
             raise LaunchError(f"{request.source}: the compiled module cannot be loaded: {problem}") from None
         self._touch = _address(self._library, "opb_touch_shared")
         self._dynamic = _address(self._library, "opb_dynamic_shared")
+        self._constants = {name: self._constant(index) for index, name in enumerate(request.constants)}
         self._kernels = {name: self._kernel(index, name) for index, name in enumerate(request.kernels)}
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
@@ -85,9 +98,10 @@ class CpuProgram:
         self._log.buffers = list(memory.values())
         tracing.use_module(shared_arrays(self._path), module_variables(self._path))
         for launch in launches:
-            if launch.zero:
-                _buffer(memory, launch.zero, "zero").clear()
-                tracing.initialised(launch.zero)
+            if not launch.kernel:
+                self._filled(launch, memory)()
+                if launch.zero:
+                    tracing.initialised(launch.zero)
                 continue
             bound = self._launch(launch, memory)
             native = bound.fresh(0)
@@ -109,16 +123,37 @@ class CpuProgram:
         return Kernel(name, _address(self._library, symbol), signature().decode())
 
     def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
-        if launch.zero:
-            cleared = _buffer(buffers, launch.zero, "zero")
+        if not launch.kernel:
+            fill = self._filled(launch, buffers)
 
-            def clear(number: int) -> bool:
-                cleared.clear()
+            def filled(number: int) -> bool:
+                fill()
                 return True
 
-            return clear
+            return filled
         bound = self._launch(launch, buffers)
         return lambda number: self._runtime.launch(bound.fresh(number))
+
+    def _constant(self, index: int) -> tuple[int, int]:
+        """Where a constant lies, and its size."""
+        address = getattr(self._library, constant_symbol(index))
+        size = getattr(self._library, f"{constant_symbol(index)}_bytes")
+        address.restype, size.restype = ctypes.c_void_p, ctypes.c_uint64
+        return int(address()), int(size())
+
+    def _filled(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[], None]:
+        """A step that runs no kernel: a buffer that is filled, or a constant that is written."""
+        if launch.zero:
+            target, value = _buffer(buffers, launch.zero, "zero"), launch.value
+            return (lambda: target.fill(value)) if value else target.clear
+        address, size = self._constants[launch.constant]
+        source = _buffer(buffers, launch.tensor, "constants") if launch.tensor else None
+        given = source.bytes if source else len(launch.content)
+        if given > size:
+            raise LaunchError(f"constants.{launch.constant}: {given} bytes are given; the variable has {size}")
+        if source:
+            return lambda: _copy(address, source.address, given)
+        return lambda: _copy(address, launch.content, given)
 
     def _launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> BoundLaunch:
         kernel = self._kernels.get(launch.kernel)
@@ -127,7 +162,8 @@ class CpuProgram:
         check_limits(launch, thread_bound(self._request, launch.kernel))
         refuse_static_shared(launch, shared_arrays(self._path), MAX_SHARED_BYTES)
         _check_arguments(launch, kernel)
-        return self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in launch.args])
+        typed = (_typed(a, letter, launch) for a, letter in zip(launch.args, kernel.signature, strict=True))
+        return self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in typed])
 
     def _bound(self, launch: KernelLaunch, kernel: Kernel, values: list[ArgumentMemory]) -> BoundLaunch:
         native = LaunchArguments()
@@ -200,23 +236,46 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
         )
     maps = {tensor.name for tensor in launch.tensor_maps}
     for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
-        sent = (
-            "?" if argument in maps else "p" if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
-        )
-        if sent != letter:
+        if isinstance(argument, Scalar):
+            sent = SCALARS[argument.type]
+        else:
+            pointer = "?" if argument in maps else "p"
+            sent = pointer if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
+        if (
+            sent != letter
+            and letter not in WIDER.get(sent, {})
+            and not (isinstance(argument, Scalar) and letter == "?")
+        ):
+            known = letter in WANTED and "p" not in (sent, letter)
+            hint = f": write {{ {WANTED[letter]} = … }}" if known else ""
             raise LaunchError(
                 f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a {LETTERS[sent]}; "
-                f"the kernel's parameter is a {LETTERS[letter]}"
+                f"the kernel's parameter is a {LETTERS[letter]}{hint}"
             )
 
 
-def _value(argument: str | int | float, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ArgumentMemory:
+def _typed(argument: str | float | Scalar, letter: str, launch: KernelLaunch) -> str | float | Scalar:
+    """A number as wide as the kernel's parameter."""
+    kind = "" if isinstance(argument, (str, Scalar)) else WIDER["i" if isinstance(argument, int) else "f"].get(letter)
+    try:
+        return Scalar(kind, argument).bound({}) if kind and not isinstance(argument, (str, Scalar)) else argument
+    except UsageError as error:
+        raise LaunchError(f"kernel {launch.kernel}: {error}") from None
+
+
+def _copy(to: int, source: int | bytes, count: int) -> None:
+    ctypes.memmove(to, source, count)
+
+
+def _value(argument: str | float | Scalar, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ArgumentMemory:
     for tensor in launch.tensor_maps:
         if argument == tensor.name:
             buffer = _buffer(buffers, tensor.tensor, launch.kernel)
             return native_map(tensor, buffer.address, buffer.bytes)
     slot = ctypes.c_uint64(0)
-    if isinstance(argument, str):
+    if isinstance(argument, Scalar):
+        ctypes.memmove(ctypes.addressof(slot), packed := argument.packed(), len(packed))
+    elif isinstance(argument, str):
         slot.value = _buffer(buffers, argument, launch.kernel).address
     elif isinstance(argument, int):
         if not -(2**31) <= argument < 2**31:

@@ -21,6 +21,7 @@ from opbench.backends.cuda.driver import (
 from opbench.backends.cuda.hopper import EncodedMap, config, encode, is_extended
 from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
 from opbench.catalog.launch import KernelLaunch
+from opbench.catalog.scalar import Scalar, element
 from opbench.catalog.tensor_map import TensorMap
 from opbench.errors import LaunchError, unknown
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from opbench.backends.cuda.memory import CudaBuffer
 
 
-CValue = c_uint64 | c_float | c_int | EncodedMap
+CValue = c_uint64 | c_float | c_int | EncodedMap | ctypes.Array[ctypes.c_char]
 """An argument of a kernel."""
 
 
@@ -51,8 +52,9 @@ class CudaProgram:
         self, device: Device, cubin: Path, kernels: Sequence[str], names: Mapping[str, str] | None = None
     ) -> None:
         self._device = device
-        module = device.load_module(cubin)
-        self._functions = {kernel: device.function(module, (names or {}).get(kernel, kernel)) for kernel in kernels}
+        self._module = device.load_module(cubin)
+        self._names = names or {}
+        self._functions = {kernel: device.function(self._module, self._names.get(kernel, kernel)) for kernel in kernels}
         self.resources: Mapping[str, KernelResources] = {
             kernel: self._resources(function) for kernel, function in self._functions.items()
         }
@@ -71,7 +73,7 @@ class CudaProgram:
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
         """Return a callable that enqueues all launches in order; raises LaunchError for what cannot be launched."""
-        steps = [self._zero(x, buffers) if x.zero else self._kernel(x, buffers) for x in launches]
+        steps = [self._step(launch, buffers) for launch in launches]
         device = self._device
         names = ", ".join(dict.fromkeys(step.kernel for step in steps if step.kernel))
 
@@ -83,10 +85,50 @@ class CudaProgram:
 
         return enqueue
 
+    def _step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
+        if launch.kernel:
+            return self._kernel(launch, buffers)
+        return self._zero(launch, buffers) if launch.zero else self._constant(launch, buffers)
+
+    def _constant(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
+        """A copy into a `__constant__` variable."""
+        address, size = c_uint64(), c_size_t()
+        name = self._names.get(f"&{launch.constant}", launch.constant)
+        self._device.driver.call(
+            "cuModuleGetGlobal_v2",
+            byref(address),
+            byref(size),
+            self._module,
+            ctypes.c_char_p(name.encode()),
+            where=name,
+        )
+        source = cast("CudaBuffer", _buffer(launch.tensor, buffers)) if launch.tensor else None
+        given = source.nbytes if source else len(launch.content)
+        if given > size.value:
+            raise LaunchError(f"constants.{launch.constant}: {given} bytes are given; the variable has {size.value}")
+        if source:
+            copied = (address, c_uint64(source.pointer), c_size_t(given), self._device.stream)
+            return BoundStep(self._device.driver.raw("cuMemcpyDtoDAsync_v2"), copied)
+        content = ctypes.create_string_buffer(launch.content, given)
+        arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given), self._device.stream)
+        return BoundStep(self._device.driver.raw("cuMemcpyHtoDAsync_v2"), arguments, keep=(content,))
+
     def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
         buffer = cast("CudaBuffer", _buffer(launch.zero, buffers))
-        arguments = (c_uint64(buffer.pointer), ctypes.c_ubyte(0), c_size_t(buffer.nbytes), self._device.stream)
-        return BoundStep(self._device.driver.raw("cuMemsetD8Async"), arguments)
+        place, stream = c_uint64(buffer.pointer), self._device.stream
+        if not launch.value:
+            return BoundStep(
+                self._device.driver.raw("cuMemsetD8Async"), (place, ctypes.c_ubyte(0), c_size_t(buffer.nbytes), stream)
+            )
+        bits = element(buffer.dtype, launch.value)
+        if len(bits) == 8 and bits[:4] != bits[4:]:
+            raise LaunchError(f"fill = '{launch.zero}': the driver fills no 8-byte elements with {launch.value}")
+        call, kind = {1: ("cuMemsetD8Async", ctypes.c_ubyte), 2: ("cuMemsetD16Async", ctypes.c_ushort)}.get(
+            len(bits), ("cuMemsetD32Async", c_uint)
+        )
+        width = min(len(bits), 4)
+        pattern = kind(int.from_bytes(bits[:width], "little"))
+        return BoundStep(self._device.driver.raw(call), (place, pattern, c_size_t(buffer.nbytes // width), stream))
 
     def _kernel(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
         if launch.kernel not in self._functions:
@@ -94,8 +136,13 @@ class CudaProgram:
         self._check_geometry(launch)
         function = self._functions[launch.kernel]
         maps = {tensor.name: self._encoded(tensor, launch, buffers) for tensor in launch.tensor_maps}
-        values = [maps[arg] if arg in maps else _value(arg, launch, buffers) for arg in launch.args]
-        self._check_parameters(launch, function, values)
+        sizes = self._parameter_sizes(launch, function)
+        widths = sizes if sizes and len(sizes) == len(launch.args) else [0] * len(launch.args)
+        values = [
+            maps[arg] if isinstance(arg, str) and arg in maps else _value(arg, launch, buffers, width)
+            for arg, width in zip(launch.args, widths, strict=True)
+        ]
+        self._check_parameters(launch, sizes, values)
         self._allow_shared(launch, function)
         pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         if is_extended(launch):
@@ -141,19 +188,23 @@ class CudaProgram:
                 f"per block; the limit is {limit}"
             )
 
-    def _check_parameters(self, launch: KernelLaunch, function: c_void_p, values: Sequence[CValue]) -> None:
-        """Compare with what the kernel takes: one argument too few and the driver would read past our array."""
+    def _parameter_sizes(self, launch: KernelLaunch, function: c_void_p) -> list[int] | None:
+        """What the kernel's parameters take, None where the driver does not tell."""
         driver = self._device.driver
         sizes: list[int] = []
         if not driver.has("cuFuncGetParamInfo"):
-            return
+            return None
         offset, size = c_size_t(), c_size_t()
         while not (code := driver.raw("cuFuncGetParamInfo")(function, len(sizes), byref(offset), byref(size))):
             sizes.append(size.value)
         if code != INVALID_VALUE:
             raise driver.error(code, "cuFuncGetParamInfo", launch.kernel)
+        return sizes
+
+    def _check_parameters(self, launch: KernelLaunch, sizes: list[int] | None, values: Sequence[CValue]) -> None:
+        """Compare with what the kernel takes: one argument too few and the driver would read past our array."""
         given = [ctypes.sizeof(value) for value in values]
-        if given != sizes:
+        if sizes is not None and given != sizes:
             raise LaunchError(
                 f"{launch.kernel} takes {len(sizes)} arguments of {_listed(sizes)} bytes; "
                 f"the launch passes {len(given)} of {_listed(given)} (pointers 8, int and float 4, tensor maps 128)"
@@ -180,8 +231,17 @@ def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
     return buffers[name]
 
 
-def _value(arg: str | int | float, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
-    """The C value of one argument."""
+WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
+"""Types of numbers without one of their own, by the bytes that the kernel's parameter has: of whole ones, of others."""
+
+
+def _value(arg: str | float | Scalar, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int) -> CValue:
+    """The C value of one argument; `width` is what the kernel takes in bytes, 0 where that is not known."""
+    if not isinstance(arg, (str, Scalar)) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
+        arg = Scalar(kind, arg)
+    if isinstance(arg, Scalar):
+        packed = arg.packed()
+        return ctypes.create_string_buffer(packed, len(packed))
     if isinstance(arg, str):
         buffer = cast("CudaBuffer", _buffer(arg, buffers))
         return c_uint64(buffer.pointer)

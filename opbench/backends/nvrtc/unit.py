@@ -54,7 +54,8 @@ def name_expressions(request: BuildRequest, sources: Sequence[Source]) -> list[s
     plain = {kernel.name for source in sources for kernel in _kernels(source) if "C" in kernel.marks}
     # Where no kernel shows, macros write them all, of which nothing is known.
     known = any(_kernels(source) for source in sources)
-    return [root for root in request.roots if root not in plain and (known or not root.isidentifier())]
+    kernels = [name for name in request.kernels if name not in plain and (known or not name.isidentifier())]
+    return [*kernels, *(f"&{name}" for name in request.constants)]
 
 
 @functools.lru_cache(256)

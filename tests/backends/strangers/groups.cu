@@ -48,7 +48,8 @@ __global__ void sum_grid(const float* x, float* out, float* partial, int n) {
     cg::sync(block);
     if (block.thread_rank() == 0) {
         const float by_warps = of_warps[0] + of_warps[1] + of_warps[2] + of_warps[3];
-        partial[grid.block_rank()] = fabsf(by_warps - by_block) <= 1e-3f + 1e-4f * fabsf(by_block) ? by_block : INFINITY;
+        partial[grid.block_rank()] =
+            fabsf(by_warps - by_block) <= 1e-3f + 1e-4f * fabsf(by_block) ? by_block : INFINITY;
     }
     grid.sync();
     if (grid.thread_rank() == 0) {

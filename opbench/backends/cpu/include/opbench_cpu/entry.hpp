@@ -1,7 +1,7 @@
 // The door into a compiled module: one function per kernel that unpacks `void**`, as cuLaunchKernel does.
 #pragma once
 
-// One letter per parameter: p pointer, i 4-byte integer, f float, l 8-byte integer, d double, ? anything else.
+// One letter per parameter: p pointer, b bool, c, s, i and l integers of 1, 2, 4 and 8 bytes, f float, d double, ? else.
 template <class T>
 struct opb_letter {
   static constexpr char value = '?';
@@ -17,6 +17,12 @@ struct opb_letter<const T> : opb_letter<T> {};
   struct opb_letter<TYPE> {                    \
     static constexpr char value = LETTER;      \
   };
+OPB_LETTER(bool, 'b')
+OPB_LETTER(char, 'c')
+OPB_LETTER(signed char, 'c')
+OPB_LETTER(unsigned char, 'c')
+OPB_LETTER(short, 's')
+OPB_LETTER(unsigned short, 's')
 OPB_LETTER(int, 'i')
 OPB_LETTER(unsigned, 'i')
 OPB_LETTER(float, 'f')
@@ -72,6 +78,10 @@ static inline const char* opb_signature(void (*)(T...)) {
 #define OPB_ENTRY(SYMBOL, ...)                                                    \
   OPB_EXPORT void SYMBOL(void** arguments) { ::opb_enter(&__VA_ARGS__, arguments); } \
   OPB_EXPORT const char* SYMBOL##_signature() { return ::opb_signature(&__VA_ARGS__); }
+
+#define OPB_CONSTANT(SYMBOL, ...)                                  \
+  OPB_EXPORT void* SYMBOL() { return (void*)&__VA_ARGS__; }        \
+  OPB_EXPORT unsigned long long SYMBOL##_bytes() { return sizeof(__VA_ARGS__); }
 
 // The link step defines opb_dynamic and makes every `extern __shared__` array an alias of it.
 #define OPB_MODULE                                                                                    \

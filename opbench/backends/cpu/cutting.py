@@ -1,0 +1,71 @@
+"""A request's files cut down to what its kernels need, written where the compiler finds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opbench.catalog import device_part, scan, sources
+from opbench.catalog.launch import BuildRequest
+from opbench.catalog.sources import closure
+from opbench.errors import CompileError
+
+
+def require_names(request: BuildRequest) -> None:
+    """Refuse a kernel whose name is nowhere in the text, before a compiler stumbles over it in the wrapper."""
+    try:
+        read = closure(request.source, request.include)
+    except OSError:
+        return
+    for root in request.roots:
+        name = re.split(r"[<\s]", root)[0].split("::")[-1]
+        if not any(re.search(rf"\b{re.escape(name)}\b", sources.plain_code(source.text)) for source in read):
+            is_constant = root in request.constants
+            raise CompileError(_no_constant(request, root) if is_constant else no_kernel(request, root))
+
+
+def _no_constant(request: BuildRequest, name: str) -> str:
+    found = scan.declarations(request.source.read_text())
+    known = sorted(n for one in found if "__constant__" in one.marks for n in one.names)
+    return f"{request.source}: constants: no __constant__ variable '{name}'; defined: {', '.join(known) or 'none'}"
+
+
+def no_kernel(request: BuildRequest, kernel: str) -> str:
+    defined = sorted({found.qualified for found in device_part.kernels_of(request.source.read_text())})
+    return f"{request.source}: no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
+
+
+def has_host_part_in(request: BuildRequest) -> bool:
+    """Whether a request's files hold what only a host's compiler takes."""
+    try:
+        return device_part.has_host_part(closure(request.source, request.include))
+    except OSError:
+        return False
+
+
+def leaves_out(request: BuildRequest) -> bool:
+    """Whether the file has declarations that its kernels do not need."""
+    part = device_part.device_part(closure(request.source, request.include), request.roots)
+    return bool(part.set_aside or part.empty)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A file to compile in place of the user's."""
+
+    source: Path
+    flags: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+    """Headers that are empty where no compiler has them."""
+    originals: Mapping[Path, Path] = field(default_factory=dict)
+
+
+def cut_down(request: BuildRequest, folder: Path) -> Cut:
+    """The device's part of a request in a folder."""
+    read = closure(request.source, request.include)
+    part = device_part.device_part(read, request.roots)
+    written = device_part.write_texts(part, read, folder)
+    flags = ("-idirafter", str(device_part.empty_headers(part.empty))) if part.empty else ()
+    return Cut(written[read[0].path], flags, part.empty, {new: old for old, new in written.items()})

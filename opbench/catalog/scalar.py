@@ -1,0 +1,66 @@
+"""Numbers as a kernel takes them: an argument of a given C type, and what `__constant__` arrays begin with."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench.catalog import expression
+from opbench.errors import UsageError
+
+FORMATS = {
+    "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
+    "f16": "e", "bf16": "H", "f32": "f", "f64": "d",
+}  # fmt: skip
+"""A type's name to how `struct` packs it."""
+SPECIAL = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+"""Words for numbers that TOML and expressions have no sign for."""
+
+
+STORED = {"float32": "f32", "float64": "f64", "float16": "f16", "uint16": "bf16", "int32": "i32", "uint8": "u8"}
+"""The type of an element by the host's name for its storage."""
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number of a C type; in a header its value may be an expression."""
+
+    type: str
+    value: str | float
+
+    def bound(self, scope: Mapping[str, expression.ExpressionValue]) -> Scalar:
+        """The same with its number known; raises UsageError for one that its type cannot hold."""
+        value = self.value
+        if isinstance(value, str):
+            found = SPECIAL[value] if value in SPECIAL else expression.evaluate(value, scope)
+            if isinstance(found, str):
+                raise UsageError(f"{self.type} = '{value}' is the word '{found}'; a number is needed")
+            value = found
+        bound = Scalar(self.type, value)
+        bound.packed()
+        return bound
+
+    def packed(self) -> bytes:
+        """Its bytes in memory; raises UsageError for a number that its type cannot hold."""
+        assert not isinstance(self.value, str)
+        kind = FORMATS[self.type]
+        try:
+            if self.type == "bf16":
+                bits = int(np.float32(self.value).view(np.uint32))
+                return struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF)
+            number = float(self.value) if kind in "efd" else self.value
+            return struct.pack(f"<{kind}", bool(number) if kind == "?" else number)
+        except (struct.error, OverflowError):
+            raise UsageError(f"{{ {self.type} = {self.value} }}: a {self.type} cannot hold it") from None
+
+    def __str__(self) -> str:
+        return f"{self.type}({self.value})"
+
+
+def element(dtype: np.dtype, value: float) -> bytes:
+    """A number as an element of a buffer; raises UsageError for one that it cannot hold."""
+    kind = STORED[dtype.name]
+    return Scalar(kind, int(value) if kind in ("i32", "u8") and np.isfinite(value) else value).packed()
