@@ -181,6 +181,9 @@ class Conv2d(Operator):
             cls(n=1, c=2, h=14, w=19, k=11, r=3, s=3, padding=1, **bias),
             cls(n=1, c=40, h=9, w=11, k=2, r=1, s=1, **nhwc, **relu),
             cls(n=1, c=1, h=13, w=23, k=26, r=3, s=3, padding=1, **nhwc, **bf16),
+            cls(n=1, c=1, h=13, w=23, k=26, r=3, s=3, padding=1, **nhwc),
+            cls(n=2, c=3, h=12, w=9, k=6, r=5, s=5, stride=2, padding=2, **nhwc, **bias),
+            cls(n=2, c=3, h=12, w=9, k=6, r=5, s=5, stride=2, padding=2, **nhwc, **bias, **bf16),
             cls(n=1, c=1, h=15, w=22, k=19, r=5, s=5, padding=2, **nhwc, **bias),
             cls(n=1, c=32, h=10, w=9, k=40, r=3, s=3, padding=1, **nhwc, **bias),
         ]

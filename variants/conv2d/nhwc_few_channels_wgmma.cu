@@ -1,0 +1,209 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// requires  = ["c <= 4", "c * r * s <= 128 and r <= 32 and s <= 32", "k <= 128 and k % 2 == 0", "n * max(p * q * k, h * w * c) < 2 ** 31"]
+// compute_capability = "9.0a"
+//
+// [define]
+// C       = "c"
+// R       = "r"
+// S       = "s"
+// STRIDE  = "stride"
+// BN      = "cdiv(k, 32) * 32"
+// STEPS   = "cdiv(c * r * s, 64)"
+// PLANES  = "2 if PRODUCT == 'f16x3' else 1"
+// ROUNDED = "PRODUCT != 'bf16'"
+// BIAS    = "epilogue != 'none'"
+// RELU    = "epilogue == 'bias_relu'"
+//
+// [[launch]]
+// kernel = "conv2d_nhwc_few_channels_wgmma"
+// grid   = ["min(sm_count, cdiv(n * p * q, 128))"]
+// block  = [512]
+// shared = "STEPS * PLANES * (32768 + BN * 128) + STEPS * 1024 + 1024"
+// args   = ["image", "weight", "bias?", "out", "n", "h", "w", "p", "q", "k", "padding"]
+//
+// [rung.nhwc_few_channels_wgmma_bf16]
+// title     = "few input channels by wgmma, bf16: two warpgroups gather windows, two multiply them by resident filters"
+// builds_on = "nhwc_few_channels_mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+//
+// [rung.nhwc_few_channels_wgmma_f16]
+// title     = "few input channels by wgmma, TF32's accuracy from f16: each window has its own power of two"
+// builds_on = "nhwc_few_channels_mma_f32"
+// product   = "f16"
+// precision = "tf32"
+//
+// [rung.nhwc_few_channels_wgmma_planes]
+// title     = "few input channels by wgmma, float32 accuracy from f16: windows and filters in two planes, three products"
+// builds_on = "nhwc_few_channels_wgmma_f16"
+// product   = "f16x3"
+// ///
+//
+// Windows of one or three channels begin anywhere, which TMA cannot copy; but wgmma multiplies whatever lies in shared
+// memory. So the threads of two warpgroups gather a window each, in turn of tiles, 64 elements at a time, find its largest
+// number, whose power of two is the window's alone, and write it as a row of the operand. The other two warpgroups
+// multiply 64 windows each by all filters, which a block splits once and keeps, and store. A gathering thread's loads are
+// independent of each other and mostly find what its neighbours have fetched. Limit: writing the output; gathering, and
+// shared memory, in turn. Idea: nhwc_few_channels_mma, and the producers and consumers of CUTLASS's mixed-input kernels.
+
+#include <opbench/partials.cuh>
+#include <opbench/planes.cuh>
+#include <opbench/ring.cuh>
+using namespace opbench;
+
+constexpr int depth = R * S * C, ring = 2 * STEPS, plane = 128 * 128, filter_plane = BN * 128;
+constexpr int filters = ring * PLANES * plane, powers = filters + STEPS * PLANES * filter_plane;
+constexpr int exponents = powers + ring * 512, barriers = exponents + 512;
+#if ROUNDED
+constexpr Operand operand = f16;
+typedef float T;
+#else
+constexpr Operand operand = bf16;
+typedef unsigned short T;
+#endif
+
+// Eight numbers, scaled, to 16 bytes of each plane.
+__device__ __forceinline__ void write_eight(const T* x, float scale, unsigned char* to, int plane_bytes) {
+#if ROUNDED
+    union {
+        __half2 pairs[4];
+        uint4 eight;
+    } high, low;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const float a = x[i * 2] * scale, b = x[i * 2 + 1] * scale;
+        high.pairs[i] = __floats2half2_rn(a, b);
+        low.pairs[i] = __floats2half2_rn(a - __low2float(high.pairs[i]), b - __high2float(high.pairs[i]));
+    }
+    *reinterpret_cast<uint4*>(to) = high.eight;
+    if (PLANES == 2) *reinterpret_cast<uint4*>(to + plane_bytes) = low.eight;
+#else
+    *reinterpret_cast<uint4*>(to) =
+        make_uint4(x[0] | x[1] << 16, x[2] | x[3] << 16, x[4] | x[5] << 16, x[6] | x[7] << 16);
+#endif
+}
+// The power of two's exponent for count numbers of this thread.
+template <int count>
+__device__ __forceinline__ unsigned largest_of(const T (&x)[count]) {
+    unsigned magnitude = 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) magnitude = max(magnitude, __float_as_uint(fabsf(widen(x[i]))));
+    return magnitude;
+}
+
+// A filter to each eight lanes of the block, [step][plane][filter][64], and its power of two.
+__device__ __forceinline__ void split_filters(const T* __restrict__ weight, unsigned char* shared, int k) {
+    for (int filter = threadIdx.x / 8; filter < BN; filter += 64) {
+        const int part = threadIdx.x % 8;
+        T x[STEPS][8];
+        unsigned magnitude = 0;
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const int element = step * 64 + part * 8 + i;
+                x[step][i] = filter < k && element < depth ? weight[filter * depth + element] : T(0);
+            }
+            magnitude = max(magnitude, largest_of(x[step]));
+        }
+#pragma unroll
+        for (int apart = 4; apart > 0; apart /= 2)
+            magnitude = max(magnitude, __shfl_xor_sync(0xffffffffu, magnitude, apart));
+        const int e = exponent_for(magnitude);
+        if (part == 0) reinterpret_cast<int*>(shared + exponents)[filter] = -e;
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+            write_eight(x[step], power_of_two(e),
+                        shared + filters + step * PLANES * filter_plane + swizzled<128>(filter * 128 + part * 16),
+                        filter_plane);
+    }
+}
+
+// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+extern "C" __global__ void __launch_bounds__(512, 1)
+    conv2d_nhwc_few_channels_wgmma(const T* __restrict__ image, const T* __restrict__ weight,
+#if BIAS
+                                   const T* __restrict__ bias,
+#endif
+                                   T* __restrict__ out, int n, int h, int w, int p, int q, int k, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), full = memory + barriers, empty = full + 8 * ring;
+    const int pixels = n * p * q, group = threadIdx.x / 128, lane = threadIdx.x % 32;
+    const Stretch tiles((pixels + 127) / 128, blockIdx.x, gridDim.x);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < ring; ++i) barrier_init(full + 8 * i, 4), barrier_init(empty + 8 * i, 8);  // warps
+        barrier_init_fence();
+    }
+    split_filters(weight, shared, k);
+    fence_async();
+    __syncthreads();
+
+    if (group < 2) {
+        const int line = threadIdx.x % 128;
+        for (int tile = group; tile < tiles.steps; tile += 2) {
+            const int pixel = (tiles.first + tile) * 128 + line, x = pixel % q * STRIDE - padding;
+            const int y = pixel / q % p * STRIDE - padding;
+            const T* const from = image + (((long long)(pixel / (p * q)) * h + y) * w + x) * C;
+            unsigned columns = 0;  // of the window, that lie in the image
+#pragma unroll
+            for (int j = 0; j < S; ++j) columns |= (unsigned)(x + j) < (unsigned)w && pixel < pixels ? 1u << j : 0u;
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step) {
+                T v[64];
+#pragma unroll
+                for (int e = 0; e < 64; ++e) {
+                    const int element = step * 64 + e, i = element / (S * C), rest = element % (S * C);
+                    const unsigned there = element < depth && (unsigned)(y + i) < (unsigned)h ? columns : 0;
+                    v[e] = there >> rest / C & 1 ? from[i * w * C + rest] : T(0);
+                }
+                const unsigned stage = group * STEPS + step;
+                const int e = ROUNDED ? exponent_for(largest_of(v)) : 0;
+                wait_for(empty + 8 * stage, tile / 2 % 2 ^ 1);
+#pragma unroll
+                for (int i = 0; i < 8; ++i)
+                    write_eight(v + i * 8, power_of_two(e),
+                                shared + stage * PLANES * plane + swizzled<128>(line * 128 + i * 16), plane);
+                reinterpret_cast<float*>(shared + powers)[stage * 128 + line] = power_of_two(-e);
+                fence_async();
+                __syncwarp();
+                if (lane == 0) arrive(full + 8 * stage);
+            }
+        }
+    } else {
+        const int row = (group - 2) * 64 + threadIdx.x / 32 % 4 * 16;
+        for (int tile = 0; tile < tiles.steps; ++tile) {
+            float total[BN / 2] = {}, sum[BN / 2];
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step) {
+                const unsigned stage = tile % 2 * STEPS + step;
+                wait_for(full + 8 * stage, tile / 2 % 2);
+                const float* const off = reinterpret_cast<const float*>(shared + powers) + stage * 128 + row + lane / 4;
+                const float above = off[0], below = off[8];
+                const unsigned long long a = descriptor(memory + stage * PLANES * plane + (group - 2) * 64 * 128);
+                const unsigned long long b = descriptor(memory + filters + step * PLANES * filter_plane);
+                wgmma_fence();
+#pragma unroll
+                for (int i = 0; i < 8 && PLANES == 2; i += 2) {  // the small ones first
+                    wgmma<operand>(sum, a + plane / 16 + i, b + i, i > 0);
+                    wgmma<operand>(sum, a + i, b + filter_plane / 16 + i, 1);
+                }
+#pragma unroll
+                for (int i = 0; i < 8; i += 2) wgmma<operand>(sum, a + i, b + i, PLANES == 2 || i > 0);
+                wgmma_commit();
+                wgmma_wait<0>();
+                __syncwarp();  // its lanes have read the powers
+                if (lane == 0) arrive(empty + 8 * stage);
+#pragma unroll
+                for (int i = 0; i < BN / 2; ++i) total[i] += sum[i] * (i / 2 % 2 ? below : above);
+            }
+#if ROUNDED
+            scale_columns(total, 0, reinterpret_cast<const int*>(shared + exponents), 0, k);
+#endif
+#if BIAS
+            add_bias<RELU>(total, bias, 0, k);
+#endif
+            store_pairs(total, out, (tiles.first + tile) * 128 + row, 0, pixels, k);
+        }
+    }
+}
