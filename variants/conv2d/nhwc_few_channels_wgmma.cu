@@ -47,8 +47,8 @@
 // independent of each other and mostly find what its neighbours have fetched. Limit: writing the output; gathering, and
 // shared memory, in turn. Idea: nhwc_few_channels_mma, and the producers and consumers of CUTLASS's mixed-input kernels.
 
+#include <opbench/gathered.cuh>
 #include <opbench/partials.cuh>
-#include <opbench/planes.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
@@ -62,35 +62,6 @@ typedef float T;
 constexpr Operand operand = bf16;
 typedef unsigned short T;
 #endif
-
-// Eight numbers, scaled, to 16 bytes of each plane.
-__device__ __forceinline__ void write_eight(const T* x, float scale, unsigned char* to, int plane_bytes) {
-#if ROUNDED
-    union {
-        __half2 pairs[4];
-        uint4 eight;
-    } high, low;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const float a = x[i * 2] * scale, b = x[i * 2 + 1] * scale;
-        high.pairs[i] = __floats2half2_rn(a, b);
-        low.pairs[i] = __floats2half2_rn(a - __low2float(high.pairs[i]), b - __high2float(high.pairs[i]));
-    }
-    *reinterpret_cast<uint4*>(to) = high.eight;
-    if (PLANES == 2) *reinterpret_cast<uint4*>(to + plane_bytes) = low.eight;
-#else
-    *reinterpret_cast<uint4*>(to) =
-        make_uint4(x[0] | x[1] << 16, x[2] | x[3] << 16, x[4] | x[5] << 16, x[6] | x[7] << 16);
-#endif
-}
-// The power of two's exponent for count numbers of this thread.
-template <int count>
-__device__ __forceinline__ unsigned largest_of(const T (&x)[count]) {
-    unsigned magnitude = 0;
-#pragma unroll
-    for (int i = 0; i < count; ++i) magnitude = max(magnitude, __float_as_uint(fabsf(widen(x[i]))));
-    return magnitude;
-}
 
 // A filter to each eight lanes of the block, [step][plane][filter][64], and its power of two.
 __device__ __forceinline__ void split_filters(const T* __restrict__ weight, unsigned char* shared, int k) {
@@ -114,9 +85,10 @@ __device__ __forceinline__ void split_filters(const T* __restrict__ weight, unsi
         if (part == 0) reinterpret_cast<int*>(shared + exponents)[filter] = -e;
 #pragma unroll
         for (int step = 0; step < STEPS; ++step)
-            write_eight(x[step], power_of_two(e),
-                        shared + filters + step * PLANES * filter_plane + swizzled<128>(filter * 128 + part * 16),
-                        filter_plane);
+            write_eight<PLANES>(
+                x[step], power_of_two(e),
+                shared + filters + step * PLANES * filter_plane + swizzled<128>(filter * 128 + part * 16),
+                filter_plane);
     }
 }
 
@@ -145,25 +117,14 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             const int pixel = (tiles.first + tile) * 128 + line, x = pixel % q * STRIDE - padding;
             const int y = pixel / q % p * STRIDE - padding;
             const T* const from = image + (((long long)(pixel / (p * q)) * h + y) * w + x) * C;
-            unsigned columns = 0;  // of the window, that lie in the image
-#pragma unroll
-            for (int j = 0; j < S; ++j) columns |= (unsigned)(x + j) < (unsigned)w && pixel < pixels ? 1u << j : 0u;
 #pragma unroll
             for (int step = 0; step < STEPS; ++step) {
                 T v[64];
-#pragma unroll
-                for (int e = 0; e < 64; ++e) {
-                    const int element = step * 64 + e, i = element / (S * C), rest = element % (S * C);
-                    const unsigned there = element < depth && (unsigned)(y + i) < (unsigned)h ? columns : 0;
-                    v[e] = there >> rest / C & 1 ? from[i * w * C + rest] : T(0);
-                }
+                gather_window<C, R, S>(v, step * 64, from, y, x, h, w, pixel < pixels);
                 const unsigned stage = group * STEPS + step;
                 const int e = ROUNDED ? exponent_for(largest_of(v)) : 0;
                 wait_for(empty + 8 * stage, tile / 2 % 2 ^ 1);
-#pragma unroll
-                for (int i = 0; i < 8; ++i)
-                    write_eight(v + i * 8, power_of_two(e),
-                                shared + stage * PLANES * plane + swizzled<128>(line * 128 + i * 16), plane);
+                write_row<PLANES>(v, power_of_two(e), shared + stage * PLANES * plane, line, plane);
                 reinterpret_cast<float*>(shared + powers)[stage * 128 + line] = power_of_two(-e);
                 fence_async();
                 __syncwarp();

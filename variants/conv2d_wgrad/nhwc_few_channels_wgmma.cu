@@ -1,0 +1,247 @@
+// /// opbench
+// supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
+// requires  = [
+//     "c <= 4", "c * r * s + BIAS <= 128 and r <= 32 and s <= 32", "k <= 128 and k % 4 == 0", "n * max(p * q * k, h * w * c) < 2 ** 31",
+// ]
+// compute_capability = "9.0a"
+// workspace = { parts = "SPLIT * k * c * r * s", bias_parts = "SPLIT * k" }
+//
+// [define]
+// C       = "c"
+// R       = "r"
+// S       = "s"
+// STRIDE  = "stride"
+// OUTPUTS = "k"
+// BIAS    = "1 if bias == 'yes' else 0"
+// STEPS   = "cdiv(c * r * s + BIAS, 64)"
+// PLANES  = "2 if PRODUCT == 'f16x3' else 1"
+// ROUNDED = "PRODUCT != 'bf16'"
+// SPLIT   = "min(132, cdiv(n * p * q, 256))"
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_nhwc_few_channels_wgmma"
+// grid   = ["SPLIT"]
+// block  = [512]
+// shared = "3 * PLANES * (2 + STEPS) * 8192 + 256"
+// args   = ["image", "dout", "parts", "bias_parts", "n", "h", "w", "p", "q", "padding"]
+//
+// [[launch]]
+// kernel = "conv2d_wgrad_add_parts"
+// grid   = ["cdiv(k * c * r * s, 128 * (4 if c * r * s % 4 == 0 else 1)) + BIAS * cdiv(k, 128)"]
+// block  = [128]
+// args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
+//
+// [rung.nhwc_few_channels_wgmma_bf16]
+// title     = "few input channels by wgmma, bf16: a warpgroup gathers windows, one copies dout, two multiply"
+// builds_on = "nhwc_few_channels_mma_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+//
+// [rung.nhwc_few_channels_wgmma_f16]
+// title     = "few input channels by wgmma, TF32's accuracy from f16: 64 pixels have a power of two"
+// builds_on = "nhwc_few_channels_mma_f32"
+// product   = "f16"
+// precision = "tf32"
+//
+// [rung.nhwc_few_channels_wgmma_planes]
+// title     = "few input channels by wgmma, float32 accuracy from f16: windows and dout in two planes, three products"
+// builds_on = "nhwc_few_channels_wgmma_f16"
+// product   = "f16x3"
+// ///
+//
+// conv2d/nhwc_few_channels_wgmma with pixels as the depth: 64 of them a stage, of which a warpgroup gathers the windows,
+// one thread for 64 elements of one, and another brings dout, which lies in one piece. Both write rows as they are read,
+// and the instruction transposes. Every 64 elements of a stage's windows, and every 64 filters of its dout, have a power
+// of two; sums start anew at each stage and are added in float. A column of ones after the window's last element makes
+// the bias's gradient. Blocks share the pixels, a second kernel adds their parts in order. Limit: reading dout; gathering.
+
+#include <opbench/gathered.cuh>
+#include <opbench/gradients.cuh>
+#include <opbench/ring.cuh>
+using namespace opbench;
+
+constexpr int depth = R * S * C, stages = 3, piece = 64 * 128, part_bytes = PLANES * piece;  // 64 pixels of 64
+constexpr int stage_bytes = (2 + STEPS) * part_bytes, control = stages * stage_bytes;
+constexpr int quads = 64 * OUTPUTS / 4, each = (quads + 127) / 128;  // fours of dout, of a stage and of a thread
+#if ROUNDED
+constexpr Operand operand = f16;
+typedef float T;
+typedef float4 Four;
+#else
+constexpr Operand operand = bf16;
+typedef unsigned short T;
+typedef uint2 Four;
+#endif
+
+// The stages, [dout's halves, then the windows'][plane][64 pixels][64], barriers, and powers of two in that order.
+struct Stages {
+    unsigned char* shared;
+    __device__ __forceinline__ unsigned full(int stage) const { return shared_address(shared) + control + 8 * stage; }
+    __device__ __forceinline__ unsigned empty(int stage) const { return full(stages + stage); }
+    __device__ __forceinline__ float* powers(int stage) const {
+        return reinterpret_cast<float*>(shared + control + 64) + stage * 4;
+    }
+    // Two largest magnitudes, each of the warps that gave one, to all of a warpgroup.
+    __device__ __forceinline__ void meet(unsigned (&magnitude)[2]) const {
+        const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
+        unsigned* const found = reinterpret_cast<unsigned*>(shared + control + 128) + group * 8;
+        for (int i = 0; i < 2; ++i) {
+            magnitude[i] = largest_of_warp(magnitude[i]);
+            if (threadIdx.x % 32 == 0) found[i * 4 + warp] = magnitude[i];
+        }
+        sync_some(1 + group, 128);
+        for (int i = 0; i < 2; ++i)
+            for (int other = 0; other < 4; ++other) magnitude[i] = max(magnitude[i], found[i * 4 + other]);
+        sync_some(1 + group, 128);
+    }
+    __device__ __forceinline__ void give(int stage) const {
+        fence_async();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(full(stage));
+    }
+};
+
+__device__ __forceinline__ T one() { return ROUNDED ? T(1) : T(0x3f80); }
+
+// image [n][h][w][c], dout [n][p][q][k], parts [SPLIT][k][r][s][c], bias_parts [SPLIT][k]
+extern "C" __global__ void __launch_bounds__(512, 1)
+    conv2d_wgrad_nhwc_few_channels_wgmma(const T* __restrict__ image, const T* __restrict__ dout,
+                                         float* __restrict__ parts, float* __restrict__ bias_parts, int n, int h, int w,
+                                         int p, int q, int padding) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const Stages ring{shared};
+    const int pixels = n * p * q, group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = threadIdx.x % 32;
+    const Stretch tiles((pixels + 63) / 64, blockIdx.x, SPLIT);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < stages; ++i) barrier_init(ring.full(i), 8), barrier_init(ring.empty(i), 8);  // warps
+        barrier_init_fence();
+    }
+    for (int i = threadIdx.x; i < control / 16; i += 512)  // filters beyond the last stay zero
+        reinterpret_cast<uint4*>(shared)[i] = make_uint4(0, 0, 0, 0);
+    fence_async();
+    __syncthreads();
+
+    if (group == 0) {
+        registers_down<96>();
+        const int line = thread % 64, half = thread / 64;  // of a window
+        for (int tile = 0; tile < tiles.steps; ++tile) {
+            const int pixel = (tiles.first + tile) * 64 + line, stage = tile % stages;
+            const int x = pixel % q * STRIDE - padding, y = pixel / q % p * STRIDE - padding;
+            const T* const from = image + (((long long)(pixel / (p * q)) * h + y) * w + x) * C;
+            T v[64];
+            const auto gather = [&](auto second) {
+                constexpr int first = decltype(second)::value ? 64 : 0;
+                gather_window<C, R, S>(v, first, from, y, x, h, w, pixel < pixels);
+                if (BIAS && depth / 64 == first / 64) v[depth % 64] = one();
+            };
+            if (half > 0)
+                gather(Choice<true>());
+            else
+                gather(Choice<false>());
+            int e = 0;
+            if (ROUNDED) {
+                unsigned magnitude[2] = {half == 0 ? largest_of(v) : 0, half > 0 ? largest_of(v) : 0};
+                ring.meet(magnitude);
+                e = exponent_for(half == 0 ? magnitude[0] : magnitude[1]);
+            }
+            wait_for(ring.empty(stage), tile / stages % 2 ^ 1);
+            if (half < STEPS)
+                write_row<PLANES>(v, power_of_two(e), shared + stage * stage_bytes + (2 + half) * part_bytes, line,
+                                  piece);
+            if (line == 0) ring.powers(stage)[2 + half] = power_of_two(-e);
+            ring.give(stage);
+        }
+    } else if (group == 1) {
+        registers_down<96>();
+        for (int tile = 0; tile < tiles.steps; ++tile) {
+            const int first = (tiles.first + tile) * 64, stage = tile % stages;
+            const int left = min(quads, (pixels - first) * (OUTPUTS / 4));
+            const Four* const from = reinterpret_cast<const Four*>(dout + (size_t)first * OUTPUTS);
+            Four v[each];
+            unsigned magnitude[2] = {};
+#pragma unroll
+            for (int i = 0; i < each; ++i) {
+                const int at = thread + i * 128;
+                v[i] = at < left ? from[at] : Four{};
+#if ROUNDED
+                const int half = at % (OUTPUTS / 4) / 16;
+                const unsigned most = largest(v[i]);
+                magnitude[0] = max(magnitude[0], half == 0 ? most : 0),
+                magnitude[1] = max(magnitude[1], half > 0 ? most : 0);
+#endif
+            }
+            int e[2] = {};
+            if (ROUNDED) {
+                ring.meet(magnitude);
+                e[0] = exponent_for(magnitude[0]), e[1] = exponent_for(magnitude[1]);
+            }
+            wait_for(ring.empty(stage), tile / stages % 2 ^ 1);
+#pragma unroll
+            for (int i = 0; i < each; ++i) {
+                const int at = thread + i * 128, filter = at % (OUTPUTS / 4) * 4, half = filter / 64;
+                if (quads % 128 != 0 && at >= quads) break;
+                unsigned char* const to = shared + stage * stage_bytes + half * part_bytes +
+                                          swizzled<128>(at / (OUTPUTS / 4) * 128 + filter % 64 * 2);
+#if ROUNDED
+                split_four<PLANES>(v[i], all_four(power_of_two(half > 0 ? e[1] : e[0])), reinterpret_cast<__half*>(to),
+                                   reinterpret_cast<__half*>(to + piece));
+#else
+                *reinterpret_cast<uint2*>(to) = v[i];
+#endif
+            }
+            if (thread == 0) ring.powers(stage)[0] = power_of_two(-e[0]), ring.powers(stage)[1] = power_of_two(-e[1]);
+            ring.give(stage);
+        }
+    } else {
+        registers_up<160>();
+        const int half = group - 2;  // of the filters
+        float total[STEPS * 32] = {}, sum[STEPS * 32];
+        for (int tile = 0; tile < tiles.steps; ++tile) {
+            const int stage = tile % stages;
+            wait_for(ring.full(stage), tile / stages % 2);
+            const float* const powers = ring.powers(stage);
+            const float off = powers[half], windows[2] = {powers[2], powers[3]};
+            const unsigned a_at = shared_address(shared) + stage * stage_bytes + half * part_bytes;
+            const unsigned long long a = descriptor(a_at), low = piece / 16;
+            const unsigned long long b =
+                descriptor(shared_address(shared) + stage * stage_bytes + 2 * part_bytes, 1024, part_bytes);
+            wgmma_fence();
+#pragma unroll
+            for (int i = 0; i < 4 * 128 && PLANES == 2; i += 128) {  // 16 pixels; the small ones first
+                wgmma<operand, true, true>(sum, a + low + i, b + i, i > 0);
+                wgmma<operand, true, true>(sum, a + i, b + low + i, 1);
+            }
+#pragma unroll
+            for (int i = 0; i < 4 * 128; i += 128) wgmma<operand, true, true>(sum, a + i, b + i, PLANES == 2 || i > 0);
+            wgmma_commit();
+            wgmma_wait<0>();
+            __syncwarp();  // its lanes have read the powers
+            if (lane == 0) arrive(ring.empty(stage));
+#pragma unroll
+            for (int i = 0; i < STEPS * 32; ++i) total[i] += sum[i] * off * windows[i / 32];
+        }
+        const int row = half * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+        for (int i = 0; i < STEPS * 32; ++i) {
+            const int filter = row + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            const size_t own = (size_t)blockIdx.x * OUTPUTS + filter;
+            if (filter >= OUTPUTS) continue;
+            if (column < depth) parts[own * depth + column] = total[i];
+            if (BIAS && column == depth) bias_parts[own] = total[i];
+        }
+    }
+}
+
+// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+extern "C" __global__ void __launch_bounds__(128)
+    conv2d_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
+                           float* __restrict__ dweight,
+#if BIAS
+                           float* __restrict__ dbias,
+#endif
+                           int k, int depth_) {
+#if !BIAS
+    float* dbias = nullptr;
+#endif
+    add_weight_parts<SPLIT, BIAS>(parts, bias_parts, dweight, dbias, k, depth_);
+}
