@@ -23,6 +23,12 @@ WARPS = 8
 """Of each multiprocessor that keep its memory busy, or its ordinary cores."""
 LAUNCH_S = 1.5e-6
 """What a further kernel costs in a graph."""
+WINDOWS_SHARE = 0.7
+"""Of tensor cores' rate that filters' gradients reach whose pixels are fetched for each position of the filter."""
+COPIED = 0.85
+"""Of DRAM's rate that tiles copied by threads reach, beside TMA's."""
+IN_BLOCK_SHARE = {"f16": 0.5, "f16x3": 0.7}
+"""Of its rate that a kernel keeps which splits floats into f16 itself; others get planes from a pass."""
 VECTOR, ONE_BY_ONE = 4, 0.2
 """Fewer channels than so many are copied one by one; what is left of a tile's rate then."""
 PATCH = 32
@@ -95,8 +101,8 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
     tiles (BM x BN, SPLIT to a sum) that lies beyond the result, and by what small tiles move. In the committed H200
     runs the case so chosen takes 1.27 (f32, 51 problems), 1.10 (tf32, 52) and 1.04 times (bf16, 44) as long as the
     fastest convolution in the geometric mean, 2.5 times at worst, where the ladder's top took 6 to 10 times as long;
-    1.00 in upsample_concat_conv2d (6), 1.07 to 1.20 in linear (24), 1.00 to 1.10 in matmul (20). Of fewer products it
-    knows where the header has `flops`: not yet of Winograd's.
+    1.00 to 1.09 of Hopper's rungs for layers and both their gradients (150). Of fewer products it knows where the
+    header has `flops`: not yet of Winograd's.
     """
     problem, config = case.problem, case.config
     steps = [step for step in case.launches(gpu.sm_count) if step.kernel]
@@ -104,7 +110,8 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
     blocks = math.prod(main.grid)
     tiles = math.prod(max(case.launches(ENDLESS), key=lambda step: step.shared_bytes).grid)
     busy = min(1.0, blocks * math.prod(main.block) / 32 / (WARPS * gpu.sm_count))
-    on_tensor_cores = WGMMA_SHARE if case.variant.compute_capability == "9.0a" else TENSOR_SHARE
+    wgmma = case.variant.compute_capability == "9.0a"
+    on_tensor_cores = WGMMA_SHARE if wgmma else TENSOR_SHARE
     filled, share = busy, on_tensor_cores if case.variant.unit else TILELESS_SHARE
     flops = float(case.flops())
     if "BM" in config and "BN" in config:
@@ -116,17 +123,35 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
         if case.variant.unit and int(problem.axes.get("c", VECTOR)) < VECTOR:
             share *= ONE_BY_ONE
         filled = min(1.0, blocks / gpu.sm_count)
-    elif height := int(dict(case.request().macros).get("HEIGHT", 0)):  # patches of so many rows of 8 pixels
+    height = int(dict(case.request().macros).get("HEIGHT", 0))
+    if height and "BM" not in config:  # patches of so many rows of 8 pixels
         for size, tile in zip(_covered(problem), (height, 8), strict=True):
             flops *= -(-size // tile) * tile / size
         share *= (height / PATCH) ** 0.1
-    if on_tensor_cores == WGMMA_SHARE:  # a block to a multiprocessor takes tiles until there are none
+    elif problem.name == "conv2d_wgrad" and "BM" in config and case.variant.unit:
+        share *= WINDOWS_SHARE
+    if wgmma:  # a block to a multiprocessor takes tiles until there are none
         filled = busy = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
+    elif case.variant.unit:
+        busy *= COPIED
     rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
     bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf
-    passed_on = 2 * sum(tensor.nbytes for tensor in case.workspace(gpu.sm_count))
-    compute, memory = flops / (rate * share * filled), problem.bytes() / (bandwidth * busy) + passed_on / bandwidth
-    return max(compute, memory) + LAUNCH_S * len(steps)
+    in_block, passed_on = _splitting(case, gpu.sm_count)
+    compute, memory = flops / (rate * share * in_block * filled), problem.bytes() / (bandwidth * busy)
+    return max(compute, memory) + passed_on / bandwidth + LAUNCH_S * len(steps)
+
+
+def _splitting(case: Case, sm_count: int) -> tuple[float, float]:
+    """What is left of the rate where a block splits floats into f16 as it multiplies, and the bytes of passes ahead."""
+    workspace = case.workspace(sm_count)
+    passed_on = 2.0 * sum(tensor.nbytes for tensor in workspace)
+    inputs = case.problem.input_tensors()
+    if case.variant.product not in IN_BLOCK_SHARE or inputs[0].nbytes < 4 * math.prod(inputs[0].shape):
+        return 1.0, passed_on
+    planes = max((tensor.nbytes for tensor in workspace if tensor.name.endswith("_planes")), default=0)
+    if planes < max(tensor.nbytes for tensor in inputs) / 2:
+        return IN_BLOCK_SHARE[case.variant.product], passed_on
+    return 1.0, passed_on + 2.0 * sum(tensor.nbytes for tensor in inputs)  # read for the largest, and to be split
 
 
 def _covered(problem: Operator) -> tuple[int, int]:

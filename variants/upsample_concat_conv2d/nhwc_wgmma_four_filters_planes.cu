@@ -128,26 +128,19 @@ extern "C" __global__ void __launch_bounds__(256)
         split_rows<PLANES>(filters, filter_planes, filter_exponents, 4 * k, DEPTH, DEPTH);
 }
 
-// d *= 2 ** (common + exponents[column]), columns even.
-template <int count>
-__device__ __forceinline__ void scale_columns(float (&d)[count], int common, const int* exponents, int column,
-                                              int columns) {
+#if PLANES == 2
+// As scale_columns, columns even: two columns a load, as beside 192 sums one a load spills.
+__device__ __forceinline__ void scale_pairs(float (&d)[BN / 2], int common, const int* exponents, int column,
+                                            int columns) {
     const int first = column + threadIdx.x % 4 * 2;
-#if PLANES == 2  // either form spills where the other does not
 #pragma unroll
-    for (int j = 0; j < count / 4; ++j) {
+    for (int j = 0; j < BN / 8; ++j) {
         const int2 e = *reinterpret_cast<const int2*>(exponents + min(first + j * 8, columns - 2));
 #pragma unroll
         for (int i = 0; i < 4; ++i) d[j * 4 + i] = scaled(d[j * 4 + i], common + (i % 2 ? e.y : e.x));
     }
-#else
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-        const int at = first + i / 4 * 8 + i % 2;
-        d[i] = scaled(d[i], common + (at < columns ? exponents[at] : 0));
-    }
-#endif
 }
+#endif
 
 extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_conv2d_nhwc_wgmma_four_filters_planes(
     const __grid_constant__ TensorMap map_low, const __grid_constant__ TensorMap map_skip,
@@ -218,7 +211,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_co
             });
 #endif
             const ParityPlace at = walk[index];
+#if PLANES == 2
+            scale_pairs(total, *images_exponent, filter_exponents + at.parity() * k, at.column, k);
+#else
             scale_columns(total, *images_exponent, filter_exponents + at.parity() * k, at.column, k);
+#endif
 #if BIAS
             add_bias<RELU>(total, bias, at.column, k);
 #endif
