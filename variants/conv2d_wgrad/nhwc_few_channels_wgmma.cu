@@ -1,7 +1,7 @@
 // /// opbench
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
-//     "c <= 4", "c * r * s + BIAS <= 128 and r <= 32 and s <= 32", "k <= 128 and k % 4 == 0", "n * max(p * q * k, h * w * c) < 2 ** 31",
+//     "c <= 4", "c * r * s + BIAS <= 128 and r <= 32 and s <= 32", "k <= 128 and k % (8 if PRODUCT == 'bf16' else 4) == 0", "n * max(p * q * k, h * w * c) < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 // workspace = { parts = "SPLIT * k * c * r * s", bias_parts = "SPLIT * k" }
@@ -18,12 +18,15 @@
 // ROUNDED = "PRODUCT != 'bf16'"
 // SPLIT   = "min(132, cdiv(n * p * q, 256))"
 //
+// [tensor_maps]
+// map_dout = { tensor = "dout", dims = ["k", "n * p * q"], box = ["k", 64], swizzle = "none" }
+//
 // [[launch]]
 // kernel = "conv2d_wgrad_nhwc_few_channels_wgmma"
 // grid   = ["SPLIT"]
 // block  = [512]
-// shared = "3 * PLANES * (2 + STEPS) * 8192 + 256"
-// args   = ["image", "dout", "parts", "bias_parts", "n", "h", "w", "p", "q", "padding"]
+// shared = "2 * PLANES * (2 + STEPS) * 8192 + 3 * 64 * k * (4 if ROUNDED else 2) + 256"
+// args   = ["image", "map_dout", "parts", "bias_parts", "n", "h", "w", "p", "q", "padding"]
 //
 // [[launch]]
 // kernel = "conv2d_wgrad_add_parts"
@@ -50,18 +53,20 @@
 // ///
 //
 // conv2d/nhwc_few_channels_wgmma with pixels as the depth: 64 of them a stage, of which a warpgroup gathers the windows,
-// one thread for 64 elements of one, and another brings dout, which lies in one piece. Both write rows as they are read,
-// and the instruction transposes. Every 64 elements of a stage's windows, and every 64 filters of its dout, have a power
-// of two; sums start anew at each stage and are added in float. A column of ones after the window's last element makes
-// the bias's gradient. Blocks share the pixels, a second kernel adds their parts in order. Limit: reading dout; gathering.
+// one thread for 64 elements of one, and another splits dout, which lies in one piece and comes by TMA, three stages
+// ahead. Both write rows as they are read, and the instruction transposes. Every 64 elements of a stage's windows, and
+// every 64 filters of its dout, have a power of two; sums start anew at each stage and are added in float. A column of
+// ones after the window's last element makes the bias's gradient. Blocks share the pixels, a second kernel adds their
+// parts in order. Limit: reading dout; gathering.
 
 #include <opbench/gathered.cuh>
 #include <opbench/gradients.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-constexpr int depth = R * S * C, stages = 3, piece = 64 * 128, part_bytes = PLANES * piece;  // 64 pixels of 64
-constexpr int stage_bytes = (2 + STEPS) * part_bytes, control = stages * stage_bytes;
+constexpr int depth = R * S * C, stages = 2, raws = 3;
+constexpr int piece = 64 * 128, part_bytes = PLANES * piece;  // 64 pixels of 64
+constexpr int stage_bytes = (2 + STEPS) * part_bytes;
 constexpr int quads = 64 * OUTPUTS / 4, each = (quads + 127) / 128;  // fours of dout, of a stage and of a thread
 #if ROUNDED
 constexpr Operand operand = f16;
@@ -73,11 +78,14 @@ typedef unsigned short T;
 typedef uint2 Four;
 #endif
 
-// The stages, [dout's halves, then the windows'][plane][64 pixels][64], barriers, and powers of two in that order.
+constexpr int raw_bytes = 64 * OUTPUTS * sizeof(T), control = stages * stage_bytes + raws * raw_bytes;
+
+// The stages, [dout's halves, then the windows'][plane][64 pixels][64], dout as it comes, barriers, and powers of two in that order.
 struct Stages {
     unsigned char* shared;
     __device__ __forceinline__ unsigned full(int stage) const { return shared_address(shared) + control + 8 * stage; }
     __device__ __forceinline__ unsigned empty(int stage) const { return full(stages + stage); }
+    __device__ __forceinline__ unsigned raw_full(int raw) const { return full(2 * stages + raw); }
     __device__ __forceinline__ float* powers(int stage) const {
         return reinterpret_cast<float*>(shared + control + 64) + stage * 4;
     }
@@ -105,7 +113,7 @@ __device__ __forceinline__ T one() { return ROUNDED ? T(1) : T(0x3f80); }
 
 // image [n][h][w][c], dout [n][p][q][k], parts [SPLIT][k][r][s][c], bias_parts [SPLIT][k]
 extern "C" __global__ void __launch_bounds__(512, 1)
-    conv2d_wgrad_nhwc_few_channels_wgmma(const T* __restrict__ image, const T* __restrict__ dout,
+    conv2d_wgrad_nhwc_few_channels_wgmma(const T* __restrict__ image, const __grid_constant__ TensorMap map_dout,
                                          float* __restrict__ parts, float* __restrict__ bias_parts, int n, int h, int w,
                                          int p, int q, int padding) {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -114,9 +122,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     const Stretch tiles((pixels + 63) / 64, blockIdx.x, SPLIT);
     if (threadIdx.x == 0) {
         for (int i = 0; i < stages; ++i) barrier_init(ring.full(i), 8), barrier_init(ring.empty(i), 8);  // warps
+        for (int i = 0; i < raws; ++i) barrier_init(ring.raw_full(i), 1);
         barrier_init_fence();
     }
-    for (int i = threadIdx.x; i < control / 16; i += 512)  // filters beyond the last stay zero
+    for (int i = threadIdx.x; i < stages * stage_bytes / 16; i += 512)  // filters beyond the last stay zero
         reinterpret_cast<uint4*>(shared)[i] = make_uint4(0, 0, 0, 0);
     fence_async();
     __syncthreads();
@@ -153,16 +162,24 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         }
     } else if (group == 1) {
         registers_down<96>();
+        const auto fetch = [&](int tile) {
+            if (thread > 0 || tile >= tiles.steps) return;
+            const int raw = tile % raws;
+            arrive_expect(ring.raw_full(raw), raw_bytes);
+            load(shared_address(shared) + stages * stage_bytes + raw * raw_bytes, &map_dout, ring.raw_full(raw), 0,
+                 (tiles.first + tile) * 64);
+        };
+        for (int tile = 0; tile < raws; ++tile) fetch(tile);
         for (int tile = 0; tile < tiles.steps; ++tile) {
-            const int first = (tiles.first + tile) * 64, stage = tile % stages;
-            const int left = min(quads, (pixels - first) * (OUTPUTS / 4));
-            const Four* const from = reinterpret_cast<const Four*>(dout + (size_t)first * OUTPUTS);
+            const int stage = tile % stages, raw = tile % raws;
+            const Four* const from = reinterpret_cast<const Four*>(shared + stages * stage_bytes + raw * raw_bytes);
+            wait_for(ring.raw_full(raw), tile / raws % 2);
             Four v[each];
             unsigned magnitude[2] = {};
 #pragma unroll
             for (int i = 0; i < each; ++i) {
                 const int at = thread + i * 128;
-                v[i] = at < left ? from[at] : Four{};
+                v[i] = quads % 128 == 0 || at < quads ? from[at] : Four{};
 #if ROUNDED
                 const int half = at % (OUTPUTS / 4) / 16;
                 const unsigned most = largest(v[i]);
@@ -170,11 +187,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 magnitude[1] = max(magnitude[1], half > 0 ? most : 0);
 #endif
             }
-            int e[2] = {};
-            if (ROUNDED) {
-                ring.meet(magnitude);
-                e[0] = exponent_for(magnitude[0]), e[1] = exponent_for(magnitude[1]);
-            }
+            ring.meet(magnitude);  // all have read dout, too
+            fetch(tile + raws);
+            const int e[2] = {ROUNDED ? exponent_for(magnitude[0]) : 0, ROUNDED ? exponent_for(magnitude[1]) : 0};
             wait_for(ring.empty(stage), tile / stages % 2 ^ 1);
 #pragma unroll
             for (int i = 0; i < each; ++i) {

@@ -148,6 +148,7 @@ class Conv2dWgrad(Operator):
             cls(n=13, c=16, h=5, w=7, k=16, r=3, s=3, padding=1, **nhwc, **bf16),
             cls(n=2, c=1, h=51, w=43, k=72, r=11, s=11, stride=4, padding=1, **nhwc, **bias),
             cls(n=2, c=1, h=51, w=43, k=72, r=11, s=11, stride=4, padding=1, **nhwc, **bf16),
+            cls(n=1, c=3, h=17, w=19, k=40, r=5, s=5, stride=2, padding=2, **nhwc, **bias, **bf16),
             cls(n=11, c=8, h=7, w=5, k=12, r=2, s=2, **nhwc),
             cls(n=2, c=12, h=19, w=13, k=1, r=1, s=1, **nhwc, **bias),
             cls(n=1, c=16, h=11, w=13, k=3, r=1, s=1, **nhwc, **bf16),
