@@ -139,7 +139,7 @@ def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
     """The identities of the declarations that stay."""
     by_name = _by_name(everything)
     kept: set[int] = set()
-    uses, calls, waiting = set(wanted), set(wanted), set(wanted)
+    uses, calls, waiting = set(wanted), set[str](), set(wanted)
 
     def keep(one: Declaration) -> None:
         kept.add(id(one))
@@ -162,6 +162,24 @@ def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
         if one.tokens[0].text == "static_assert" and known:
             kept.add(id(one))
     return kept
+
+
+def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
+    """A function that the wanted kernels call and that nvcc compiles for the host alone, where that is certain."""
+    found = {source.path: declarations(source.text) for source in sources}
+    everything = [one for each in found.values() for one in each]
+    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
+    marked = {name for one in everything if one.kind != "directive" and one.is_device for name in one.names}
+    for source in sources:
+        for one in found[source.path]:
+            plain = one.kind == "function" and not one.is_device and "constexpr" not in one.marks
+            head = {token.text for token in one.tokens[: one.body]} - {one.name}
+            # What a macro before its name stands for, or a region of a pragma, may mark it.
+            told = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head)
+            macro = any(other.kind == "directive" and other.names & head for other in everything)
+            if plain and id(one) in needed and told and not macro and one.name not in marked and one.name not in wanted:
+                return source, one
+    return None
 
 
 def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -21,6 +22,15 @@ def used_names(code: Sequence[Token]) -> Iterator[str]:
     """The names in a declaration that are no member's."""
     for index, token in enumerate(code):
         if token.kind == "name" and not (index and code[index - 1].text in (".", "->")):
+            yield token.text
+
+
+def called_names(code: Sequence[Token]) -> Iterator[str]:
+    """The names that a bracket of a call, or of template arguments, follows, and that are no member's."""
+    for index, (token, after) in enumerate(itertools.pairwise(code)):
+        before = [one.text for one in code[max(0, index - 2) : index]]
+        others = before[-1:] in (["."], ["->"]) or before == ["std", "::"]
+        if token.kind == "name" and after.text in ("(", "<", "::", "<<<") and not others:
             yield token.text
 
 

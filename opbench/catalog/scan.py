@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from opbench.catalog.names import local_names, macro_names, used_names
+from opbench.catalog.names import called_names, local_names, macro_names, used_names
 from opbench.catalog.tokens import CLOSING, OPENING, Token, closing, closing_angle, directive, split, tokens, words
 
 DEVICE = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
@@ -147,9 +147,8 @@ class _Scanner:
         declared = _names(code, kind)
         local = local_names(code)
         uses = frozenset(used_names(code)) - local
-        calls = frozenset(
-            a.text for a, b in itertools.pairwise(code) if a.kind == "name" and b.text in ("(", "<", "::", "<<<")
-        )
+        # A function's own name is before its parameters.
+        calls = frozenset(called_names(code[max(0, _function_name(code)[1]) if kind == "function" else 0 :]))
         names = frozenset(declared - KEYWORDS) | (frozenset(("operator",)) & declared)
         place = (found[0].start, found[-1].end, line)
         body = body if kind == "function" else -1

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.backends.cpu import elf
-from opbench.backends.cpu.cutting import Cut, cut_down, has_host_part_in, leaves_out, no_kernel, require_names
+from opbench.backends.cpu.cutting import (
+    Cut,
+    cut_down,
+    has_host_part_in,
+    leaves_out,
+    no_kernel,
+    require_device_functions,
+    require_names,
+)
 from opbench.backends.cpu.ptx import (
     LINE_MARKER,
     SYSTEM_HEADER,
@@ -109,6 +117,7 @@ class KernelBuilder:
         if known is not None:
             return known
         require_names(request)
+        require_device_functions(request)
         if has_host_part_in(request):
             return self._made(request, manifest, True)
         try:

@@ -26,6 +26,17 @@ def require_names(request: BuildRequest) -> None:
             raise CompileError(_no_constant(request, root) if is_constant else no_kernel(request, root))
 
 
+def require_device_functions(request: BuildRequest) -> None:
+    """Refuse what nvcc refuses and no compiler here does: a kernel that calls a function of the host."""
+    found = device_part.host_function(closure(request.source, request.include), request.kernels)
+    if found:
+        source, function = found
+        raise CompileError(
+            f"{source.path}:{function.line}: '{function.name}' is a function of the host, which a kernel cannot call: "
+            "write __device__ before it"
+        )
+
+
 def _no_constant(request: BuildRequest, name: str) -> str:
     found = scan.declarations(request.source.read_text())
     known = sorted(n for one in found if "__constant__" in one.marks for n in one.names)

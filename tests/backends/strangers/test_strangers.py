@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from common import RELU
 
 from opbench import api
 from opbench.backends.nvrtc import nvrtc
@@ -35,3 +36,44 @@ def test_compiles_for_a_gpu_as_it_is() -> None:
         requests.append(Case(variant, variant.configs[0], problem).request())
     compiled = nvrtc.compile_all(requests, "sm_90")
     assert {r.source.name: str(c) for r, c in compiled.items() if not isinstance(c, nvrtc.Compiled)} == {}
+
+
+REFUSED = {
+    "a helper of the host": (
+        RELU.replace("extern", "inline float clip(float x) { return x; }\nextern").replace("? x[i]", "? clip(x[i])"),
+        "mine.cu:8: 'clip' is a function of the host, which a kernel cannot call: write __device__ before it",
+    ),
+    "a misspelt kernel": (RELU.replace("void mine", "void main_kernel"), "no kernel 'mine'; defined: main_kernel"),
+    "a constant that is not there": (
+        RELU.replace("title =", "constants = { taps = [1] }\n// title ="),
+        "constants: no __constant__ variable 'taps'; defined: none",
+    ),
+    "too much for a constant": (
+        RELU.replace("title =", "constants = { taps = [1, 2] }\n// title =").replace(
+            "extern", "__constant__ int taps;\nextern"
+        ),
+        "constants.taps: 8 bytes are given; the variable has 4",
+    ),
+    "a number of another kind": (
+        RELU.replace('block = ["256"]', 'block = ["256"], args = ["x", "out", 2.5]'),
+        "argument 3 ('f32(2.5)') is a float; the kernel's parameter is a int: write { i32 = … }",
+    ),
+    "a grid that cannot meet": (
+        RELU.replace("extern", "#include <cooperative_groups.h>\nextern").replace(
+            "{\n    const", "{\n    cooperative_groups::this_grid().sync();\n    const"
+        ),
+        "grid.sync() in a launch that is not cooperative: write cooperative = true in the header's launch",
+    ),
+    "an instruction": (
+        RELU.replace("{\n    const", '{\n    asm volatile("frobnicate;");\n    const'),
+        "line 9: inline PTX 'frobnicate' is not known to the cpu backend",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_run_is_named_with_its_line(tmp_path: Path, what: str) -> None:
+    source, words = REFUSED[what]
+    (tmp_path / "mine.cu").write_text(source)
+    found = api.check([tmp_path / "mine.cu"], problems=["(n=1000)"], cpu_only=True)
+    assert [words in r.reason for r in found] == [True], found[0].reason
