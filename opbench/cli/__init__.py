@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "list": (".listing", "Operators, variants, suites or cases that opbench knows."),
     "run": (".running", "Check and measure a suite, an operator or a file of your own; write a report."),
+    "adopt": (".adopting", "Propose the header of a .cu file of your own, read from its launch."),
     "check": (".running", "Verdicts only, on the operators' examples and on random shapes."),
     "net": (".training", "Run or train a network from the best variants, with the time of every node."),
     "report": (".reporting", "Write report.html and the PNGs of a run again."),

@@ -1,0 +1,107 @@
+"""Headers proposed from launches as strangers write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench.catalog.adopting import propose
+from opbench.catalog.folders import Catalog
+from opbench.errors import UsageError
+
+CATALOG = Catalog()
+OPERATORS = {name: CATALOG.operator(name) for name in ("relu", "add", "matmul", "softmax", "sum")}
+
+MATMUL = """\
+#define TILE 16
+#define CEIL_DIV(M, N) (((M) + (N) - 1) / (N))
+template <typename T, int N_ = 1>
+__global__ void sgemm(const T* A, const T* B, T* C, int M, int N, int K, float alpha, float beta) {}
+void run(float* a, float* b, float* c, int rows, int cols, int depth, cudaStream_t stream) {
+    // sgemm<<<1, 1>>>(a, b, c, 1, 1, 1);
+    dim3 block(TILE, TILE), unused;
+    float alpha = 2.0f;
+    dim3 grid = dim3(CEIL_DIV(cols, TILE), (rows + block.y - 1) / block.y);
+    sgemm<float><<<grid, block, 2 * TILE * sizeof(float), stream>>>(a, b, c, rows, cols, depth, alpha, 0);
+}
+"""
+ADD = """\
+__global__ void vectorAdd(const float* A, const float* B, float* C, int numElements) {}
+int main() {
+    int count = 50000, threads = 256;
+    vectorAdd<<<(count + threads - 1) / threads, threads>>>(dA, dB, dC, count);
+}
+"""
+UPDATE = """\
+__global__ void relu_(float* data, bool flag, double scale, size_t n) {}
+void go(float* p, size_t r) { relu_<<<min(1024, (int)ceil(r / 128.0)), 128>>>(p, true, 1.5, r); }
+"""
+FIXED = """\
+__global__ void other(float* x) {}
+__global__ void sumAll(float* in, float* out, int n) {}
+int main() { sumAll<<<4096 / 256, 256>>>(in, out, 4096); other<<<1, 1>>>(in); }
+"""
+
+
+def header(tmp_path: Path, text: str, **wanted: str) -> tuple[str, list[str]]:
+    """The lines of a proposal but its operator's and title, and its notes."""
+    path = tmp_path / "mine.cu"
+    path.write_text(text)
+    found = propose(path, OPERATORS, **wanted)
+    assert found.text.startswith("// /// opbench\n// operator =") and found.text.endswith("\n// ///\n")
+    return "\n".join(found.lines[2:]), found.notes
+
+
+def test_macros_dim3_and_template_arguments_are_read(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, MATMUL)
+    assert found == (
+        'launch = [{ kernel = "sgemm<float>", grid = ["cdiv(n, 16)", "cdiv(m, 16)"], block = ["16", "16"], '
+        'shared = "(2 * 16) * 4", args = ["a", "b", "out", "m", "n", "k", 2.0, 0.0] }]'
+    )
+    assert notes == []
+
+
+def test_a_launch_tells_which_variable_is_the_axis(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, ADD)
+    assert found == (
+        'launch = [{ kernel = "vectorAdd", grid = ["cdiv(n, 256)"], block = ["256"], args = ["a", "b", "out", "n"] }]'
+    )
+    assert notes == []
+
+
+def test_one_pointer_is_updated_and_literals_keep_their_type(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, UPDATE)
+    assert found == (
+        'in_place = { out = "x" }\n'
+        'launch = [{ kernel = "relu_", grid = ["min(1024, cdiv(n, 128))"], block = ["128"], '
+        'args = ["out", true, { f64 = 1.5 }, "n"] }]'
+    )
+    assert notes == []
+
+
+def test_what_is_guessed_is_said(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, FIXED)
+    assert 'grid = ["n // 256"]' in found and 'args = ["x", "out", "n"]' in found
+    assert notes == [
+        "which pointer is written is guessed: out",
+        "the file has other kernels, too: other; --kernel NAME takes one of them",
+    ]
+    text = ADD.replace("(count + threads - 1) / threads", "blocks_of(count)")
+    assert any("grid 'blocks_of(count)' cannot be read" in note for note in header(tmp_path, text)[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "words"),
+    [
+        (ADD.replace("vectorAdd", "blur"), {}, "no operator is named like kernel 'blur'"),
+        (ADD, {"operator": "ad"}, "unknown operator 'ad'; did you mean 'add'?"),
+        (ADD, {"kernel": "vectorAd"}, "unknown kernel 'vectorAd'; did you mean 'vectorAdd'?"),
+        ("int main() {}", {}, "defines no __global__ function that can be read"),
+        ("// /// opbench\n// ///\n" + ADD, {}, "has an opbench header already; check it with: opbench check"),
+    ],
+)
+def test_what_cannot_be_told_is_asked_for(tmp_path: Path, text: str, wanted: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        header(tmp_path, text, **wanted)
+    assert words in str(caught.value)
