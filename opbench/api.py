@@ -139,6 +139,7 @@ def check(
     problems: Sequence[str] = (),
     random_shapes: int = 3,
     every: bool = False,
+    huge: bool = False,
     exit_first: bool = False,
     gpu: str = "h200",
     cpu_only: bool = False,
@@ -152,7 +153,8 @@ def check(
     A target is an operator, a variant ("matmul/tiled") or a file; none means everything. Where each pair of config and
     problem compiles a module of its own, configs take turns at the problems unless `every` pair is wanted or cases are
     named; `note` is told of it. `problems` such as "(n=1000)" are checked in place of examples and random shapes.
-    With `exit_first` results end with the first case that is not right.
+    With `huge` problems beyond 2**31 elements are tried too, on sparse memory: a sample of their blocks, on the cpu
+    backend. With `exit_first` results end with the first case that is not right.
     On the cpu backend NVRTC, where it is installed, compiles kernels for `gpu` beside the checks: what it refuses has
     failed; `cpu_only` leaves that out.
     """
@@ -162,7 +164,7 @@ def check(
     chosen = [
         case
         for target in (targets or catalog.operator_names())
-        for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), problems, note)
+        for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), problems, note, huge)
     ]
     files: dict[str, Path] = {}
     for case in chosen:

@@ -174,6 +174,14 @@ class Traced(Backend, Protocol):
     def orders(self, request: BuildRequest) -> int:
         """In how many orders of threads a check runs such a module; each run of a bound program takes the next."""
 
+    def trace_sample(
+        self, request: BuildRequest, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]
+    ) -> Trace:
+        """Run some blocks of each launch of a huge problem, on sparse buffers."""
+
+    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
+        """A buffer that takes memory where it is written only."""
+
     def doubts(self, request: BuildRequest) -> Sequence[Finding]:
         """What the compiler thinks may be read before it is written: hints that may explain a wrong result."""
 

@@ -154,6 +154,11 @@ def run_command(
     help="Every config on every problem, also where each pair compiles a module of its own.",
 )
 @problems_option
+@click.option(
+    "--huge",
+    is_flag=True,
+    help="Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is touched.",
+)
 @click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
 @shared_options
 def check_command(
@@ -162,6 +167,7 @@ def check_command(
     problems: tuple[str, ...],
     random_shapes: int,
     every: bool,
+    huge: bool,
     exit_first: bool,
     cpu_only: bool,
     cases: tuple[str, ...],
@@ -182,6 +188,7 @@ def check_command(
             problems=problems,
             random_shapes=random_shapes,
             every=every,
+            huge=huge,
             exit_first=exit_first,
             cpu_only=cpu_only,
             seed=seed,

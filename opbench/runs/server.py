@@ -153,7 +153,8 @@ class Server:
         """The checks of one case."""
         case = unpack(self.catalog, request.case)
         try:
-            self.session.prepare(case.problem, request.given)
+            if not self.session.is_sampled(case):
+                self.session.prepare(case.problem, request.given)
         except EnvironmentFault as error:  # a problem too large for this machine, which the next one need not be
             raise LaunchError(str(error)) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):

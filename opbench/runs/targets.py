@@ -10,6 +10,7 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
+from opbench.session.huge import huge_problems
 
 MODULES = 48
 """A variant that compiles more modules than this for its checks has its configs take turns at the problems."""
@@ -65,12 +66,14 @@ def cases_to_check(
     every: bool = True,
     problems: Sequence[str] = (),
     note: Callable[[str], None] = lambda words: None,
+    huge: bool = False,
 ) -> list[Case]:
     """Every config of a target's variants on examples and random shapes that the variant says it supports.
 
     `problems` such as "(n=1000)" are taken in place of both.
     Unless `every` pair is wanted, configs of a variant that would compile more than `MODULES` modules, as its macros
     follow the problem, take turns at the problems: see `_take_turns`.
+    With `huge` problems beyond 2**31 elements come too.
     """
     path = Path(target)
     if is_file(target):
@@ -110,7 +113,15 @@ def cases_to_check(
                 f"as {why}; --all checks every one"
             )
         cases += chosen
+        if huge:
+            cases += _huge(variant, examples)
     return cases
+
+
+def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
+    """The default config on problems beyond what an `int` indexes, as far as the variant is meant for them."""
+    config = variant.configs[0]
+    return [Case(variant, config, p) for p in huge_problems(examples) if variant.unmet(p, config) is None]
 
 
 def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:

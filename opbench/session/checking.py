@@ -20,6 +20,7 @@ from opbench.paths import portable
 from opbench.results.result import Launched, Verdict
 from opbench.session.binding import Binding, allocate, bind
 from opbench.session.expected import Expected, Prepared
+from opbench.session.huge import check_huge, is_huge
 from opbench.session.verdict import (
     Judgement,
     changed_input,
@@ -172,6 +173,9 @@ class Session:
         A case with findings is judged by them alone: run at full speed it might do anything. With `given` inputs these
         stand in for the normals, and what a right case made of them is among the answer.
         """
+        if self.is_sampled(case):
+            assert isinstance(self.backend, Traced)
+            return Checked(check_huge(self.backend, case, self.sm_count), {}, None, "")
         prepared = self.prepare(case.problem, given)
         ready = self.bind(case, prepared)
         outcome = Outcome(Verdict(False))
@@ -211,6 +215,10 @@ class Session:
         verdict = outcome.verdict
         words = f"{verdict.reason}; perhaps {finding_sentence(hints[0])}"
         return replace(outcome, verdict=replace(verdict, reason=words, findings=verdict.findings + hints))
+
+    def is_sampled(self, case: Case) -> bool:
+        """Whether a few of the case's blocks stand for all, as its problem is larger than any memory here."""
+        return isinstance(self.backend, Traced) and not case.variant.is_library and is_huge(case.problem)
 
     def is_traced(self, case: Case) -> bool:
         """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""

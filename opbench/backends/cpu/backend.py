@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import cast
 
 from opbench.backends.base import Buffer, Program, Trace, TraceOptions
-from opbench.backends.cpu.buffer import CpuArray, CpuBuffer, available_memory
+from opbench.backends.cpu.buffer import CpuArray, CpuBuffer, SparseBuffer, available_memory
 from opbench.backends.cpu.build import KernelBuilder, doubts_of
 from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
 from opbench.backends.cpu.ptx import UnsupportedInstruction
-from opbench.backends.cpu.toolchain import FAST, TRACED, Toolchain, find_toolchain
+from opbench.backends.cpu.toolchain import FAST, HUGE, TRACED, Toolchain, find_toolchain
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.device_part import device_part
 from opbench.catalog.launch import BuildRequest, KernelLaunch
@@ -148,6 +148,21 @@ class CpuBackend:
         with Tracing(self._runtime, buffers, options) as tracing:
             completed = program.trace(launches, buffers, tracing)
             return Trace(tuple(self.synchronize()), tracing.traffic(completed), completed, tracing.accesses)
+
+    def trace_sample(
+        self, request: BuildRequest, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]
+    ) -> Trace:
+        """Run some blocks of each launch, and look at where they reach and at what no `int` holds."""
+        path = KernelBuilder(self._toolchain, self._folder, HUGE).module(request)
+        program = CpuProgram(path, request, self._runtime, self._log, 1)
+        self._runtime.take_reports()
+        with Tracing(self._runtime, buffers, TraceOptions(count=False, races=False)) as tracing:
+            completed = program.trace(launches, buffers, tracing, sampled=True)
+            return Trace(tuple(self.synchronize()), tracing.traffic(completed), completed, tracing.accesses)
+
+    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
+        """A buffer of zeros that takes memory where it is written only."""
+        return SparseBuffer(name, shape, dtype)
 
     def doubts(self, request: BuildRequest) -> list[Finding]:
         """What the compiler thinks may be read before it is written: it may be wrong, so these are hints."""

@@ -122,6 +122,8 @@ class CpuBuffer(CpuArray):
     The content begins at a page, hence aligned for every vector type.
     """
 
+    _limited = True
+
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         if dtype not in DTYPES:
             raise UsageError(f"unknown dtype '{dtype}'; known: {', '.join(sorted(DTYPES))}")
@@ -131,10 +133,13 @@ class CpuBuffer(CpuArray):
         self._base: int = self._map(name, shape, size)
         raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._fence)
         self._all = np.frombuffer(raw, dtype=np.uint8)
-        self._all.view(np.uint16)[: BAND // 2] = PATTERN
-        self._all.view(np.uint16)[(BAND + size) // 2 :] = PATTERN
+        self._guard(size)
         super().__init__(name, shape, dtype, self._all[BAND : BAND + size])
         self.poison()
+
+    def _guard(self, size: int) -> None:
+        self._all.view(np.uint16)[: BAND // 2] = PATTERN
+        self._all.view(np.uint16)[(BAND + size) // 2 :] = PATTERN
 
     def damage(self) -> int | None:
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
@@ -159,7 +164,7 @@ class CpuBuffer(CpuArray):
             self._base = 0
 
     def _map(self, name: str, shape: tuple[int, ...], size: int) -> int:
-        available = available_memory()
+        available = available_memory() if self._limited else None
         if available is not None and self._inner > available:
             raise EnvironmentFault(_too_large(name, shape, size, f"of which {available / 1e9:.2f} GB are free"))
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
@@ -172,6 +177,21 @@ class CpuBuffer(CpuArray):
                 return int(base)
             _libc.munmap(base, self._inner + 2 * fence)
         raise EnvironmentFault(_too_large(name, shape, size, "which the system refuses"))
+
+
+class SparseBuffer(CpuBuffer):
+    """Zeros that take memory where they are written only, so that a problem may be larger than the machine."""
+
+    _limited = False
+
+    def poison(self) -> None:
+        """Nothing: zeros stay zeros."""
+
+    def clear(self) -> None:
+        """Nothing, likewise."""
+
+    def _guard(self, size: int) -> None:
+        """No pattern: a traced launch knows where the content ends."""
 
 
 def _too_large(name: str, shape: tuple[int, ...], nbytes: int, why: str) -> str:

@@ -38,6 +38,7 @@ DIFFERENT_PRODUCTS = "different_products"
 MISSING_WAIT = "missing_wait"
 GLOBAL_RACE = "global_race"
 UNINITIALISED_LOCAL = "uninitialised_local"
+INDEX_OVERFLOW = "index_overflow"
 
 # `ReportKind` of runtime/worker.hpp, in its order from 1 on.
 (_FAULT, _STACK_OVERFLOW, _SHARED_OVERRUN, _DIVERGENT_BARRIER, _WARP_MASK, _DEADLOCK, _TRAP, _ARITHMETIC,
@@ -45,7 +46,7 @@ UNINITIALISED_LOCAL = "uninitialised_local"
  _MISALIGNED, _UNFINISHED_COPY,
  _STUCK, _UNFINISHED_BULK, _UNFINISHED_PRODUCT, _EARLY_OVERWRITE, _MISSING_FENCE, _MBARRIER, _CLUSTER_EXIT,
  _ILLEGAL_INSTRUCTION, _BEYOND_SHARED, _DIFFERENT_PRODUCTS, _TOUCHED_SUMS,
- _MISSING_WAIT, _THREAD_RACE, _OUTSIDE_MASK, _INDEX) = range(1, 32)  # fmt: skip
+ _MISSING_WAIT, _THREAD_RACE, _OUTSIDE_MASK, _INDEX, _OVERFLOW) = range(1, 33)  # fmt: skip
 KINDS = {
     _FAULT: OUT_OF_BOUNDS,
     _STACK_OVERFLOW: STACK_OVERFLOW,
@@ -78,6 +79,7 @@ KINDS = {
     _THREAD_RACE: GLOBAL_RACE,
     _OUTSIDE_MASK: WARP_MASK,
     _INDEX: OUT_OF_BOUNDS,
+    _OVERFLOW: INDEX_OVERFLOW,
 }
 HINTS = frozenset({_OUTSIDE_MASK})
 """What is undefined, and harmless where nobody uses it."""
@@ -258,7 +260,7 @@ def _spot(report: Report, log: LaunchLog, module: Path) -> _Spot:
         return _location("s", int(report.address), report, log, module)
     if report.text == IN_MODULE:
         return _location("m", int(report.address), report, log, module)
-    if report.kind == _FAULT or _GLOBAL_BOUNDS <= report.kind != _INDEX:
+    if report.kind == _FAULT or (report.kind >= _GLOBAL_BOUNDS and report.kind not in {_INDEX, _OVERFLOW}):
         return _location("g", int(report.address), report, log, module)
     return _Spot()
 
@@ -312,6 +314,8 @@ def _message(report: Report, spot: _Spot, place: str, other: str) -> str:
             return f"{access}, which nobody has written" + (" in this block" if k == _UNINITIALISED_SHARED else "")
         case k if k == _MISALIGNED:
             return f"{access}, an address that is no multiple of {report.bytes}"
+        case k if k == _OVERFLOW:
+            return f"{text} is more than it holds"
         case k if k == _INDEX:
             index = ctypes.c_int64(report.address).value
             return f"index {index} of an array {text}"

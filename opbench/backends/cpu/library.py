@@ -14,6 +14,7 @@ from opbench.catalog.launch import Dim3
 from opbench.errors import EnvironmentFault, UsageError
 
 MAX_REPORTS = 256
+MAX_SAMPLES = 16
 UInt3 = ctypes.c_uint32 * 3
 
 
@@ -70,6 +71,9 @@ class LaunchArguments(ctypes.Structure):
         ("programmatic", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("spins", ctypes.c_uint32),
+        ("sample_count", ctypes.c_uint32),
+        ("block_milliseconds", ctypes.c_uint32),
+        ("samples", ctypes.c_uint64 * MAX_SAMPLES),
         ("trace", ctypes.c_void_p),
     )
 

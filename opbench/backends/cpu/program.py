@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -14,7 +15,7 @@ from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.build import constant_symbol, entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
-from opbench.backends.cpu.library import LaunchArguments, Runtime, UInt3, block_order, thread_order
+from opbench.backends.cpu.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
 from opbench.backends.cpu.refusals import refuse_static_shared, thread_bound, waits_in_loops
 from opbench.backends.cpu.tensor_map import native_map
 from opbench.backends.cpu.tracing import Tracing
@@ -28,6 +29,8 @@ MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
 MAX_COOPERATIVE = 256
 """The runtime's kMaxTeam."""
+BLOCK_MILLISECONDS = 150
+"""Of a block of a sample: its first threads are done by then, or have shown what they do."""
 ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
 """Memory that holds an argument as the kernel takes it."""
 LETTERS = {
@@ -92,8 +95,13 @@ class CpuProgram:
 
         return run
 
-    def trace(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer], tracing: Tracing) -> bool:
-        """Run all launches of a traced module in order and gather what they did; False when one was abandoned."""
+    def trace(
+        self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer], tracing: Tracing, sampled: bool = False
+    ) -> bool:
+        """Run all launches of a traced module in order and gather what they did; False when one was abandoned.
+
+        `sampled`: the first and last blocks of each and some between, and of each block what a moment allows.
+        """
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._log.buffers = list(memory.values())
         tracing.use_module(shared_arrays(self._path), module_variables(self._path))
@@ -107,6 +115,8 @@ class CpuProgram:
             native = bound.fresh(0)
             # One worker: what is seen, and in which order, must not depend on the machine's load.
             native.workers, native.trace = 1, tracing.address
+            if sampled:
+                _sample(native, launch)
             tracing.use_caches(launch)
             completed = self._runtime.launch(native)
             tracing.gather(launch, self._path)
@@ -181,6 +191,17 @@ class CpuProgram:
         native.tag = self._log.register(kernel.name, self._path)
         native.spins = waits_in_loops(self._request)
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
+
+
+def _sample(native: LaunchArguments, launch: KernelLaunch) -> None:
+    clusters = prod(launch.grid) // prod(launch.cluster)
+    chance = random.Random(clusters)
+    ends = {0, 1, clusters // 2, clusters - 2, clusters - 1}
+    drawn = sorted(
+        {p for p in ends if 0 <= p < clusters} | {chance.randrange(clusters) for _ in range(MAX_SAMPLES - 6)}
+    )
+    native.sample_count, native.block_milliseconds = len(drawn), BLOCK_MILLISECONDS
+    native.samples[: len(drawn)] = drawn
 
 
 @dataclass

@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault
@@ -119,6 +119,10 @@ TRACED = CompileMode(
     ),
 )
 
+OVERFLOW = "-fsanitize=signed-integer-overflow"
+HUGE = replace(TRACED, name="huge", gcc=(*TRACED.gcc, OVERFLOW), clang=(*TRACED.clang, OVERFLOW))
+"""For problems beyond what 32 bits can index: a sum or product that does not fit is told where it happens."""
+
 COMMON = (
     "-std=c++17",
     "-fPIC",
@@ -145,7 +149,7 @@ GCC_ONLY = (
     "-Wuninitialized",
     "-Wmaybe-uninitialized",
 )
-CLANG_ONLY = ("-fno-sanitize=undefined", "-fno-color-diagnostics", "-ferror-limit=5", "-w")
+CLANG_ONLY = ("-fno-color-diagnostics", "-ferror-limit=5", "-w")
 PATTERN = "-ftrivial-auto-var-init=pattern"
 """A local variable that is read before it is written holds a large number. GCC 12, clang."""
 PATTERN_GCC = 12
@@ -167,7 +171,8 @@ class Toolchain:
             pattern = () if build.traced or self._major < PATTERN_GCC else (PATTERN,)
             return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *pattern, *build.gcc)
         pattern = () if build.traced else (PATTERN,)
-        return (*COMMON, *CLANG_ONLY, *machine_flags(self.family), *pattern, *build.clang)
+        # zig switches checks of its own on.
+        return (*COMMON, "-fno-sanitize=undefined", *CLANG_ONLY, *machine_flags(self.family), *pattern, *build.clang)
 
     @property
     def _major(self) -> int:

@@ -116,6 +116,7 @@ void run_block(Worker* worker, uint64_t position) {
                        (uint32_t)(row / launch->grid.y)};
   poison_shared(worker);
   worker->fibers = false;
+  ++worker->blocks_begun;
   worker->reduction[OPB_BARRIER_COUNT] = 0;
   worker->reduction[OPB_BARRIER_AND] = 1;
   worker->reduction[OPB_BARRIER_OR] = 0;
@@ -137,7 +138,8 @@ void run_blocks(Worker* worker, Launch* launch) {
     __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
     return;
   }
-  const uint64_t size = cluster_size(launch), clusters = launch->block_count / size;
+  const uint64_t size = cluster_size(launch), all = launch->block_count / size;
+  const uint64_t clusters = launch->sample_count ? launch->sample_count : all;
   uint64_t chunk = clusters / (64 * (uint64_t)launch->workers);
   if (chunk == 0) chunk = 1;
   for (;;) {
@@ -145,7 +147,7 @@ void run_blocks(Worker* worker, Launch* launch) {
     if (first >= clusters) return;
     for (uint64_t step = first; step < first + chunk && step < clusters; ++step) {
       if (__atomic_load_n(&launch->aborted, __ATOMIC_RELAXED)) return;
-      run_cluster(worker, step * size);
+      run_cluster(worker, (launch->sample_count ? launch->samples[step] : step) * size);
       if (worker->aborted) __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
     }
   }

@@ -106,7 +106,7 @@ Trace* trace_of(const Worker* worker) {
   if (!part) {
     part = (Trace*)map_zeros(sizeof(Trace));
     if (!part) abort();
-    part->interval = worker->rank << 27;  // of no other block of the cluster
+    part->interval = worker->rank << 23;  // of no other block of the cluster
   }
   part->races = whole->races;
   part->memories = whole->memories;
@@ -528,6 +528,38 @@ OPB_API void __ubsan_handle_out_of_bounds(const IndexedArray* data, uintptr_t in
   fresh.address = index;
   fresh.caller = caller_of(worker);
   add_report(&fresh);
+}
+
+// -fsanitize=signed-integer-overflow, in a build for huge problems.
+struct Overflow {
+  decltype(IndexedArray::place) place;
+  decltype(IndexedArray::array) type;
+};
+static void report_overflow(const Overflow* data, uintptr_t left, uintptr_t right, const char* operation,
+                            const void* program_counter) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace) return;
+  char text[200];
+  snprintf(text, sizeof text, "%lld %s %lld in %s", (long long)left, operation, (long long)right, data->type->name);
+  Report fresh = blank_report(worker, kReportOverflow, text);
+  fresh.program_counter = site_of(worker, program_counter);
+  fresh.caller = caller_of(worker);
+  Trace* trace = worker->trace;
+  auto* slot = &trace->seen[(fresh.program_counter * 31 + kReportOverflow) % kSeenReports];
+  uint64_t key = (uint64_t)kReportOverflow << 32 | fresh.program_counter;
+  if (slot->key == key) return;  // numbers differ every time: the first pair is told
+  Report* kept = add_report(&fresh);
+  if (kept) *slot = {key, kept};
+}
+#define OPB_OVERFLOW(NAME, OPERATION) \
+  OPB_API void __ubsan_handle_##NAME##_overflow(const Overflow* data, uintptr_t left, uintptr_t right) { \
+    report_overflow(data, left, right, OPERATION, OPB_HERE);                                           \
+  }
+OPB_OVERFLOW(add, "+")
+OPB_OVERFLOW(sub, "-")
+OPB_OVERFLOW(mul, "*")
+OPB_API void __ubsan_handle_negate_overflow(const Overflow* data, uintptr_t value) {
+  report_overflow(data, 0, value, "-", OPB_HERE);
 }
 
 OPB_API void __tsan_init(void) {}

@@ -82,7 +82,7 @@ static bool run_in_pool(Launch* launch) {
   pool.active = pool.running = launch->workers;
   pthread_cond_broadcast(&pool.wake);
   while (pool.running > 0) {
-    if (!launch->spins) {
+    if (!launch->spins && !launch->block_milliseconds) {
       pthread_cond_wait(&pool.done, &pool.mutex);
       continue;
     }

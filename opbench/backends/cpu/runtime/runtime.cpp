@@ -86,14 +86,14 @@ OPB_API int opb_launch(Launch* launch) {
   launch->block_count = (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z;
   launch->next_block = 0;
   launch->aborted = 0;
-  uint64_t clusters = launch->block_count / cluster_size(launch);
+  uint64_t clusters = launch->sample_count ? launch->sample_count : launch->block_count / cluster_size(launch);
   if (launch->workers > clusters) launch->workers = (uint32_t)clusters;
   ModuleSearch search = {(uintptr_t)launch->entry, 0, 0, nullptr, 0};
   dl_iterate_phdr(find_module, &search);
   launch->module_base = search.base;
   launch->module_end = search.end;
   install_fault_handlers();
-  if (launch->spins) install_tick();
+  if (launch->spins || launch->block_milliseconds) install_tick();
   bool started = run_in_pool(launch);
   restore_fault_handlers();
   fflush(stdout);

@@ -126,11 +126,18 @@ static void give_way(Worker* worker) {
 static void on_tick(int, siginfo_t*, void* raw_context) {
   Worker* worker = opb_worker;
   const Launch* launch = worker ? worker->launch : nullptr;
-  if (!launch || !launch->spins || worker->trace) return;
+  if (!launch) return;
   MachineState state = machine_state((const ucontext_t*)raw_context);
   // Only where the kernel's own code stands still is everything of ours at rest.
   if (state.program_counter < launch->module_base || state.program_counter >= launch->module_end) return;
   if (state.stack_pointer - (uintptr_t)worker->stacks >= (size_t)worker->stack_count * kStackBytes) return;
+  if (launch->block_milliseconds) {
+    if (worker->ticking != worker->blocks_begun) worker->ticks = 0;
+    worker->ticking = worker->blocks_begun;
+    // Enough has been seen of this block: its other threads are left out, and the next one begins.
+    if (++worker->ticks > launch->block_milliseconds) switch_to_main(worker);
+  }
+  if (!launch->spins || worker->trace) return;
   bool moved = worker->switches != worker->switches_before;
   worker->switches_before = worker->switches;
   if (!moved) give_way(worker);

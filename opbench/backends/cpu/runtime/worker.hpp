@@ -46,6 +46,7 @@ enum ReportKind : uint32_t {
   kReportThreadRace,
   kReportOutsideMask,
   kReportIndex,
+  kReportOverflow,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -88,6 +89,8 @@ struct Launch {
   uint32_t programmatic;  // whether it may start before the launch ahead of it has ended
   uint64_t seed;  // of the order of threads and of asynchronous work; 0: threads in turn, work as late as may be
   uint32_t spins;  // whether threads may wait for each other in loops, so that one that goes on and on must give way
+  uint32_t sample_count, block_milliseconds;  // of a sample: how many positions, how long a block may take; 0: all, for ever
+  uint64_t samples[16];                       // positions of clusters, in their order
   Trace* trace;  // null unless the module is a traced one
 };
 
@@ -144,6 +147,8 @@ struct Worker {
   uint32_t rank;   // of the block in it
   uint64_t lot;    // state of the lots that are drawn
   uint64_t switches, switches_before;  // of stacks, and when the clock ticked last: spins.hpp
+  uint64_t blocks_begun, ticking;      // how many blocks, and which one the ticks are counted of
+  uint32_t ticks;
 };
 
 extern __thread Worker* opb_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));

@@ -1,0 +1,80 @@
+"""Problems beyond what 32 bits can index: a few blocks are executed on sparse memory, where they reach is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opbench.backends.base import Buffer, Traced
+from opbench.catalog.case import Case
+from opbench.catalog.operator import Operator
+from opbench.errors import LaunchError
+from opbench.results.result import Launched, Verdict
+from opbench.session.verdict import finding_sentence
+
+HUGE = 1 << 31
+"""Elements of a tensor from which a problem is huge."""
+MOST_INT = (1 << 31) - 1
+
+
+def is_huge(problem: Operator) -> bool:
+    """Whether a tensor has more elements, or bytes for a vector, than an `int` counts."""
+    tensors = [*problem.input_tensors(), *problem.output_tensors()]
+    return any(t.elements >= HUGE or (len(t.shape) == 1 and t.elements >= MOST_INT - HUGE // 64) for t in tensors)
+
+
+def huge_problems(examples: list[Operator]) -> Iterator[Operator]:
+    """Of each set of modes: the largest example with one axis grown until a tensor is huge, for each axis that can be.
+
+    An axis grows where its tensors grow with it and the work of an output does not: batches, rows, images.
+    """
+    seen = set()
+    for problem in sorted(examples, key=lambda p: -p.bytes()):
+        modes = tuple(v for v in problem.axes.values() if isinstance(v, str))
+        if modes in seen:
+            continue
+        seen.add(modes)
+        for axis, size in problem.axes.items():
+            if isinstance(size, int) and (grown := _grown(problem, axis)):
+                yield grown
+
+
+def _grown(problem: Operator, axis: str) -> Operator | None:
+    def at(size: int) -> Operator | None:
+        try:
+            return type(problem).from_axes({**problem.axes, axis: size})
+        except Exception:
+            return None
+
+    def elements(one: Operator) -> int:
+        return max(t.elements for t in [*one.input_tensors(), *one.output_tensors()])
+
+    low, doubled = at(1 << 20), at(1 << 21)
+    if low is None or doubled is None or doubled.reduction() != low.reduction():
+        return None
+    growth = (elements(doubled) - elements(low)) >> 20
+    if growth < 1:
+        return None
+    size = min(HUGE // growth + 3, MOST_INT - 7)
+    found = at(size)
+    return found if found is not None and is_huge(found) else None
+
+
+def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
+    """The verdict on a sample of a huge problem's blocks: nothing out of bounds, nothing that no `int` holds."""
+    tensors = [*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count)]
+    buffers: dict[str, Buffer] = {}
+    try:
+        for tensor in tensors:
+            buffers[tensor.name] = backend.allocate_sparse(tensor.name, tensor.shape, tensor.dtype)
+        launches = case.launches(sm_count)
+        try:
+            trace = backend.trace_sample(case.request(), launches, buffers)
+        except LaunchError as refused:
+            return Verdict(False, f"{refused}; say in `requires` for which sizes it is meant")
+        found = tuple(f for f in trace.findings if not f.hint)
+        reason = finding_sentence(found[0]) if found else ""
+        return Verdict(
+            not found, reason, integers="a sample of blocks", findings=found, launches=tuple(map(Launched.of, launches))
+        )
+    finally:
+        backend.free(buffers)

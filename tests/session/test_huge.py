@@ -1,0 +1,53 @@
+"""`check --huge`: indices that no `int` holds are found at their line, on a few blocks and memory that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench import api
+from opbench.catalog.folders import Catalog
+from opbench.session.huge import huge_problems, is_huge
+
+COPIES = """\
+// /// opbench
+// operator = "transpose"
+// launch = [{ kernel = "moves", grid = ["cdiv(cols, 32)", "min(cdiv(rows, 8), 65535)"], block = ["32", "8"] }]
+// ///
+extern "C" __global__ void moves(const float* x, float* out, int rows, int cols) {
+    const int col = blockIdx.x * 32 + threadIdx.x;
+    for (int row = blockIdx.y * 8 + threadIdx.y; row < rows; row += gridDim.y * 8) {
+        if (col >= cols) continue;
+        const WIDTH from = (WIDTH)row * cols + col;
+        out[(long long)col * rows + row] = x[from];
+    }
+}
+"""
+
+
+def tried(path: Path) -> dict[str, str]:
+    """Each huge problem's outcome."""
+    results = api.check([path], backend="cpu", random_shapes=0, cpu_only=True, huge=True, time_limit_s=60.0)
+    operator = Catalog().operator("transpose")
+    return {r.problem: f"{r.status}: {r.reason}" for r in results if is_huge(operator.parse(r.problem))}
+
+
+@pytest.mark.parametrize("width", ["int", "long long"])
+def test_indices_too_narrow_are_found_at_their_line(tmp_path: Path, width: str) -> None:
+    path = tmp_path / "moves.cu"
+    path.write_text(COPIES.replace("WIDTH", width))
+    found = tried(path)
+    assert len(found) == 2, found
+    if width == "long long":
+        assert set(found.values()) == {"right: "}
+    else:
+        assert any("moves.cu:9: index overflow: " in reason for reason in found.values()), found
+
+
+def test_one_axis_grows_at_a_time() -> None:
+    """Rows and columns of a transpose; of a matmul the rows of either side, as k is how long its sums are."""
+    transposes = [problem.axes for problem in huge_problems(list(Catalog().operator("transpose").examples()))]
+    assert [axes["rows"] > 10**6 for axes in transposes] == [True, False]
+    products = [problem.axes for problem in huge_problems(list(Catalog().operator("matmul").examples()))]
+    assert products and all(axes["k"] < 10**6 for axes in products)
