@@ -35,7 +35,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,dev)]'
 	@touch $@ $(VENV)/.test $(VENV)/.quick
 
-.PHONY: quick test check lint format bench clean
+.PHONY: quick test check lint format bench mutants clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
@@ -65,6 +65,9 @@ format: $(VENV)/.dev  ## Write the sources in the project's format, and the page
 
 bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
 	$(BIN)/python -m pytest tests/bench --benchmark-enable --benchmark-only -p no:xdist
+
+mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (an hour)
+	$(BIN)/python tests/mutants.py
 
 clean:  ## Remove the environment, builds and caches of this tree (no run's results)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -3,7 +3,7 @@
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }
 // supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
-// requires = ["n * c * h * w <= 4294966272"]
+// requires = ["n * c * h * w <= 2147483647"]
 //
 // [[launch]]
 // kernel = "batchnorm2d_flat_divmod"

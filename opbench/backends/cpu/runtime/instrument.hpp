@@ -558,6 +558,7 @@ static void report_overflow(const Overflow* data, uintptr_t left, uintptr_t righ
 OPB_OVERFLOW(add, "+")
 OPB_OVERFLOW(sub, "-")
 OPB_OVERFLOW(mul, "*")
+OPB_OVERFLOW(divrem, "/")
 OPB_API void __ubsan_handle_negate_overflow(const Overflow* data, uintptr_t value) {
   report_overflow(data, 0, value, "-", OPB_HERE);
 }
