@@ -62,6 +62,7 @@ MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
 ASYNCHRONOUS_CALL = re.compile(
     r"::opb_ptx::(mbarrier|product|wgmma|load_|store_|cluster_|bar_|cp_async_bulk|setmaxnreg)"
 )
+MISSING_HEADER = re.compile(r"No such file or directory|file not found")
 HOPPER = 900
 """What `__CUDA_ARCH__` is to a variant that asks for it; 890 to all others."""
 
@@ -122,14 +123,15 @@ class KernelBuilder:
             return self._made(request, manifest, True)
         try:
             return self._made(request, manifest, False)
-        except CompileError:
+        except CompileError as first:
             # What keeps the file from compiling may belong to a kernel that nobody asked for.
             if not leaves_out(request):
                 raise
             try:
                 return self._made(request, manifest, True)
             except CompileError:
-                pass
+                if MISSING_HEADER.search(str(first)):
+                    raise  # it stands for nothing now, and something else is wrong
             raise
 
     def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:

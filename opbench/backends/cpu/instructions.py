@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 
+from opbench.backends.cpu.arithmetic import Words, arithmetic
 from opbench.backends.cpu.toolchain import INCLUDE
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -60,10 +61,7 @@ STORE_ASYNC = re.compile(
 )
 BARRIER = re.compile(r"(?:bar|barrier)(?:\.cta)?\.(sync|arrive)(?:\.aligned)?")
 CLUSTER_BARRIER = re.compile(r"barrier\.cluster\.(arrive|wait)(?:\.(?:release|relaxed|acquire))?(?:\.aligned)?")
-SETTING = re.compile(r"(setp|set)\.(eq|ne|lt|le|gt|ge)\.([busf]\d+)")
-
-Words = Callable[[str], str]
-"""An operand of an instruction as a C++ expression."""
+SETTING = re.compile(r"(setp|set)\.(eq|ne|lt|le|gt|ge|lo|ls|hi|hs)\.([busf]\d+)")
 
 
 class UnknownInstruction(Exception):
@@ -137,6 +135,8 @@ def _call(opcode: str, rest: str, words: Words) -> str:
     elif name.startswith(("mov_b64", "mov_b32")) and "{" in rest:
         name += "_unpacked" if operands[0].startswith("{") else "_packed"
     if name not in known_instructions():
+        if call := arithmetic(opcode, operands, words):
+            return call
         raise UnknownInstruction(opcode)
     return f"::opb_ptx::{name}({', '.join(word for operand in operands for word in _words_of(operand, words))})"
 
@@ -187,8 +187,11 @@ def function_name(opcode: str) -> str:
         parts = [part for part in parts if part not in HINTS | SCOPES]
     if parts[0] == "mbarrier":
         parts = [part for part in parts if part not in {"shared", "b64"}]
-    # Qualifiers of ldmatrix and stmatrix come in either order.
-    return re.sub(r"_(x[124])_(m8n8)", r"_\2_\1", re.sub(r"\W+", "_", "_".join(parts)))
+    if parts[0] in ("ldmatrix", "stmatrix"):
+        # Their qualifiers come in any order.
+        order = ("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "b16")
+        parts[1:] = sorted(parts[1:], key=lambda part: order.index(part) if part in order else len(order))
+    return re.sub(r"\W+", "_", "_".join(parts))
 
 
 # Families -------------------------------------------------------------------------------------------------------------
@@ -293,7 +296,18 @@ def _cluster_barrier(found: re.Match[str], operands: list[str], words: Words) ->
 
 
 def _setting(found: re.Match[str], operands: list[str], words: Words) -> str:
-    sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[found[2]]
+    sign = {
+        "eq": "==",
+        "ne": "!=",
+        "lt": "<",
+        "le": "<=",
+        "gt": ">",
+        "ge": ">=",
+        "lo": "<",
+        "ls": "<=",
+        "hi": ">",
+        "hs": ">=",
+    }[found[2]]
     kind = REGISTER_TYPES[found[3]]
     target, left, right = (words(operand) for operand in operands)
     if found[1] == "set":

@@ -237,13 +237,14 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
         return _compiled(request, arch, sources, reduced(request, sources, _folders()))
     try:
         return _compiled(request, arch, sources, whole(sources))
-    except CompileError:
+    except CompileError as first:
         unit = reduced(request, sources, _folders())
         try:
             return _compiled(request, arch, sources, unit)
         except CompileError:
-            pass  # what the whole file does not compile for is the plainer word
-        raise
+            if "open source file" in str(first):
+                raise
+        raise  # what the whole file does not compile for is the plainer word
 
 
 def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:

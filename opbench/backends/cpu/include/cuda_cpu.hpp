@@ -22,5 +22,6 @@
 #include "opbench_cpu/warp.hpp"
 #include "opbench_cpu/atomics.hpp"
 #include "opbench_cpu/mathematics.hpp"
+#include "opbench_cpu/intrinsics.hpp"
 #include "opbench_cpu/ptx.hpp"
 #include "opbench_cpu/entry.hpp"

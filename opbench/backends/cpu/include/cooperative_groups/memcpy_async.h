@@ -5,7 +5,7 @@
 namespace cooperative_groups {
 
 template <class Group>
-static inline void opb_copy_share(const Group& group, char* to, const char* from, unsigned long long bytes) {
+static inline void opb_start_share(const Group& group, char* to, const char* from, unsigned long long bytes) {
   const unsigned long long both = (unsigned long long)to | (unsigned long long)from | bytes;
   const unsigned piece = both % 16 == 0 ? 16 : both % 8 == 0 ? 8 : both % 4 == 0 ? 4 : 1;
   const char* shared = opb_shared_base();
@@ -19,6 +19,10 @@ static inline void opb_copy_share(const Group& group, char* to, const char* from
       for (unsigned byte = 0; byte < piece; ++byte) to[at + byte] = from[at + byte];
     }
   }
+}
+template <class Group>
+static inline void opb_copy_share(const Group& group, char* to, const char* from, unsigned long long bytes) {
+  opb_start_share(group, to, from, bytes);
   ::opb_ptx::cp_async_commit_group();
 }
 

@@ -158,4 +158,23 @@ OPB_WARP_WIDE void mma_sync_aligned_m16n8k16_row_col_f16_f16_f16_f16(unsigned& d
   d1 = opb_half_format::narrow(sums[2]) | (unsigned)opb_half_format::narrow(sums[3]) << 16;
 }
 
+OPB_WARP_WIDE void mma_sync_aligned_m16n8k8_row_col_f16_f16_f16_f16(unsigned& d0, unsigned& d1, unsigned a0,
+                                                                    unsigned a1, unsigned b0, unsigned c0, unsigned c1,
+                                                                    OPB_PTX_SITE) {
+  unsigned a[] = {a0, a1}, b[] = {b0};
+  float sums[] = {half_element::read(c0, 0), half_element::read(c0, 1), half_element::read(c1, 0),
+                  half_element::read(c1, 1)};
+  multiply_fragments<half_element, 8>(sums, a, b, file, line);
+  d0 = opb_half_format::narrow(sums[0]) | (unsigned)opb_half_format::narrow(sums[1]) << 16;
+  d1 = opb_half_format::narrow(sums[2]) | (unsigned)opb_half_format::narrow(sums[3]) << 16;
+}
+OPB_WARP_WIDE void mma_sync_aligned_m16n8k16_row_col_s32_s8_s8_s32(int& d0, int& d1, int& d2, int& d3, unsigned a0,
+                                                                   unsigned a1, unsigned b0, int c0, int c1, int c2,
+                                                                   int c3, OPB_PTX_SITE) {
+  unsigned a[] = {a0, a1}, b[] = {b0};
+  int sums[] = {c0, c1, c2, c3};
+  multiply_fragments<int8_element, 16>(sums, a, b, file, line);
+  d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];
+}
+
 }  // namespace opb_ptx
