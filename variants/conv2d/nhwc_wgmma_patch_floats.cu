@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     __syncthreads();
 
     if (threadIdx.x < 128) {
-        registers_down<copier_registers>();
+        registers_down<Work::copier_registers>();
         if (threadIdx.x == 0)
             work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int filter, int plane) {
                 load(to, &map_filter, full, slice * 64, position, filter, plane);
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 load(to, &map_image, full, slice * 64, at.x - padding, at.y - padding, at.image);
             });
     } else {
-        registers_up<consumer_registers>();
+        registers_up<Work::consumer_registers>();
         work.work([&](Work::Sums& sum, const PatchPlace& at) {
             scale_filters(sum, 0, filter_exponents, at.filter, k);
 #if BIAS

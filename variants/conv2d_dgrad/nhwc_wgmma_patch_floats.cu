@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     __syncthreads();
 
     if (threadIdx.x < 128) {
-        registers_down<copier_registers>();
+        registers_down<Work::copier_registers>();
         if (threadIdx.x == 0)
             work.copy_filters([&](unsigned to, unsigned full, int slice, int position, int channel, int plane) {
                 load(to, &map_filter, full, channel, FILTER_R * FILTER_S - 1 - position, slice * 64, plane);
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 load(to, &map_dout, full, slice * 64, at.x - left, at.y - above, at.image);
             });
     } else {
-        registers_up<consumer_registers>();
+        registers_up<Work::consumer_registers>();
         work.work([&](Work::Sums& sum, const PatchPlace& at) {
             scale_filters(sum, 0, channel_exponents, at.filter, c);
             each_pixel(sum, at, h, w, c, [&](float x, size_t to) {

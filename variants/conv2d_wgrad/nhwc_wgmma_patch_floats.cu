@@ -82,26 +82,25 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     if (threadIdx.x < 128) {
         registers_down<104>();
         float4 bias = all_four(0.0f);  // of four filters
+        int x = part.first % tiles_x * 8, y = part.first / tiles_x % tiles_y * 8;
+        int image = part.first / tiles_x / tiles_y;
         ring.feed(
             part.steps,
-            [&](int step, unsigned to, unsigned full) {
-                const int tile = part.first + step, x = tile % tiles_x * 8, y = tile / tiles_x % tiles_y * 8;
-                const int image = tile / tiles_x / tiles_y;
+            [&](unsigned to, unsigned full) {
                 load(to, &map_dout, full, m0, x, y, image);
                 load(to + Gradients::bytes, &map_image, full, c0, x - padding, y - padding, image);
+                if ((x += 8) < q) return;
+                x = 0;
+                if ((y += 8) >= p) y = 0, ++image;
             },
-            [&](int step, const unsigned char* floats, unsigned char* stage, unsigned) {
-                const Gradients dout(floats);
-                const Patch patch(floats + Gradients::bytes);
-                int e[2];
-                ring.meet(step, {dout.most(), patch.most()}, e);
-                dout.write<PLANES>(stage, e[0]);
-                patch.write<PLANES>(stage + gradient_planes, e[1]);
-#if BIAS
-#pragma unroll
-                for (int i = 0; i < Gradients::each; ++i)
-                    bias.x += dout.x[i].x, bias.y += dout.x[i].y, bias.z += dout.x[i].z, bias.w += dout.x[i].w;
-#endif
+            [](const unsigned char* floats, unsigned (&most)[2]) {
+                most[0] = Gradients::most(floats), most[1] = Patch::most(floats + Gradients::bytes);
+            },
+            [&](const unsigned char* floats, unsigned char* stage, unsigned, const int (&e)[2]) {
+                Gradients::write<PLANES>(floats, stage, e[0], [&](const float4& of) {
+                    if (BIAS) bias.x += of.x, bias.y += of.y, bias.z += of.z, bias.w += of.w;
+                });
+                Patch::write<PLANES>(floats + Gradients::bytes, stage + gradient_planes, e[1], [](const float4&) {});
             });
 #if BIAS
         if (c0 > 0) return;

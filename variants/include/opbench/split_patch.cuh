@@ -14,6 +14,8 @@ struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, 
     using Base::count, Base::slices, Base::patch, Base::full, Base::empty, Base::turns, Base::filters;
     using Base::filter_full, Base::filter_empty;
     static constexpr int quads = Base::patch_bytes / 8, raw_bytes = quads * 16, threads = 96, warps = threads / 32;
+    static constexpr int batch = 6;  // of fours, that a thread has in its registers
+    static constexpr int copier_registers = 56, consumer_registers = 224;
     static constexpr int bytes = Base::bytes + raw_bytes, control = bytes + Base::barrier_bytes, all = control + 64;
     unsigned char* shared;
 
@@ -42,29 +44,41 @@ struct SplitPatch : Patch<f16, height, filter_rows, filter_columns, 2, 0, ring, 
             fetch(shared_address(shared) + Base::bytes, raw_full(), slice, this->place(index));
         };
         start(blockIdx.x, 0);
-        unsigned at = 0;
+        // visit(four floats, their number), loads ahead of stores, which might be to the same place for all the compiler knows
+        const auto each_four = [&](const auto& visit) {
+#pragma unroll 1
+            for (int first = thread; first < quads; first += batch * threads) {
+                float4 x[batch];
+#pragma unroll
+                for (int i = 0; i < batch; ++i)
+                    x[i] = first + i * threads < quads ? raw[first + i * threads] : all_four(0.0f);
+#pragma unroll
+                for (int i = 0; i < batch; ++i)
+                    if (first + i * threads < quads) visit(x[i], first + i * threads);
+            }
+        };
+        unsigned number = 0;
         int e = 0;
         for (int index = blockIdx.x; index < count; index += gridDim.x)
-            for (int slice = 0; slice < slices; ++slice, ++at) {
-                const unsigned stage = at % 2;
-                wait_for(raw_full(), at % 2);
+            for (int slice = 0; slice < slices; ++slice, ++number) {
+                const unsigned stage = number % 2;
+                wait_for(raw_full(), number % 2);
                 unsigned magnitude = 0;
-#pragma unroll 4
-                for (int i = thread; i < quads; i += threads) magnitude = max(magnitude, largest(raw[i]));
+                each_four([&](const float4& x, int) { magnitude = max(magnitude, largest(x)); });
                 magnitude = largest_of_warp(magnitude);
                 if (thread % 32 == 0) found()[thread / 32] = magnitude;
                 sync_some(1, threads);
                 for (int warp = 0; warp < warps; ++warp) magnitude = max(magnitude, found()[warp]);
                 const int own = planes == 1 && magnitude == 0 ? 126 : exponent_for(magnitude);
                 e = planes == 1 && slice > 0 ? min(e, own) : own;
-                wait_for(empty + 8 * stage, at / 2 % 2 ^ 1);
+                wait_for(empty + 8 * stage, number / 2 % 2 ^ 1);
                 unsigned char* const to = shared + (patch - filters) + stage * Base::stage_room;
-#pragma unroll 2
-                for (int i = thread; i < quads; i += threads) {
-                    unsigned char* const high = to + swizzled<128>(i * 8);
-                    split_four<planes>(raw[i], all_four(power_of_two(e)), reinterpret_cast<__half*>(high),
+                const float4 scale = all_four(power_of_two(e));
+                each_four([&](const float4& x, int at) {
+                    unsigned char* const high = to + swizzled<128>(at * 8);
+                    split_four<planes>(x, scale, reinterpret_cast<__half*>(high),
                                        reinterpret_cast<__half*>(high + Base::room));
-                }
+                });
                 if (thread == 0) powers()[stage] = power_of_two(-e);
                 fence_async();
                 sync_some(1, threads);  // the floats have been read as well

@@ -8,37 +8,41 @@
 namespace opbench {
 
 // The splitting warpgroup's tile: `rows` rows of `width` floats, dense. Its planes are rows of as many f16, under the
-// swizzle that spans a row; `to` is a multiple of 1024 bytes.
+// swizzle that spans a row; `to` is a multiple of 1024 bytes. Floats are read twice, so that few registers are needed.
 template <int rows, int width>
 struct FloatTile {
     static constexpr int count = rows * width / 4, each = (count + 127) / 128, span = 2 * width;
     static constexpr int bytes = rows * width * 4, plane_bytes = (rows * span + 1023) / 1024 * 1024;
-    float4 x[each];
 
-    __device__ __forceinline__ explicit FloatTile(const unsigned char* from) {
+    // visit(four floats, their number)
+    template <class Visit>
+    __device__ __forceinline__ static void each_four(const unsigned char* from, const Visit& visit) {
+        float4 x[each];
 #pragma unroll
         for (int i = 0; i < each; ++i) {
             const int at = threadIdx.x % 128 + i * 128;
             x[i] = count % 128 == 0 || at < count ? reinterpret_cast<const float4*>(from)[at] : all_four(0.0f);
         }
+#pragma unroll
+        for (int i = 0; i < each; ++i) visit(x[i], threadIdx.x % 128 + i * 128);
     }
-    __device__ __forceinline__ unsigned most() const {
+    // Of this thread's floats.
+    __device__ __forceinline__ static unsigned most(const unsigned char* from) {
         unsigned magnitude = 0;
-#pragma unroll
-        for (int i = 0; i < each; ++i) magnitude = max(magnitude, largest(x[i]));
-        return largest_of_warp(magnitude);
+        each_four(from, [&](const float4& x, int) { magnitude = max(magnitude, largest(x)); });
+        return magnitude;
     }
-    template <int planes>
-    __device__ __forceinline__ void write(unsigned char* to, int e) const {
+    template <int planes, class Seen>
+    __device__ __forceinline__ static void write(const unsigned char* from, unsigned char* to, int e,
+                                                 const Seen& seen) {
         const float4 scale = all_four(power_of_two(e));
-#pragma unroll
-        for (int i = 0; i < each; ++i) {
-            const int at = threadIdx.x % 128 + i * 128;
-            if (count % 128 != 0 && at >= count) break;
+        each_four(from, [&](const float4& x, int at) {
+            if (count % 128 != 0 && at >= count) return;
             unsigned char* const high = to + swizzled<span>(at * 8);
-            split_four<planes>(x[i], scale, reinterpret_cast<__half*>(high),
+            split_four<planes>(x, scale, reinterpret_cast<__half*>(high),
                                reinterpret_cast<__half*>(high + plane_bytes));
-        }
+            seen(x);
+        });
     }
 };
 
@@ -47,8 +51,9 @@ struct FloatTile {
 template <int raws, int raw_bytes, int stages, int stage_bytes, int tiles, int readers, bool copies>
 struct SplitRing {
     static_assert(raw_bytes % 128 == 0 && stage_bytes % 1024 == 0, "as copies and the swizzle want them");
-    static constexpr int barriers = stages * stage_bytes + raws * raw_bytes, found = barriers + 8 * raws + 16 * stages;
-    static constexpr int powers = found + 32 * tiles, bytes = powers + 4 * tiles * stages;
+    static constexpr int barriers = stages * stage_bytes + raws * raw_bytes;
+    static constexpr int found_at = barriers + 8 * raws + 16 * stages;
+    static constexpr int powers = found_at + 32 * tiles, bytes = powers + 4 * tiles * stages;
     unsigned char* const shared;
     unsigned taken = 0;  // steps that a reader has behind it
 
@@ -66,41 +71,57 @@ struct SplitRing {
         barrier_init_fence();
     }
 
-    // The splitting warpgroup's part: fetch(step, address, barrier) issues copies of raw_bytes in all, by one thread;
-    // split(step, floats, stage, barrier, which) writes planes, with exponents from meet().
-    template <class Fetch, class Split>
-    __device__ __forceinline__ void feed(int steps, const Fetch& fetch, const Split& split) const {
+    // The splitting warpgroup's part. fetch(address, barrier), by one thread and for each step in turn, issues copies of
+    // raw_bytes in all; most(floats, magnitudes) says the largest of each tile's, of this thread; split(floats, stage,
+    // barrier, exponents) writes planes. The next step's largest are found while this one is split: one barrier a step.
+    template <class Fetch, class Most, class Split>
+    __device__ __forceinline__ void feed(int steps, const Fetch& fetch, const Most& most, const Split& split) const {
+        const int thread = threadIdx.x % 128;
+        unsigned* const found = reinterpret_cast<unsigned*>(shared + found_at);
+        const auto floats = [&](int step) { return shared + stages * stage_bytes + step % raws * raw_bytes; };
         const auto start = [&](int step) {
-            if (threadIdx.x % 128 > 0 || step >= steps) return;
-            const int raw = step % raws;
-            arrive_expect(raw_full(raw), raw_bytes);
-            fetch(step, shared_address(shared) + stages * stage_bytes + raw * raw_bytes, raw_full(raw));
+            if (thread > 0 || step >= steps) return;
+            arrive_expect(raw_full(step % raws), raw_bytes);
+            fetch(shared_address(floats(step)), raw_full(step % raws));
         };
+        const auto publish = [&](int step, unsigned (&magnitude)[tiles]) {
+#pragma unroll
+            for (int i = 0; i < tiles; ++i) {
+                magnitude[i] = largest_of_warp(magnitude[i]);
+                if (thread % 32 == 0) found[(step % 2 * 4 + thread / 32) * tiles + i] = magnitude[i];
+            }
+        };
+        if (steps == 0) return;
         for (int step = 0; step < raws; ++step) start(step);
+        unsigned magnitude[tiles] = {};
+        wait_for(raw_full(0), 0);
+        most(floats(0), magnitude);
+        publish(0, magnitude);
+        sync_some(1, 128);
         for (int step = 0; step < steps; ++step) {
-            const int raw = step % raws, stage = step % stages;
-            wait_for(raw_full(raw), step / raws % 2);
+            const int stage = step % stages;
+            int exponents[tiles];
+#pragma unroll
+            for (int i = 0; i < tiles; ++i) {
+                unsigned all = 0;
+                for (int warp = 0; warp < 4; ++warp) all = max(all, found[(step % 2 * 4 + warp) * tiles + i]);
+                exponents[i] = exponent_for(all);
+            }
             wait_for(empty(stage), step / stages % 2 ^ 1);
-            split(step, shared + stages * stage_bytes + raw * raw_bytes, shared + stage * stage_bytes, full(stage));
+            const bool more = step + 1 < steps;
+            if (more) {
+                wait_for(raw_full((step + 1) % raws), (step + 1) / raws % 2);
+                most(floats(step + 1), magnitude);
+            }
+            split(floats(step), shared + stage * stage_bytes, full(stage), exponents);
+            if (thread == 0)
+                for (int i = 0; i < tiles; ++i) power(stage)[i] = power_of_two(-exponents[i]);
             fence_async();
             __syncwarp();
-            if (threadIdx.x % 32 == 0) arrive(full(stage));
-            start(step + raws);  // the warpgroup has met since it read them
-        }
-    }
-    // The exponents of a step's tiles, by largest magnitudes of each warp; all have read their floats then.
-    __device__ __forceinline__ void meet(int step, const unsigned (&most)[tiles], int (&exponents)[tiles]) const {
-        const int thread = threadIdx.x % 128;
-        unsigned* const warps = reinterpret_cast<unsigned*>(shared + found) + step % 2 * 4 * tiles;
-        for (int i = 0; i < tiles; ++i)
-            if (thread % 32 == 0) warps[thread / 32 * tiles + i] = most[i];
-        sync_some(1, 128);
-#pragma unroll
-        for (int i = 0; i < tiles; ++i) {
-            unsigned magnitude = 0;
-            for (int warp = 0; warp < 4; ++warp) magnitude = max(magnitude, warps[warp * tiles + i]);
-            exponents[i] = exponent_for(magnitude);
-            if (thread == 0) power(step % stages)[i] = power_of_two(-exponents[i]);
+            if (thread % 32 == 0) arrive(full(stage));
+            if (more) publish(step + 1, magnitude);
+            sync_some(1, 128);  // this step's floats have been read
+            start(step + raws);
         }
     }
 

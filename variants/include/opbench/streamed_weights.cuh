@@ -23,29 +23,33 @@ struct StreamedWeights {
         if (threadIdx.x == 0) ring.init();
         __syncthreads();
         if (threadIdx.x < 128) {
-            const int first = share.begin(blockIdx.x);
+            const int first = share.begin(blockIdx.x), steps = share.begin(blockIdx.x + 1) - first;
+            struct Place {
+                int tile, step;
+                __device__ __forceinline__ void advance(int steps) {
+                    if (++step == steps) step = 0, ++tile;
+                }
+            } next = {first / share.steps, first % share.steps}, now = next;  // of weights and of rows
             ring.feed(
-                share.begin(blockIdx.x + 1) - first,
-                [&](int step, unsigned to, unsigned full) {
-                    const int column = share.column((first + step) / share.steps);
-                    const int depth = (first + step) % share.steps * 64;
+                steps,
+                [&](unsigned to, unsigned full) {
+                    const int column = share.column(next.tile), depth = next.step * 64;
                     if constexpr (by_n) {
                         load(to, map_weights, full, column, depth);
                         load(to + Weights::bytes / 2, map_weights, full, column + 64, depth);
                     } else {
                         load(to, map_weights, full, depth, column);
                     }
+                    next.advance(share.steps);
                 },
-                [&](int step, const unsigned char* floats, unsigned char* stage, unsigned full) {
+                [](const unsigned char* floats, unsigned (&most)[1]) { most[0] = Weights::most(floats); },
+                [&](const unsigned char* floats, unsigned char* stage, unsigned full, const int (&e)[1]) {
                     if (threadIdx.x == 0) {
                         arrive_expect(full, rows_bytes);
-                        load(shared_address(stage), map_rows, full, (first + step) % share.steps * 64,
-                             share.row((first + step) / share.steps), 0);
+                        load(shared_address(stage), map_rows, full, now.step * 64, share.row(now.tile), 0);
+                        now.advance(share.steps);
                     }
-                    const Weights weights(floats);
-                    int e[1];
-                    ring.meet(step, {weights.most()}, e);
-                    weights.template write<planes>(stage + rows_bytes, e[0]);
+                    Weights::template write<planes>(floats, stage + rows_bytes, e[0], [](const float4&) {});
                 });
         } else {
             const int row = (threadIdx.x / 128 - 1) * 64;
