@@ -64,6 +64,12 @@ REFUSED = {
         ),
         "grid.sync() in a launch that is not cooperative: write cooperative = true in the header's launch",
     ),
+    "a texture": (
+        RELU.replace(
+            "extern", "__device__ float at(cudaTextureObject_t t) { return tex1Dfetch<float>(t, 0); }\nextern"
+        ).replace("? x[i]", "? at(0)"),
+        "line 8: uses textures; headers cannot bind them",
+    ),
     "an instruction": (
         RELU.replace("{\n    const", '{\n    asm volatile("frobnicate;");\n    const'),
         "line 9: inline PTX 'frobnicate' is not known to the cpu backend",
