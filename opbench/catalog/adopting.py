@@ -39,6 +39,7 @@ COUNTS = frozenset(
         "nx",
     ]
 )
+SIZE = re.compile(r"(?i)block|thread|tile|bdim")
 OUTPUTS = frozenset(["out", "output", "dst", "dest", "result", "res", "y", "c", "ret"])
 
 
@@ -53,6 +54,8 @@ class HostLaunch:
     configuration: tuple[tuple[Token, ...], ...]
     arguments: tuple[tuple[Token, ...], ...]
     known: Mapping[str, Sequence[Token]]
+    sizes: tuple[str, ...]
+    """Whole numbers that its function is given and that are called as sizes of blocks are: what one tunes."""
 
 
 @dataclass
@@ -169,6 +172,7 @@ def _launch(one: Declaration, index: int, defined: Mapping[str, Sequence[Token]]
         tuple(split(code[index + 1 : ends], ",")),
         tuple(split(code[ends + 2 : closed], ",")),
         {**defined, **_definitions(code[one.body : index])},
+        tuple(p.name for p in map(_parameter, one.parameters()) if not p.is_pointer and SIZE.search(p.name)),
     )
 
 
@@ -208,6 +212,8 @@ def _write(proposal: Proposal, kernel: Declaration, launch: HostLaunch | None, p
         axis = axes.get(parameter.name)
         if axis and len(argument) == 1:
             known[argument[0].text] = axis
+    tuned = {name: name.upper() for name in (launch.sizes if launch else ()) if name not in known}
+    known |= tuned
     args = [_argument(proposal, p, names, axes, g, known) for p, g in _longest(parameters, given)]
     called = kernel.qualified + (launch.template if launch else "")
     if kernel.is_template and "<" not in called:
@@ -220,7 +226,17 @@ def _write(proposal: Proposal, kernel: Declaration, launch: HostLaunch | None, p
     proposal.lines = [f'operator = "{proposal.operator}"', f'title = "{kernel.name}"']
     if in_place:
         proposal.lines.append(f'in_place = {{ {in_place[0]} = "{in_place[1]}" }}')
+    sides = 2 if len(_listed(block)) > 1 else 1
+    used = {name: macro for name, macro in tuned.items() if any(macro in part for part in (grid, block, shared))}
+    if used:
+        values = "[16, 32, 8]" if sides > 1 else "[256, 128, 512]"
+        proposal.lines.append(f"tune = {{ {', '.join(f'{macro} = {values}' for macro in used.values())} }}")
     proposal.lines.append(f"launch = [{{ {', '.join(entry)} }}]")
+
+
+def _listed(text: str) -> list[str]:
+    """The items of a list of expressions as the header has it."""
+    return re.findall(r'"([^"]*)"', text)
 
 
 @dataclass(frozen=True)

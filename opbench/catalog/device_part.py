@@ -83,6 +83,7 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
     spaces = KNOWN_SPACES | {part for one in everything for part in one.scope.split("::")}
     own = {source.path.name for source in sources}
+    of_thrust = any("thrust" in one.uses for one in everything if id(one) in needed)
     texts: dict[Path, str] = {}
     aside: list[Declaration] = []
     empty: list[str] = []
@@ -92,7 +93,7 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
             name = included(one.tokens[0]) if one.kind == "directive" else ""
             if name:
                 plain = name[1:-1]
-                if is_host_header(plain):
+                if (is_host_header(plain) and not stand_in(plain)) or (plain.startswith("thrust/") and not of_thrust):
                     kept.append((one.start, one.end, ""))
                 elif Path(plain).name not in own and not plain.startswith(INSTALLED):
                     empty.append(plain)
@@ -224,14 +225,21 @@ def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
     return re.sub(r'^([ \t]*#[ \t]*include[ \t]*)(<[^>\n]+>|"[^"\n]+")', place, text, flags=re.MULTILINE)
 
 
+def stand_in(name: str) -> str:
+    """The text of a header that is not there: nothing, or what strangers' kernels have by way of it."""
+    if name.startswith(("cublas", "cudnn", "cusparse")):
+        return "#pragma once\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"
+    return ""
+
+
 def empty_headers(names: Sequence[str]) -> Path:
-    """A folder in which each of these headers is an empty file, to be searched last."""
-    key = hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
+    """A folder in which each of these headers is as good as empty, to be searched last."""
+    key = hashlib.sha256("\n".join(f"{name} {stand_in(name)}" for name in sorted(names)).encode()).hexdigest()[:16]
     folder = cache_folder("empty") / key
     for name in names:
         place = folder / name
         if ".." not in Path(name).parts and not Path(name).is_absolute() and not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(place, b"")
+            write_atomically(place, stand_in(name).encode())
     folder.mkdir(parents=True, exist_ok=True)
     return folder

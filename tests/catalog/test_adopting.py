@@ -80,6 +80,18 @@ def test_one_pointer_is_updated_and_literals_keep_their_type(tmp_path: Path) -> 
     assert notes == []
 
 
+def test_a_size_that_the_host_is_given_is_tuned(tmp_path: Path) -> None:
+    text = FIXED.replace("int main()", "void launch(float* in, float* out, int n, const int block_size)").replace(
+        "4096 / 256, 256", "(n + block_size - 1) / block_size, block_size"
+    )
+    found, _ = header(tmp_path, text.replace("in, out, 4096", "in, out, n"))
+    assert found == (
+        "tune = { BLOCK_SIZE = [256, 128, 512] }\n"
+        'launch = [{ kernel = "sumAll", grid = ["cdiv(n, BLOCK_SIZE)"], block = ["BLOCK_SIZE"], '
+        'args = ["x", "out", "n"] }]'
+    )
+
+
 def test_what_is_guessed_is_said(tmp_path: Path) -> None:
     found, notes = header(tmp_path, FIXED)
     assert 'grid = ["n // 256"]' in found and 'args = ["x", "out", "n"]' in found

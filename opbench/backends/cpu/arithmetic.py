@@ -19,7 +19,7 @@ FORMATS = {
 OPERANDS = {
     "add": 2, "sub": 2, "mul.lo": 2, "mul.hi": 2, "mul.wide": 2, "mad.lo": 3, "mad.hi": 3, "mad.wide": 3, "div": 2,
     "rem": 2, "min": 2, "max": 2, "abs": 1, "neg": 1, "not": 1, "and": 2, "or": 2, "xor": 2, "shl": 2, "shr": 2,
-    "popc": 1, "clz": 1, "brev": 1, "bfe": 3, "bfi": 4, "lop3": 4, "sad": 3,
+    "popc": 1, "clz": 1, "bfind": 1, "brev": 1, "bfe": 3, "bfi": 4, "lop3": 4, "sad": 3,
 }  # fmt: skip
 REALS = {
     "add": 2,

@@ -22,7 +22,7 @@ REGISTER_TYPES = {
 }  # fmt: skip
 GUARD = re.compile(r"@(!?)([%$\w]+)\s+(.*)", re.DOTALL)
 OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,{}\s]+")
-SPECIAL = re.compile(r"%%([a-z_][a-z_0-9]*(?:\.[xyzw])?)")
+SPECIAL = re.compile(r"%%?([a-z_][a-z_0-9]*(?:\.[xyzw])?)")
 CACHE_QUALIFIER = re.compile(r"\.L[12]::(?!cache_hint)\w+")
 HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "relaxed", "acquire", "release", "weak", "volatile"))
 SCOPES = frozenset(("cta", "gpu", "sys", "cluster"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from opbench.catalog.device_part import is_host_header
+from opbench.catalog.device_part import is_host_header, stand_in
 from opbench.catalog.tokens import words
 
 COMMON = "opbench_standard.h"
@@ -138,7 +138,7 @@ def headers(names: Iterable[str]) -> dict[str, str]:
             found[name] = (
                 f'#pragma once\n#include "{COMMON}"\n#include <cuda/std/{name}>\nnamespace std {{ {inner} }}\n'
             )
-        elif name in _C or is_host_header(name):
+        elif name in _C or (is_host_header(name) and not stand_in(name)):
             found[name] = f'#pragma once\n#include "{COMMON}"\n'
         elif name == "cub/cub.cuh":
             found[name] = "".join(f"#include <cub/{part}.cuh>\n" for part in sorted(_CUB))

@@ -39,7 +39,7 @@ def reduced(request: BuildRequest, sources: Sequence[Source], folders: Sequence[
     part = device_part.device_part(sources, request.roots)
     names = {name[1:-1] for source in sources for _, name in includes(part.texts[source.path])}
     missing = [name for name in part.empty if not any((folder / name).is_file() for folder in folders)]
-    found = {**dict.fromkeys(missing, ""), **standard.headers({*names, "cstdint"})}
+    found = {**{name: device_part.stand_in(name) for name in missing}, **standard.headers({*names, "cstdint"})}
     led = {source.path: Path(f"opbench-{number}/{source.path.name}") for number, source in enumerate(sources)}
     texts = {source.path: device_part.led_to(part.texts[source.path], source.path, led) for source in sources}
     for source in sources[1:]:

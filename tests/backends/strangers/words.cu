@@ -28,6 +28,9 @@ __device__ bool instructions(unsigned x) {
     asm("popc.b32 %0, %1;" : "=r"(u) : "r"(0xf0f));
     asm("clz.b32 %0, %1;" : "=r"(v) : "r"(x));
     right = right && u == 8 && v == 29;
+    asm("bfind.u32 %0, %1;" : "=r"(v) : "r"(x));
+    right = right && v == 2;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(wide));
     asm("lop3.b32 %0, %1, %2, %3, 0x96;" : "=r"(u) : "r"(x), "r"(3), "r"(0x10));
     right = right && u == (7 ^ 3 ^ 0x10);
     asm("mul.wide.u32 %0, %1, %2;" : "=l"(wide) : "r"(0xffffffffu), "r"(x));

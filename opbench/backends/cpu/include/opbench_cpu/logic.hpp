@@ -241,6 +241,12 @@ OPB_UNSEEN_INLINE void any_clz(To& to, const A& a) {
   move(to, bits ? (unsigned)__builtin_clzll(bits) - (64 - (unsigned)sizeof(T) * 8) : (unsigned)sizeof(T) * 8);
 }
 template <class T, class To, class A>
+OPB_UNSEEN_INLINE void any_bfind(To& to, const A& first) {  // of the highest bit that is no sign
+  const T a = taken<T>(first);
+  const unsigned long long bits = OPB_BITS(a < T(0) ? (T)~a : a);
+  move(to, bits ? 63u - (unsigned)__builtin_clzll(bits) : ~0u);
+}
+template <class T, class To, class A>
 OPB_UNSEEN_INLINE void any_brev(To& to, const A& a) {
   move(to, (T)(__brevll(OPB_BITS(taken<T>(a))) >> (64 - sizeof(T) * 8)));
 }
