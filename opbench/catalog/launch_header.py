@@ -107,7 +107,8 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
             raise reader.refuse(key, f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions", key)
     for key, allowed in (("swizzle", tuple(SPANS)), ("l2", PROMOTIONS)):
-        if entry.get(key, allowed[-1]) not in allowed:
+        word = entry.get(key, allowed[-1])
+        if word not in allowed and not (key == "swizzle" and " if " in str(word)):
             listed = ", ".join(map(str, allowed))
             raise reader.refuse(key, f"{where}.{key} = {entry[key]!r} is not allowed; one of {listed}", key)
     if bool(walk) == ("box" in entry) or (walk and walk.keys() != set(IM2COL_KEYS)):
@@ -123,7 +124,9 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
         strides=lists["strides"],
         box=lists["box"],
         element_strides=lists["element_strides"],
-        swizzle=entry.get("swizzle", "128B"),
+        swizzle=entry["swizzle"]
+        if entry.get("swizzle") in SPANS
+        else reader.expression("swizzle", entry.get("swizzle", "'128B'")),
         l2=entry.get("l2", PROMOTIONS[-1]),
         offset=reader.expression("offset", given.get("offset", "0")),
         lower=lists["lower"],

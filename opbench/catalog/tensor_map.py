@@ -171,6 +171,7 @@ class TensorMapTemplate:
     box: tuple[str, ...] = ()
     element_strides: tuple[str, ...] = ()
     swizzle: str = "128B"
+    """One of SPANS or an expression that gives one."""
     l2: int = 256
     offset: str = "0"
     lower: tuple[str, ...] = ()
@@ -188,6 +189,9 @@ class TensorMapTemplate:
         kind = str(named if named in ELEMENT_BYTES else expression.evaluate(named, scope))
         if kind not in ELEMENT_BYTES:
             raise UsageError(f"tensor map '{self.name}': {unknown('type', kind, ELEMENT_BYTES)}")
+        swizzle = self.swizzle if self.swizzle in SPANS else str(expression.evaluate(self.swizzle, scope))
+        if swizzle not in SPANS:
+            raise UsageError(f"tensor map '{self.name}': {unknown('swizzle', swizzle, SPANS)}")
         size = ELEMENT_BYTES[kind]
         if not self.dims and size * tensor.elements != tensor.nbytes:
             raise UsageError(f"tensor map '{self.name}': dims are missing; {tensor.dtype} is read as {kind}")
@@ -205,7 +209,7 @@ class TensorMapTemplate:
             strides=numbers(self.strides) or dense,
             box=numbers(self.box),
             element_strides=numbers(self.element_strides) or (1,) * len(dims),
-            swizzle=self.swizzle,
+            swizzle=swizzle,
             l2=self.l2,
             offset=size * int(expression.evaluate(self.offset, scope)),
             lower=numbers(self.lower),

@@ -6,7 +6,7 @@
 // ]
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 64], BN = [192, 128], SPLIT = [11, 44, 22, 4, 1] }
-// define    = { STAGES = "196608 // ((BM + BN) * 128)", PARTS = "SPLIT * 128 // BM", BIAS = "1 if bias == 'yes' else 0" }
+// define    = { PIECE = "32 if 0 < c % 64 <= 32 else 64", STAGES = "196608 // ((BM + BN) * 128)", PARTS = "SPLIT * 128 // BM", BIAS = "1 if bias == 'yes' else 0" }
 // workspace = { parts = "PARTS * k * c * r * s", bias_parts = "PARTS * k" }
 //
 // [rung.nhwc_wgmma_split_bf16]
@@ -16,11 +16,11 @@
 // supports  = { dtype = ["bf16"] }
 // define    = { ROUNDED = "0" }
 // tensor_maps.map_dout  = { tensor = "dout", dims = ["k", "n * p * q"], box = [64, 64] }
-// tensor_maps.map_image = { tensor = "image", element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = 64 } }
+// tensor_maps.map_image = { tensor = "image", element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "PIECE", pixels = 64 }, swizzle = "'64B' if PIECE == 32 else '128B'" }
 //
 // [[rung.nhwc_wgmma_split_bf16.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_split"
-// grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, 64), BN // 64)", "SPLIT"]
+// grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, PIECE), BN // PIECE)", "SPLIT"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 1024"
 // args   = ["map_dout", "map_image", "parts", "bias_parts", "n", "p", "q", "k", "c", "r", "s", "stride", "padding"]
@@ -39,7 +39,7 @@
 // define    = { ROUNDED = "1" }
 // workspace = { image_halves = "n * h * w * c // 2", dout_halves = "n * p * q * k // 2", largest = "c + k", image_exponents = "c", dout_exponents = "k" }
 // tensor_maps.map_dout  = { tensor = "dout_halves", type = "f16", dims = ["k", "n * p * q"], box = [64, 64] }
-// tensor_maps.map_image = { tensor = "image_halves", type = "f16", dims = ["c", "w", "h", "n"], element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = 64 } }
+// tensor_maps.map_image = { tensor = "image_halves", type = "f16", dims = ["c", "w", "h", "n"], element_strides = [1, "stride", "stride", 1], im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "PIECE", pixels = 64 }, swizzle = "'64B' if PIECE == 32 else '128B'" }
 //
 // [[rung.nhwc_wgmma_split_f16.launch]]
 // zero = "largest"
@@ -61,7 +61,7 @@
 //
 // [[rung.nhwc_wgmma_split_f16.launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_split"
-// grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, 64), BN // 64)", "SPLIT"]
+// grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, PIECE), BN // PIECE)", "SPLIT"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 1024"
 // args   = [
@@ -77,8 +77,8 @@
 //
 // Pixels are the depth, and both operands are stored with channels innermost: neither is transposed in memory, as wgmma
 // reads 16-bit operands by rows of 64 m or n, too. TMA brings 64 pixels of dout, and in im2col mode the 64 pixels that
-// a filter position meets, 64 channels of each; a tile's columns are two or three such pieces, of any positions and
-// channels, so that layers of 64 channels fill them. With BM = 64 the two warpgroups take half of the pixels each. A
+// a filter position meets, 64 or 32 channels of each; a tile's columns are some such pieces, of any positions and
+// channels, so that layers of 64 or 96 channels fill them. With BM = 64 the two warpgroups take half of the pixels each. A
 // layer has few weights: SPLIT blocks share a tile's pixels, a second kernel adds their parts in index order. The matrix
 // unit truncates as it adds, so that its sums are added in float every 512 pixels, and the error does not grow with the
 // batch. Columns of ones make the bias's gradient, in the blocks that have the first columns. TF32 wgmma reads by k alone;
@@ -92,7 +92,8 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
-constexpr int pieces = BN / 64, piece = 64 * 128, promoted = 8;  // steps of the tensor core's own sum
+constexpr int pieces = BN / PIECE, row = PIECE * 2, piece = 64 * row;  // of 64 pixels, some channels each
+constexpr int of_dout = 64 * 128, promoted = 8;                        // steps of the tensor core's own sum
 constexpr int slices = BM / 32;  // of 16 pixels, of a stage's four, that a warpgroup has
 
 // image [n][h][w][c], dout [n][p][q][k], parts [PARTS][k][r s c], bias_parts [PARTS][k]
@@ -107,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), ones = memory + Stages::bytes;
     Stages ring(memory, ones + 1024);
-    const int per_position = (c + 63) / 64, all = r * s * per_position, tiles_n = (all + pieces - 1) / pieces;
+    const int per_position = (c + PIECE - 1) / PIECE, all = r * s * per_position, tiles_n = (all + pieces - 1) / pieces;
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, first = (int)(blockIdx.x % tiles_n) * pieces;
     const Stretch part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
@@ -120,30 +121,30 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
         ring.fill(part.steps, [&](int step, unsigned a, unsigned full) {
-            const int row = (part.first + step) * 64, image = row / (p * q), pixel = row % (p * q);
+            const int at = (part.first + step) * 64, image = at / (p * q), pixel = at % (p * q);
             const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
 #pragma unroll
-            for (int i = 0; i < BM / 64; ++i) load(a + i * piece, &map_dout, full, m0 + i * 64, row);
+            for (int i = 0; i < BM / 64; ++i) load(a + i * of_dout, &map_dout, full, m0 + i * 64, at);
             for (int i = 0; i < pieces; ++i) {
                 const int which = min(first + i, all - 1), position = which / per_position;
-                load_windows(a + (BM / 64 + i) * piece, &map_image, full, which % per_position * 64, x, y, image,
+                load_windows(a + BM * 128 + i * piece, &map_image, full, which % per_position * PIECE, x, y, image,
                              position % s, position / s);
             }
         });
     } else {
         registers_up<consumer_registers>();
         const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
-        const unsigned above = BM == 64 ? 0 : group * piece, pixels = BM == 64 ? group * (32 * 128) : 0;
+        const unsigned above = BM == 64 ? 0 : group * of_dout, pixel = BM == 64 ? group * 32 : 0;  // the first of each
         float total[BN / 2] = {}, total_ones[4] = {}, sum[BN / 2], sum_ones[4];
         const auto multiply = [&](auto with_ones) {
             for (int done = 0; done < part.steps; done += promoted) {
                 ring.drain(min(promoted, part.steps - done), [&](int step, unsigned stage) {
-                    const unsigned long long a = descriptor(stage + above + pixels);
-                    const unsigned long long b = descriptor(stage + BM * 128 + pixels, 1024, piece);
+                    const unsigned long long a = descriptor(stage + above + pixel * 128);
+                    const unsigned long long b = descriptor(stage + BM * 128 + pixel * row, 8 * row, piece, row);
 #pragma unroll
                     for (int slice = 0; slice < slices; ++slice) {
                         const int add = step > 0 || slice > 0;
-                        wgmma<PRODUCT, true, true>(sum, a + slice * 128, b + slice * 128, add);
+                        wgmma<PRODUCT, true, true>(sum, a + slice * 128, b + slice * row, add);  // 16 pixels further
                         if constexpr (decltype(with_ones)::value)
                             wgmma<PRODUCT, true>(sum_ones, a + slice * 128, descriptor(ones), add);
                     }
@@ -160,31 +161,32 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         else
             multiply(Choice<false>());
         const int own = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y;
-        const int row = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
-        float* const to = parts + ((size_t)own * k + row) * (r * s * c);
+        const int filter = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
+        float* const to = parts + ((size_t)own * k + filter) * (r * s * c);
 #pragma unroll
         for (int j = 0; j < BN / 8; ++j) {
-            const int which = first + j / 8, channel = which % per_position * 64 + j % 8 * 8 + lane % 4 * 2;
+            const int which = first + j * 8 / PIECE;
+            const int channel = which % per_position * PIECE + j * 8 % PIECE + lane % 4 * 2;
             const int at = which / per_position * c + channel;
             if (which >= all || channel >= c) continue;
 #if ROUNDED
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const int at_row = row + i / 2 * 8;
+                const int at_row = filter + i / 2 * 8;
                 const int e = image_exponents[channel + i % 2] + (at_row < k ? dout_exponents[at_row] : 0);
                 total[j * 4 + i] = scaled(total[j * 4 + i], e);
             }
 #endif
-            if (row < k) store_two(to + at, total[j * 4], total[j * 4 + 1]);
-            if (row + 8 < k) store_two(to + (size_t)8 * r * s * c + at, total[j * 4 + 2], total[j * 4 + 3]);
+            if (filter < k) store_two(to + at, total[j * 4], total[j * 4 + 1]);
+            if (filter + 8 < k) store_two(to + (size_t)8 * r * s * c + at, total[j * 4 + 2], total[j * 4 + 3]);
         }
         if (BIAS && first == 0 && lane % 4 == 0)
             for (int i = 0; i < 4; i += 2) {
-                if (row + i * 4 >= k) continue;
+                if (filter + i * 4 >= k) continue;
 #if ROUNDED
-                total_ones[i] = scaled(total_ones[i], dout_exponents[row + i * 4]);
+                total_ones[i] = scaled(total_ones[i], dout_exponents[filter + i * 4]);
 #endif
-                bias_parts[own * k + row + i * 4] = total_ones[i];
+                bias_parts[own * k + filter + i * 4] = total_ones[i];
             }
     }
 }

@@ -11,6 +11,7 @@
 // tune      = { BM = [128, 64], SPLIT = [11, 44, 22, 4, 1] }
 //
 // [define]
+// PIECE  = "32 if 0 < c % 64 <= 32 else 64"
 // STAGES = "3 if BM == 128 else 4"
 // PARTS  = "SPLIT * 128 // BM"
 // BIAS   = "1 if bias == 'yes' else 0"
@@ -31,7 +32,8 @@
 // type   = "f16"
 // dims   = ["c", "w", "h", "2 * n"]
 // element_strides = [1, "stride", "stride", 1]
-// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = 64 }
+// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "PIECE", pixels = 64 }
+// swizzle = "'64B' if PIECE == 32 else '128B'"
 //
 // [[launch]]
 // zero = "largest"
@@ -50,7 +52,7 @@
 //
 // [[launch]]
 // kernel = "conv2d_wgrad_nhwc_wgmma_planes"
-// grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, 64), 2)", "SPLIT"]
+// grid   = ["cdiv(k, BM) * cdiv(r * s * cdiv(c, PIECE), 128 // PIECE)", "SPLIT"]
 // block  = [384]
 // shared = "STAGES * ((BM + 128) * 256 + 16) + 1024"
 // args   = [
@@ -74,7 +76,8 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + 128) * 256> Stages;
-constexpr int piece = 64 * 128, slices = BM / 32;  // of 16 pixels, of a stage's four, that a warpgroup has
+constexpr int pieces = 128 / PIECE, row = PIECE * 2, piece = 64 * row;  // of 64 pixels, some channels each
+constexpr int of_dout = 64 * 128, slices = BM / 32;  // of 16 pixels, of a stage's four, that a warpgroup has
 
 // image_planes [2][n][h][w][c], dout_planes [2][n][p][q][k], parts [PARTS][k][r s c], bias_parts [PARTS][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -85,8 +88,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), ones = memory + Stages::bytes;
     Stages ring(memory, ones + 1024);
-    const int per_position = (c + 63) / 64, all = r * s * per_position, tiles_n = (all + 1) / 2;
-    const int m0 = (int)(blockIdx.x / tiles_n) * BM, first = (int)(blockIdx.x % tiles_n) * 2;
+    const int per_position = (c + PIECE - 1) / PIECE, all = r * s * per_position, tiles_n = (all + pieces - 1) / pieces;
+    const int m0 = (int)(blockIdx.x / tiles_n) * BM, first = (int)(blockIdx.x % tiles_n) * pieces;
     const Stretch part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
     if (threadIdx.x < 256) reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = 0x3c003c00;  // of f16
@@ -97,39 +100,40 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
         ring.fill(part.steps, [&](int step, unsigned a, unsigned full) {
-            const int row = (part.first + step) * 64, image = row / (p * q), pixel = row % (p * q);
+            const int at = (part.first + step) * 64, image = at / (p * q), pixel = at % (p * q);
             const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
 #pragma unroll
-            for (int i = 0; i < BM / 64; ++i) load(a + i * 2 * piece, &map_dout, full, m0 + i * 64, row, 0);
-            for (int i = 0; i < 4; ++i) {  // of a plane, two pieces
-                const int which = min(first + i % 2, all - 1), position = which / per_position;
-                load_windows(a + BM * 256 + i * piece, &map_image, full, which % per_position * 64, x, y,
-                             image + i / 2 * n, position % s, position / s);
+            for (int i = 0; i < BM / 64; ++i) load(a + i * 2 * of_dout, &map_dout, full, m0 + i * 64, at, 0);
+            for (int i = 0; i < 2 * pieces; ++i) {  // of a plane, then of the other
+                const int which = min(first + i % pieces, all - 1), position = which / per_position;
+                load_windows(a + BM * 256 + i * piece, &map_image, full, which % per_position * PIECE, x, y,
+                             image + i / pieces * n, position % s, position / s);
             }
         });
     } else {
         registers_up<consumer_registers>();
         const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
-        const unsigned above = BM == 64 ? 0 : group * 2 * piece, pixels = BM == 64 ? group * (32 * 128) : 0;
+        const unsigned above = BM == 64 ? 0 : group * 2 * of_dout,
+                       pixel = BM == 64 ? group * 32 : 0;  // the first of each
         float total[64] = {}, big[64], small[64], total_ones[4] = {}, big_ones[4], small_ones[4];
         const auto multiply = [&](auto with_ones) {
             constexpr bool ones_too = decltype(with_ones)::value;
             ring.drain(
                 part.steps,
                 [&](int step, unsigned stage) {
-                    const unsigned long long a = descriptor(stage + above + pixels), low = piece / 16;
-                    const unsigned long long b = descriptor(stage + BM * 256 + pixels, 1024, piece);
+                    const unsigned long long a = descriptor(stage + above + pixel * 128), low = of_dout / 16;
+                    const unsigned long long b = descriptor(stage + BM * 256 + pixel * row, 8 * row, piece, row);
 #pragma unroll
                     for (int i = 0; i < slices; ++i) {
-                        wgmma<f16, true, true>(big, a + i * 128, b + i * 128, i > 0);
+                        wgmma<f16, true, true>(big, a + i * 128, b + i * row, i > 0);  // 16 pixels further
                         if constexpr (ones_too) wgmma<f16, true>(big_ones, a + i * 128, descriptor(ones), i > 0);
                     }
                     wgmma_commit();
 #pragma unroll
                     for (int i = 0; i < slices; ++i) {
                         const int add = step > 0 || i > 0;
-                        wgmma<f16, true, true>(small, a + low + i * 128, b + i * 128, add);
-                        wgmma<f16, true, true>(small, a + i * 128, b + 2 * low + i * 128, 1);
+                        wgmma<f16, true, true>(small, a + low + i * 128, b + i * row, add);
+                        wgmma<f16, true, true>(small, a + i * 128, b + 2 * low + i * row, 1);
                         if constexpr (ones_too) wgmma<f16, true>(small_ones, a + low + i * 128, descriptor(ones), add);
                     }
                 },
@@ -146,22 +150,23 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         else
             multiply(Choice<false>());
         const int own = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y, e = exponents[0] + exponents[1];
-        const int row = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
-        float* const to = parts + ((size_t)own * k + row) * (r * s * c);
+        const int filter = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
+        float* const to = parts + ((size_t)own * k + filter) * (r * s * c);
 #pragma unroll
         for (int i = 0; i < 64; ++i) total[i] = part.steps > 0 ? scaled(total[i] + small[i], e) : 0.0f;
 #pragma unroll
         for (int j = 0; j < 16; ++j) {
-            const int which = first + j / 8, channel = which % per_position * 64 + j % 8 * 8 + lane % 4 * 2;
+            const int which = first + j * 8 / PIECE;
+            const int channel = which % per_position * PIECE + j * 8 % PIECE + lane % 4 * 2;
             const int at = which / per_position * c + channel;
             if (which >= all || channel >= c) continue;
-            if (row < k) store_two(to + at, total[j * 4], total[j * 4 + 1]);
-            if (row + 8 < k) store_two(to + (size_t)8 * r * s * c + at, total[j * 4 + 2], total[j * 4 + 3]);
+            if (filter < k) store_two(to + at, total[j * 4], total[j * 4 + 1]);
+            if (filter + 8 < k) store_two(to + (size_t)8 * r * s * c + at, total[j * 4 + 2], total[j * 4 + 3]);
         }
         if (BIAS && first == 0 && lane % 4 == 0)
             for (int i = 0; i < 4; i += 2)
-                if (row + i * 4 < k)
-                    bias_parts[own * k + row + i * 4] =
+                if (filter + i * 4 < k)
+                    bias_parts[own * k + filter + i * 4] =
                         part.steps > 0 ? scaled(total_ones[i] + small_ones[i], exponents[1]) : 0.0f;
     }
 }

@@ -154,6 +154,6 @@ class Conv2dWgrad(Operator):
             cls(n=1, c=16, h=11, w=13, k=3, r=1, s=1, **nhwc, **bf16),
             cls(n=2, c=24, h=17, w=19, k=40, r=3, s=3, padding=1, **nhwc, **bias),
             cls(n=2, c=72, h=18, w=11, k=24, r=3, s=3, **nhwc),
-            cls(n=1, c=72, h=9, w=8, k=136, r=2, s=3, stride=2, padding=1, **nhwc),
-            cls(n=1, c=72, h=9, w=8, k=136, r=2, s=3, stride=2, padding=1, **nhwc, **bias, **bf16),
+            cls(n=1, c=104, h=9, w=8, k=136, r=2, s=3, stride=2, padding=1, **nhwc),
+            cls(n=1, c=104, h=9, w=8, k=136, r=2, s=3, stride=2, padding=1, **nhwc, **bias, **bf16),
         ]
