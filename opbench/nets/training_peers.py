@@ -44,6 +44,7 @@ class StepProblem:
     """As it was built, in nchw."""
     recipe: Recipe
     precision: str
+    """Of PyTorch's arithmetic: f32, tf32, bf16 (by autocast), or f64, which the others are judged by."""
     images: np.ndarray
     """Of all micro-batches, one after the other; so are the targets."""
     targets: np.ndarray
@@ -106,6 +107,8 @@ class TorchStep:
             training=True,
             masks=self.masks[0] if self.masks else None,
         )
+        if problem.precision == "f64":
+            self.module.double()
         parts = (np.split(array, problem.recipe.accumulate) for array in (problem.images, problem.targets))
         self.batches = [tuple(self._placed(part, way) for part in both) for both in zip(*parts, strict=True)]
         self.clip = problem.recipe.clip
@@ -116,7 +119,7 @@ class TorchStep:
     def _placed(self, array: np.ndarray, way: Way) -> Tensor:
         integers = array.dtype.kind in "iu"
         tensor = self.torch.from_numpy(np.array(array)).to(self.device)
-        tensor = tensor.long() if integers else tensor.float()
+        tensor = tensor.long() if integers else tensor.double() if self.precision == "f64" else tensor.float()
         last = way.channels_last and tensor.dim() == 4
         return tensor.to(memory_format=self.torch.channels_last) if last else tensor
 
