@@ -174,10 +174,9 @@ class KernelBuilder:
             wrapper, output = folder / "wrapper.cpp", folder / "wrapper.ii"
             cut = cut_down(request, folder) if reduced else Cut(request.source.absolute())
             wrapper.write_text(_wrapper(request, cut.source))
-            macros = [f"-D{name}={value}" for name, value in request.macros]
             own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
             include = [*self._parsed_shim, "-isystem", str(INCLUDE), *own, *cut.flags]
-            command = ["-E", *self.toolchain.flags(self.build), *macros, *include, "-o", str(output), str(wrapper)]
+            command = ["-E", *self.toolchain.flags(self.build), *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
             # The scratch folder's random name must not decide the key.
             text = output.read_text().replace(str(wrapper), wrapper.name)
@@ -293,7 +292,8 @@ def constant_symbol(index: int) -> str:
 
 
 def _wrapper(request: BuildRequest, source: Path) -> str:
-    lines = ["#include <cuda_cpu.hpp>", *_newer(request), f'#include "{source}"', "OPB_MODULE"]
+    macros = [f"#define {name} {value}" for name, value in request.macros]  # which may be named as our own parameters
+    lines = ["#include <cuda_cpu.hpp>", *_newer(request), *macros, f'#include "{source}"', "OPB_MODULE"]
     lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
     lines += [f"OPB_CONSTANT({constant_symbol(index)}, {name})" for index, name in enumerate(request.constants)]
     return "\n".join(lines) + "\n"
