@@ -48,7 +48,7 @@ BUGS: tuple[tuple[str, str, str], ...] = (
 EQUIVALENT: dict[str, str] = {
     r"^\s*(//|#)": "no code",
     r"__launch_bounds__": "tells the compiler only",
-    r"thread(Idx\.x)? < 4 && rest < ": "a tail behind vectors of four has three elements at most",
+    r"\b(i|thread|threadIdx\.x) < 4 && rest < ": "a tail behind vectors of four has three elements at most",
     r"\(size_t\)\(i \* ROWS\)": "64 at most, times rows: too narrow for more than 2^25 rows only",
     r"first < whole; first \+= UNROLL": "every access behind it looks again",
     r"fmaxf\(fminf\(|fminf\(fmaxf\(": "clamped on both sides",

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, UsageError
+from opbench import Arrays, Operator, UsageError, from_storage, to_storage
+
+DEPTH = 200.0
+"""What float32's exponential of its negative vanishes at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +60,11 @@ class SoftmaxCrossEntropy(Operator):
         return self.cols
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """Seeded logits, and a label of each row."""
+        """Seeded logits, every second row far below 0, and a label of each row."""
         arrays = super().make_inputs(seed, integers)
+        logits = from_storage(arrays["logits"], self.dtype)
+        logits[1::2] -= DEPTH
+        arrays["logits"] = to_storage(logits, self.dtype)
         rng = np.random.default_rng([seed, zlib.crc32(f"{self}/labels".encode())])
         arrays["labels"] = rng.integers(0, self.cols, self.rows, np.int32)
         return arrays
