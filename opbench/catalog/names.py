@@ -18,6 +18,10 @@ NOT_A_TYPE = words(
 """Words that may stand before a name without declaring it."""
 
 
+FOREIGN = words("std cg cooperative_groups cub thrust nvcuda wmma cuda ptx")
+"""Namespaces whose functions are no user's own."""
+
+
 def used_names(code: Sequence[Token]) -> Iterator[str]:
     """The names in a declaration that are no member's."""
     for index, token in enumerate(code):
@@ -29,7 +33,7 @@ def called_names(code: Sequence[Token]) -> Iterator[str]:
     """The names that a bracket of a call, or of template arguments, follows, and that are no member's."""
     for index, (token, after) in enumerate(itertools.pairwise(code)):
         before = [one.text for one in code[max(0, index - 2) : index]]
-        others = before[-1:] in (["."], ["->"]) or before == ["std", "::"]
+        others = before[-1:] in (["."], ["->"]) or (before[-1:] == ["::"] and before[0] in FOREIGN)
         if token.kind == "name" and after.text in ("(", "<", "::", "<<<") and not others:
             yield token.text
 

@@ -19,6 +19,7 @@ const int N = 1 << 20, M = 3;
 int threads = 0;
 __constant__ float taps[9];
 inline __device__ float scaled(float x) { return x * taps[0]; }
+void scale(float* x) { k<<<1, 1>>>(x); }
 void report(const std::string& words) { std::cout << words; }
 template <typename T, int W = (3 > 2)>
 __global__ void __launch_bounds__(BLOCK) add(const T* __restrict__ a, T* b, int threads) {
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(BLOCK) add(const T* __restrict__ a, T* b, int 
 #else
     {
 #endif
-        b[0] = SCALE(a[0]);
+        b[0] = SCALE(a[0]) + cg::scale(b).scale(1);
     }
 }
 KERNEL(ones, float)
@@ -55,7 +56,7 @@ def test_a_kernel_keeps_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     text = left_of(tmp_path, "add<float>")
     for kept in ("scaled(float", "taps[9]", "const int N", "#if M > 2", "__launch_bounds__(BLOCK)", "static_assert"):
         assert kept in text
-    for aside in ("main", "report", "iostream", "plain", "Matrix", "int threads = 0", "KERNEL(ones"):
+    for aside in ("main", "report", "void scale", "iostream", "plain", "Matrix", "int threads = 0", "KERNEL(ones"):
         assert aside not in text, f"{aside}: nobody needs it"
 
 
@@ -69,7 +70,7 @@ def test_types_macros_and_namespaces_are_followed(tmp_path: Path) -> None:
 def test_kernels_have_their_names_parameters_and_lines() -> None:
     found = {kernel.qualified: kernel for kernel in kernels_of(TEXT)}
     assert set(found) == {"add", "a::b::plain"}, "what a macro writes is not seen"
-    assert found["add"].is_template and found["add"].line == 12
+    assert found["add"].is_template and found["add"].line == 13
     assert [" ".join(t.text for t in p) for p in found["add"].parameters()] == [
         "const T * __restrict__ a",
         "T * b",

@@ -183,8 +183,9 @@ def test_a_library_that_updates_in_place_gets_the_outputs_alone_filled(tmp_path:
         if right:
             assert measure_cases(session, [case], TimingOptions(budget_s=0.01), Steady()).wrong == {}
         session.release()
-    with pytest.raises(UsageError, match=r"in_place = true is for what a library does"):
-        read_variants(write(tmp_path, RELU.replace('title = "a kernel of a test"', 'title = "t"\n// in_place = true')))
+    path.write_text(header.format('in_place = { updated = "parameter" }') + body)
+    with pytest.raises(UsageError, match=r"is not allowed; true, or of kernels \{ out = \"x\" \}"):
+        read_variants(path, "sgd")
 
 
 def write(folder: Path, text: str) -> Path:
