@@ -7,6 +7,7 @@
 // compute_capability = "9.0a"
 //
 // [define]
+// BK    = "32 if 0 < c % 64 <= 32 else 64"
 // BIAS  = "epilogue != 'none'"
 // RELU  = "epilogue == 'bias_relu'"
 // GROUP = "8"
@@ -23,13 +24,15 @@
 // type   = "f16"
 // dims   = ["c", "w", "h", "PLANES * n"]
 // element_strides = [1, "stride", "stride", 1]
-// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = 64, pixels = "BM" }
+// im2col = { lower = ["-padding", "-padding"], upper = ["padding - s + 1", "padding - r + 1"], channels = "BK", pixels = "BM" }
+// swizzle = "'64B' if BK == 32 else '128B'"
 //
 // [tensor_maps.map_filter]
 // tensor = "filter_planes"
 // type   = "f16"
 // dims   = ["c", "r * s", "k", "PLANES"]
-// box    = [64, 1, "BN", "PLANES"]
+// box    = ["BK", 1, "BN", "PLANES"]
+// swizzle = "'64B' if BK == 32 else '128B'"
 //
 // [[launch]]
 // zero = "image_largest"
@@ -50,7 +53,7 @@
 // kernel = "conv2d_nhwc_wgmma_planes"
 // grid   = ["min(sm_count, cdiv(n * p * q, BM) * cdiv(k, BN))"]
 // block  = [384]
-// shared = "STAGES * ((BM + BN) * 128 * PLANES + 16)"
+// shared = "STAGES * ((BM + BN) * 2 * BK * PLANES + 16)"
 // args   = [
 //     "map_image", "map_filter", "image_exponent", "filter_exponents", "bias?", "out", "n", "p", "q", "k", "c", "r", "s", "stride",
 //     "padding",
@@ -62,27 +65,27 @@
 // product   = "f16"
 // precision = "tf32"
 // tune      = { BM = [128], BN = [128, 192, 64] }
-// define    = { PLANES = "1", STAGES = "196608 // ((BM + BN) * 128)" }
+// define    = { PLANES = "1", STAGES = "98304 // ((BM + BN) * BK)" }
 //
 // [rung.nhwc_wgmma_planes]
 // title     = "float32 accuracy from f16, in im2col mode: image and filters in two planes, three products"
 // builds_on = "nhwc_wgmma_f16"
 // product   = "f16x3"
 // tune      = { BM = [128], BN = [128] }
-// define    = { PLANES = "2", STAGES = "3" }
+// define    = { PLANES = "2", STAGES = "192 // BK" }
 // ///
 //
 // nhwc_wgmma on f16, of one plane or two as nhwc_wgmma_patch_planes has them, for what a patch does not serve: strides,
 // large filters, and images that patches of 16 x 8 or 32 x 8 pixels cover badly, as those of 12 x 12 and 26 x 26 pixels,
 // where the passes cost little. A pixel is fetched r s times, both planes of it, but tiles are as large as the result
-// allows. Limit: L2; 192 sums a thread with two planes, so that tiles are 128 x 128.
+// allows. A stage has 64 channels, or 32 where they leave less of the last one empty. Limit: L2; 192 sums a thread with two planes, so that tiles are 128 x 128.
 
 #include <opbench/planes.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-constexpr int rows_bytes = BM * 128;  // of a plane
-typedef Ring<STAGES, (BM + BN) * 128 * PLANES> Stages;
+constexpr int row_bytes = 2 * BK, rows_bytes = BM * row_bytes;  // of a plane
+typedef Ring<STAGES, (BM + BN) * row_bytes * PLANES> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
 
 // image_planes [PLANES][n][h][w][c], filter_planes [PLANES][k][r][s][c], bias [k], out [n][p][q][k]
@@ -97,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared);
     Stages ring(memory, memory + Stages::bytes);
-    const int pixels = n * p * q, steps = r * s * ((c + 63) / 64);
+    const int pixels = n * p * q, steps = r * s * ((c + BK - 1) / BK);
     const Walk walk(pixels, k);
     if (threadIdx.x == 0) ring.init();
     __syncthreads();
@@ -113,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 for (int plane = 0; plane < PLANES; ++plane)
                     load_windows(a + plane * rows_bytes, &map_image, full, channel, x, y, image + plane * n, j, i);
                 load(a + PLANES * rows_bytes, &map_filter, full, channel, i * s + j, tile.column, 0);
-                if ((channel += 64) < c) return;
+                if ((channel += BK) < c) return;
                 channel = 0;
                 if (++j == s) j = 0, ++i;
             });
@@ -124,10 +127,10 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         float sum[1][BN / 2];
         walk.each([&](TilePlace tile) {
 #if PLANES == 2
-            drain_planes<false>(ring, steps, first, sum[0]);
+            drain_planes<false, row_bytes>(ring, steps, first, sum[0]);
 #else
             ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<f16>(sum, a + first * 128, a + rows_bytes, step > 0);
+                multiply_stage<f16, false, row_bytes>(sum, a + first * row_bytes, a + rows_bytes, step > 0);
             });
 #endif
             scale_columns(sum[0], *image_exponent, filter_exponents, tile.column, k);

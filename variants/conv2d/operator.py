@@ -185,5 +185,5 @@ class Conv2d(Operator):
             cls(n=2, c=3, h=12, w=9, k=6, r=5, s=5, stride=2, padding=2, **nhwc, **bias),
             cls(n=2, c=3, h=12, w=9, k=6, r=5, s=5, stride=2, padding=2, **nhwc, **bias, **bf16),
             cls(n=1, c=1, h=15, w=22, k=19, r=5, s=5, padding=2, **nhwc, **bias),
-            cls(n=1, c=32, h=10, w=9, k=40, r=3, s=3, padding=1, **nhwc, **bias),
+            cls(n=1, c=40, h=10, w=9, k=40, r=3, s=3, padding=1, **nhwc, **bias),
         ]

@@ -83,21 +83,21 @@ struct Ring {
 
 // total = a * b at float32's accuracy, of f16 planes (planes.cuh): stages hold two planes of 128 rows of a, then two of b's
 // columns, up to 128, by n in whole 64s; the warpgroup has 64 rows from `first` on. Large products start anew at each stage
-// and are added in float while the small ones run.
-template <bool by_n, class Ring, int count>
+// and are added in float while the small ones run. Rows have `span` bytes.
+template <bool by_n, int span = 128, class Ring, int count>
 __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, float (&total)[count]) {
-    constexpr int plane = 128 * 128, columns = 2 * count, b_plane = (by_n ? (columns + 63) / 64 * 64 : columns) * 128;
+    constexpr int plane = 128 * span, columns = 2 * count, b_plane = (by_n ? (columns + 63) / 64 * 64 : columns) * span;
     float big[1][count], small[1][count];
 #pragma unroll
     for (int i = 0; i < count; ++i) total[i] = 0.0f;
     ring.drain(
         steps,
         [&](int step, unsigned stage) {
-            const unsigned a = stage + first * 128, b = stage + 2 * plane;
-            multiply_stage<f16, by_n>(big, a, b, 0);
+            const unsigned a = stage + first * span, b = stage + 2 * plane;
+            multiply_stage<f16, by_n, span>(big, a, b, 0);
             wgmma_commit();
-            multiply_stage<f16, by_n>(small, a + plane, b, step > 0);
-            multiply_stage<f16, by_n>(small, a, b + b_plane, 1);
+            multiply_stage<f16, by_n, span>(small, a + plane, b, step > 0);
+            multiply_stage<f16, by_n, span>(small, a, b + b_plane, 1);
         },
         [&] {
 #pragma unroll
