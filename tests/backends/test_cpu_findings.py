@@ -274,9 +274,9 @@ def test_wrong_arguments(bench: Bench) -> None:
         bench.run(text, "three", (1, 1, 1), (1, 1, 1), a, 5)
     with pytest.raises(LaunchError, match=r"argument 3 \('7'\) is a int; the kernel's parameter is a float"):
         bench.run(text, "three", (1, 1, 1), (1, 1, 1), a, 5, 7)
-    wide = 'extern "C" __global__ void wide(long long n) {}'
-    with pytest.raises(LaunchError, match="the kernel's parameter is a 8-byte integer"):
-        bench.run(wide, "wide", (1, 1, 1), (1, 1, 1), 7)
+    wide = 'extern "C" __global__ void wide(long long n, double scale) {}'
+    with pytest.raises(LaunchError, match=r"\('7'\) is a int; the kernel's parameter is a double: write \{ f64 = … \}"):
+        bench.run(wide, "wide", (1, 1, 1), (1, 1, 1), 7, 7)
     with pytest.raises(LaunchError, match="unknown buffer 'b'"):
         program = bench.backend.load(bench.request(text, "three"))
         program.bind([KernelLaunch("three", (1, 1, 1), (1, 1, 1), 0, ("b", 1, 1.0))], {})
