@@ -272,10 +272,9 @@ def test_every_roof_of_the_catalog_is_that_of_what_is_multiplied() -> None:
     for variant in CUDA:
         text = "".join(source.text for source in variant.sources)
         if "wgmma.mma_async" in text:  # one function for all types
-            kind = next(
-                (name for name in ("tf32", "planes", "f16") if name in variant.name.replace("bf16", "")), "bf16"
-            )
-            assert variant.unit == {"planes": "f16/3"}.get(kind, kind), variant.id
+            kinds = {"tf32": "tf32", "planes": "f16/3", "floats": "f16/3", "halves": "f16", "f16": "f16"}
+            kind = next((kinds[name] for name in kinds if name in variant.name.replace("bf16", "")), "bf16")
+            assert variant.unit == kind, variant.id
             continue
         types = set(re.findall(r"mma\S*\.f32\.(tf32|bf16)\.", text))
         if not types:
