@@ -15,6 +15,7 @@ from pathlib import Path
 from opbench.catalog.scan import Declaration, declarations
 from opbench.catalog.sources import Source
 from opbench.catalog.tokens import included, words
+from opbench.errors import CompileError
 from opbench.paths import cache_folder, write_atomically
 
 HOST_ONLY = words(
@@ -223,6 +224,14 @@ def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
         return f'{match[1]}"{near.absolute()}"' if match[2][0] == '"' and near.is_file() else match[0]
 
     return re.sub(r'^([ \t]*#[ \t]*include[ \t]*)(<[^>\n]+>|"[^"\n]+")', place, text, flags=re.MULTILINE)
+
+
+def without_header(error: CompileError, name: str) -> CompileError:
+    """The error of a file that does not compile without a header that is not there, in words that name it."""
+    return CompileError(
+        f"{error}\n<{name}> was not found and is taken as empty, as a header of the host is; if kernels need it, put "
+        "it into the file's folder and include it in quotation marks"
+    )
 
 
 def stand_in(name: str) -> str:

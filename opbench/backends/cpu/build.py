@@ -62,7 +62,7 @@ MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
 ASYNCHRONOUS_CALL = re.compile(
     r"::opb_ptx::(mbarrier|product|wgmma|load_|store_|cluster_|bar_|cp_async_bulk|setmaxnreg)"
 )
-MISSING_HEADER = re.compile(r"No such file or directory|file not found")
+MISSING_HEADER = re.compile(r"fatal error: '?([^\s:']+)'?:? (?:No such file or directory|file not found)")
 HOPPER = 900
 """What `__CUDA_ARCH__` is to a variant that asks for it; 890 to all others."""
 
@@ -129,9 +129,9 @@ class KernelBuilder:
                 raise
             try:
                 return self._made(request, manifest, True)
-            except CompileError:
-                if MISSING_HEADER.search(str(first)):
-                    raise  # it stands for nothing now, and something else is wrong
+            except CompileError as second:
+                if missing := MISSING_HEADER.search(str(first)):
+                    raise device_part.without_header(second, missing[1]) from None
             raise
 
     def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:

@@ -241,9 +241,9 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
         unit = reduced(request, sources, _folders())
         try:
             return _compiled(request, arch, sources, unit)
-        except CompileError:
-            if "open source file" in str(first):
-                raise
+        except CompileError as second:
+            if missing := re.search(r'open source file "([^"]+)"', str(first)):
+                raise device_part.without_header(second, missing[1]) from None
         raise  # what the whole file does not compile for is the plainer word
 
 
