@@ -186,8 +186,10 @@ def _definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
         if after.text == "=" and code[index + 2 : index + 3] and code[index + 2].text != "=":
             value = _until(code, index + 2)
             found[token.text] = value
-        elif after.text in ("(", "{") and code[index - 1].text == "dim3":
-            found[token.text] = [code[index - 1], *code[index + 1 : closing(code, index + 1) + 1]]
+        elif after.text in ("(", "{"):  # the first of a declaration or a later one: dim3 block(256), grid(blocks);
+            before = (code[i] for i in range(index - 1, -1, -1) if code[i].text in ("dim3", "=", ";", "{", "}"))
+            if (kind := next(before, token)).text == "dim3":
+                found[token.text] = [kind, *code[index + 1 : closing(code, index + 1) + 1]]
     return found
 
 

@@ -62,6 +62,12 @@ def test_macros_dim3_and_template_arguments_are_read(tmp_path: Path) -> None:
     assert notes == []
 
 
+def test_a_later_variable_of_a_declaration_is_read(tmp_path: Path) -> None:
+    launch = "dim3 block(256), grid((count + 255) / 256);\n    vectorAdd<<<grid, block>>>"
+    found, notes = header(tmp_path, ADD.replace("vectorAdd<<<(count + threads - 1) / threads, threads>>>", launch))
+    assert 'grid = ["cdiv(n, 256)"], block = ["256"]' in found and notes == []
+
+
 def test_a_launch_tells_which_variable_is_the_axis(tmp_path: Path) -> None:
     found, notes = header(tmp_path, ADD)
     assert found == (
