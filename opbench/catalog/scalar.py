@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from opbench.catalog import expression
 from opbench.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np  # which `opbench list` does without
 
 FORMATS = {
     "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
@@ -49,7 +52,7 @@ class Scalar:
         kind = FORMATS[self.type]
         try:
             if self.type == "bf16":
-                bits = int(np.float32(self.value).view(np.uint32))
+                (bits,) = struct.unpack("<I", struct.pack("<f", self.value))
                 return struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF)
             number = float(self.value) if kind in "efd" else self.value
             return struct.pack(f"<{kind}", bool(number) if kind == "?" else number)
@@ -63,4 +66,4 @@ class Scalar:
 def element(dtype: np.dtype, value: float) -> bytes:
     """A number as an element of a buffer; raises UsageError for one that it cannot hold."""
     kind = STORED[dtype.name]
-    return Scalar(kind, int(value) if kind in ("i32", "u8") and np.isfinite(value) else value).packed()
+    return Scalar(kind, int(value) if kind in ("i32", "u8") and math.isfinite(value) else value).packed()
