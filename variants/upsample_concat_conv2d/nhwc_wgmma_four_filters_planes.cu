@@ -180,46 +180,25 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_co
     } else {
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
-        float big[1][BN / 2];
-#if PLANES == 2
-        float total[BN / 2], small[1][BN / 2];
-#else
-        float (&total)[BN / 2] = big[0];
-#endif
+        float sum[1][BN / 2];
         walk.each([&](int index) {
 #if PLANES == 2
-#pragma unroll
-            for (int i = 0; i < BN / 2; ++i) total[i] = 0.0f;
-            ring.drain(
-                walk.steps,
-                [&](int step, unsigned stage) {
-                    const unsigned a = stage + first * 128, b = stage + 2 * pixels_plane;
-                    multiply_stage<f16>(big, a, b, 0);
-                    wgmma_commit();
-                    multiply_stage<f16>(small, a + pixels_plane, b, step > 0);
-                    multiply_stage<f16>(small, a, b + filters_plane, 1);
-                },
-                [&] {
-#pragma unroll
-                    for (int i = 0; i < BN / 2; ++i) total[i] += big[0][i];
-                });
-#pragma unroll
-            for (int i = 0; i < BN / 2; ++i) total[i] += small[0][i];
+            drain_planes<false>(ring, walk.steps, first, sum[0]);
 #else
             ring.drain(walk.steps, [&](int step, unsigned stage) {
-                multiply_stage<f16>(big, stage + first * 128, stage + pixels_plane, step > 0);
+                multiply_stage<f16>(sum, stage + first * 128, stage + pixels_plane, step > 0);
             });
 #endif
             const ParityPlace at = walk[index];
 #if PLANES == 2
-            scale_pairs(total, *images_exponent, filter_exponents + at.parity() * k, at.column, k);
+            scale_pairs(sum[0], *images_exponent, filter_exponents + at.parity() * k, at.column, k);
 #else
-            scale_columns(total, *images_exponent, filter_exponents + at.parity() * k, at.column, k);
+            scale_columns(sum[0], *images_exponent, filter_exponents + at.parity() * k, at.column, k);
 #endif
 #if BIAS
-            add_bias<RELU>(total, bias, at.column, k);
+            add_bias<RELU>(sum[0], bias, at.column, k);
 #endif
-            store_parity(total, out, walk, at, at.y / 2 + (first + threadIdx.x / 32 % 4 * 16) / 8);
+            store_parity(sum[0], out, walk, at, at.y / 2 + (first + threadIdx.x / 32 % 4 * 16) / 8);
         });
     }
 }
