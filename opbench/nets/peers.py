@@ -287,17 +287,21 @@ def find_torch(*, gpu: bool = True) -> ModuleType:
 
 @contextlib.contextmanager
 def settings(torch: ModuleType, precision: str) -> Iterator[None]:
-    """TF32 as the precision allows, and cuDNN trying its algorithms; as before afterwards."""
+    """TF32 as the precision allows, and cuDNN trying its algorithms; as before afterwards.
+
+    In float64, which times nothing, without cuDNN: its convolutions take minutes for UNet's step of 16 images there,
+    PyTorch's own, products of cuBLAS, seconds.
+    """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        before = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark)
+        before = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.enabled)
         matmul.allow_tf32 = cudnn.allow_tf32 = precision == "tf32"
-        cudnn.benchmark = True
+        cudnn.benchmark, cudnn.enabled = True, precision != "f64"
         try:
             yield
         finally:
-            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.enabled = before
 
 
 def _placed(torch: ModuleType, tensor: Tensor, dtype: str, *, channels_last: bool) -> Tensor:
