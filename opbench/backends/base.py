@@ -230,6 +230,10 @@ class Recorder(Backend, Protocol):
 class Communicator(Protocol):
     """One rank's part in sums over several devices; all ranks ask for the same sums in the same order."""
 
+    @property
+    def sm_count(self) -> int:
+        """Multiprocessors that a sum may take from what runs beside it."""
+
     def all_reduce(self, buffer: Buffer) -> Launch:
         """A launch that adds a buffer of float32 over all ranks, in place, on the backend's stream."""
 

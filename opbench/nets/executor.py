@@ -41,6 +41,8 @@ class Network:
     backend: Backend
     weights: dict[str, Buffer] = field(default_factory=dict)
     state: dict[str, Buffer] = field(default_factory=dict)
+    sm_counts: Mapping[str, int] = field(default_factory=dict)
+    """Multiprocessors that nodes' grids are sized by, where that is not the backend's: others run beside them."""
 
     def __post_init__(self) -> None:
         require_fitting(self.graph, self.cases)
@@ -57,14 +59,13 @@ class Network:
             self.close()
             raise
 
-    @property
-    def sm_count(self) -> int:
-        """Multiprocessors that grids are sized by."""
-        return self.backend.sm_count
+    def sm_count(self, node: Node) -> int:
+        """Multiprocessors that a node's grids are sized by."""
+        return self.sm_counts.get(node.name, self.backend.sm_count)
 
     def workspaces(self, node: Node) -> list[Tensor]:
         """The extra buffers of a node's variant, each at a place of its own."""
-        return self.cases[node.name].workspace(self.sm_count)
+        return self.cases[node.name].workspace(self.sm_count(node))
 
     def memory(self, parallel: bool = False) -> MemoryPlan:
         """Where activations and workspaces lie in one arena."""
@@ -184,7 +185,8 @@ class Context:
         written = [tensor.name for tensor, value in node.tensors() if graph.base(value) not in graph.weights]
         try:
             case, backend = self.network.cases[node.name], self.network.backend
-            return bind(backend, case, buffers | self._workspaces(node), written=written).launch
+            buffers |= self._workspaces(node)
+            return bind(backend, case, buffers, self.network.sm_count(node), written).launch
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}") from None
 

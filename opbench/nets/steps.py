@@ -11,6 +11,7 @@ from opbench import nvtx
 from opbench.backends.base import Buffer, Recorder, Recording
 from opbench.catalog.operator import DTYPES, Tensor
 from opbench.graphs.training_step import Training
+from opbench.nets.buckets import buckets, micro_batch
 from opbench.nets.executor import Context, Network
 from opbench.nets.train_options import TrainOptions
 from opbench.results.training import ExchangedPart, ExchangeTimes
@@ -85,9 +86,9 @@ class Step:
 
     def _describe(self, all_reduce: AllReduce | None, bucket_bytes: int) -> None:
         exchange, nodes, launches = self._exchange, self.training.graph.nodes, self.context.launches
-        each = [n.name for n in nodes if n.name not in exchange.once and n.name != exchange.adds]
+        each = [node.name for node in micro_batch(self.training, exchange)]
         overlapped = all_reduce is not None and not exchange.adds
-        self._phase(self._first(each), self.buckets(bucket_bytes) if overlapped else (), all_reduce)
+        self._phase(self._first(each), buckets(self.training, bucket_bytes) if overlapped else (), all_reduce)
         for _ in range(self.training.recipe.accumulate - 1):
             self._phase([(name, launches[name], {}) for name in each])
             self._phase([(exchange.adds, launches[exchange.adds], {})])
@@ -146,30 +147,6 @@ class Step:
     @property
     def _elements(self) -> int:
         return self.training.graph.values[self._exchange.total].elements
-
-    def buckets(self, bucket_bytes: int) -> list[tuple[int, tuple[int, int]]]:
-        """Ranges of the arena in the order in which they are finished, each with the number of the node behind it.
-
-        The arena has the gradients in the order in which they come to be, so that a range is finished with its last;
-        the statistics and the loss are its end.
-        """
-        graph, exchange = self.training.graph, self._exchange
-        each = [n for n in graph.nodes if n.name not in exchange.once and n.name != exchange.adds]
-        written = sorted(
-            (graph.place(value)[1], index)
-            for index, node in enumerate(each)
-            for value in node.outputs.values()
-            if graph.base(value) == exchange.written
-        )
-        starts = [start for start, _ in written]
-        found, first, done = [], 0, 0
-        for place, (_, index) in enumerate(written):
-            done = max(done, index)
-            end = starts[place + 1] if place + 1 < len(written) else self._elements
-            if (end - first) * DTYPES["f32"].itemsize >= bucket_bytes or end == self._elements:
-                found.append((done, (first, end)))
-                first = end
-        return _merged(found)
 
     # Running it ---------------------------------------------------------------------------------------------------
 
@@ -235,17 +212,6 @@ class Step:
             self._graph.close()
             self._graph = None
         self.context.close()
-
-
-def _merged(buckets: Sequence[tuple[int, tuple[int, int]]]) -> list[tuple[int, tuple[int, int]]]:
-    """Ranges that the same node finishes as one: statistics and loss lie behind gradients, and come before them."""
-    found: list[tuple[int, tuple[int, int]]] = []
-    for index, (first, end) in buckets:
-        if found and found[-1][0] >= index:
-            found[-1] = (found[-1][0], (found[-1][1][0], end))
-        else:
-            found.append((index, (first, end)))
-    return found
 
 
 def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda own: [own]) -> ExchangeTimes:

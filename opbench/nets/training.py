@@ -25,10 +25,11 @@ from opbench.graphs.training import training_graph
 from opbench.graphs.training_passes import RECOMPUTE
 from opbench.graphs.training_step import Training
 from opbench.nets.beside import Beside
+from opbench.nets.buckets import beside_exchange
 from opbench.nets.checkpoints import LAST, Checkpoint, write_checkpoint
 from opbench.nets.choosing import gather, measured_here
 from opbench.nets.data import DataSet
-from opbench.nets.defaults import target
+from opbench.nets.defaults import expected_s, target
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.group import RankGroup
 from opbench.nets.losses import LossLog, judged
@@ -213,14 +214,15 @@ class Trainer:
             self.group.agree("step, plan and data", (self.step, plan_sha256(self), self.data.sha256))
         options = self.options
         with ExitStack() as stack:
-            network = Network(self.training.graph, self.cases, self.backend)
+            all_reduce = self._all_reduce()
+            network = Network(self.training.graph, self.cases, self.backend, sm_counts=self._beside_the_exchange())
             stack.callback(network.close)
             step = Step(
                 network,
                 self.training,
                 graph=options.graph,
                 parallel=options.parallel,
-                all_reduce=self._all_reduce(),
+                all_reduce=all_reduce,
                 bucket_bytes=options.bucket_bytes,
             )
             stack.callback(step.close)
@@ -239,6 +241,20 @@ class Trainer:
         joined = self.backend.communicator(self.recipe.ranks, cast(bytes, identity), self.rank)
         self.joined = joined  # it ends with its process: the library would wait for others that may be gone
         return joined.all_reduce
+
+    def _beside_the_exchange(self) -> dict[str, int]:
+        """Multiprocessors for each node beside which a library of the device's adds.
+
+        A grid of as many blocks as the device has would else be through in two turns in place of one.
+        """
+        device = self.device
+        if self.joined is None or device is None:
+            return {}
+        left = self.backend.sm_count - self.joined.sm_count
+        names = beside_exchange(
+            self.training, self.options.bucket_bytes, lambda node: expected_s(self.cases[node.name], device)
+        )
+        return dict.fromkeys(names, left)
 
     def _check_nodes(self, out: Path) -> None:
         """Every node of the first step, in a worker, on what those before it wrote; LaunchError for a wrong one."""

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from opbench.backends.cuda import collective
-from opbench.backends.cuda.collective import NO_MULTICAST, VISIBLE, NcclGroup, find_nccl, rank_environments
+from opbench.backends.cuda.collective import BLOCKS, NO_MULTICAST, VISIBLE, NcclGroup, find_nccl, rank_environments
 from opbench.errors import EnvironmentFault
 
 
@@ -76,10 +76,14 @@ def test_each_rank_sees_one_gpu_of_those_that_are_shown(monkeypatch: pytest.Monk
     monkeypatch.setattr(collective, "find_nccl", Library)
     monkeypatch.delenv(VISIBLE, raising=False)
     monkeypatch.delenv(NO_MULTICAST, raising=False)
-    assert rank_environments(2) == [{VISIBLE: "0", NO_MULTICAST: "0"}, {VISIBLE: "1", NO_MULTICAST: "0"}]
+    monkeypatch.delenv(BLOCKS, raising=False)
+    kept = {NO_MULTICAST: "0", BLOCKS: "12"}
+    assert rank_environments(2) == [{VISIBLE: "0", **kept}, {VISIBLE: "1", **kept}]
     monkeypatch.setenv(VISIBLE, "GPU-b, 5,7")
     monkeypatch.setenv(NO_MULTICAST, "2")
-    assert rank_environments(3)[::2] == [{VISIBLE: "GPU-b", NO_MULTICAST: "2"}, {VISIBLE: "7", NO_MULTICAST: "2"}]
+    monkeypatch.setenv(BLOCKS, "16")
+    own = {NO_MULTICAST: "2", BLOCKS: "16"}
+    assert rank_environments(3)[::2] == [{VISIBLE: "GPU-b", **own}, {VISIBLE: "7", **own}]
     with pytest.raises(
         EnvironmentFault, match=r"--gpus 4: this machine shows 3 GPUs; take --gpus 3, or --accumulate 4"
     ):

@@ -21,6 +21,7 @@ from opbench.graphs.graph import Graph
 from opbench.graphs.recipe import Recipe
 from opbench.graphs.training import training_graph
 from opbench.graphs.values import Node
+from opbench.nets.buckets import beside_exchange, buckets, micro_batch
 from opbench.nets.checkpoints import read_checkpoint
 from opbench.nets.executor import Network
 from opbench.nets.plan import choose
@@ -252,6 +253,19 @@ def test_buckets_are_exchanged_behind_what_fills_them_and_beside_the_rest(parall
     assert bool(beside) == (bucket_bytes < 1 << 30)
     assert before[places["optimizer"]] >= set(range(places["tick"]))
     step.close()
+
+
+def test_nodes_that_begin_during_an_exchange_leave_it_room() -> None:
+    make, loss = NETWORKS["lenet"]
+    training = training_graph(make(), Recipe(loss=loss, steps=2, ranks=2), 24)
+    assert training.exchange
+    names = [node.name for node in micro_batch(training, training.exchange)]
+    finished = [number for number, _ in buckets(training, 500)]
+    assert beside_exchange(training, 500, lambda node: 0.0) == names[finished[0] + 1 :]
+    assert beside_exchange(training, 500, lambda node: 1.0) == [names[n + 1] for n in finished if n + 1 < len(names)]
+    assert beside_exchange(training, 1 << 30, lambda node: 0.0) == []  # all of it behind the last
+    accumulated = training_graph(make(), Recipe(loss=loss, steps=2, ranks=2, accumulate=2), 24)
+    assert beside_exchange(accumulated, 500, lambda node: 0.0) == []  # it waits for the last micro-batch
 
 
 class Shuffled(CpuBackend):
