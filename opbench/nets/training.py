@@ -287,7 +287,7 @@ class Trainer:
         began = told = self.step
         ahead = 1  # launches before one is waited for: a device takes them far faster than it works them off
         evaluate_every = self.options.evaluate_every or self.steps_per_epoch
-        spent_s = 0.0  # on looks at what is held out
+        spent_s = 0.0  # on looks at what is held out and on checkpoints
         with log:
             while self.step < self.recipe.steps:
                 step.launch()
@@ -306,10 +306,13 @@ class Trainer:
                     told_s = time.perf_counter()
                     tell(self._standing(began, told_s - began_s - spent_s))
                 if now_s - saved_s > self.options.checkpoint_every_s:
+                    self._collect(network, step, log)
+                    collected_s = time.perf_counter()
                     self._save(network, step, log)
                     saved_s = time.perf_counter()
+                    spent_s += saved_s - collected_s
+            seconds = time.perf_counter() - began_s - spent_s
             self._save(network, step, log)
-        seconds = time.perf_counter() - began_s - spent_s
         rate = (self.step - began) * self.pictures / max(seconds, 1e-9)
         if self.group is None:
             timed, comparison = self.beside.measured(network, step, self.backend)
@@ -343,7 +346,7 @@ class Trainer:
         log.flush()
 
     def _save(self, network: Network, step: Step, log: LossLog) -> None:
-        self._collect(network, step, log)
+        """A checkpoint of what was collected."""
         size = log.synchronised()
         state = network.read_state(*(name for name in network.state if name not in DATA))
         write_checkpoint(self.options.out, checkpoint_of(self, state, size))

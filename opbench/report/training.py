@@ -138,8 +138,8 @@ def headline(record: TrainingRecord) -> list[str]:
     return [
         f"{name[0].upper()}{name[1:]} {held} of what is held out after {int(step)} steps of {pictures(record)}; "
         f"the mean loss fell from {np.mean(losses[:few]):.4g} to {np.mean(losses[-few:]):.4g}.",
-        f"{record['images_per_s']:,.0f} images/s{over_ranks(record)}, looks at what is held out not counted; "
-        f"{record['parameters']:,} parameters.",
+        f"{record['images_per_s']:,.0f} images/s{over_ranks(record)}, looks at what is held out and checkpoints not "
+        f"counted; {record['parameters']:,} parameters.",
         *_step_words(record),
         *exchange_words(record),
         *peer_words(record),
