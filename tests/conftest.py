@@ -24,6 +24,15 @@ hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
 
 
+LONGEST = "test_the_readmes_commands_run_one_after_another"
+"""Minutes, in which others run beside it if it is begun first; else one process waits for it alone at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest."""
+    items.sort(key=lambda item: item.name != LONGEST)
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Iterator[Cli]:
     """Run the real command line in a process of its own, in an empty folder."""
