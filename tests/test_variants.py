@@ -89,7 +89,8 @@ def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
 WITH_INSTRUCTIONS = [
     variant
     for variant in CUDA
-    if any("asm" in source.text for source in variant.sources) and not variant.compute_capability.endswith("a")
+    if any("asm" in source.text for source in variant.sources)
+    and float(variant.compute_capability.removesuffix("a") or 0) <= 8.0
 ]
 
 

@@ -63,5 +63,9 @@ class LinearDgrad(Operator):
         modes = itertools.cycle([("none", "f32"), ("mask", "bf16"), ("mask", "f32"), ("none", "bf16")])
         pairs = [(size, next(modes)) for size in sizes for _ in range(2)]
         pairs += [((66, 72, 136), ("mask", "f32")), ((66, 72, 136), ("mask", "bf16"))]
-        pairs += [((130, 264, 200), ("none", "f32")), ((130, 264, 200), ("none", "bf16"))]
+        pairs += [
+            ((130, 264, 200), ("none", "f32")),
+            ((130, 264, 200), ("none", "bf16")),
+            ((20, 136, 72), ("none", "bf16")),
+        ]
         return [cls(m=m, n=n, k=k, epilogue=epilogue, dtype=dtype) for (m, n, k), (epilogue, dtype) in pairs]

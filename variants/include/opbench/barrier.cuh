@@ -60,6 +60,9 @@ __device__ __forceinline__ float load_there(unsigned address) {
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
     return value;
 }
+__device__ __forceinline__ void store_there(unsigned address, float value) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
 // All threads of the cluster: before the first access to another block, and before leaving where others may still write.
 __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");

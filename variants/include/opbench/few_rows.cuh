@@ -1,0 +1,124 @@
+// Few rows times a layer's weights: a stream of weights, which are wgmma's rows, as the batch is its columns.
+#pragma once
+#include <opbench/sums.cuh>
+#include <opbench/wgmma.cuh>
+
+namespace opbench {
+
+// By blocks of 160 threads, the `split` blocks of a cluster dividing the depth. Weights are [outputs][depth], or
+// [depth][outputs] with `by_m`, where the map's box is 64 x 64; else it is 128 bytes x `rows`.
+template <Operand operand, int batch, int tiles, int split, int stages, bool by_m = false>
+struct FewRows {
+    typedef typename Stored<operand>::T T;
+    static constexpr int rows = 64 * tiles, deep = 128 / sizeof(T), weight_bytes = rows * 128;
+    static constexpr int stage_bytes = weight_bytes + batch * 128;
+    static constexpr int share = batch / split,
+                         count = share * rows / 128;  // columns of a block's; outputs of a thread
+    static constexpr int pitch = rows + 4;            // four columns apart, other banks
+    static_assert(batch * pitch * 4 <= stages * stage_bytes, "the sums meet where the stages were");
+
+    __device__ __forceinline__ static T narrowed(float x) {
+        if constexpr (sizeof(T) == 2)
+            return (T)pack_bf16(x, 0.0f);
+        else
+            return x;
+    }
+    __device__ __forceinline__ static int first() { return (int)blockIdx.x / split * rows; }  // of its outputs
+    // The output that this thread finishes for all of its columns.
+    __device__ __forceinline__ static int own() { return first() + threadIdx.x % rows; }
+
+    // finish(sum, early(column, own()), column) for the columns of the batch: early() runs while sums are on their way.
+    template <class Early, class Finish>
+    __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_weights,
+                                                    const TensorMap* map_batch, int m, int outputs, int depth,
+                                                    const Early& early, const Finish& finish) {
+        const unsigned memory = shared_address(shared), full = memory + stages * stage_bytes, empty = full + 8 * stages;
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = split > 1 ? (int)cluster_rank() : 0;
+        const int all = (depth + deep - 1) / deep, begin = all * rank / split;
+        const int steps = all * (rank + 1) / split - begin, ahead = min(steps, stages);
+        const auto fetch_weights = [&](int step) {
+            const unsigned to = memory + step % stages * stage_bytes, barrier = full + 8 * (step % stages);
+            arrive_expect(barrier, stage_bytes);
+            if constexpr (!by_m) load(to, map_weights, barrier, (begin + step) * deep, first());
+#pragma unroll
+            for (int i = 0; i < (by_m ? tiles : 0); ++i)
+                load(to + i * 8192, map_weights, barrier, first() + i * 64, (begin + step) * deep);
+        };
+        const auto fetch_batch = [&](int step) {
+            const unsigned to = memory + step % stages * stage_bytes + weight_bytes;
+            load(to, map_batch, full + 8 * (step % stages), (begin + step) * deep, 0);
+        };
+        if (threadIdx.x == 128) {
+            for (int stage = 0; stage < stages; ++stage)
+                barrier_init(full + 8 * stage, 1), barrier_init(empty + 8 * stage, 1);
+            barrier_init_fence();
+            for (int step = 0; step < ahead; ++step) fetch_weights(step);
+        }
+        __syncthreads();
+        float sum[tiles][batch / 2] = {};
+        if (threadIdx.x == 128) {
+            wait_for_launches_before();
+            let_next_launch_start();
+            for (int step = 0; step < ahead; ++step) fetch_batch(step);
+            for (int step = ahead; step < steps; ++step) {
+                wait_for(empty + 8 * (step % stages), (step / stages - 1) % 2);
+                fetch_weights(step);
+                fetch_batch(step);
+            }
+        } else if (warp < 4) {
+            for (int step = 0; step < steps; ++step) {
+                const unsigned stage = memory + step % stages * stage_bytes;
+                wait_for(full + 8 * (step % stages), step / stages % 2);
+                wgmma_fence();
+                if constexpr (!by_m) {
+                    multiply_stage<operand>(sum, stage, stage + weight_bytes, step > 0);
+                } else {
+#pragma unroll
+                    for (int i = 0; i < 4 * tiles; ++i)  // 16 of the depth
+                        wgmma<operand, true>(sum[i % tiles], descriptor(stage + i % tiles * 8192) + i / tiles * 128,
+                                             descriptor(stage + weight_bytes) + i / tiles * 2, step > 0 || i >= tiles);
+                }
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (threadIdx.x == 0 && step > 0) arrive(empty + 8 * ((step - 1) % stages));
+            }
+            wgmma_wait<0>();
+        }
+        __syncwarp();
+        sync_blocks<split>();  // every stage of the cluster has been read
+        if (warp < 4) {        // to [rank][column][row] of the block whose columns they are
+#pragma unroll
+            for (int i = 0; i < tiles * batch / 2; ++i) {
+                const int at = i % (batch / 2), row = i / (batch / 2) * 64 + warp * 16 + lane / 4 + at / 2 % 2 * 8;
+                const int column = at / 4 * 8 + lane % 4 * 2 + at % 2;
+                const int place = (rank * share + column % share) * pitch + row;
+                if (column >= m) continue;
+                if constexpr (split > 1)
+                    store_there(address_in(memory + place * 4, column / share), sum[i / (batch / 2)][at]);
+                else
+                    reinterpret_cast<float*>(shared)[place] = sum[i / (batch / 2)][at];
+            }
+        }
+        const int column0 = rank * share + threadIdx.x / rows;
+        const bool finishes = warp < 4 && own() < outputs;
+        float others[count];
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const int column = column0 + i * (128 / rows);
+            others[i] = finishes && column < m ? early(column, own()) : 0.0f;
+        }
+        sync_blocks<split>();
+        const float* sums = reinterpret_cast<const float*>(shared) + threadIdx.x / rows * pitch + threadIdx.x % rows;
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const int column = column0 + i * (128 / rows);
+            if (!finishes || column >= m) continue;
+            float total = 0.0f;
+#pragma unroll
+            for (int from = 0; from < split; ++from) total += sums[(from * share + i * (128 / rows)) * pitch];
+            finish(total, others[i], column);
+        }
+    }
+};
+
+}  // namespace opbench

@@ -1,0 +1,61 @@
+// /// opbench
+// title     = "few rows: weights are wgmma's rows, transposed by it; n split over a cluster, whose blocks add their sums"
+// builds_on = "wgmma"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"], epilogue = ["none", "mask"] }
+// requires  = ["m <= 128", "n % 8 == 0 and k % 8 == 0", "k * max(m, n) < 2 ** 31"]
+// compute_capability = "9.0a"
+// tune      = { TILES = [1, 2], SPLIT = [1, 2, 4] }
+//
+// [define]
+// BATCH  = "8 if m <= 8 else 16 if m <= 16 else 32 if m <= 32 else 64 if m <= 64 else 128"
+// ROOM   = "196608 if SPLIT * cdiv(k, 64 * TILES) <= 132 else 98304"
+// STAGES = "min(12, ROOM // (128 * (64 * TILES + BATCH)))"
+// MASK   = "epilogue == 'mask'"
+//
+// [tensor_maps]
+// map_weight = { tensor = "weight", box = [64, 64] }
+// map_dout   = { tensor = "dout", box = [64, "BATCH"] }
+//
+// [[launch]]
+// kernel  = "linear_dgrad_wgmma_few_rows"
+// grid    = ["SPLIT * cdiv(k, 64 * TILES)"]
+// block   = [160]
+// cluster = ["SPLIT"]
+// shared  = "STAGES * (128 * (64 * TILES + BATCH) + 16)"
+// args    = ["map_weight", "map_dout", "out?", "dx", "m", "n", "k"]
+// ///
+//
+// linear/wgmma_few_rows for the gradient: 64 columns of the weights are the instruction's rows as they lie, the batch is
+// its columns, so that no tile is padded. Beside Stream-K (the rung below) there are no parts in memory and no second
+// kernel: a block has all of n, or the blocks of a cluster do and add their sums through shared memory. Limit: DRAM, and
+// at 128 rows dout's way out of L2, once for each 64 columns (128 with TILES = 2).
+
+#include <opbench/few_rows.cuh>
+using namespace opbench;
+
+typedef FewRows<bf16, BATCH, TILES, SPLIT, STAGES, true> Stream;
+typedef Stream::T T;
+
+// weight [n][k], dout [m][n], other (out) and dx [m][k]
+extern "C" __global__ void __launch_bounds__(160)
+    linear_dgrad_wgmma_few_rows(const __grid_constant__ TensorMap map_weight,
+                                const __grid_constant__ TensorMap map_dout,
+#if MASK
+                                const T* __restrict__ other,
+#endif
+                                T* __restrict__ dx, int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    Stream::multiply(
+        shared, &map_weight, &map_dout, m, k, n,
+        [&](int column, int own) {
+#if MASK
+            return widen(other[(size_t)column * k + own]);
+#else
+            return 1.0f;
+#endif
+        },
+        [&](float total, float kept, int column) {
+            dx[(size_t)column * k + Stream::own()] = Stream::narrowed(kept > 0.0f ? total : 0.0f);
+        });
+}
