@@ -18,6 +18,12 @@ __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// A box as far as L2.
+__device__ __forceinline__ void prefetch(const TensorMap* map, int x, int y) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y)
+                 : "memory");
+}
+
 // ---- tensor to shared memory; the bytes count on `barrier` when they have landed
 __device__ __forceinline__ void load(unsigned to, const TensorMap* map, unsigned barrier, int x, int y) {
     asm volatile(
