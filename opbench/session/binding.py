@@ -46,12 +46,15 @@ def bind(
         own = case.problem.in_place if case.variant.in_place else {}
         together = {**buffers, **{old: buffers[new] for new, old in own.items()}}
         return Binding(_bind_library(backend, case, together))
-    launches = tuple(
-        replace(launch, programmatic=False) if launch.programmatic and set(launch.early) & set(written) else launch
-        for launch in case.launches(sm_count or backend.sm_count)
-    )
+    launches = list(case.launches(sm_count or backend.sm_count))
+    for number, launch in enumerate(launches):
+        if not launch.programmatic:
+            break  # it begins when all ahead of it has ended, and so what follows reads nothing too early
+        if set(launch.early) & set(written):
+            launches[number] = replace(launch, programmatic=False)
+            break
     program = backend.load(case.request())
-    return Binding(program.bind(launches, buffers), launches, program)
+    return Binding(program.bind(launches, buffers), tuple(launches), program)
 
 
 def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -> Launch:

@@ -33,12 +33,15 @@
 // block  = [384]
 // shared = "3 * 32768 + 2 * 65536 + 256"
 // args   = ["map_x", "map_weight", "x_exponents", "parts", "m", "n", "k"]
+// programmatic = true
+// early  = ["weight"]
 //
 // [[launch]]
 // kernel = "linear_add_parts"
 // grid   = ["cdiv(m * n, 1024)"]
 // block  = [256]
 // args   = ["parts", "bias", "out", "m", "n", "k", "BLOCKS"]
+// programmatic = true
 // ///
 //
 // The products of matmul/wgmma_planes for a batch of training or less, where a pass that splits the weights would move
@@ -64,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 extern "C" __global__ void __launch_bounds__(256)
     linear_split_x(const float* __restrict__ x, __half* __restrict__ planes, int* __restrict__ exponents, int m,
                    int k) {
+    let_next_launch_start();
     split_rows(x, planes, exponents, m, k, PITCH);
 }
 
@@ -71,6 +75,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     linear_add_parts(const float* __restrict__ parts, const float* __restrict__ bias, float* __restrict__ out, int m,
                      int n, int k, int blocks) {
+    wait_for_launches_before();
     Stretches(m, n, (k + 63) / 64, blocks).add(parts, m, n, [&](const float (&sum)[4], int row, int column) {
         float4 x = *reinterpret_cast<const float4*>(bias + column);
         x.x += sum[0], x.y += sum[1], x.z += sum[2], x.w += sum[3];

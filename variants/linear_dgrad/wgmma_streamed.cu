@@ -32,12 +32,15 @@
 // block  = [384]
 // shared = "7 * 32768 + 256"
 // args   = ["map_dout", "map_weight", "dout_exponents", "parts", "m", "n", "k"]
+// programmatic = true
+// early  = ["weight"]
 //
 // [[launch]]
 // kernel = "linear_dgrad_add_parts"
 // grid   = ["cdiv(m * k, 1024)"]
 // block  = [256]
 // args   = ["parts", "out?", "dx", "m", "n", "k", "BLOCKS"]
+// programmatic = true
 //
 // [rung.wgmma_halves]
 // title     = "TF32's accuracy from f16: the block rounds the weights that stream through it, the instruction transposes"
@@ -73,6 +76,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 extern "C" __global__ void __launch_bounds__(256)
     linear_dgrad_split_dout(const float* __restrict__ dout, __half* __restrict__ planes, int* __restrict__ exponents,
                             int m, int n) {
+    let_next_launch_start();
     split_rows<PLANES>(dout, planes, exponents, m, n, PITCH);
 }
 
@@ -86,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #if !OTHER
     const float* other = nullptr;
 #endif
+    wait_for_launches_before();
     Stretches(m, k, (n + 63) / 64, blocks).add(parts, m, k, [&](const float (&sum)[4], int row, int column) {
         const size_t at = (size_t)row * k + column;
         finish_vector<EPILOGUE>(dx + at, sum, OTHER ? other + at : nullptr);

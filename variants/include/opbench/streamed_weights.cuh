@@ -15,13 +15,14 @@ struct StreamedWeights {
     static constexpr int stage_bytes = rows_bytes + planes * Weights::plane_bytes;
     typedef SplitRing<5 - planes, Weights::bytes, 4 - planes, stage_bytes, 1, 2, true> Ring;
 
-    // By a block of 384 threads; its parts of the result go to `parts`.
+    // By a block of 384 threads, whose launch may be programmatic; its parts of the result go to `parts`.
     __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_rows,
                                                     const TensorMap* map_weights, const int* exponents, float* parts,
                                                     const Stretches& share, int m) {
         Ring ring(shared);
         if (threadIdx.x == 0) ring.init();
         __syncthreads();
+        let_next_launch_start();
         if (threadIdx.x < 128) {
             const int first = share.begin(blockIdx.x), steps = share.begin(blockIdx.x + 1) - first;
             struct Place {
@@ -45,6 +46,7 @@ struct StreamedWeights {
                 [](const unsigned char* floats, unsigned (&most)[1]) { most[0] = Weights::most(floats); },
                 [&](const unsigned char* floats, unsigned char* stage, unsigned full, const int (&e)[1]) {
                     if (threadIdx.x == 0) {
+                        wait_for_launches_before();  // the rows are of one; weights are under way
                         arrive_expect(full, rows_bytes);
                         load(shared_address(stage), map_rows, full, now.step * 64, share.row(now.tile), 0);
                         now.advance(share.steps);
@@ -54,6 +56,7 @@ struct StreamedWeights {
         } else {
             const int row = (threadIdx.x / 128 - 1) * 64;
             float total[64], sum[64];
+            wait_for_launches_before();
             share.each([&](int tile, int steps) {
 #pragma unroll
                 for (int i = 0; i < 64; ++i) total[i] = 0.0f;
