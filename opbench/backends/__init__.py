@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import threading
+
 from opbench.backends.base import Backend
-from opbench.errors import UsageError, unknown
+from opbench.errors import OpbenchError, UsageError, unknown
 
 NAMES = ("cuda", "cpu")
 
@@ -17,6 +21,21 @@ def resolve(name: str) -> str:
     if name not in NAMES:
         raise UsageError(unknown("backend", name, NAMES))
     return name
+
+
+@functools.cache
+def prepare(name: str) -> None:
+    """Begin to build what a backend needs of its own, beside whatever goes on; who opens it waits for the rest."""
+    if resolve(name) != "cpu":
+        return
+
+    def build() -> None:
+        from opbench.backends.cpu import CpuBackend
+
+        with contextlib.suppress(OpbenchError, OSError):  # which the backend will meet and tell
+            CpuBackend().prepare()
+
+    threading.Thread(target=build).start()
 
 
 def rank_environments(name: str, ranks: int) -> list[dict[str, str]]:

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import TypeVar, cast
 
+from opbench.backends import prepare
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
 from opbench.runs.protocol import OPEN_LIMIT_S, Answer, Fault, Open, Request, Told
 
@@ -45,6 +46,7 @@ class Worker:
     def start(self) -> dict[str, object]:
         """Start the process if there is none and open its backend; returns the environment."""
         if self._process is None:
+            prepare(self.opening.backend)
             ours, theirs = Pipe()
             # -P: a user's folder holds an operator.py, which must not stand in for the standard library's.
             command = [sys.executable, "-P", "-m", "opbench.runs.server", str(theirs.fileno())]

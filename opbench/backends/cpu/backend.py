@@ -8,6 +8,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -75,6 +76,14 @@ class CpuBackend:
     @functools.cached_property
     def _runtime(self) -> Runtime:
         return load_runtime(self._builder.runtime)
+
+    def prepare(self) -> None:
+        """Build what every module needs, if no earlier process of this machine has."""
+        with ThreadPoolExecutor(2) as pool:
+            pool.submit(self._builder.parse_shim)
+            runtime = pool.submit(self._builder.runtime)
+            pool.submit(self._traced_builder.parse_shim)
+            runtime.result()
 
     def environment(self) -> dict[str, object]:
         """The machine, its compiler and versions, as JSON."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import json
@@ -36,6 +37,7 @@ from opbench.backends.cpu.toolchain import (
     CALLS,
     INCLUDE,
     PATTERN,
+    QUICK,
     ROLLED,
     RUNTIME,
     SHIM,
@@ -85,6 +87,15 @@ def digest(*parts: str | bytes) -> str:
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()[:20]
+
+
+@contextlib.contextmanager
+def alone(final: Path) -> Iterator[None]:
+    """No other process makes this file meanwhile, where the file system knows locks."""
+    with (final.parent / f".{final.name}.lock").open("w") as lock:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager
@@ -195,31 +206,40 @@ class KernelBuilder:
             return ()
         folder = self.folder / f"shim-{self.build.name}-{self._key('')}"
         parsed = folder / f"{SHIM.name}.gch"
-        if not parsed.exists():
-            with scratch(self.folder) as made:
-                flags = [*self.toolchain.flags(self.build), "-isystem", str(INCLUDE), "-x", "c++-header"]
-                answer = self._call([*flags, "-o", str(made / parsed.name), str(SHIM)])
-                if answer.returncode != 0:
-                    return ()
-                folder.mkdir(exist_ok=True)
-                publish(made / parsed.name, parsed)
+        folder.mkdir(exist_ok=True)
+        flags = [*self.toolchain.flags(self.build), "-isystem", str(INCLUDE), "-x", "c++-header"]
+        if self._call_once(parsed, [*flags, str(SHIM)]):
+            return ()
         return ("-fpch-preprocess", "-isystem", str(folder))
+
+    def parse_shim(self) -> None:
+        """Have the shim parsed, if no earlier build had."""
+        _ = self._parsed_shim
 
     def runtime(self) -> Path:
         """The runtime library, compiled once per machine and compiler."""
         final = self.folder / f"runtime-{self._key('')}.so"
-        if not final.exists():
-            with scratch(self.folder) as folder:
-                made = folder / final.name
-                flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN]
-                answer = self._call([*flags, "-o", str(made), str(RUNTIME)])
-                if answer.returncode != 0:
-                    raise EnvironmentFault(
-                        f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
-                        f"OPBENCH_CXX names another compiler\n{_shorten(answer.stderr)}"
-                    )
-                publish(made, final)
+        flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN]
+        flags += QUICK if self.toolchain.family == "gcc" else ()
+        if said := self._call_once(final, [*flags, str(RUNTIME)]):
+            raise EnvironmentFault(
+                f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
+                f"OPBENCH_CXX names another compiler\n{_shorten(said)}"
+            )
         return final
+
+    def _call_once(self, final: Path, arguments: Sequence[str]) -> str:
+        """Make a file that is not there yet, in one process at a time; what the compiler says where it cannot."""
+        if final.exists():
+            return ""
+        with alone(final), scratch(self.folder) as folder:
+            if final.exists():
+                return ""
+            answer = self._call(["-o", str(folder / final.name), *arguments])
+            if answer.returncode != 0:
+                return answer.stderr or f"exit code {answer.returncode}"
+            publish(folder / final.name, final)
+        return ""
 
     def _manifest(self, request: BuildRequest) -> Path:
         """Where it is noted which object a request led to, so that a second compile runs nothing at all."""

@@ -164,6 +164,24 @@ static Cost cost_of(const Request* request, uint32_t kind) {
   return count_wavefronts(request, kind == kEventLoad);
 }
 
+// What the same pattern of addresses cost before, wherever it began: banks turn with it by whole words, and sectors stay
+// as they are where it moved by whole ones.
+static Cost remembered_cost(Trace* trace, const Request* request, uint32_t control, uint32_t lanes) {
+  KnownCost* known = &trace->known_costs[(control ^ request->form) * 0x9e3779b1u >> 26];
+  uint64_t moved = request->addresses[0] - known->addresses[0];
+  bool global = form_space(request->form) == kGlobal;
+  bool alike = known->control == control && known->form == request->form && known->lanes == lanes &&
+               !(moved & (global ? 31 : 3));
+  uint64_t differing = 0;
+  for (uint32_t index = 0; alike && index < request->count; ++index) {
+    differing |= request->addresses[index] - known->addresses[index] - moved;
+  }
+  if (alike && !differing) return known->cost;
+  *known = {control, request->form, lanes, cost_of(request, event_kind(control)), {}};
+  memcpy(known->addresses, request->addresses, request->count * sizeof *request->addresses);
+  return known->cost;
+}
+
 // Whether a request is what follows a window's last one: the same lanes, each at the next address.
 static bool follows(const Window* window, const Request* request, uint32_t kind, uint32_t epoch, uint32_t lanes) {
   bool alike = window->epoch == epoch && window->kind == kind && window->form == request->form &&
@@ -212,7 +230,13 @@ static void count_request(Trace* trace, WarpLog* log, uint32_t control, Request*
   if (!count) return;
   request->bytes = form_bytes(request->form);
   bool global = form_space(request->form) == kGlobal;
-  Cost cost = cost_of(request, event_kind(control));
+  uint32_t lanes = 0;
+  uint64_t varying = 0;
+  for (uint32_t index = 0; index < request->count; ++index) {
+    lanes |= 1u << request->lanes[index];
+    varying |= request->addresses[index] ^ request->addresses[0];
+  }
+  Cost cost = remembered_cost(trace, request, control, lanes);
   if (bounds & kUpperBound) {
     ++count->upper_requests;
     count->upper_sectors += cost.sectors;
@@ -232,12 +256,6 @@ static void count_request(Trace* trace, WarpLog* log, uint32_t control, Request*
   if (event_kind(control) == kEventAtomic) {
     count->collisions += count_collisions(request);
     return;
-  }
-  uint32_t lanes = 0;
-  uint64_t varying = 0;
-  for (uint32_t index = 0; index < request->count; ++index) {
-    lanes |= 1u << request->lanes[index];
-    varying |= request->addresses[index] ^ request->addresses[0];
   }
   for (uint32_t size = 0; size < 2; ++size) {
     follow_window(log, count, event_kind(control), request, cost, size, lanes, varying);

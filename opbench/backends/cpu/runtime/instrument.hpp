@@ -9,7 +9,7 @@
 static void touch_registers(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site);
 
 // `aligned` when the compiler relies on the address being a multiple of the size, as a GPU does.
-static inline void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter,
+static inline __attribute__((always_inline)) void record_access(const void* pointer, uint32_t bytes, uint32_t access, const void* program_counter,
                                  bool aligned = true) {
   Worker* worker = opb_worker;
   if (!worker || !worker->trace) return;
@@ -456,8 +456,6 @@ OPB_API void opb_trace_close(Trace* trace) {
     record_rare_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
   }
 #define OPB_ACCESSES(BYTES)                                                 \
-  OPB_ACCESS(read, BYTES, OPB_ACCESS_LOAD)                                  \
-  OPB_ACCESS(write, BYTES, OPB_ACCESS_STORE)                                \
   OPB_VOLATILE_ACCESS(volatile_read, BYTES, OPB_ACCESS_LOAD, true)              \
   OPB_VOLATILE_ACCESS(volatile_write, BYTES, OPB_ACCESS_STORE, true)            \
   OPB_RARE_ACCESS(unaligned_read, BYTES, OPB_ACCESS_LOAD, false)            \
@@ -466,10 +464,20 @@ OPB_API void opb_trace_close(Trace* trace) {
   OPB_VOLATILE_ACCESS(unaligned_volatile_write, BYTES, OPB_ACCESS_STORE, false) \
   OPB_LOAD_AND_STORE(read_write, BYTES, true)                               \
   OPB_LOAD_AND_STORE(unaligned_read_write, BYTES, false)
+OPB_RARE_ACCESS(read, 1, OPB_ACCESS_LOAD, true)
+OPB_RARE_ACCESS(write, 1, OPB_ACCESS_STORE, true)
 OPB_ACCESSES(1)
+OPB_RARE_ACCESS(read, 2, OPB_ACCESS_LOAD, true)
+OPB_RARE_ACCESS(write, 2, OPB_ACCESS_STORE, true)
 OPB_ACCESSES(2)
+OPB_ACCESS(read, 4, OPB_ACCESS_LOAD)
+OPB_ACCESS(write, 4, OPB_ACCESS_STORE)
 OPB_ACCESSES(4)
+OPB_RARE_ACCESS(read, 8, OPB_ACCESS_LOAD, true)
+OPB_RARE_ACCESS(write, 8, OPB_ACCESS_STORE, true)
 OPB_ACCESSES(8)
+OPB_RARE_ACCESS(read, 16, OPB_ACCESS_LOAD, true)
+OPB_RARE_ACCESS(write, 16, OPB_ACCESS_STORE, true)
 OPB_ACCESSES(16)
 
 OPB_API void __tsan_read_range(void* p, size_t bytes) { record_range(p, bytes, OPB_ACCESS_LOAD, OPB_HERE); }

@@ -4,9 +4,6 @@
 // one for this machine (zig on a cold cache) links it in 0.04 s.
 #include <sched.h>
 #include <stdio.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 #include <time.h>
 
 #include "blocks.hpp"
@@ -68,7 +65,7 @@ void opb_yield(void) {
 
 unsigned long long opb_clock(void) {
 #if defined(__x86_64__)
-  return __rdtsc();
+  return __builtin_ia32_rdtsc();
 #else
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

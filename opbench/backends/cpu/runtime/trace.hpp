@@ -121,6 +121,14 @@ struct Cost {
   int64_t sectors, wavefronts, ideal_wavefronts;
 };
 
+// And what one pattern of addresses cost; `lanes` is 0 where none is known.
+struct KnownCost {
+  uint32_t control, form, lanes;
+  Cost cost;
+  uint64_t addresses[kLanes];
+};
+constexpr uint32_t kKnownCosts = 64;
+
 // The last of some requests that one wider instruction could make: neighbours within one aligned piece of memory.
 struct Window {
   uint32_t epoch, kind, form, count, lanes;
@@ -257,6 +265,7 @@ struct Trace {
   BlockCount* blocks;  // by site, of the launch's module
   uint32_t block_places;
 
+  KnownCost known_costs[kKnownCosts];
   Count counts[kCountSlots];
   uint32_t count_total;
 
