@@ -24,52 +24,16 @@
 // need no swizzle: eight lanes take 4x4 pieces along a diagonal, whose float4 lie in different banks by rows and by
 // columns alike. A tile is turned in place. Limit: memory bandwidth, of which reads and writes in turn cost a part.
 
-#include <opbench/barrier.cuh>
-#include <opbench/tma.cuh>
+#include <opbench/turned.cuh>
 using namespace opbench;
-
-constexpr int per_row = COLS / 4, per_column = ROWS / 4, pieces = per_row * per_column / 256;  // 4x4 of a thread
 
 // x [rows][cols], out [cols][rows]
 extern "C" __global__ void __launch_bounds__(256)
     transpose_tma(const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_out, int cols) {
-    extern __shared__ __align__(1024) float4 tile[];
-    __shared__ unsigned long long barrier;
-    const unsigned arrived = shared_address(&barrier);
+    extern __shared__ __align__(1024) uint4 tile[];
     const int across = (cols + COLS - 1) / COLS;
-    const int row0 = (int)blockIdx.x / across * ROWS, col0 = (int)blockIdx.x % across * COLS;
-    if (threadIdx.x == 0) {
-        barrier_init(arrived, 1);
-        barrier_init_fence();
-        arrive_expect(arrived, ROWS * COLS * 4);
-        load(shared_address(tile), &map_x, arrived, col0, row0);
-    }
-    __syncthreads();
-    wait_for(arrived, 0);
-    float4 v[pieces][4];
-    const auto each = [&](const auto& work) {
-#pragma unroll
-        for (int i = 0; i < pieces; ++i) {
-            const int e = i * 256 + threadIdx.x, l = e % 8, square = e / 64;  // of 8 x 8 pieces
-            work(v[i], square / (per_row / 8) * 8 + l, square % (per_row / 8) * 8 + (l ^ e / 8 % 8));
-        }
-    };
-    each([&](float4(&piece)[4], int row, int column) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) piece[j] = tile[(row * 4 + j) * per_row + column];
-    });
-    __syncthreads();
-    each([&](const float4(&p)[4], int row, int column) {
-        float4* to = tile + column * 4 * per_column + row;
-        to[0] = make_float4(p[0].x, p[1].x, p[2].x, p[3].x);
-        to[per_column] = make_float4(p[0].y, p[1].y, p[2].y, p[3].y);
-        to[2 * per_column] = make_float4(p[0].z, p[1].z, p[2].z, p[3].z);
-        to[3 * per_column] = make_float4(p[0].w, p[1].w, p[2].w, p[3].w);
-    });
-    fence_async();
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    store(&map_out, shared_address(tile), row0, col0);
-    commit_stores();
-    wait_for_stores<0>();
+    const int row = (int)blockIdx.x / across * ROWS, column = (int)blockIdx.x % across * COLS;
+    TurnedTile<4, ROWS, COLS>::move(
+        tile, [&](unsigned to, unsigned arrived) { load(to, &map_x, arrived, column, row); },
+        [&](unsigned from) { store(&map_out, from, row, column); });
 }
