@@ -250,11 +250,14 @@ class Trainer:
         device = self.device
         if self.joined is None or device is None:
             return {}
-        left = self.backend.sm_count - self.joined.sm_count
+        fewer = replace(device, sm_count=device.sm_count - self.joined.sm_count)
         names = beside_exchange(
-            self.training, self.options.bucket_bytes, lambda node: expected_s(self.cases[node.name], device)
+            self.training,
+            self.options.bucket_bytes,
+            lambda node: expected_s(self.cases[node.name], device),
+            lambda node: expected_s(self.cases[node.name], fewer),
         )
-        return dict.fromkeys(names, left)
+        return dict.fromkeys(names, fewer.sm_count)
 
     def _check_nodes(self, out: Path) -> None:
         """Every node of the first step, in a worker, on what those before it wrote; LaunchError for a wrong one."""

@@ -20,6 +20,7 @@ from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.recipe import Recipe
 from opbench.graphs.training import training_graph
+from opbench.graphs.training_step import Training
 from opbench.graphs.values import Node
 from opbench.nets.buckets import beside_exchange, buckets, micro_batch
 from opbench.nets.checkpoints import read_checkpoint
@@ -261,11 +262,16 @@ def test_nodes_that_begin_during_an_exchange_leave_it_room() -> None:
     assert training.exchange
     names = [node.name for node in micro_batch(training, training.exchange)]
     finished = [number for number, _ in buckets(training, 500)]
-    assert beside_exchange(training, 500, lambda node: 0.0) == names[finished[0] + 1 :]
-    assert beside_exchange(training, 500, lambda node: 1.0) == [names[n + 1] for n in finished if n + 1 < len(names)]
-    assert beside_exchange(training, 1 << 30, lambda node: 0.0) == []  # all of it behind the last
+
+    def found(of: Training, bucket_bytes: int, seconds: float, fewer: float) -> list[str]:
+        return beside_exchange(of, bucket_bytes, lambda node: seconds, lambda node: fewer)
+
+    assert found(training, 500, 0.0, 0.0) == names[finished[0] + 1 :]
+    assert found(training, 500, 1.0, 1.0) == [names[n + 1] for n in finished if n + 1 < len(names)]
+    assert found(training, 500, 1.0, 1.1) == []  # an exchange takes microseconds
+    assert found(training, 1 << 30, 0.0, 0.0) == []  # all of it behind the last
     accumulated = training_graph(make(), Recipe(loss=loss, steps=2, ranks=2, accumulate=2), 24)
-    assert beside_exchange(accumulated, 500, lambda node: 0.0) == []  # it waits for the last micro-batch
+    assert found(accumulated, 500, 0.0, 0.0) == []  # it waits for the last micro-batch
 
 
 class Shuffled(CpuBackend):
