@@ -110,13 +110,19 @@ def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
 
 
 def _to_draw(parts: Sequence[Section]) -> list[Section]:
-    """The largest problem of each operator, then the next ones in turns over the operators until the page is full."""
+    """Of each operator the problem with the most variants, the largest of those, then the next ones in turns over the
+    operators until the page is full.
+    """
     turns: list[list[Section]] = [[] for _ in range(CHARTS_OF_OPERATOR)]
     for operator in dict.fromkeys(part.operator for part in parts):
-        own = sorted((p for p in parts if p.operator == operator), key=lambda p: -(p.rows[0].compulsory_bytes or 0))
+        own = sorted((p for p in parts if p.operator == operator), key=_tells, reverse=True)
         for turn, part in zip(turns, own, strict=False):
             turn.append(part)
     return [part for turn in turns for part in turn][: max(CHARTS, len(turns[0]))]
+
+
+def _tells(part: Section) -> tuple[int, float]:
+    return len({row.variant for row in part.rows}), part.rows[0].compulsory_bytes or 0
 
 
 def _write(path: Path, content: bytes) -> Path:
