@@ -3,7 +3,7 @@
 // requires  = ["m <= 128", "n * max(m, k) < 2 ** 31"]
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
 // define.BATCH  = "8 if m <= 8 else 16 if m <= 16 else 32 if m <= 32 else 64 if m <= 64 else 128"
-// define.ROOM   = "196608 if m > 32 and SPLIT * cdiv(n, 64 * TILES) <= 132 else 98304"
+// define.ROOM   = "196608 if m > 32 and (TILES == 2 or SPLIT * cdiv(n, 64) <= 132) else 98304"
 // define.STAGES = "min(12, ROOM // (128 * (64 * TILES + BATCH)))"
 // define.RELU   = "epilogue == 'bias_relu'"
 // compute_capability = "9.0a"
@@ -11,14 +11,14 @@
 //
 // [tensor_maps]
 // map_weight = { tensor = "weight", type = "PRODUCT", box = ["BK", "64 * TILES"] }
-// map_x      = { tensor = "x", type = "PRODUCT", box = ["BK", "BATCH"] }
+// map_x      = { tensor = "x", type = "PRODUCT", box = ["BK", "BATCH // SHARE"] }
 //
 // [[launch]]
 // kernel       = "linear_wgmma_few_rows"
-// grid         = ["SPLIT * cdiv(n, 64 * TILES)"]
+// grid         = ["SPLIT * SHARE * cdiv(n, 64 * TILES * SHARE)"]
 // block        = [160]
-// cluster      = ["SPLIT"]
-// shared       = "STAGES * (128 * (64 * TILES + BATCH) + 16)"
+// cluster      = ["SPLIT * SHARE"]
+// shared       = "STAGES * (128 * (64 * TILES + BATCH) + 16) + 8"
 // programmatic = true
 // early        = ["weight", "bias"]
 // args         = ["map_weight", "map_x", "bias", "out", "m", "n", "k"]
@@ -29,27 +29,48 @@
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["k % 8 == 0"]
+// define.SHARE = 1
 //
 // [rung.wgmma_few_rows_tf32]
 // title     = "few rows in TF32: weights are wgmma's rows, k split over a cluster, weights fetched before x is awaited"
 // builds_on = "mma_tf32_split_k"
 // product   = "tf32"
 // requires  = ["k % 4 == 0"]
+// define.SHARE = 1
+//
+// [rung.wgmma_shared_rows_bf16]
+// title     = "some rows: the blocks of neighbouring weights fetch x for each other, a share each, by multicast"
+// builds_on = "wgmma_few_rows_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// requires  = ["k % 8 == 0 and m > 4 * SHARE"]
+// tune      = { SHARE = [4, 2] }
+// where     = ["(TILES, SPLIT, SHARE) in ((1, 2, 4), (1, 2, 2), (2, 4, 2))"]
+//
+// [rung.wgmma_shared_rows_tf32]
+// title     = "some rows in TF32: the blocks of neighbouring weights fetch x for each other, a share each, by multicast"
+// builds_on = "wgmma_few_rows_tf32"
+// product   = "tf32"
+// requires  = ["k % 4 == 0 and m > 4 * SHARE"]
+// tune      = { SHARE = [4, 2] }
+// where     = ["(TILES, SPLIT, SHARE) in ((1, 2, 4), (1, 2, 2), (2, 4, 2))"]
 // ///
 //
 // A layer of few rows is a stream of weights: DRAM limits it, and what is lost is the start and the end of ten
 // microseconds. So weights are the instruction's 64 rows and the batch its columns (8 to 128), of which nothing is padded
 // to a tile; one thread keeps up to twelve stages of copies under way, 100 KB a block, so that two blocks fill a
-// multiprocessor (200 KB from 64 rows on, where one does); the SPLIT blocks of a cluster divide k, send their sums into
-// each other's shared memory and add them in the order of their ranks, without a second launch or a word in DRAM. And the launch is programmatic: its blocks start as
+// multiprocessor (200 KB from 64 rows on, where one does); the SPLIT blocks of a cluster divide k, copy each other's
+// share of the sums into their shared memory (in one piece: single words would take microseconds) and add them in the order
+// of their ranks, without a second launch or a word in DRAM. And the launch is programmatic: its blocks start as
 // those of the layer before leave, and have their weights and bias, which no layer computes, on the way before x is ready.
+// With 128 rows x has twice the bytes of a tile of weights, and comes out of L2 for each: SHARE blocks fetch it once.
 // Limit: DRAM, at 84 % of its rate, and ramp and tail. Ideas: CUTLASS's stream-K; the CUDA Programming Guide,
 // "Programmatic Dependent Launch"; DeepGEMM's kernels for few rows.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;
 
-typedef FewRows<PRODUCT, BATCH, TILES, SPLIT, STAGES> Stream;
+typedef FewRows<PRODUCT, BATCH, TILES, SPLIT, STAGES, false, SHARE> Stream;
 typedef Stream::T T;
 
 // out [m][n] = x [m][k] . weight [n][k] + bias [n]; blocks of a cluster have the same weights' rows

@@ -60,13 +60,21 @@ __device__ __forceinline__ float load_there(unsigned address) {
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
     return value;
 }
-__device__ __forceinline__ void store_there(unsigned address, float value) {
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+// Bytes of this block to another, a multiple of 16, counted on a barrier of the other's.
+__device__ __forceinline__ void send(unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "r"(from), "r"(bytes), "r"(barrier)
+        : "memory");
 }
 // All threads of the cluster: before the first access to another block, and before leaving where others may still write.
-__device__ __forceinline__ void cluster_sync() {
+__device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_sync() {
+    cluster_arrive();
+    cluster_wait();
 }
 template <int blocks>
 __device__ __forceinline__ void sync_blocks() {

@@ -5,9 +5,10 @@
 
 namespace opbench {
 
-// By blocks of 160 threads, the `split` blocks of a cluster dividing the depth. Weights are [outputs][depth], or
-// [depth][outputs] with `by_m`, where the map's box is 64 x 64; else it is 128 bytes x `rows`.
-template <Operand operand, int batch, int tiles, int split, int stages, bool by_m = false>
+// By blocks of 160 threads, in clusters of split * sharers: `split` blocks divide the depth of a tile; `sharers` with
+// neighbouring tiles fetch the batch for each other. Weights are [outputs][depth], or [depth][outputs] with `by_m`, where the
+// map's box is 64 x 64; else it is 128 bytes x `rows`. That of the batch is 128 bytes x batch / sharers.
+template <Operand operand, int batch, int tiles, int split, int stages, bool by_m = false, int sharers = 1>
 struct FewRows {
     typedef typename Stored<operand>::T T;
     static constexpr int rows = 64 * tiles, deep = 128 / sizeof(T), weight_bytes = rows * 128;
@@ -15,7 +16,11 @@ struct FewRows {
     static constexpr int share = batch / split,
                          count = share * rows / 128;  // columns of a block's; outputs of a thread
     static constexpr int pitch = rows + 4;            // four columns apart, other banks
-    static_assert(batch * pitch * 4 <= stages * stage_bytes, "the sums meet where the stages were");
+    static constexpr int blocks = split * sharers;    // of a cluster
+    static_assert(batch % (8 * sharers) == 0, "whole groups of eight rows, as the swizzle has them");
+    static constexpr int piece = share * pitch * 4;                    // bytes that a block gets from another
+    static constexpr int received_at = split > 1 ? split * piece : 0;  // behind the block's own sums
+    static_assert(received_at + split * piece <= stages * stage_bytes, "sums meet where the stages were");
 
     __device__ __forceinline__ static T narrowed(float x) {
         if constexpr (sizeof(T) == 2)
@@ -23,7 +28,9 @@ struct FewRows {
         else
             return x;
     }
-    __device__ __forceinline__ static int first() { return (int)blockIdx.x / split * rows; }  // of its outputs
+    __device__ __forceinline__ static int first() {  // of its outputs
+        return ((int)blockIdx.x / blocks * sharers + (int)blockIdx.x % sharers) * rows;
+    }
     // The output that this thread finishes for all of its columns.
     __device__ __forceinline__ static int own() { return first() + threadIdx.x % rows; }
 
@@ -33,7 +40,9 @@ struct FewRows {
                                                     const TensorMap* map_batch, int m, int outputs, int depth,
                                                     const Early& early, const Finish& finish) {
         const unsigned memory = shared_address(shared), full = memory + stages * stage_bytes, empty = full + 8 * stages;
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = split > 1 ? (int)cluster_rank() : 0;
+        const unsigned met = empty + 8 * stages, received = memory + received_at;
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        const int place = blocks > 1 ? (int)cluster_rank() : 0, rank = place / sharers, sharer = place % sharers;
         const int all = (depth + deep - 1) / deep, begin = all * rank / split;
         const int steps = all * (rank + 1) / split - begin, ahead = min(steps, stages);
         const auto fetch_weights = [&](int step) {
@@ -46,15 +55,22 @@ struct FewRows {
         };
         const auto fetch_batch = [&](int step) {
             const unsigned to = memory + step % stages * stage_bytes + weight_bytes;
-            load(to, map_batch, full + 8 * (step % stages), (begin + step) * deep, 0);
+            constexpr int own = batch / sharers;
+            if constexpr (sharers == 1)
+                load(to, map_batch, full + 8 * (step % stages), (begin + step) * deep, 0);
+            else
+                load_for(((1 << sharers) - 1) << (rank * sharers), to + sharer * own * 128, map_batch,
+                         full + 8 * (step % stages), (begin + step) * deep, sharer * own);
         };
         if (threadIdx.x == 128) {
             for (int stage = 0; stage < stages; ++stage)
-                barrier_init(full + 8 * stage, 1), barrier_init(empty + 8 * stage, 1);
+                barrier_init(full + 8 * stage, 1), barrier_init(empty + 8 * stage, sharers);
+            barrier_init(met, 1);
             barrier_init_fence();
             for (int step = 0; step < ahead; ++step) fetch_weights(step);
         }
-        __syncthreads();
+        __syncwarp();
+        sync_blocks<(sharers > 1 ? blocks : 1)>();  // others may send to barriers that are there
         float sum[tiles][batch / 2] = {};
         if (threadIdx.x == 128) {
             wait_for_launches_before();
@@ -80,44 +96,64 @@ struct FewRows {
                 }
                 wgmma_commit();
                 wgmma_wait<1>();
-                if (threadIdx.x == 0 && step > 0) arrive(empty + 8 * ((step - 1) % stages));
+                if (threadIdx.x < sharers && step > 0) {
+                    const unsigned read = empty + 8 * ((step - 1) % stages);
+                    if constexpr (sharers == 1)
+                        arrive(read);
+                    else
+                        arrive_there(address_in(read, rank * sharers + threadIdx.x));
+                }
             }
             wgmma_wait<0>();
         }
         __syncwarp();
-        sync_blocks<split>();  // every stage of the cluster has been read
-        if (warp < 4) {        // to [rank][column][row] of the block whose columns they are
+        if (warp < 4) sync_some(1, 128);  // every stage has been read here
+        if constexpr (blocks > 1) cluster_arrive();
+        if (warp < 4) {  // to [column][row], so that each block's share is one piece
+            float* const own_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
             for (int i = 0; i < tiles * batch / 2; ++i) {
                 const int at = i % (batch / 2), row = i / (batch / 2) * 64 + warp * 16 + lane / 4 + at / 2 % 2 * 8;
                 const int column = at / 4 * 8 + lane % 4 * 2 + at % 2;
-                const int place = (rank * share + column % share) * pitch + row;
-                if (column >= m) continue;
-                if constexpr (split > 1)
-                    store_there(address_in(memory + place * 4, column / share), sum[i / (batch / 2)][at]);
-                else
-                    reinterpret_cast<float*>(shared)[place] = sum[i / (batch / 2)][at];
+                own_sums[column * pitch + row] = sum[i / (batch / 2)][at];
             }
         }
-        const int column0 = rank * share + threadIdx.x / rows;
+        fence_async();
+        __syncwarp();
+        if constexpr (blocks > 1) cluster_wait();  // and elsewhere
+        __syncthreads();
+        const int columns = max(0, min(share, m - rank * share));  // that are there, of this block's share
+        if (split > 1 && threadIdx.x == 0) {
+            if (columns > 0) arrive_expect(met, (split - 1) * columns * pitch * 4);
+            for (int other = 1; other < split; ++other) {
+                const int to = (rank + other) % split, count = min(share, m - to * share);
+                if (count > 0)
+                    send(address_in(received + rank * piece, to * sharers + sharer), memory + to * piece,
+                         count * pitch * 4, address_in(met, to * sharers + sharer));
+            }
+        }
+        const int column0 = threadIdx.x / rows;
         const bool finishes = warp < 4 && own() < outputs;
         float others[count];
 #pragma unroll
         for (int i = 0; i < count; ++i) {
             const int column = column0 + i * (128 / rows);
-            others[i] = finishes && column < m ? early(column, own()) : 0.0f;
+            others[i] = finishes && column < columns ? early(rank * share + column, own()) : 0.0f;
         }
-        sync_blocks<split>();
-        const float* sums = reinterpret_cast<const float*>(shared) + threadIdx.x / rows * pitch + threadIdx.x % rows;
+        if (split > 1 && columns > 0) wait_for(met, 0);
 #pragma unroll
         for (int i = 0; i < count; ++i) {
             const int column = column0 + i * (128 / rows);
-            if (!finishes || column >= m) continue;
+            if (!finishes || column >= columns) continue;
             float total = 0.0f;
 #pragma unroll
-            for (int from = 0; from < split; ++from) total += sums[(from * share + i * (128 / rows)) * pitch];
-            finish(total, others[i], column);
+            for (int from = 0; from < split; ++from) {
+                const unsigned char* sums = shared + from * piece + (from == rank ? 0 : received_at);
+                total += reinterpret_cast<const float*>(sums)[column * pitch + threadIdx.x % rows];
+            }
+            finish(total, others[i], rank * share + column);
         }
+        if constexpr (blocks > 1) cluster_sync();  // what was sent has been read
     }
 };
 
