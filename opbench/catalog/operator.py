@@ -234,7 +234,9 @@ class Operator:
                     file = sys.modules[type(self).__module__].__file__
                     raise UsageError(f"{file}: {self.name}: '{name}' = '{axes}': {unknown('axis', axis, known)}")
             shape = tuple(int(axis) if axis.isdigit() else int(scope[axis]) for axis in axes.split())
-            tensors.append(Tensor(name, shape, self.tensor_dtype(name)))
+            if (dtype := self.tensor_dtype(name)) not in DTYPES:
+                raise UsageError(f"{self.name}: '{name}': {unknown('dtype', dtype, DTYPES)}")
+            tensors.append(Tensor(name, shape, dtype))
         return tensors
 
     def input_tensors(self) -> list[Tensor]:

@@ -26,6 +26,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:[^\\\n]|\\.|\\\n)*", re.MULTILINE)
 _MATRIX = re.compile(
     r"\b(?P<ptx>mma\.(?:sp\S*\.)?sync|wgmma\.mma_async|wmma\.mma|tcgen05\.mma)(?P<types>[^;]*)"
     r"|\bfragment\s*<\s*(?:\w+\s*::\s*)*matrix_[ab]\b(?P<element>[^;]*?>)"
@@ -118,6 +119,18 @@ def plain_code(text: str) -> str:
         return '""' + "\n" * match[0].count("\n") if match[0][-1:] in ("'", '"') and not match["name"] else match[0]
 
     return _TOKEN.sub(blank, text)
+
+
+def without_idle_macros(code: str) -> str:
+    """Plain code with the definitions of macros that nothing of it uses blank."""
+    definitions = {m[1]: m for m in _DEFINITION.finditer(code)}
+    used = set(re.findall(r"[A-Za-z_]\w*", _DEFINITION.sub("", code)))
+    waiting = list(used & definitions.keys())
+    while waiting:
+        fresh = set(re.findall(r"[A-Za-z_]\w*", definitions[waiting.pop()][0])) & definitions.keys() - used
+        used |= fresh
+        waiting += fresh
+    return _DEFINITION.sub(lambda m: m[0] if m[1] in used else "\n" * m[0].count("\n"), code)
 
 
 def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:

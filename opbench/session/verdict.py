@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.catalog.operator import Arrays, Operator, Tolerance, from_storage, to_storage
+from opbench.catalog.operator import INTEGERS, Arrays, Operator, Tolerance, from_storage, to_storage
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.paths import from_here
 from opbench.traffic.findings import Finding
@@ -178,10 +178,11 @@ def _compare_piece(
         if np.array_equal(bits, stored.view(bits.dtype)):
             return _Piece(square_reference=1.0)
         want = from_storage(stored, dtype).astype(np.float64)
-    unwritten = _first(bits == np.iinfo(bits.dtype).max)
+    got = from_storage(out, dtype).astype(np.float64)
+    # Of whole numbers every pattern is a number, also the one that stands for nothing: -1 where -1 is wanted is right.
+    unwritten = _first((bits == np.iinfo(bits.dtype).max) & ~((got == want) if dtype in INTEGERS else False))
     if unwritten:
         return _Piece(unwritten=unwritten)
-    got = from_storage(out, dtype).astype(np.float64)
     nan = _first(~np.isfinite(got) & np.isfinite(want))
     if nan:
         return _Piece(nan=nan)

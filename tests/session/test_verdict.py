@@ -28,6 +28,14 @@ def test_unwritten_elements_are_counted_and_placed() -> None:
     assert mismatch.sentence() == "never written: 2 of 20 elements, first out[1,2]"
 
 
+def test_minus_one_where_it_is_wanted_was_written() -> None:
+    wanted, out = np.array([3.0, -1.0, 255.0]), np.array([3, -1, -1], np.int32)
+    assert judge("out", "i32", out[:2], wanted[:2], None, Tolerance(0, 0)).mismatch is None
+    assert judge("out", "i32", out[:2], wanted[:2], np.ones(2), Tolerance(1e-6, 1)).mismatch is None
+    mismatch = judge("out", "i32", out, wanted, np.ones(3), Tolerance(1e-6, 1)).mismatch
+    assert mismatch is not None and mismatch.kind == "unwritten" and mismatch.index == (2,)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_nan_never_passes(bad: float) -> None:
     out = np.ones(9, np.float32)

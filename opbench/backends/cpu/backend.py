@@ -24,7 +24,7 @@ from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.device_part import device_part
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import Tensor
-from opbench.catalog.sources import Source, closure, plain_code, without_comments
+from opbench.catalog.sources import Source, closure, plain_code, without_comments, without_idle_macros
 from opbench.errors import CompileError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
@@ -213,7 +213,7 @@ def _beyond(request: BuildRequest, read: Sequence[Source]) -> str | None:
     """What of a module's own part no shim can stand in for, with its line."""
     part = device_part(read, request.roots)
     for source in read:
-        text = plain_code(part.texts[source.path])
+        text = without_idle_macros(plain_code(part.texts[source.path]))
         for pattern, feature in BEYOND.items():
             if found := re.search(pattern, text):
                 line = text.count("\n", 0, found.start()) + 1

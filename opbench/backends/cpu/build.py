@@ -65,6 +65,10 @@ ASYNCHRONOUS_CALL = re.compile(
     r"::opb_ptx::(mbarrier|product|wgmma|load_|store_|cluster_|bar_|cp_async_bulk|setmaxnreg)"
 )
 MISSING_HEADER = re.compile(r"fatal error: '?([^\s:']+)'?:? (?:No such file or directory|file not found)")
+REMOVED = re.compile(r"['‘](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['’]? was not declared")
+UNDECLARED = re.compile(
+    r"was not declared|has not been declared|does not name a type|undeclared identifier|unknown type"
+)
 HOPPER = 900
 """What `__CUDA_ARCH__` is to a variant that asks for it; 890 to all others."""
 
@@ -160,7 +164,13 @@ class KernelBuilder:
         key = self._key(text.replace(str(self.folder), ""))
         final = self.folder / f"{request.source.stem}-{self.build.name}-{key}.so"
         if not final.exists():
-            self._compile(request, text, final)
+            try:
+                self._compile(request, text, final)
+            except CompileError as error:
+                # A name that nobody declares may be one of a header that was not there.
+                if preprocessed.empty and UNDECLARED.search(str(error)):
+                    raise device_part.without_header(error, ">, <".join(preprocessed.empty)) from None
+                raise
         files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
         write_atomically(manifest, json.dumps({"object": final.name, "files": files}).encode())
         return final
@@ -193,7 +203,8 @@ class KernelBuilder:
             text = output.read_text().replace(str(wrapper), wrapper.name)
             for written, original in cut.originals.items():
                 text = text.replace(str(written), str(original.absolute()))
-            return Preprocessed(text, tuple(_user_files(text)), cut.empty)
+            missing = tuple(name for name in cut.empty if f"{cut.flags[-1]}/{name}" in text)
+            return Preprocessed(text, tuple(_user_files(text)), missing)
 
     @functools.cached_property
     def _parsed_shim(self) -> tuple[str, ...]:
@@ -358,7 +369,9 @@ def _diagnosis(stderr: str, request: BuildRequest) -> str:
     missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
     if missing:
         return no_kernel(request, missing[0])
-    return f"{request.source} does not compile\n{_shorten(stderr)}"
+    taken = REMOVED.search(stderr)
+    why = f"; CUDA has no {taken[1]} any more: write {taken[1]}_sync(0xffffffff, ...)" if taken else ""
+    return f"{request.source} does not compile{why}\n{_shorten(stderr)}"
 
 
 def _is_missing(kernel: str, stderr: str) -> bool:

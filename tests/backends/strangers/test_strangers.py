@@ -38,6 +38,12 @@ def test_compiles_for_a_gpu_as_it_is() -> None:
     assert {r.source.name: str(c) for r, c in compiled.items() if not isinstance(c, nvrtc.Compiled)} == {}
 
 
+def test_macros_of_the_host_refuse_nothing(tmp_path: Path) -> None:
+    macros = "#define CHECK(call) { if ((call) != CURAND_OK) curandStop(call); }\n#define HEAP malloc(4)\nextern"
+    (tmp_path / "mine.cu").write_text(RELU.replace("extern", macros))
+    assert [r.reason for r in api.check([tmp_path / "mine.cu"], problems=["(n=1000)"], cpu_only=True)] == [""]
+
+
 REFUSED = {
     "a helper of the host": (
         RELU.replace("extern", "inline float clip(float x) { return x; }\nextern").replace("? x[i]", "? clip(x[i])"),
@@ -69,6 +75,16 @@ REFUSED = {
             "extern", "__device__ float at(cudaTextureObject_t t) { return tex1Dfetch<float>(t, 0); }\nextern"
         ).replace("? x[i]", "? at(0)"),
         "line 8: uses textures; headers cannot bind them",
+    ),
+    "a shuffle of before Volta": (
+        RELU.replace("? x[i]", "? __shfl_xor(x[i], 1)"),
+        "does not compile; CUDA has no __shfl_xor any more: write __shfl_xor_sync(0xffffffff, ...)",
+    ),
+    "what a header that is not there defines": (
+        RELU.replace("extern", '#include "clipping.cuh"\n#include <iostream>\nextern').replace(
+            "? x[i]", "? clip(x[i])"
+        ),
+        "<clipping.cuh> was not found and is taken as empty",
     ),
     "an instruction": (
         RELU.replace("{\n    const", '{\n    asm volatile("frobnicate;");\n    const'),
