@@ -84,6 +84,7 @@ class Linear(Operator):
         modes = itertools.cycle([("bias", "f32"), ("bias_relu", "bf16"), ("bias_relu", "f32"), ("bias", "bf16")])
         pairs = [(size, next(modes)) for size in sizes for _ in range(2)]
         pairs += [((150, 264, 328), ("bias_relu", "bf16")), ((150, 264, 40), ("bias", "bf16"))]
+        pairs += [((21, 72, 136), ("bias", "bf16"))]
         pairs += [((150, 264, 68), ("bias_relu", "f32")), ((130, 72, 260), ("bias", "f32"))]
         pairs += [((3, 5, 7), ("bias_relu", "f16")), ((1, 131, 264), ("bias", "f16")), ((67, 129, 40), ("bias", "f16"))]
         return [cls(m=m, n=n, k=k, epilogue=epilogue, dtype=dtype) for (m, n, k), (epilogue, dtype) in pairs]
