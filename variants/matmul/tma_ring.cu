@@ -22,10 +22,10 @@
 //
 // The rung below spends a twentieth of its instructions on bringing the next tile, and all its threads meet at a barrier
 // for each. Here the copy engine brings tiles four stages ahead, so that eight warps read, multiply and add, each at its own
-// pace, and the registers of the copying warps are theirs. a need not be transposed: a thread reads four k of each of its
-// eight rows at once, which lie in different banks under the swizzle of 128 bytes, and four columns four times for each k:
-// 24 reads for 512 multiply-adds. Blocks stay and walk over tiles. Limit: issue slots, and the last wave. After CUTLASS's
-// SIMT SGEMM (A. Kerr et al., 2017).
+// pace, and the registers of the copying warps are theirs: what is multiplied next is read meanwhile, across stages too, as
+// two warps a scheduler hide little. a need not be transposed: a thread reads two k of each of its eight rows at once, which
+// lie in different banks under the swizzle of 128 bytes. Blocks stay and walk over tiles. Limit: issue slots, and the last
+// wave. After CUTLASS's SIMT SGEMM (A. Kerr et al., 2017).
 
 #include <opbench/barrier.cuh>
 #include <opbench/tma.cuh>
@@ -68,39 +68,58 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     // Lanes that differ in bit 0 read the same of a, those that differ in bit 1 the same of b (S. Gray's maxas).
     const int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
     const int own_row = warp / 4 * 64 + lane / 2 % 8, own_column = warp % 4 * (BN / 4) + (lane % 2 + lane / 16 * 2) * 4;
+    const unsigned char* a_rows;  // of the stage at hand
+    const float* b_rows;
+    const auto take = [&] {
+        wait_for(full + 8 * slot, phase);
+        a_rows = shared + slot * stage_bytes + own_row * 128;
+        b_rows = reinterpret_cast<const float*>(shared + slot * stage_bytes + 128 * 128) + own_column;
+    };
+    const auto read_a = [&](float2(&a)[8], int pair) {  // two k
+#pragma unroll
+        for (int r = 0; r < 8; ++r)
+            a[r] = *reinterpret_cast<const float2*>(a_rows + r * 1024 + (pair / 2 ^ own_row % 8) * 16 + pair % 2 * 8);
+    };
+    const auto read_b = [&](float4(&b)[quads], int row) {
+#pragma unroll
+        for (int c = 0; c < quads; ++c) b[c] = *reinterpret_cast<const float4*>(b_rows + row * BN + c * 16);
+    };
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        float4 sum[8][quads] = {};
-        for (int step = 0; step < steps; ++step, next_slot()) {
-            wait_for(full + 8 * slot, phase);
-            const unsigned char* a_rows = shared + slot * stage_bytes + own_row * 128;
-            const float* b_rows = reinterpret_cast<const float*>(shared + slot * stage_bytes + 128 * 128) + own_column;
-#pragma unroll UNROLL
-            for (int chunk = 0; chunk < 8; ++chunk) {  // four k
-                float4 a[8];
+        float4 sum[8][quads] = {}, b0[quads], b1[quads];
+        float2 a0[8], a1[8];
+        const auto multiply = [&](const float2(&a)[8], bool second, const float4(&b)[quads]) {
 #pragma unroll
-                for (int r = 0; r < 8; ++r)
-                    a[r] = *reinterpret_cast<const float4*>(a_rows + r * 1024 + (chunk ^ own_row % 8) * 16);
+            for (int r = 0; r < 8; ++r)
 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    float4 b[quads];
-#pragma unroll
-                    for (int c = 0; c < quads; ++c)
-                        b[c] = *reinterpret_cast<const float4*>(b_rows + (chunk * 4 + i) * BN + c * 16);
-#pragma unroll
-                    for (int r = 0; r < 8; ++r) {
-                        const float x = i == 0 ? a[r].x : i == 1 ? a[r].y : i == 2 ? a[r].z : a[r].w;
-#pragma unroll
-                        for (int c = 0; c < quads; ++c) {
-                            sum[r][c].x += x * b[c].x;
-                            sum[r][c].y += x * b[c].y;
-                            sum[r][c].z += x * b[c].z;
-                            sum[r][c].w += x * b[c].w;
-                        }
-                    }
+                for (int c = 0; c < quads; ++c) {
+                    const float x = second ? a[r].y : a[r].x;
+                    sum[r][c].x += x * b[c].x, sum[r][c].y += x * b[c].y;
+                    sum[r][c].z += x * b[c].z, sum[r][c].w += x * b[c].w;
                 }
+        };
+        take();
+        read_a(a0, 0), read_b(b0, 0);
+        for (int step = 0; step < steps; ++step) {
+            const unsigned read = empty + 8 * slot;
+#pragma unroll UNROLL
+            for (int chunk = 0; chunk < 8; ++chunk) {  // four k; what comes next is read before
+                read_a(a1, chunk * 2 + 1), read_b(b1, chunk * 4 + 1);
+                multiply(a0, false, b0);
+                read_b(b0, chunk * 4 + 2);
+                multiply(a0, true, b1);
+                read_b(b1, chunk * 4 + 3);
+                int next = chunk + 1;
+                if (chunk == 7) {
+                    next = 0, next_slot();
+                    if (step + 1 < steps) take();
+                }
+                read_a(a0, next * 2);  // at the end of a tile once more what is there
+                multiply(a1, false, b0);
+                read_b(b0, next * 4);
+                multiply(a1, true, b1);
             }
             __syncwarp();
-            if (lane == 0) arrive(empty + 8 * slot);
+            if (lane == 0) arrive(read);
         }
 #pragma unroll
         for (int r = 0; r < 8; ++r) {
