@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from opbench.catalog import expression
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.catalog.once import Preparation, preparation
 from opbench.catalog.operator import Operator, Tensor
 from opbench.catalog.scalar import Scalar
 from opbench.catalog.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
@@ -83,9 +84,18 @@ class Case:
         scope = self._scope(sm_count)
         try:
             written = [self._constant(constant, scope) for constant in self.variant.constants]
-            return [*written, *(self._launch(step, scope) for step in self.variant.launch)]
+            found = [*written, *(self._launch(step, scope) for step in self.variant.launch)]
+            preparation(found, self.problem.inputs, self.problem.outputs)  # refuses what cannot be
+            return found
         except UsageError as error:
             raise UsageError(f"{self.variant.path}: launch: {error}") from None
+
+    @property
+    def prepares(self) -> Preparation:
+        """What its launches prepare that say `once`."""
+        if not any(step.once for step in self.variant.launch):
+            return Preparation()
+        return preparation(self.launches(1), self.problem.inputs, self.problem.outputs)
 
     def _early(self, names: tuple[str, ...]) -> tuple[str, ...]:
         unknown = [name for name in names if name not in self.problem.inputs]
@@ -169,6 +179,7 @@ class Case:
             programmatic=step.programmatic,
             cooperative=step.cooperative,
             early=self._early(step.early),
+            once=step.once,
             tensor_maps=tuple(template.described(scope, shapes) for template in named),
         )
 

@@ -43,8 +43,16 @@ class KernelLaunch:
     """Whether all its blocks run at once, so that they can wait for each other."""
     early: tuple[str, ...] = ()
     """Inputs that it reads before it waits: what launches ahead of it in a network may not write."""
+    once: bool = False
+    """Whether what it writes stays as it is while the inputs that it names do: then it need not run again."""
     tensor_maps: tuple[TensorMap, ...] = ()
     """Those that `args` names."""
+
+    def buffers(self) -> set[str]:
+        """Every buffer that it can reach."""
+        maps = {described.name: described.tensor for described in self.tensor_maps}
+        named = {maps.get(argument, argument) for argument in self.args if isinstance(argument, str)}
+        return named | {name for name in (self.zero, self.tensor) if name}
 
     def fault_of_cluster(self) -> str | None:
         """Why no GPU can launch such a cluster, else None."""

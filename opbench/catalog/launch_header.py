@@ -13,7 +13,7 @@ from opbench.errors import UsageError, unknown
 
 LAUNCH_KEYS = {
     "kernel", "grid", "block", "shared", "args", "zero", "fill", "value", "cluster", "programmatic", "cooperative",
-    "early",
+    "early", "once",
 }  # fmt: skip
 MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
 MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
@@ -78,7 +78,15 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
         programmatic=programmatic,
         cooperative=_cooperative(reader, index, entry),
         early=tuple(early),
+        once=_once(reader, index, entry),
     )
+
+
+def _once(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
+    asked = entry.get("once", False)
+    if not isinstance(asked, bool) or (asked and not entry.get("args")):
+        raise reader.refuse("once", f"launch[{index}].once = {asked!r}; true or false is allowed, true beside args")
+    return asked
 
 
 def _cooperative(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:

@@ -47,6 +47,7 @@ class LaunchTemplate:
     programmatic: bool = False
     cooperative: bool = False
     early: tuple[str, ...] = ()
+    once: bool = False
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,9 @@ def networks(context: click.Context, parameter: click.Parameter, incomplete: str
 def passes(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Passes over a network's graph."""
     from opbench.graphs.passes import PASSES
+    from opbench.nets.preparing import PREPARE
 
-    return starting(incomplete, PASSES)
+    return starting(incomplete, (*PASSES, PREPARE))
 
 
 def gpus(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:

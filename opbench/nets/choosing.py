@@ -21,6 +21,7 @@ from opbench.nets.layout_choice import choose_layouts
 from opbench.nets.memory import live_bytes
 from opbench.nets.options import ChoosingOptions, NetOptions
 from opbench.nets.plan import Plan, Results, TimedCase, best, candidates, choose, current, load_plan, timed
+from opbench.nets.preparing import PREPARE
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
 from opbench.runs.options import RunOptions
@@ -45,8 +46,8 @@ class Rewrite:
 def rewritten(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
     """The graph after the passes that are on, and what each of them did."""
     for name in options.without:
-        if name not in PASSES:
-            raise UsageError(f"--without: {unknown('pass', name, PASSES)}")
+        if name not in (known := (*PASSES, PREPARE)):
+            raise UsageError(f"--without: {unknown('pass', name, known)}")
     said = []
     for name, apply in PASSES.items():
         words: list[str] = []
@@ -86,6 +87,7 @@ def planned(
         parallel=options.parallel,
         catalog=catalog,
         device=device,
+        prepare=PREPARE not in options.without,
     )
     return graph, plan, [said, apart]
 

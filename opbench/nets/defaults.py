@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench.catalog.case import Case
+from opbench.catalog.once import Preparation
 from opbench.catalog.operator import Operator
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.gpus.ceilings import Ceilings, committed, datasheet, known_gpus
@@ -69,10 +70,13 @@ def target(environment: Mapping[str, object]) -> ChosenFor | None:
     return ChosenFor(committed(name), int(str(environment["sm_count"])), (major, minor), shared)
 
 
-def ranked(fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool) -> list[Case]:
+def ranked(
+    fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool, constant: Collection[str] = ()
+) -> list[Case]:
     """Cases that fit a node, best first; `fitting` has the ladder's order, bottom first.
 
-    `product` says whether the operator's ladder goes on to tensor cores.
+    `product` says whether the operator's ladder goes on to tensor cores, `constant` which inputs never change: what is
+    prepared from those once costs nothing.
 
     By the ladder the top rung of the finest precision comes first, in its first config, rungs of special instructions
     last: so the cpu backend chooses, where those are slow, and a GPU for what is bound by memory, whose ladders end at
@@ -83,7 +87,7 @@ def ranked(fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool) -> 
     if gpu and product and able:
         made_for = [case for case in able if _made_for_few(case)]
         order = {case.variant.name: number for number, case in enumerate(fitting)}
-        return sorted(made_for or able, key=lambda case: (expected_s(case, gpu), -order[case.variant.name]))
+        return sorted(made_for or able, key=lambda case: (expected_s(case, gpu, constant), -order[case.variant.name]))
     first = {case.variant.name: case for case in reversed(fitting)}  # of each variant, the top one first
     return sorted(first.values(), key=lambda c: (UNIT_ROUNDOFF[c.variant.precision], _capability(c)))
 
@@ -94,8 +98,8 @@ def _capability(case: Case) -> tuple[int, ...]:
     return tuple(int(part) for part in wanted.removesuffix("a").split(".")) if wanted else ()
 
 
-def expected_s(case: Case, gpu: ChosenFor) -> float:
-    """Seconds that a matrix product should take: to rank with, not to quote.
+def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> float:
+    """Seconds that a matrix product should take, `constant` inputs never changing: to rank with, not to quote.
 
     The roof of the unit that the rung names, lowered by the share of the GPU that its blocks fill, by the part of its
     tiles (BM x BN, SPLIT to a sum) that lies beyond the result, and by what small tiles move. In the committed H200
@@ -105,7 +109,8 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
     header has `flops`: not yet of Winograd's.
     """
     problem, config = case.problem, case.config
-    steps = [step for step in case.launches(gpu.sm_count) if step.kernel]
+    once = case.prepares if case.prepares.serves(constant) else Preparation()
+    steps = [step for step in case.launches(gpu.sm_count) if step.kernel and not (once.launches and step.once)]
     main = max(steps, key=lambda step: step.shared_bytes)
     blocks = math.prod(main.grid)
     tiles = math.prod(max(case.launches(ENDLESS), key=lambda step: step.shared_bytes).grid)
@@ -136,22 +141,28 @@ def expected_s(case: Case, gpu: ChosenFor) -> float:
         busy *= COPIED
     rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
     bandwidth = gpu.ceilings.dram_bytes_per_s or math.inf
-    in_block, passed_on = _splitting(case, gpu.sm_count)
+    in_block, passed_on = _splitting(case, gpu.sm_count, once)
     compute, memory = flops / (rate * share * in_block * filled), problem.bytes() / (bandwidth * busy)
     return max(compute, memory) + passed_on / bandwidth + LAUNCH_S * len(steps)
 
 
-def _splitting(case: Case, sm_count: int) -> tuple[float, float]:
-    """What is left of the rate where a block splits floats into f16 as it multiplies, and the bytes of passes ahead."""
-    workspace = case.workspace(sm_count)
+def _splitting(case: Case, sm_count: int, once: Preparation) -> tuple[float, float]:
+    """What is left of the rate where a block splits floats into f16 as it multiplies, and the bytes of passes ahead.
+
+    What was prepared `once` is read in place of the inputs that it was made of.
+    """
+    every, inputs = case.workspace(sm_count), case.problem.input_tensors()
+    workspace = [tensor for tensor in every if tensor.name not in once.workspaces]
     passed_on = 2.0 * sum(tensor.nbytes for tensor in workspace)
-    inputs = case.problem.input_tensors()
+    kept = sum(tensor.nbytes for tensor in every if tensor.name in once.workspaces)
+    passed_on += max(0.0, kept - sum(tensor.nbytes for tensor in inputs if tensor.name in once.inputs))
     if case.variant.product not in IN_BLOCK_SHARE or inputs[0].nbytes < 4 * math.prod(inputs[0].shape):
         return 1.0, passed_on
     planes = max((tensor.nbytes for tensor in workspace if tensor.name.endswith("_planes")), default=0)
     if planes < max(tensor.nbytes for tensor in inputs) / 2:
         return IN_BLOCK_SHARE[case.variant.product], passed_on
-    return 1.0, passed_on + 2.0 * sum(tensor.nbytes for tensor in inputs)  # read for the largest, and to be split
+    split = [tensor.nbytes for tensor in inputs if tensor.name not in once.inputs]
+    return 1.0, passed_on + 2.0 * sum(split)  # read for the largest, and to be split
 
 
 def _covered(problem: Operator) -> tuple[int, int]:

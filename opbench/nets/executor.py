@@ -11,12 +11,14 @@ import numpy as np
 from opbench import nvtx
 from opbench.backends.base import Arena, Backend, Buffer, Recorder, Recording
 from opbench.catalog.case import Case
+from opbench.catalog.once import Preparation
 from opbench.catalog.operator import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph
 from opbench.graphs.values import Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
-from opbench.session.binding import bind
+from opbench.nets.preparing import prepared_once, workspace_of
+from opbench.session.binding import allocate, bind
 from opbench.session.verdict import finding_sentence
 from opbench.timing.clock import Launch
 
@@ -43,6 +45,10 @@ class Network:
     state: dict[str, Buffer] = field(default_factory=dict)
     sm_counts: Mapping[str, int] = field(default_factory=dict)
     """Multiprocessors that nodes' grids are sized by, where that is not the backend's: others run beside them."""
+    prepare: bool = True
+    """Whether launches that read nothing but weights run once, when these are written, in place of each time."""
+    _prepared: dict[str, dict[str, Buffer]] = field(default_factory=dict, init=False, repr=False)
+    """What they filled, by node and workspace."""
 
     def __post_init__(self) -> None:
         require_fitting(self.graph, self.cases)
@@ -64,8 +70,60 @@ class Network:
         return self.sm_counts.get(node.name, self.backend.sm_count)
 
     def workspaces(self, node: Node) -> list[Tensor]:
-        """The extra buffers of a node's variant, each at a place of its own."""
-        return self.cases[node.name].workspace(self.sm_count(node))
+        """The extra buffers that a node's variant fills anew each time, each at a place of its own."""
+        return workspace_of(self.graph, node, self.cases[node.name], self.sm_count(node), self.prepare)
+
+    # What runs once -----------------------------------------------------------------------------------------------
+
+    def preparation(self, node: Node) -> Preparation:
+        """What a node's variant prepares once from the weights."""
+        return prepared_once(self.graph, node, self.cases[node.name]) if self.prepare else Preparation()
+
+    def prepared_tensors(self, node: Node) -> list[Tensor]:
+        """What that fills: memory of the network's, beside the weights."""
+        kept = self.preparation(node).workspaces
+        return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in kept]
+
+    def prepared(self, node: Node) -> Mapping[str, Buffer]:
+        """What a node's variant has once, prepared when it is asked for first; raises LaunchError where that fails."""
+        if node.name not in self._prepared:
+            self._prepared[node.name] = allocate(self.backend, self.prepared_tensors(node))
+            try:
+                self._prepare(node)
+            except BaseException:
+                self.backend.free(self._prepared.pop(node.name))
+                raise
+        return self._prepared[node.name]
+
+    def _prepare(self, node: Node) -> None:
+        if not self._prepared[node.name]:
+            return
+        read = self.preparation(node).inputs
+        buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in read}
+        buffers |= self._prepared[node.name]
+        bind(self.backend, self.cases[node.name], buffers, self.sm_count(node), once=True).launch()
+        if findings := self.backend.synchronize():
+            raise LaunchError(finding_sentence(findings[0]))
+
+    def _weight(self, name: str) -> Buffer:
+        """The memory of a weight, or of a part of one."""
+        base, start, _ = self.graph.place(name)
+        value, whole = self.graph.values[name], self.weights[base]
+        if base == name:
+            return whole
+        tensor = Tensor(name, value.shape, value.dtype)
+        return self.backend.view(whole, tensor, start * DTYPES[value.dtype].itemsize)
+
+    def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Set some of the weights, each as its value is stored, and prepare anew what was made of them."""
+        with _ONE_AT_A_TIME:
+            for name, array in weights.items():
+                self.weights[name].write(np.ascontiguousarray(array))
+            for node in self.graph.nodes:
+                if node.name in self._prepared:
+                    self._prepare(node)
+
+    # Memory and state ---------------------------------------------------------------------------------------------
 
     def memory(self, parallel: bool = False) -> MemoryPlan:
         """Where activations and workspaces lie in one arena."""
@@ -84,6 +142,9 @@ class Network:
     def close(self) -> None:
         """Give the weights and the state back."""
         self.backend.free(self.weights | self.state)
+        for buffers in self._prepared.values():
+            self.backend.free(buffers)
+        self._prepared.clear()
         self.weights.clear()
         self.state.clear()
 
@@ -185,8 +246,9 @@ class Context:
         written = [tensor.name for tensor, value in node.tensors() if graph.base(value) not in graph.weights]
         try:
             case, backend = self.network.cases[node.name], self.network.backend
-            buffers |= self._workspaces(node)
-            return bind(backend, case, buffers, self.network.sm_count(node), written).launch
+            buffers |= {**self._workspaces(node), **self.network.prepared(node)}
+            once = False if self.network.preparation(node).launches else None
+            return bind(backend, case, buffers, self.network.sm_count(node), written=written, once=once).launch
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from opbench.graphs.problems import ALLOWED
 from opbench.graphs.values import Node
 from opbench.nets.defaults import ChosenFor, ranked
 from opbench.nets.memory import aligned, live_bytes, plan_memory
+from opbench.nets.preparing import constants, workspace_of
 from opbench.nets.recompute import original
 from opbench.results.result import Result
 
@@ -132,12 +133,14 @@ def choose(
     parallel: bool = False,
     catalog: Catalog | None = None,
     device: ChosenFor | None = None,
+    prepare: bool = True,
 ) -> Plan:
     """The fastest case of every node's problem; where several are tied, the one that needs the least workspace.
 
     A node whose problem no result covers gets what `defaults` ranks first on the `device`, and says "default". Where
     activations and workspaces may take `memory_bytes` at most, the fastest of those counts whose workspace then has
-    room beside what is live while the node runs; raises UsageError, naming the node, where no case has.
+    room beside what is live while the node runs; raises UsageError, naming the node, where no case has. What a case
+    may `prepare` once from weights is no workspace, and where nothing was measured it costs no time.
     """
     catalog = catalog or Catalog()
     live, names = live_bytes(graph), {node.name for node in graph.nodes}
@@ -150,9 +153,13 @@ def choose(
         if first[node.name] != node.name:
             continue
         found = best(results.get((node.operator, str(node.problem)), ()), precision, libraries)
-        cases = [_case(catalog, node, e.case) for e in found] or defaults(catalog, node, precision, device)
+        cases = [_case(catalog, node, e.case) for e in found] or defaults(
+            catalog, node, precision, device, constants(graph, node) if prepare else ()
+        )
         timed_cases[node.name] = {e.case: e for e in found}
-        workspaces[node.name] = {c.name: sum(aligned(t.nbytes) for t in c.workspace(sm_count)) for c in cases}
+        workspaces[node.name] = {
+            c.name: sum(aligned(t.nbytes) for t in workspace_of(graph, node, c, sm_count, prepare)) for c in cases
+        }
 
     def whole(allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
         """Choices for all nodes, the fastest of what is allowed of a node and a workspace; else the node without."""
@@ -206,8 +213,10 @@ def _chosen(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choi
     return Choice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
 
 
-def defaults(catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None) -> list[Case]:
-    """Cases that fit a node, without a measurement: see `ranked`."""
+def defaults(
+    catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None, constant: Collection[str] = ()
+) -> list[Case]:
+    """Cases that fit a node, of which some inputs are `constant`, without a measurement: see `ranked`."""
     ladder = [
         v for v in _reproducible(catalog, node.operator) if not v.is_library and v.precision in ALLOWED[precision]
     ]
@@ -220,7 +229,7 @@ def defaults(catalog: Catalog, node: Node, precision: str, device: ChosenFor | N
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
             f"{f' ({why})' if why else ''}; see them: opbench list variants {node.operator}"
         )
-    return ranked(fitting, device, product=any(variant.unit for variant in ladder))
+    return ranked(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
 
 
 def problems(graph: Graph) -> dict[tuple[str, str], Operator]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import opbench
-from opbench import backends, paths
+from opbench import backends, paths, units
 from opbench.backends.base import Backend, Libraries, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
@@ -23,7 +23,7 @@ from opbench.graphs.saving import load
 from opbench.graphs.values import Node
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets.checkpoints import trained_weights
-from opbench.nets.choosing import planned, results_for, rewritten
+from opbench.nets.choosing import Rewrite, planned, results_for, rewritten
 from opbench.nets.defaults import target
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
@@ -32,6 +32,7 @@ from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
 from opbench.nets.peers import Peers, peers
 from opbench.nets.plan import Plan, load_plan, save_plan
+from opbench.nets.preparing import PREPARE
 from opbench.results.files import make_folder
 from opbench.results.network import (
     NodeRecord,
@@ -81,7 +82,8 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
         checks = _checked(graph, cases, inputs, worker, options, tell) if options.check else {}
     finally:
         worker.stop()  # so that the GPU's memory is the network's
-    network = Network(graph, cases, backends.open_backend(name))
+    network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE not in options.without)
+    decided.append(prepared_words(network))
     try:
         record = _measured(network, options, original, inputs, environment, checks, tell)
     finally:
@@ -192,7 +194,7 @@ def _measured(
     finally:
         context.close()
     memory = context.memory
-    nodes = [_node(node, network.cases[node.name], ceilings, nodes_s, checks) for node in graph.nodes]
+    nodes = [_node(node, network, ceilings, nodes_s, checks) for node in graph.nodes]
     own = [n["kernel_s"] for n in nodes if n["kernel_s"] is not None]
     return {
         "format": 1,
@@ -217,6 +219,7 @@ def _measured(
             "naive_bytes": memory.naive_bytes,
             "lower_bound_bytes": memory.lower_bound_bytes,
             "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
+            "prepared_bytes": sum(t.nbytes for node in graph.nodes for t in network.prepared_tensors(node)),
             "offsets": dict(memory.offsets),
             "workspaces": {
                 name: {"offset": offset, "bytes": sum(t.nbytes for t in network.workspaces(graph.node(name)))}
@@ -241,6 +244,17 @@ def _measured(
     }
 
 
+def prepared_words(network: Network) -> Rewrite:
+    """What is prepared once, node by node."""
+    said = []
+    for node in network.graph.nodes:
+        if launches := network.preparation(node).launches:
+            kept = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
+            what = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
+            said.append(f"{node.name}: {what} run once, when weights are written; {kept} are kept")
+    return Rewrite(PREPARE, network.prepare, tuple(said))
+
+
 def _peers(options: NetOptions, original: Graph, inputs: Arrays, backend: Backend) -> AbstractContextManager[Peers]:
     """The peers asked for, by name."""
     if not options.compare or not isinstance(backend, Libraries):
@@ -262,9 +276,9 @@ def _ceilings(environment: Mapping[str, object], backend: Backend, gpu: str) -> 
 
 
 def _node(
-    node: Node, case: Case, ceilings: Ceilings | None, times: Mapping[str, float], checks: Mapping[str, NodeCheck]
+    node: Node, network: Network, ceilings: Ceilings | None, times: Mapping[str, float], checks: Mapping[str, NodeCheck]
 ) -> NodeRecord:
-    problem = node.problem
+    problem, case = node.problem, network.cases[node.name]
     limits = ceilings.at_level(problem.bandwidth()) if ceilings else None
     bound = best_time(limits, problem.flops(), problem.bytes(), case.unit) if limits else None
     kernel_s, whole = times.get(node.name), sum(times.values())
@@ -280,6 +294,8 @@ def _node(
         "inputs": dict(node.inputs),
         "outputs": dict(node.outputs),
         "kernels": list(case.variant.kernels),
+        "launches_once": network.preparation(node).launches,
+        "prepared_bytes": sum(tensor.nbytes for tensor in network.prepared_tensors(node)),
         "flops": problem.flops(),
         "compulsory_bytes": problem.bytes(),
         "kernel_s": kernel_s,

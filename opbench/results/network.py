@@ -66,6 +66,10 @@ class NodeRecord(TypedDict, total=False):
     inputs: Required[dict[str, str]]
     outputs: Required[dict[str, str]]
     kernels: list[str]
+    launches_once: int
+    """How many of its launches ran once, when the weights were written, and are in no time."""
+    prepared_bytes: int
+    """What those filled."""
     flops: int
     compulsory_bytes: int
     kernel_s: float | None
@@ -106,6 +110,8 @@ class MemoryRecord(TypedDict, total=False):
     naive_bytes: int | None
     lower_bound_bytes: int | None
     weights_bytes: int | None
+    prepared_bytes: int | None
+    """What was made of weights once and is kept beside them; not in older records."""
     offsets: dict[str, int]
     workspaces: dict[str, WorkspaceRecord]
 

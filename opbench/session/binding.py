@@ -34,11 +34,13 @@ def bind(
     buffers: Mapping[str, Buffer],
     sm_count: int | None = None,
     written: Collection[str] = (),
+    once: bool | None = None,
 ) -> Binding:
     """The case on these buffers, by name: its tensors and its workspace.
 
     `sm_count` is what grids are sized by where that is not this backend's; `written` are inputs that what is launched
     just ahead may write: a launch that reads one of them early waits for all of that in place of overlapping it.
+    `once` asks for the launches that prepare alone, or for all others; of `buffers` they need what these name.
     Raises LaunchError for what the device refuses, CompileError, and UsageError for a header or a library's file that
     is wrong.
     """
@@ -46,7 +48,10 @@ def bind(
         own = case.problem.in_place if case.variant.in_place else {}
         together = {**buffers, **{old: buffers[new] for new, old in own.items()}}
         return Binding(_bind_library(backend, case, together))
-    launches = list(case.launches(sm_count or backend.sm_count))
+    every = case.launches(sm_count or backend.sm_count)
+    launches = [launch for launch in every if once in (None, launch.once)]
+    if launches and launches[0] is not every[0]:  # it may overlap what was ahead of it here, not what is elsewhere
+        launches[0] = replace(launches[0], programmatic=False)
     for number, launch in enumerate(launches):
         if not launch.programmatic:
             break  # it begins when all ahead of it has ended, and so what follows reads nothing too early

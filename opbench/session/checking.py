@@ -192,6 +192,8 @@ class Session:
                 outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
             if outcome.verdict.right:
                 outcome = self._check_integers(ready, outcome)
+            if outcome.verdict.right and case.prepares.launches:
+                outcome = self._check_once(ready, outcome)
             if outcome.verdict.right and trace:
                 outcome = self._check_orders(ready, outcome)
             if not outcome.verdict.right and not found:
@@ -257,6 +259,24 @@ class Session:
                 return again
         return outcome
 
+    def _check_once(self, ready: Ready, outcome: Outcome) -> Outcome:
+        """Run what it says to run once alone and first, as a network does: the rest is to leave that as it is."""
+        first, rest = (
+            bind(self.backend, ready.case, ready.buffers, self.sm_count, once=o).launch for o in (True, False)
+        )
+        expected = _fill(ready, "normal")
+        first()
+        findings = self.backend.synchronize()
+        prepared = {name: ready.workspace[name].fingerprint() for name in ready.case.prepares.workspaces}
+        again = self._judged_run(ready, expected, rest, "normal", findings)
+        changed = [name for name, found in prepared.items() if ready.workspace[name].fingerprint() != found]
+        if again.verdict.right and not changed:
+            return outcome
+        reason = f"with what says once = true run first: {again.verdict.reason}"
+        if changed:
+            reason = f"writes the workspace {changed[0]} in a launch beside the one that says once = true"
+        return replace(again, verdict=replace(again.verdict, right=False, reason=reason))
+
     def _resources(self, binding: Binding) -> dict[str, LaunchResources]:
         if binding.program is None:
             return {}
@@ -264,9 +284,14 @@ class Session:
 
     def run(self, ready: Ready, kind: str) -> Outcome:
         """Run a bound case once on a kind of inputs and judge what it wrote, and where."""
-        expected = _fill(ready, kind)
-        ready.binding.launch()
-        findings = tuple(f for f in self.backend.synchronize() if not f.hint)
+        return self._judged_run(ready, _fill(ready, kind), ready.binding.launch, kind)
+
+    def _judged_run(
+        self, ready: Ready, expected: Expected, launch: Launch, kind: str, before: Sequence[Finding] = ()
+    ) -> Outcome:
+        """A launch and the verdict on what it wrote; `before` are findings of what ran ahead of it."""
+        launch()
+        findings = tuple(f for f in (*before, *self.backend.synchronize()) if not f.hint)
         damage = _memory_damage(ready.buffers) or _changed_inputs(ready.prepared, expected)
         outputs = ready.case.problem.output_tensors()
         judged = [] if damage else [_judged(ready.prepared, t, expected, kind) for t in outputs]

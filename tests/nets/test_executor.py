@@ -112,7 +112,7 @@ def test_only_constants_may_be_read_before_the_launch_ahead_has_ended(monkeypatc
     """A launch that reads what may be written just ahead of it waits for all of that."""
     told: dict[str, set[str]] = {}
 
-    def seen(backend: Backend, case: Case, *rest: object, written: Collection[str]) -> Binding:
+    def seen(backend: Backend, case: Case, *rest: object, written: Collection[str], **more: object) -> Binding:
         told[case.problem.name] = set(written)
         return Binding(lambda: None)
 

@@ -15,6 +15,7 @@
 // grid   = ["cdiv(4 * k * (9 * c2 + 4 * c1), 256)"]
 // block  = [256]
 // args   = ["weight", "filters", "k", "c1", "c2"]
+// once   = true
 //
 // [[launch]]
 // kernel = "upsample_concat_conv2d_nhwc_four_filters"
@@ -60,7 +61,7 @@
 // goes over the small image: 4 products for 9, and 17 for 27 where the skip has half as many channels, whose 9 stay.
 // The sums differ by the parities of y and x, so there are four filters, a block's pixels share both parities, and its
 // rows of the output lie two pixels apart. A first kernel makes the filters, a few percent of the work of layers of few
-// pixels. In bf16 the sums are rounded once more, as if weights were given so: within what outputs are rounded by.
+// pixels, and none where a network's weights stay as they are. In bf16 the sums are rounded once more, as if weights were given so: within what outputs are rounded by.
 // Limit: that of the rung below. The idea is that of "sub-pixel" convolutions: Shi et al. (2016), read backwards.
 
 #include <opbench/epilogue.cuh>

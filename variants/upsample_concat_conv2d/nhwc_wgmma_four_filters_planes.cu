@@ -43,22 +43,33 @@
 // box     = [64, 1, "BN", "PLANES"]
 //
 // [[launch]]
+// kernel = "upsample_concat_conv2d_sum_filters"
+// grid   = ["cdiv(4 * k * DEPTH, 256)"]
+// block  = [256]
+// args   = ["weight", "filters", "k", "c1", "c2"]
+// once   = true
+//
+// [[launch]]
+// kernel = "upsample_concat_conv2d_split_filters"
+// grid   = ["min(1056, 4 * k)"]
+// block  = [256]
+// args   = ["filters", "filter_planes", "filter_exponents", "k", "c1", "c2"]
+// once   = true
+//
+// [[launch]]
 // zero = "images_largest"
 //
 // [[launch]]
-// kernel = "upsample_concat_conv2d_find_images_sum_filters"
-// grid   = ["min(1056, cdiv(n * h * w * max(c1, 4 * c2), 4096))", 1, 3]
+// kernel = "upsample_concat_conv2d_find_images"
+// grid   = ["min(1056, cdiv(n * h * w * max(c1, 4 * c2), 4096))", 1, 2]
 // block  = [256]
-// args   = ["low", "skip", "images_largest", "weight", "filters", "n * h * w", "k", "c1", "c2"]
+// args   = ["low", "skip", "images_largest", "n * h * w", "c1", "c2"]
 //
 // [[launch]]
-// kernel = "upsample_concat_conv2d_split"
-// grid   = ["min(1056, cdiv(n * h * w * max(c1, 4 * c2), 4096))", 1, 3]
+// kernel = "upsample_concat_conv2d_split_images"
+// grid   = ["min(1056, cdiv(n * h * w * max(c1, 4 * c2), 4096))", 1, 2]
 // block  = [256]
-// args   = [
-//     "low", "skip", "images_largest", "low_planes", "skip_planes", "images_exponent", "filters", "filter_planes",
-//     "filter_exponents", "n * h * w", "k", "c1", "c2",
-// ]
+// args   = ["low", "skip", "images_largest", "low_planes", "skip_planes", "images_exponent", "n * h * w", "c1", "c2"]
 //
 // [[launch]]
 // kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters_planes"
@@ -89,7 +100,8 @@
 // The tiles of nhwc_wgmma_four_filters on the planes of matmul/wgmma_planes, whose file says why f16 and why sums start
 // anew: 17 of 27 products, each of them three, at f16's rate. Filters are summed in float32 before they are split, a power
 // of two a filter; both images share one, that of the larger magnitude, so that one sum takes products of both. Limit: the
-// passes over the images, for the largest magnitude and to split, which kernels that write them could spare.
+// passes over the images, for the largest magnitude and to split, which kernels that write them could spare; those over
+// filters are apart from them, as a network whose weights stay needs them once.
 
 #include <opbench/parity_rows.cuh>
 #include <opbench/parity_tiles.cuh>
@@ -101,31 +113,34 @@ constexpr int pixels_plane = BM * 128, filters_plane = BN * 128;  // bytes of on
 typedef Ring<STAGES, PLANES*(pixels_plane + filters_plane)> Stages;
 typedef ParityTiles<BM, BN, 64> Walk;
 
-// low [n][h][w][c1], skip [n][2h][2w][c2], weight [k][3][3][c2 + c1]: by z the largest magnitude of either image, and
-// filters [4][k][9 c2 + 4 c1].
+// weight [k][3][3][c2 + c1], filters [4][k][9 c2 + 4 c1]
 extern "C" __global__ void __launch_bounds__(256)
-    upsample_concat_conv2d_find_images_sum_filters(const float* __restrict__ low, const float* __restrict__ skip,
-                                                   unsigned* __restrict__ found, const float* __restrict__ weight,
-                                                   float* __restrict__ filters, int pixels, int k, int c1, int c2) {
-    if (blockIdx.z < 2)
-        find_largest(blockIdx.z ? skip : low, found, (long long)pixels * (blockIdx.z ? 4 * c2 : c1));
-    else
-        for (int at = blockIdx.x * 256 + threadIdx.x; at < 4 * k * DEPTH; at += gridDim.x * 256)
-            filters[at] = summed_filter(weight, at, k, c1, c2);
+    upsample_concat_conv2d_sum_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c1,
+                                       int c2) {
+    const int at = blockIdx.x * 256 + threadIdx.x;
+    if (at < 4 * k * DEPTH) filters[at] = summed_filter(weight, at, k, c1, c2);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    upsample_concat_conv2d_split_filters(const float* __restrict__ filters, __half* __restrict__ planes,
+                                         int* __restrict__ exponents, int k, int c1, int c2) {
+    split_rows<PLANES>(filters, planes, exponents, 4 * k, DEPTH, DEPTH);
 }
 
+// low [n][h][w][c1], skip [n][2h][2w][c2]: by z the largest magnitude of either image, and its planes.
 extern "C" __global__ void __launch_bounds__(256)
-    upsample_concat_conv2d_split(const float* __restrict__ low, const float* __restrict__ skip,
-                                 const unsigned* __restrict__ found, __half* __restrict__ low_planes,
-                                 __half* __restrict__ skip_planes, int* __restrict__ images_exponent,
-                                 const float* __restrict__ filters, __half* __restrict__ filter_planes,
-                                 int* __restrict__ filter_exponents, int pixels, int k, int c1, int c2) {
+    upsample_concat_conv2d_find_images(const float* __restrict__ low, const float* __restrict__ skip,
+                                       unsigned* __restrict__ found, int pixels, int c1, int c2) {
+    find_largest(blockIdx.z ? skip : low, found, (long long)pixels * (blockIdx.z ? 4 * c2 : c1));
+}
+extern "C" __global__ void __launch_bounds__(256)
+    upsample_concat_conv2d_split_images(const float* __restrict__ low, const float* __restrict__ skip,
+                                        const unsigned* __restrict__ found, __half* __restrict__ low_planes,
+                                        __half* __restrict__ skip_planes, int* __restrict__ images_exponent, int pixels,
+                                        int c1, int c2) {
     if (blockIdx.z == 0)
         split_all<PLANES>(low, found, low_planes, images_exponent, (long long)pixels * c1);
-    else if (blockIdx.z == 1)
-        split_all<PLANES>(skip, found, skip_planes, images_exponent + 1, (long long)pixels * 4 * c2);
     else
-        split_rows<PLANES>(filters, filter_planes, filter_exponents, 4 * k, DEPTH, DEPTH);
+        split_all<PLANES>(skip, found, skip_planes, images_exponent + 1, (long long)pixels * 4 * c2);
 }
 
 #if PLANES == 2

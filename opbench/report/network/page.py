@@ -208,6 +208,7 @@ def _memory(record: Record) -> list[tuple[str, str]]:
         "the most that is alive at once, which no plan can go below": memory.get("lower_bound_bytes"),
         "a buffer for each value": memory.get("naive_bytes"),
         "weights": memory.get("weights_bytes"),
+        "prepared once of weights": memory.get("prepared_bytes") or None,
     }
     return [(label, words.size(nbytes)) for label, nbytes in told.items() if nbytes is not None]
 

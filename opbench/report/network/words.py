@@ -227,7 +227,9 @@ def _memory(record: Record) -> str:
     if eager:
         said += f"; PyTorch eager takes {size(eager)} (ours is {units.percent(peak / eager)})"
     weights = memory.get("weights_bytes")
-    return said + (f". Weights take {size(weights)}." if weights else ".")
+    prepared = memory.get("prepared_bytes")
+    more = f", what is prepared of them once {size(prepared)}" if prepared else ""
+    return said + (f". Weights take {size(weights)}{more}." if weights else ".")
 
 
 def _right(record: Record) -> str:
@@ -278,6 +280,8 @@ def node_sentence(node: NodeRecord) -> str:
         said.append(f"{units.time(node['kernel_s'])}, {units.percent(node.get('share'))} of the time")
     if node.get("bound_s") is not None:
         said.append(f"at best {units.time(node['bound_s'])} ({node.get('bound')})")
+    if once := node.get("launches_once"):
+        said.append(f"{counted(once, 'kernel')} ran once, when the weights were written")
     check = node.get("check") or {}
     if check.get("right") is False:
         said.append(f"{fault(node)}: {check.get('reason') or ''}")
