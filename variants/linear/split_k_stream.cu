@@ -1,6 +1,4 @@
 // /// opbench
-// title     = "the warps of a block share ROWS rows of weights: k split over them, parts added at the end"
-// builds_on = "warp_rows_vec4"
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
 // define.RELU   = "1 if epilogue == 'bias_relu' else 0"
@@ -9,17 +7,35 @@
 // where     = [
 //   "(ROWS, DEPTH, THREADS) in ((4, 2, 128), (4, 2, 256), (4, 1, 256), (2, 4, 128), (2, 2, 256), (1, 2, 512))",
 // ]
+// define.EARLY = 0
 // launch    = [
 //   { kernel = "linear_block_rows", grid = ["cdiv(m, 8) * cdiv(n, ROWS)"], block = ["THREADS"] },
 // ]
+//
+// [rung.split_k_stream]
+// title     = "the warps of a block share ROWS rows of weights: k split over them, parts added at the end"
+// builds_on = "warp_rows_vec4"
+//
+// [rung.split_k_stream_early]
+// title     = "the next layer's blocks load their first weights while this one's last blocks still add"
+// builds_on = "split_k_stream"
+// define.EARLY = 1
+// compute_capability = "9.0"
+//
+// [[rung.split_k_stream_early.launch]]
+// kernel       = "linear_block_rows"
+// grid         = ["cdiv(m, 8) * cdiv(n, ROWS)"]
+// block        = ["THREADS"]
+// programmatic = true
+// early        = ["weight", "bias"]
 // ///
 //
 // All blocks of a layer with 4096 outputs are resident at once, and a block's threads read the whole of ROWS rows in a
 // few steps: nearly all of the weights that a multiprocessor gets are requested at the start, and blocks that end make
 // room for others before the last have begun to. A layer of 10 outputs still has 10 * THREADS threads at work. The
 // parts are added in the order of the warps, so the result is the same bits every time. Limit: each block reads x anew
-// (from L1 or L2), ends in a reduction, and starts with nothing in flight. After "split K" within a block, "sliced K"
-// in CUTLASS's efficient GEMM notes.
+// (from L1 or L2), ends in a reduction, and starts with nothing in flight; with EARLY that start lies within the layer
+// before, whose blocks make room one by one. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM notes.
 
 #if BF16
 #include <cuda_bf16.h>
@@ -121,15 +137,24 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) from[r] = weight + (size_t)min(col0 + r, n - 1) * k;
     float sum[SUMS] = {};
+#if EARLY
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
     for (int i = threadIdx.x * VEC; i < k; i += THREADS * VEC * DEPTH) {
         uint4 w[DEPTH][ROWS];  // all loads first, so that they are under way together
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d)
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) w[d][r] = load16(from[r], i + d * THREADS * VEC, k, aligned);
+#if EARLY
+        if (i < THREADS * VEC) asm volatile("griddepcontrol.wait;" ::: "memory");  // x is of the launch before
+#endif
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d) multiply(sum, w[d], x, row0, i + d * THREADS * VEC, m, k, aligned);
     }
+#if EARLY
+    asm volatile("griddepcontrol.wait;" ::: "memory");  // also by threads beyond k
+#endif
     add_lanes(sum, lane);
     constexpr int LANES = SUMS < 32 ? 32 / SUMS : 1, LEFT = SUMS < 32 ? 1 : SUMS / 32;
     if (lane % LANES == 0) {
