@@ -34,6 +34,8 @@ VECTOR, ONE_BY_ONE = 4, 0.2
 """Fewer channels than so many are copied one by one; what is left of a tile's rate then."""
 PATCH = 32
 """Rows of the tallest patch; lower ones load filters more often for their products."""
+FEW_WARPS_SHARE = 0.8
+"""Of its rate that is left to tiles by mma.sync where a multiprocessor has half of WARPS or fewer."""
 ENDLESS = 10**6
 """Multiprocessors of a GPU on which each block has one tile."""
 FEW = 8
@@ -128,6 +130,8 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         if case.variant.unit and int(problem.axes.get("c", VECTOR)) < VECTOR:
             share *= ONE_BY_ONE
         filled = min(1.0, blocks / gpu.sm_count)
+        if case.variant.unit:
+            filled *= max(FEW_WARPS_SHARE, busy / filled)
     height = int(dict(case.request().macros).get("HEIGHT", 0))
     if height and "BM" not in config:  # patches of so many rows of 8 pixels
         for size, tile in zip(_covered(problem), (height, 8), strict=True):

@@ -58,10 +58,10 @@ def times_as_long(operator: str, device: ChosenFor | None, folders: tuple[Path, 
 
 
 @pytest.mark.parametrize(
-    ("operator", "mean", "most"), [("conv2d", 1.2, 2.0), ("linear", 1.5, 2.0), ("upsample_concat_conv2d", 1.1, 1.5)]
+    ("operator", "mean", "most"), [("conv2d", 1.1, 1.5), ("linear", 1.5, 2.0), ("upsample_concat_conv2d", 1.1, 1.5)]
 )
 def test_products_are_given_tensor_cores_and_tiles_that_fill_the_gpu(operator: str, mean: float, most: float) -> None:
-    """Within a fifth of the fastest convolution on average; by the ladder alone it was several times that."""
+    """Within a tenth of the fastest convolution on average; by the ladder alone it was several times that."""
     found = times_as_long(operator, h200())
     assert len(found) >= 5 and max(found) <= most
     assert math.exp(math.fsum(map(math.log, found)) / len(found)) <= mean, found

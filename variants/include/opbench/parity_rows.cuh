@@ -68,13 +68,14 @@ struct ParityAndFilters {
     bool in_low = false;
     int c1, w, depth, filter, filters_left;
 
-    // m0, n0: the block's first row and filter. Finds the windows of the block's rows.
+    // m0, n0: the block's first row and filter; start: where in the depth. Finds the windows of the block's rows.
     __device__ __forceinline__ ParityAndFilters(unsigned char* memory, const T* low, const T* skip, const T* filters,
-                                                Windows& windows, const Parity& size, int m0, int n0, int k)
+                                                Windows& windows, const Parity& size, int m0, int n0, int k,
+                                                int start = 0)
         : low(low), skip(skip), filters(filters), windows(windows), to(memory),
-          taps(to.chunk * vec, Block::bk, size.c2, 3, 3), c1(size.c1), w(size.w), depth(size.depth()) {
+          taps(start + to.chunk * vec, Block::bk, size.c2, 3, 3), c1(size.c1), w(size.w), depth(size.depth()) {
         filters_left = k - n0 - to.row;
-        filter = (n0 + to.row) * depth + to.chunk * vec;
+        filter = (n0 + to.row) * depth + start + to.chunk * vec;
         go_on_in_low();
         for (int row = threadIdx.x; row < Block::bm; row += Block::threads) size.find(windows, row, m0 + row);
         __syncthreads();
