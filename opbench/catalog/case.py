@@ -142,6 +142,7 @@ class Case:
     def _launch(self, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
         maps = {template.name: template for template in self.variant.tensor_maps}
+        textures = {template.name: template for template in self.variant.textures}
         if step.zero:
             if step.zero not in tensors:
                 raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
@@ -159,7 +160,7 @@ class Case:
             a.bound(scope)
             if isinstance(a, Scalar)
             else a
-            if a in tensors or a in maps
+            if a in tensors or a in maps or a in textures
             else expression.evaluate(a, scope)
             for a in (a if isinstance(a, Scalar) else _present(a, there) for a in args)
             if a
@@ -168,7 +169,8 @@ class Case:
             _dim3([int(expression.evaluate(e, scope)) for e in side]) for side in (step.grid, step.block, step.cluster)
         )
         named = [maps[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in maps]
-        shapes = self._tensors(scope) if named else []
+        seen = [textures[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in textures]
+        shapes = self._tensors(scope) if named or seen else []
         return KernelLaunch(
             kernel=step.kernel,
             grid=grid,
@@ -181,6 +183,7 @@ class Case:
             early=self._early(step.early),
             once=step.once,
             tensor_maps=tuple(template.described(scope, shapes) for template in named),
+            textures=tuple(template.described(scope, shapes) for template in seen),
         )
 
 

@@ -15,6 +15,7 @@ from opbench.catalog import expression
 from opbench.catalog.launch_header import constant, launch_step, tensor_map
 from opbench.catalog.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
 from opbench.catalog.sources import Source, checksum, closure, matrix_classes
+from opbench.catalog.texture import read_texture
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError, unknown
 from opbench.paths import shipped
@@ -25,7 +26,8 @@ KeyKinds = type | tuple[type, ...]
 HEADER_KEYS: Mapping[str, KeyKinds] = {
     "title": str, "operator": str, "builds_on": str, "precision": str, "product": str, "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
-    "tensor_maps": dict, "launch": list, "modules": list, "flops": str, "reproducible": bool,
+    "tensor_maps": dict, "textures": dict, "surfaces": dict, "launch": list, "modules": list, "flops": str,
+    "reproducible": bool,
     "in_place": (bool, dict), "constants": dict, "rung": dict,
 }  # fmt: skip
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
@@ -184,6 +186,11 @@ class _HeaderReader:
             requires=self._expressions("requires"),
             workspace=self._named_expressions("workspace"),
             tensor_maps=tuple(tensor_map(self, name, entry) for name, entry in table.get("tensor_maps", {}).items()),
+            textures=tuple(
+                read_texture(self, kind, name, entry)
+                for kind in ("textures", "surfaces")
+                for name, entry in table.get(kind, {}).items()
+            ),
             constants=tuple(constant(self, *item) for item in table.get("constants", {}).items()),
             launch=tuple(launch_step(self, i, entry) for i, entry in enumerate(table.get("launch", []))),
             modules=tuple(table.get("modules", ())),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from opbench.catalog.scalar import Scalar
 from opbench.catalog.tensor_map import TensorMap
+from opbench.catalog.texture import Texture
 
 Dim3 = tuple[int, int, int]
 
@@ -47,6 +48,8 @@ class KernelLaunch:
     """Whether what it writes stays as it is while the inputs that it names do: then it need not run again."""
     tensor_maps: tuple[TensorMap, ...] = ()
     """Those that `args` names."""
+    textures: tuple[Texture, ...] = ()
+    """Likewise, with surfaces."""
 
     def buffers(self) -> set[str]:
         """Every buffer that it can reach."""

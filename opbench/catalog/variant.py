@@ -14,6 +14,7 @@ from opbench.catalog.precision import PRODUCTS
 from opbench.catalog.scalar import Scalar
 from opbench.catalog.sources import Source
 from opbench.catalog.tensor_map import TensorMapTemplate
+from opbench.catalog.texture import TextureTemplate
 from opbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Variant:
     requires: tuple[str, ...] = ()
     workspace: Mapping[str, str] = field(default_factory=dict)
     tensor_maps: tuple[TensorMapTemplate, ...] = ()
+    textures: tuple[TextureTemplate, ...] = ()
     """Which `args` may name."""
     constants: tuple[ConstantTemplate, ...] = ()
     launch: tuple[LaunchTemplate, ...] = ()

@@ -33,7 +33,9 @@ from opbench.traffic.findings import Finding
 HIGHEST_CAPABILITY = (9, 0)
 BEYOND = {
     r"\b__cluster_dims__\b": "__cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]",
-    r"\b(?:cudaTextureObject_t|cudaSurfaceObject_t|tex[123]D\w*|surf[123]D\w*)\b": "textures; headers cannot bind them",
+    r"\b(?:(?:tex|surf)(?:[12]DLayered|3D|Cubemap)\w*|tex[12]D(?:Lod|Grad|gather)\w*)\b": (
+        "textures of three dimensions, layers or levels; those of one and two dimensions are known"
+    ),
     r"\btexture\s*<": "texture references, which CUDA 12 has no more",
     r"\bcurand(?!_kernel\b|\.h)\w*": "cuRAND's generators; they come with the toolkit alone",
     r"<<<": "launches from a kernel; opbench has none",

@@ -18,6 +18,7 @@ from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
 from opbench.backends.cpu.refusals import refuse_static_shared, thread_bound, waits_in_loops
 from opbench.backends.cpu.tensor_map import native_map
+from opbench.backends.cpu.texture import native_texture
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.catalog.scalar import Scalar
@@ -255,13 +256,14 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             f"kernel {kernel.name} takes {len(kernel.signature)} arguments; the launch gives {len(launch.args)}: "
             f"{', '.join(map(str, launch.args))}"
         )
-    maps = {tensor.name for tensor in launch.tensor_maps}
+    letters = {**{t.name: "?" for t in launch.tensor_maps}, **{t.name: "l" for t in launch.textures}}
     for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
         if isinstance(argument, Scalar):
             sent = SCALARS[argument.type]
         else:
-            pointer = "?" if argument in maps else "p"
-            sent = pointer if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
+            sent = (
+                letters.get(argument, "p") if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
+            )
         if (
             sent != letter
             and letter not in WIDER.get(sent, {})
@@ -293,6 +295,10 @@ def _value(argument: str | float | Scalar, launch: KernelLaunch, buffers: Mappin
         if argument == tensor.name:
             buffer = _buffer(buffers, tensor.tensor, launch.kernel)
             return native_map(tensor, buffer.address, buffer.bytes)
+    for texture in launch.textures:
+        if argument == texture.name:
+            buffer = _buffer(buffers, texture.tensor, launch.kernel)
+            return native_texture(texture, buffer.address, buffer.bytes)
     slot = ctypes.c_uint64(0)
     if isinstance(argument, Scalar):
         ctypes.memmove(ctypes.addressof(slot), packed := argument.packed(), len(packed))

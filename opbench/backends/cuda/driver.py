@@ -78,6 +78,13 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
     "cuTensorMapEncodeTiled": (*TENSOR, c_void_p, c_void_p, *MODES),
     "cuTensorMapEncodeIm2col": (*TENSOR, c_void_p, c_void_p, c_uint, c_uint, c_void_p, *MODES),
+    "cuArray3DCreate_v2": (POINTER(c_void_p), c_void_p),
+    "cuArrayDestroy": (c_void_p,),
+    "cuTexObjectCreate": (POINTER(c_uint64), c_void_p, c_void_p, c_void_p),
+    "cuTexObjectDestroy": (c_uint64,),
+    "cuSurfObjectCreate": (POINTER(c_uint64), c_void_p),
+    "cuSurfObjectDestroy": (c_uint64,),
+    "cuMemcpy2DAsync_v2": (c_void_p, c_void_p),
     "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemFree_v2": (c_uint64,),
     "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
@@ -107,8 +114,14 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
 }
 """Arguments of every call that opbench makes; each returns a CUresult."""
 
-OPTIONAL = frozenset({"cuFuncGetParamInfo", "cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"})
-"""Calls that only newer drivers have (CUDA 12.4 for the first)."""
+TEXTURES = (
+    "cuArray3DCreate_v2", "cuArrayDestroy", "cuTexObjectCreate", "cuTexObjectDestroy", "cuSurfObjectCreate",
+    "cuSurfObjectDestroy", "cuMemcpy2DAsync_v2",
+)  # fmt: skip
+OPTIONAL = frozenset(
+    {"cuFuncGetParamInfo", "cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", *TEXTURES}
+)
+"""Calls that only newer drivers have (CUDA 12.4 for the first), and those that few kernels need."""
 
 
 class DriverError(LaunchError):

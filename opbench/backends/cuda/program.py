@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -19,10 +19,12 @@ from opbench.backends.cuda.driver import (
     INVALID_VALUE,
 )
 from opbench.backends.cuda.hopper import EncodedMap, config, encode, is_extended
+from opbench.backends.cuda.texture import Copy, TextureObject, create
 from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
 from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.scalar import Scalar, element
 from opbench.catalog.tensor_map import TensorMap
+from opbench.catalog.texture import Texture
 from opbench.errors import LaunchError, unknown
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class CudaProgram:
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
         """Return a callable that enqueues all launches in order; raises LaunchError for what cannot be launched."""
-        steps = [self._step(launch, buffers) for launch in launches]
+        steps = [step for launch in launches for step in self._steps(launch, buffers)]
         device = self._device
         names = ", ".join(dict.fromkeys(step.kernel for step in steps if step.kernel))
 
@@ -85,10 +87,21 @@ class CudaProgram:
 
         return enqueue
 
-    def _step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
-        if launch.kernel:
-            return self._kernel(launch, buffers)
-        return self._zero(launch, buffers) if launch.zero else self._constant(launch, buffers)
+    def _steps(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> list[BoundStep]:
+        if not launch.kernel:
+            return [self._zero(launch, buffers) if launch.zero else self._constant(launch, buffers)]
+        kernel = self._kernel(launch, buffers)
+        objects = [value for value in kernel.keep if isinstance(value, TextureObject)]
+
+        def copies(wanted: Iterable[Copy]) -> list[BoundStep]:
+            call, stream = self._device.driver.raw, self._device.stream
+            return [
+                BoundStep(call("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(one)), stream), keep=(one,))
+                for one in wanted
+            ]
+
+        before, after = (copies(one for each in objects for one in getattr(each, when)) for when in ("before", "after"))
+        return [*before, kernel, *after]
 
     def _constant(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
         """A copy into a `__constant__` variable."""
@@ -135,11 +148,12 @@ class CudaProgram:
             raise LaunchError(unknown("kernel", launch.kernel, self._functions))
         self._check_geometry(launch)
         function = self._functions[launch.kernel]
-        maps = {tensor.name: self._encoded(tensor, launch, buffers) for tensor in launch.tensor_maps}
+        made: dict[str, CValue] = {tensor.name: self._encoded(tensor, launch, buffers) for tensor in launch.tensor_maps}
+        made |= {texture.name: self._object(texture, launch, buffers) for texture in launch.textures}
         sizes = self._parameter_sizes(launch, function)
         widths = sizes if sizes and len(sizes) == len(launch.args) else [0] * len(launch.args)
-        values = [
-            maps[arg] if isinstance(arg, str) and arg in maps else _value(arg, launch, buffers, width)
+        values: list[CValue] = [
+            made[arg] if isinstance(arg, str) and arg in made else _value(arg, launch, buffers, width)
             for arg, width in zip(launch.args, widths, strict=True)
         ]
         self._check_parameters(launch, sizes, values)
@@ -162,6 +176,14 @@ class CudaProgram:
         buffer = cast("CudaBuffer", _buffer(tensor.tensor, buffers))
         try:
             return encode(self._device.driver, tensor, buffer.pointer, buffer.nbytes)
+        except LaunchError as error:
+            raise LaunchError(f"{launch.kernel}: {error}") from None
+
+    def _object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
+        """A texture or surface of these buffers."""
+        buffer = cast("CudaBuffer", _buffer(texture.tensor, buffers))
+        try:
+            return create(self._device.driver, texture, buffer.pointer, buffer.nbytes)
         except LaunchError as error:
             raise LaunchError(f"{launch.kernel}: {error}") from None
 

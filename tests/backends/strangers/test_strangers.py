@@ -44,6 +44,12 @@ def test_macros_of_the_host_refuse_nothing(tmp_path: Path) -> None:
     assert [r.reason for r in api.check([tmp_path / "mine.cu"], problems=["(n=1000)"], cpu_only=True)] == [""]
 
 
+SURFACE = (
+    RELU.replace("title =", 'surfaces.target = { tensor = "out", size = ["n"] }\n// title =')
+    .replace('block = ["256"]', 'block = ["256"], args = ["x", "target", "n"]')
+    .replace("float* out", "cudaSurfaceObject_t target")
+    .replace("out[i] = x[i] > 0.0f ? x[i] : 0.0f", "surf1Dwrite(x[i] > 0.0f ? x[i] : 0.0f, target, 4 * i)")
+)
 REFUSED = {
     "a helper of the host": (
         RELU.replace("extern", "inline float clip(float x) { return x; }\nextern").replace("? x[i]", "? clip(x[i])"),
@@ -70,11 +76,23 @@ REFUSED = {
         ),
         "grid.sync() in a launch that is not cooperative: write cooperative = true in the header's launch",
     ),
-    "a texture": (
+    "a texture of three dimensions": (
         RELU.replace(
-            "extern", "__device__ float at(cudaTextureObject_t t) { return tex1Dfetch<float>(t, 0); }\nextern"
+            "extern", "__device__ float at(cudaTextureObject_t t) { return tex3D<float>(t, 0, 0, 0); }\nextern"
         ).replace("? x[i]", "? at(0)"),
-        "line 8: uses textures; headers cannot bind them",
+        "line 8: uses textures of three dimensions, layers or levels",
+    ),
+    "a texture that is none": (
+        RELU.replace("? x[i]", "? tex1Dfetch<float>((cudaTextureObject_t)0, i)"),
+        "mine.cu:10: trap: tex1Dfetch: no texture or surface of the header's textures or surfaces",
+    ),
+    "a row beyond a surface": (
+        SURFACE.replace("4 * i", "4 * i + 4"),
+        "mine.cu:11: trap: surf1Dwrite: out of bounds: byte 4000 of row 0 of a surface of 4000 bytes and 1 rows",
+    ),
+    "a column that counts elements": (
+        SURFACE.replace("4 * i", "i"),
+        "surf1Dwrite: 4 bytes at byte 1 of a row; texels have 4 bytes, and x counts bytes",
     ),
     "a shuffle of before Volta": (
         RELU.replace("? x[i]", "? __shfl_xor(x[i], 1)"),

@@ -24,4 +24,5 @@
 #include "opbench_cpu/mathematics.hpp"
 #include "opbench_cpu/intrinsics.hpp"
 #include "opbench_cpu/ptx.hpp"
+#include "opbench_cpu/textures.hpp"
 #include "opbench_cpu/entry.hpp"
