@@ -34,7 +34,7 @@ struct FewRows {
     // The output that this thread finishes for all of its columns.
     __device__ __forceinline__ static int own() { return first() + threadIdx.x % rows; }
 
-    // finish(sum, early(column, own()), column) for the columns of the batch: early() runs while sums are on their way.
+    // finish(sum, early(column, own()), column) for the columns of the batch; what early() loads comes with the weights.
     template <class Early, class Finish>
     __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_weights,
                                                     const TensorMap* map_batch, int m, int outputs, int depth,
@@ -63,6 +63,7 @@ struct FewRows {
                          full + 8 * (step % stages), (begin + step) * deep, sharer * own);
         };
         if (threadIdx.x == 128) {
+            prefetch_map(map_batch);
             for (int stage = 0; stage < stages; ++stage)
                 barrier_init(full + 8 * stage, 1), barrier_init(empty + 8 * stage, sharers);
             barrier_init(met, 1);
@@ -70,7 +71,20 @@ struct FewRows {
             for (int step = 0; step < ahead; ++step) fetch_weights(step);
         }
         __syncwarp();
-        sync_blocks<(sharers > 1 ? blocks : 1)>();  // others may send to barriers that are there
+        sync_blocks<(sharers > 1 ? blocks : 1)>();                 // others may send to barriers that are there
+        const int columns = max(0, min(share, m - rank * share));  // that are there, of this block's share
+        const int column0 = threadIdx.x / rows;
+        const bool finishes = warp < 4 && own() < outputs;
+        float others[count];
+        const auto look = [&] {
+#pragma unroll
+            for (int i = 0; i < count; ++i) {
+                const int column = column0 + i * (128 / rows);
+                others[i] = finishes && column < columns ? early(rank * share + column, own()) : 0.0f;
+            }
+        };
+        constexpr bool at_once = count + tiles * batch / 2 <= 160;  // as registers allow
+        if constexpr (at_once) look();
         float sum[tiles][batch / 2] = {};
         if (threadIdx.x == 128) {
             wait_for_launches_before();
@@ -122,7 +136,6 @@ struct FewRows {
         __syncwarp();
         if constexpr (blocks > 1) cluster_wait();  // and elsewhere
         __syncthreads();
-        const int columns = max(0, min(share, m - rank * share));  // that are there, of this block's share
         if (split > 1 && threadIdx.x == 0) {
             if (columns > 0) arrive_expect(met, (split - 1) * columns * pitch * 4);
             for (int other = 1; other < split; ++other) {
@@ -132,14 +145,7 @@ struct FewRows {
                          count * pitch * 4, address_in(met, to * sharers + sharer));
             }
         }
-        const int column0 = threadIdx.x / rows;
-        const bool finishes = warp < 4 && own() < outputs;
-        float others[count];
-#pragma unroll
-        for (int i = 0; i < count; ++i) {
-            const int column = column0 + i * (128 / rows);
-            others[i] = finishes && column < columns ? early(rank * share + column, own()) : 0.0f;
-        }
+        if constexpr (!at_once) look();
         if (split > 1 && columns > 0) wait_for(met, 0);
 #pragma unroll
         for (int i = 0; i < count; ++i) {
