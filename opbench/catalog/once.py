@@ -17,6 +17,8 @@ class Preparation:
     """While none of them changes, what is filled stays as it is."""
     workspaces: tuple[str, ...] = ()
     """No other launch writes them: a header says so by `once`, and a check looks whether it is so."""
+    kept: tuple[str, ...] = ()
+    """Those of them that other launches read; the rest is of no use behind the last launch that prepares."""
     launches: int = 0
 
     def serves(self, constant: Collection[str]) -> bool:
@@ -44,4 +46,5 @@ def preparation(launches: Sequence[KernelLaunch], inputs: Collection[str], outpu
             (read if name in inputs else filled)[name] = None
         if not launch.buffers() - set(inputs):
             raise UsageError(f"{where}: it names no workspace that it could fill")
-    return Preparation(tuple(read), tuple(filled), sum(launch.once for launch in launches))
+    kept = tuple(name for name in filled if name in others)
+    return Preparation(tuple(read), tuple(filled), kept, sum(launch.once for launch in launches))

@@ -158,7 +158,7 @@ def _splitting(case: Case, sm_count: int, once: Preparation) -> tuple[float, flo
     every, inputs = case.workspace(sm_count), case.problem.input_tensors()
     workspace = [tensor for tensor in every if tensor.name not in once.workspaces]
     passed_on = 2.0 * sum(tensor.nbytes for tensor in workspace)
-    kept = sum(tensor.nbytes for tensor in every if tensor.name in once.workspaces)
+    kept = sum(tensor.nbytes for tensor in every if tensor.name in once.kept)
     passed_on += max(0.0, kept - sum(tensor.nbytes for tensor in inputs if tensor.name in once.inputs))
     if case.variant.product not in IN_BLOCK_SHARE or inputs[0].nbytes < 4 * math.prod(inputs[0].shape):
         return 1.0, passed_on

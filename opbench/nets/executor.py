@@ -80,8 +80,8 @@ class Network:
         return prepared_once(self.graph, node, self.cases[node.name]) if self.prepare else Preparation()
 
     def prepared_tensors(self, node: Node) -> list[Tensor]:
-        """What that fills: memory of the network's, beside the weights."""
-        kept = self.preparation(node).workspaces
+        """What of that is kept: memory of the network's, beside the weights."""
+        kept = self.preparation(node).kept
         return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in kept]
 
     def prepared(self, node: Node) -> Mapping[str, Buffer]:
@@ -98,12 +98,17 @@ class Network:
     def _prepare(self, node: Node) -> None:
         if not self._prepared[node.name]:
             return
-        read = self.preparation(node).inputs
-        buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in read}
-        buffers |= self._prepared[node.name]
-        bind(self.backend, self.cases[node.name], buffers, self.sm_count(node), once=True).launch()
-        if findings := self.backend.synchronize():
-            raise LaunchError(finding_sentence(findings[0]))
+        case, made = self.cases[node.name], self.preparation(node)
+        between = set(made.workspaces) - set(made.kept)
+        scratch = allocate(self.backend, [t for t in case.workspace(self.sm_count(node)) if t.name in between])
+        buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in made.inputs}
+        try:
+            all_of_it = {**buffers, **self._prepared[node.name], **scratch}
+            bind(self.backend, case, all_of_it, self.sm_count(node), once=True).launch()
+            if findings := self.backend.synchronize():
+                raise LaunchError(finding_sentence(findings[0]))
+        finally:
+            self.backend.free(scratch)
 
     def _weight(self, name: str) -> Buffer:
         """The memory of a weight, or of a part of one."""

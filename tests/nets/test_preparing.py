@@ -57,7 +57,7 @@ def test_what_reads_only_weights_runs_once_and_gives_the_same_bits() -> None:
     each = Network(graph, cases, open_backend("cpu"), prepare=False)
     once = Network(graph, cases, open_backend("cpu"))
     assert not each.preparation(node).launches and each.memory().workspaces.keys() == {JOINED}
-    assert once.preparation(node) == Preparation(("weight",), ("filters",), 1)
+    assert once.preparation(node) == Preparation(("weight",), ("filters",), ("filters",), 1)
     assert {n.name for n in graph.nodes if once.preparation(n).launches} == {JOINED}
     assert JOINED not in once.memory().workspaces, "its filters lie beside the weights, not among what is overwritten"
     assert [t.nbytes for t in once.prepared_tensors(node)] == [4 * 8 * (9 * 8 + 4 * 16) * 4]
@@ -90,8 +90,17 @@ def test_what_is_made_of_anything_but_constants_is_made_each_time() -> None:
         assert prepared_once(graph, node, Case(variant, {}, node.problem)).launches == launches
     known = constants(nhwc(), nhwc().node(JOINED))
     assert set(known) == {"weight", "bias"}
-    assert Preparation(("weight",), ("filters",), 1).serves(known)
-    assert not Preparation(("weight", "low"), ("filters",), 1).serves(known) and not Preparation().serves(known)
+    assert Preparation(("weight",), launches=1).serves(known)
+    assert not Preparation(("weight", "low"), launches=1).serves(known) and not Preparation().serves(known)
+
+
+def test_what_only_the_preparing_launches_need_is_not_kept() -> None:
+    """Sums of filters in float32 that are then split into planes."""
+    node = nhwc().node(JOINED)
+    (variant,) = (v for v in CATALOG.variants(node.operator) if v.name == "nhwc_wgmma_four_filters_planes")
+    made = Case(variant, variant.configs[0], node.problem).prepares
+    assert made.launches == 2 and set(made.workspaces) == {"filters", "filter_planes", "filter_exponents"}
+    assert set(made.kept) == {"filter_planes", "filter_exponents"}
 
 
 def test_what_runs_once_costs_a_choice_nothing() -> None:
