@@ -4,10 +4,11 @@
 //     "r == 3 and s == 3 and padding == 1", "4 * n * h * w * max(c1, c2) < 2 ** 31", "n * h * w + BM < 2 ** 31",
 //     "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31", "SPLIT * n * h * w * k <= 2 ** 26",
 // ]
-// define    = { BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
+// where     = ["BM == BN", "STAGES == (4 if BM == 64 else 3)", "SPLIT == (3 if BM == 64 else 4)"]
+// define    = { WM = "32 if BM == 64 else 64", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
 // flops     = "8 * n * h * w * k * (9 * c2 + 4 * c1)"
 // compute_capability = "8.0"
-// tune      = { BM = [64], BN = [64], STAGES = [4], SPLIT = [3, 6] }
+// tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4], SPLIT = [4, 3] }
 //
 // [workspace]
 // filters = "k * (18 * c2 + 8 * c1) if dtype == 'bf16' else k * (36 * c2 + 16 * c1)"
@@ -23,7 +24,7 @@
 // [[launch]]
 // kernel = "upsample_concat_conv2d_nhwc_four_filters_split"
 // grid   = ["4 * cdiv(n * h * w, BM) * cdiv(k, BN)", "SPLIT"]
-// block  = [128]
+// block  = ["32 * (BM // WM) * (BN // WN)"]
 // shared = "STAGES * (BM + BN) * 128"
 // args   = ["low", "skip", "filters", "partial", "n", "c1", "c2", "h", "w", "k"]
 //
@@ -39,25 +40,28 @@
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c1 % 8 == 0 and c2 % 8 == 0"]
+// define    = { WN = "32 if BN == 64 else 64", PER_SM = "3 if BM == 64 else 2" }
 //
 // [rung.nhwc_four_filters_tf32_split]
 // title     = "nhwc_four_filters_tf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_four_filters_tf32"
 // product   = "tf32"
 // requires  = ["c1 % 4 == 0 and c2 % 4 == 0"]
+// define    = { WN = "32 if BN == 64 else 64", PER_SM = "3 if BM == 64 else 2" }
 //
 // [rung.nhwc_four_filters_tf32_corrected_split]
 // title     = "nhwc_four_filters_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_four_filters_tf32_corrected"
 // product   = "tf32_corrected"
 // requires  = ["c1 % 4 == 0 and c2 % 4 == 0", "9 * c2 + 4 * c1 >= 128"]
+// define    = { WN = "32", PER_SM = "3 if BM == 64 else 1" }
 // ///
 //
 // One image of UNet's deepest joined layer has 16 x 16 pixels of each parity and 512 filters: 128 tiles of 64 x 64, a
 // block of four warps for each multiprocessor, which 8704 products a sum keep waiting for memory. SPLIT blocks a tile
-// take a stretch of the depth each, so that three are on a multiprocessor at once; a second kernel adds the partial sums
-// in index order, so that the result does not depend on timing. Limit: L2, which small tiles ask for much; the partial
-// sums. Idea: conv2d/nhwc_mma_split.
+// take a stretch of the depth each, so that three are on a multiprocessor at once, or one of 128 x 128, which asks L2
+// for half as much; a second kernel adds the partial sums in index order, so that the result does not depend on timing.
+// Limit: L2, and the partial sums. Idea: conv2d/nhwc_mma_split.
 
 #include <opbench/epilogue.cuh>
 #include <opbench/parity_rows.cuh>
@@ -66,7 +70,7 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-typedef Block<Product<PRODUCT>, BM, BN, 32, 32, STAGES> Tile;
+typedef Block<Product<PRODUCT>, BM, BN, WM, WN, STAGES> Tile;
 typedef Tile::T T;
 
 // weight [k][3][3][c2 + c1], filters [4][k][9 c2 + 4 c1]
@@ -77,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // low [n][h][w][c1], skip [n][2h][2w][c2], partial [SPLIT][n][2h][2w][k]
-extern "C" __global__ void __launch_bounds__(Tile::threads, 3)
+extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     upsample_concat_conv2d_nhwc_four_filters_split(const T* __restrict__ low, const T* __restrict__ skip,
                                                    const T* __restrict__ filters, float* __restrict__ partial, int n,
                                                    int c1, int c2, int h, int w, int k) {
