@@ -78,7 +78,9 @@ template <class T, int X, BlockScanAlgorithm = BLOCK_SCAN_RAKING, int Y = 1, int
 class BlockScan {
  public:
   static constexpr int threads = X * Y * Z;
-  using TempStorage = opb_storage<T, threads>;
+  struct TempStorage {
+    T values[threads], prefix;
+  };
   explicit BlockScan(TempStorage& storage) : storage_(storage) {}
 
   // The combination of all threads before this one, of at least one; and of all.
@@ -139,6 +141,46 @@ class BlockScan {
       const T next = before + in[item];
       out[item] = before;
       before = next;
+    }
+  }
+
+  // Of several items a thread; `prefix` is told all of the block's and says what comes before it.
+  template <int Items, class Operation>
+  OPB_CONVERGENT void InclusiveScan(T (&in)[Items], T (&out)[Items], Operation operation, OPB_SITE) {
+    T own = in[0], all;
+    for (int item = 1; item < Items; ++item) own = operation(own, in[item]);
+    const T before = opb_before(own, operation, all, file, line);
+    T sum = opb_rank() ? operation(before, in[0]) : in[0];
+    for (int item = 0;; sum = operation(sum, in[item])) {
+      out[item] = sum;
+      if (++item == Items) break;
+    }
+  }
+  template <int Items, class Operation>
+  OPB_CONVERGENT void ExclusiveScan(T (&in)[Items], T (&out)[Items], T initial, Operation operation, OPB_SITE) {
+    T own = in[0], all;
+    for (int item = 1; item < Items; ++item) own = operation(own, in[item]);
+    const T before = opb_before(own, operation, all, file, line);
+    T sum = opb_rank() ? operation(initial, before) : initial;
+    for (int item = 0; item < Items; ++item) {
+      const T next = operation(sum, in[item]);
+      out[item] = sum, sum = next;
+    }
+  }
+  template <int Items, class Operation, class Prefix>
+  OPB_CONVERGENT void InclusiveScan(T (&in)[Items], T (&out)[Items], Operation operation, Prefix& prefix, OPB_SITE) {
+    T own = in[0], all;
+    for (int item = 1; item < Items; ++item) own = operation(own, in[item]);
+    const T before = opb_before(own, operation, all, file, line);
+    if (opb_rank() < 32) {
+      const T earlier = prefix(all);
+      if (opb_rank() == 0) storage_.prefix = earlier;
+    }
+    opb_syncthreads(file, line);
+    T sum = operation(opb_rank() ? operation(storage_.prefix, before) : storage_.prefix, in[0]);
+    for (int item = 0;; sum = operation(sum, in[item])) {
+      out[item] = sum;
+      if (++item == Items) break;
     }
   }
 
