@@ -228,6 +228,11 @@ def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
 
 def without_header(error: CompileError, name: str) -> CompileError:
     """The error of a file that does not compile without a header that is not there, in words that name it."""
+    if name.startswith(INSTALLED):
+        return CompileError(
+            f"{error}\n<{name}> is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "
+            "nvidia-cuda-cccl-cu12), or a CUDA toolkit"
+        )
     return CompileError(
         f"{error}\n<{name}> was not found and is taken as empty, as a header of the host is; if kernels need it, put "
         "it into the file's folder and include it in quotation marks"

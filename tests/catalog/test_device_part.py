@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opbench.catalog.device_part import device_part, has_host_part, kernels_of
+from opbench.catalog.device_part import device_part, has_host_part, kernels_of, without_header
 from opbench.catalog.scan import declarations
 from opbench.catalog.sources import closure, plain_code
+from opbench.errors import CompileError
 
 TEXT = """\
 #include <iostream>
@@ -83,3 +84,10 @@ def test_words_in_comments_and_strings_decide_nothing() -> None:
     text = 'const char* s = "main() { k<<<1, 1>>>(); }"; // cudaMalloc\n__device__ int x;\n'
     assert [sorted(one.names) for one in declarations(text)] == [["s"], ["x"]]
     assert plain_code('a("asm(x)"); /* asm( */ b;') == 'a("");   b;'
+
+
+def test_a_header_of_cudas_own_is_to_be_installed_and_any_other_to_be_added() -> None:
+    error = CompileError("it does not compile")
+    for name in ("nv/target", "cub/block/block_exchange.cuh", "cuda/barrier"):
+        assert "install the wheel nvidia-cuda-cccl" in str(without_header(error, name))
+    assert "put it into the file's folder" in str(without_header(error, "clipping.cuh"))
