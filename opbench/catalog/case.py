@@ -178,7 +178,7 @@ class Case:
             shared_bytes=int(expression.evaluate(step.shared, scope)),
             args=values,
             cluster=cluster,
-            programmatic=step.programmatic,
+            programmatic=bool(expression.evaluate(step.programmatic, scope)),
             cooperative=step.cooperative,
             early=self._early(step.early),
             once=step.once,

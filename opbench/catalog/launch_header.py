@@ -53,9 +53,9 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
                 key, f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
             )
     programmatic = entry.get("programmatic", False)
-    if not isinstance(programmatic, bool):
+    if not isinstance(programmatic, bool | str):
         raise reader.refuse(
-            "programmatic", f"launch[{index}].programmatic = {programmatic!r}; true or false is allowed"
+            "programmatic", f"launch[{index}].programmatic = {programmatic!r}; true, false or an expression is allowed"
         )
     if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in reader.sources):
         raise reader.refuse(
@@ -75,7 +75,7 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
         shared=reader.expression("shared", entry.get("shared", "0")),
         args=tuple(_argument(reader, e) for e in entry.get("args", [])),
         cluster=tuple(reader.expression("cluster", e) for e in entry.get("cluster", ())),
-        programmatic=programmatic,
+        programmatic=reader.expression("programmatic", programmatic),
         cooperative=_cooperative(reader, index, entry),
         early=tuple(early),
         once=_once(reader, index, entry),

@@ -45,7 +45,7 @@ class LaunchTemplate:
     value: str | float = 0
     """What `zero` is filled with."""
     cluster: tuple[str, ...] = ()
-    programmatic: bool = False
+    programmatic: str = "False"
     cooperative: bool = False
     early: tuple[str, ...] = ()
     once: bool = False

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from opbench.backends.cuda import CudaBackend
+from opbench.backends.cuda.hopper import is_extended
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import Tensor
 from opbench.catalog.tensor_map import TensorMap
@@ -116,5 +117,7 @@ def test_older_gpus_refuse_by_name(
     assert backend.unsupported(request_) == (
         "needs compute capability 9.0a, whose features only 9.0 has; this GPU has 8.6"
     )
-    with pytest.raises(LaunchError, match=r"clusters and programmatic launches need 9\.0; this GPU has 8\.6"):
+    with pytest.raises(LaunchError, match=r"clusters need 9\.0; this GPU has 8\.6"):
         program.bind([replace(STEP, cluster=(2, 1, 1))], {"a": buffer})
+    overlapping = replace(STEP, cluster=(1, 1, 1), programmatic=True)
+    assert is_extended(overlapping, (9, 0)) and not is_extended(overlapping, (8, 6))  # its launches follow each other

@@ -93,7 +93,7 @@ def test_a_map_of_what_the_problem_lacks_is_left_out(tmp_path: Path) -> None:
         ('["64", "BM"]', "[]", "a list of 1 to 5 expressions"),
         ('"4 * cdiv(m, BM)"', '"4 * cdiv("', "is no expression"),
         ("cluster = [2]", "cluster = 2", "launch[0].cluster = 2 is not allowed; a list of 1 to 3 expressions"),
-        ("programmatic = true", "programmatic = 1", "true or false is allowed"),
+        ("programmatic = true", "programmatic = 1", "true, false or an expression is allowed"),
         ("programmatic = true", "programmatic = false", "launch[0].early = ['b']; names of inputs, where"),
         ('["b"]', '"b"', "launch[0].early = 'b'; names of inputs"),
         ("griddepcontrol.wait", "nothing", "no griddepcontrol.wait in the kernel or its headers"),

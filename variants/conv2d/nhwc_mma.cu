@@ -12,6 +12,7 @@
 // grid   = ["cdiv(n * p * q, BM) * cdiv(k, BN)"]
 // block  = ["32 * (BM // WM) * (BN // WN)"]
 // shared = "STAGES * (BM + BN) * 128"
+// programmatic = true
 //
 // [rung.nhwc_mma_bf16]
 // title     = "implicit matrix product on tensor cores: bf16 mma.sync, cp.async in STAGES, swizzled shared memory"
@@ -64,6 +65,7 @@
 #include <opbench/epilogue.cuh>
 #include <opbench/products.cuh>
 #include <opbench/image_rows.cuh>
+#include <opbench/overlap.cuh>
 #include <opbench/stages.cuh>
 using namespace opbench;
 
@@ -73,7 +75,7 @@ typedef P::T T;
 
 // image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
-    conv2d_nhwc_mma(const T* __restrict__ image, const T* __restrict__ weight,
+    conv2d_nhwc_mma(const T* image, const T* __restrict__ weight,
 #if BIAS
                     const T* __restrict__ bias,
 #endif
@@ -83,6 +85,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const Image size(n, c, h, w, r, s, stride, padding);
     const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the rows of the image, the larger operand
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    let_next_launch_start();
+    wait_for_launches_before();
     ImageAndFilters<Tile, ALIGNED> rows(shared, image, weight, windows, size, m0, n0, k);
     const Warp<Tile> warp;
     Tile::Sums sum = {};

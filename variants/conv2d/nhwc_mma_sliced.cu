@@ -17,6 +17,7 @@
 // grid   = ["cdiv(n * p * q, BM) * cdiv(k, BN)"]
 // block  = ["32 * SLICES_K"]
 // shared = "SLICES_K * STAGES * (BM + BN) * 128"
+// programmatic = "dtype == 'bf16'"
 //
 // [rung.nhwc_mma_bf16_sliced]
 // title     = "nhwc_mma_bf16, the depth shared by a block's warps, each with its own copies and stages"
@@ -47,6 +48,7 @@
 // multiprocessor gets from L2. Idea: CUTLASS, "sliced-K".
 
 #include <opbench/image_rows.cuh>
+#include <opbench/overlap.cuh>
 #include <opbench/partials.cuh>
 #include <opbench/products.cuh>
 #include <opbench/slices.cuh>
@@ -59,7 +61,7 @@ typedef Tile::T T;
 
 // image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(All::threads, 1)
-    conv2d_nhwc_mma_sliced(const T* __restrict__ image, const T* __restrict__ weight,
+    conv2d_nhwc_mma_sliced(const T* image, const T* __restrict__ weight,
 #if BIAS
                            const T* __restrict__ bias,
 #endif
@@ -73,6 +75,8 @@ extern "C" __global__ void __launch_bounds__(All::threads, 1)
     const int slice = threadIdx.x / 32;
     const Stretch part((size.depth() + Tile::bk - 1) / Tile::bk, slice, SLICES_K);
     unsigned char* const own = shared + slice * STAGES * Tile::stage_bytes;
+    let_next_launch_start();
+    wait_for_launches_before();
     ImageAndFilters<Tile, ALIGNED> rows(own, image, weight, windows, size, m0, n0, k, part.first * Tile::bk);
     const Warp<Tile> warp;
     Tile::Sums sum = {};

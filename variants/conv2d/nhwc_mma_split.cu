@@ -15,12 +15,14 @@
 // block  = ["32 * (BM // WM) * (BN // WN)"]
 // shared = "STAGES * (BM + BN) * 128"
 // args   = ["image", "weight", "partial", "n", "c", "h", "w", "k", "r", "s", "stride", "padding"]
+// programmatic = true
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_add_partials"
 // grid   = ["cdiv(n * p * q * k, 128 * (4 if k % 4 == 0 else 1))"]
 // block  = [128]
 // args   = ["bias?", "out", "partial", "n * p * q * k", "k"]
+// programmatic = true
 //
 // [rung.nhwc_mma_bf16_split]
 // title     = "nhwc_mma_bf16 with its depth split over SPLIT blocks, partial sums added in fixed order"
@@ -61,6 +63,7 @@
 
 #include <opbench/epilogue.cuh>
 #include <opbench/image_rows.cuh>
+#include <opbench/overlap.cuh>
 #include <opbench/partials.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
@@ -71,14 +74,16 @@ typedef Tile::T T;
 
 // image [n][h][w][c], weight [k][r][s][c], partial [SPLIT][n][p][q][k]
 extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
-    conv2d_nhwc_mma_split(const T* __restrict__ image, const T* __restrict__ weight, float* __restrict__ partial, int n,
-                          int c, int h, int w, int k, int r, int s, int stride, int padding) {
+    conv2d_nhwc_mma_split(const T* image, const T* __restrict__ weight, float* __restrict__ partial, int n, int c,
+                          int h, int w, int k, int r, int s, int stride, int padding) {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ Window windows[BM];
     const Image size(n, c, h, w, r, s, stride, padding);
     const int tiles_n = (k + BN - 1) / BN;  // neighbouring blocks share the rows of the image, the larger operand
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
     const Stretch part((size.depth() + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
+    let_next_launch_start();
+    wait_for_launches_before();
     ImageAndFilters<Tile, ALIGNED> rows(shared, image, weight, windows, size, m0, n0, k, part.first * Tile::bk);
     const Warp<Tile> warp;
     Tile::Sums sum = {};
@@ -92,9 +97,11 @@ extern "C" __global__ void __launch_bounds__(128) conv2d_nhwc_add_partials(
 #if BIAS
     const T* __restrict__ bias,
 #endif
-    T* __restrict__ out, const float* __restrict__ partial, int total, int k) {
+    T* __restrict__ out, const float* partial, int total, int k) {
 #if !BIAS
     const T* bias = nullptr;
 #endif
+    let_next_launch_start();
+    wait_for_launches_before();
     add_partials<SPLIT, BIAS, RELU>(partial, bias, out, total, k);
 }

@@ -38,6 +38,8 @@
 // block  = [384]
 // shared = "FILTERS + PATCHES * ROOM + SLABS + 16 * (1 + PATCHES + FILTERS // 8192)"
 // args   = ["map_image", "map_weight", "bias?", "map_out", "n", "p", "q", "k", "c", "padding"]
+// programmatic = true
+// early = ["weight"]
 //
 // [rung.nhwc_wgmma_patch_tf32]
 // title     = "TF32: one copy of a patch of the image serves all filter positions"
@@ -51,6 +53,8 @@
 // block  = [384]
 // shared = "FILTERS + PATCHES * ROOM + 16 * (1 + PATCHES + FILTERS // 8192)"
 // args   = ["map_image", "map_weight", "bias?", "out", "n", "p", "q", "k", "c", "padding"]
+// programmatic = true
+// early = ["weight"]
 // ///
 //
 // An im2col copy fetches every pixel r s times from L2, which is what limits it. Here a copy brings a patch, HEIGHT x 8
@@ -61,6 +65,7 @@
 // stores while the other multiplies. Limit: the matrix units, then power; for images much smaller than a patch the pixels
 // beyond their edges.
 
+#include <opbench/overlap.cuh>
 #include <opbench/patch.cuh>
 #include <opbench/patch_sums.cuh>
 #include <opbench/ring.cuh>
@@ -87,6 +92,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const Work work(memory, slabs + SLABS, n, p, q, k, c);
     if (threadIdx.x == 0) work.init();
     __syncthreads();
+    let_next_launch_start();
+    if (threadIdx.x / 32 != 1) wait_for_launches_before();  // filters are there
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();

@@ -51,7 +51,7 @@ typedef unsigned Bits;
 
 // 16 bytes of a row of length k from element i on, zeros beyond its end. `aligned`: VEC divides k, so that the 16 bytes
 // are all inside or all outside, and aligned.
-__device__ __forceinline__ uint4 load16(const T* __restrict__ row, int i, int k, bool aligned) {
+__device__ __forceinline__ uint4 load16(const T* row, int i, int k, bool aligned) {
     if (aligned) return i < k ? *reinterpret_cast<const uint4*>(row + i) : make_uint4(0u, 0u, 0u, 0u);
     const Bits* p = reinterpret_cast<const Bits*>(row);
     unsigned word[4] = {};
@@ -75,8 +75,8 @@ __device__ __forceinline__ void unpack(uint4 raw, float (&value)[VEC]) {
 }
 
 // sum[mm * ROWS + r] += x[row0 + mm] . w[r] over the VEC elements from i on; rows of x beyond m repeat the last one.
-__device__ __forceinline__ void multiply(float (&sum)[SUMS], const uint4 (&w)[ROWS], const T* __restrict__ x, int row0,
-                                         int i, int m, int k, bool aligned) {
+__device__ __forceinline__ void multiply(float (&sum)[SUMS], const uint4 (&w)[ROWS], const T* x, int row0, int i, int m,
+                                         int k, bool aligned) {
     float wide[ROWS][VEC];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) unpack(w[r], wide[r]);
@@ -126,8 +126,8 @@ __device__ __forceinline__ void finish(float sum, const T* __restrict__ bias, T*
 
 // x [m, k], weight [n, k], bias [n], out [m, n]; a block computes M_TILE x ROWS outputs.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    linear_block_rows(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
-                      T* __restrict__ out, int m, int n, int k) {
+    linear_block_rows(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, int m,
+                      int n, int k) {
     __shared__ float parts[WARPS][SUMS];
     const int tiles_m = (m + 7) / 8;
     const int row0 = blockIdx.x % tiles_m * 8, col0 = blockIdx.x / tiles_m * ROWS;

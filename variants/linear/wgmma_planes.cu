@@ -73,8 +73,8 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // bias [n], out [m][n]
 extern "C" __global__ void __launch_bounds__(256)
-    linear_add_parts(const float* __restrict__ parts, const float* __restrict__ bias, float* __restrict__ out, int m,
-                     int n, int k, int blocks) {
+    linear_add_parts(const float* parts, const float* __restrict__ bias, float* __restrict__ out, int m, int n, int k,
+                     int blocks) {
     wait_for_launches_before();
     Stretches(m, n, (k + 63) / 64, blocks).add(parts, m, n, [&](const float (&sum)[4], int row, int column) {
         float4 x = *reinterpret_cast<const float4*>(bias + column);

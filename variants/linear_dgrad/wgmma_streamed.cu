@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // other (out) and dx [m][k]
 extern "C" __global__ void __launch_bounds__(256)
-    linear_dgrad_add_parts(const float* __restrict__ parts,
+    linear_dgrad_add_parts(const float* parts,
 #if OTHER
                            const float* __restrict__ other,
 #endif

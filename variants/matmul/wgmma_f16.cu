@@ -74,8 +74,7 @@ constexpr bool by_n = B_ROWS != 0;
 // a_half [m][A_PITCH], b_half [k][B_PITCH] (B_ROWS) or [n][B_PITCH], out [m][n]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     matmul_wgmma_f16(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-                     const int* __restrict__ a_exponents, const int* __restrict__ b_exponents, float* __restrict__ out,
-                     int m, int n, int k) {
+                     const int* a_exponents, const int* b_exponents, float* __restrict__ out, int m, int n, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared);
     Stages ring(memory, memory + Stages::bytes);
@@ -130,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(256)
         split_rows<1>(b, b_half, b_exponents, n, k, B_PITCH);
 }
 extern "C" __global__ void __launch_bounds__(256)
-    round_columns(const float* __restrict__ b, const unsigned* __restrict__ b_largest, __half* __restrict__ b_half,
+    round_columns(const float* __restrict__ b, const unsigned* b_largest, __half* __restrict__ b_half,
                   int* __restrict__ b_exponents, int n, int k) {
     let_next_launch_start();
     wait_for_launches_before();

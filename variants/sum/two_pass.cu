@@ -94,7 +94,7 @@ extern "C" __global__ void sum_to_partials(const float* __restrict__ x, float* _
     }
 }
 
-extern "C" __global__ void sum_of_partials(const float* __restrict__ partial, float* __restrict__ out, int count) {
+extern "C" __global__ void sum_of_partials(const float* partial, float* __restrict__ out, int count) {
     // partial: count; out: 1; one block of 1024 threads
     __shared__ float warps[32];
     const int t = threadIdx.x;

@@ -68,16 +68,16 @@ class _Config(Structure):
     )
 
 
-def is_extended(launch: KernelLaunch) -> bool:
-    """Whether a launch takes more than cuLaunchKernel can say."""
-    return launch.cluster != (1, 1, 1) or launch.programmatic
+def is_extended(launch: KernelLaunch, capability: tuple[int, int]) -> bool:
+    """Whether a launch takes more than cuLaunchKernel can say; older GPUs let launches follow each other."""
+    return launch.cluster != (1, 1, 1) or (launch.programmatic and capability >= CLUSTERS_FROM)
 
 
 def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) -> object:
     """The CUlaunchConfig of a launch by cuLaunchKernelEx, by address; raises LaunchError for what no GPU launches."""
     if capability < CLUSTERS_FROM:
         have = "{}.{}".format(*capability)
-        raise LaunchError(f"{launch.kernel}: clusters and programmatic launches need 9.0; this GPU has {have}")
+        raise LaunchError(f"{launch.kernel}: clusters need 9.0; this GPU has {have}")
     if fault := launch.fault_of_cluster():
         raise LaunchError(f"{launch.kernel}: {fault}")
     attributes = []

@@ -159,7 +159,7 @@ class CudaProgram:
         self._check_parameters(launch, sizes, values)
         self._allow_shared(launch, function)
         pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
-        if is_extended(launch):
+        if is_extended(launch, self._device.capability):
             extended = config(launch, self._device.stream, self._device.capability)
             call = self._device.driver.raw("cuLaunchKernelEx")
             return BoundStep(call, (extended, function, pointers, None), launch.kernel, values)

@@ -1,6 +1,8 @@
-// Who waits for whom on Hopper: barriers in shared memory (mbarrier), clusters of blocks, launches that overlap, and the
+// Who waits for whom on Hopper: barriers in shared memory (mbarrier), clusters of blocks, and the
 // registers that warpgroups trade. Addresses of shared memory are 32 bits wide throughout.
 #pragma once
+
+#include <opbench/overlap.cuh>
 
 namespace opbench {
 
@@ -102,12 +104,6 @@ __device__ __forceinline__ void registers_down() {
 template <int count>
 __device__ __forceinline__ void registers_up() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
-}
-
-// ---- launches that overlap (`programmatic = true`): every kernel of a chain waits, or order is lost two kernels on
-__device__ __forceinline__ void wait_for_launches_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ __forceinline__ void let_next_launch_start() {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 }  // namespace opbench
