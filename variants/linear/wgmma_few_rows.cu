@@ -11,13 +11,13 @@
 //
 // [tensor_maps]
 // map_weight = { tensor = "weight", type = "PRODUCT", box = ["BK", "64 * TILES"] }
-// map_x      = { tensor = "x", type = "PRODUCT", box = ["BK", "BATCH // SHARE"] }
+// map_x      = { tensor = "x", type = "PRODUCT", box = ["BK", "BATCH"] }
 //
 // [[launch]]
 // kernel       = "linear_wgmma_few_rows"
-// grid         = ["SPLIT * SHARE * cdiv(n, 64 * TILES * SHARE)"]
+// grid         = ["SPLIT * cdiv(n, 64 * TILES)"]
 // block        = [160]
-// cluster      = ["SPLIT * SHARE"]
+// cluster      = ["SPLIT"]
 // shared       = "STAGES * (128 * (64 * TILES + BATCH) + 16) + 8"
 // programmatic = true
 // early        = ["weight", "bias"]
@@ -29,31 +29,12 @@
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["k % 8 == 0"]
-// define.SHARE = 1
 //
 // [rung.wgmma_few_rows_tf32]
 // title     = "few rows in TF32: weights are wgmma's rows, k split over a cluster, weights fetched before x is awaited"
 // builds_on = "mma_tf32_split_k"
 // product   = "tf32"
 // requires  = ["k % 4 == 0"]
-// define.SHARE = 1
-//
-// [rung.wgmma_shared_rows_bf16]
-// title     = "some rows: the blocks of neighbouring weights fetch x for each other, a share each, by multicast"
-// builds_on = "wgmma_few_rows_bf16"
-// product   = "bf16"
-// supports  = { dtype = ["bf16"] }
-// requires  = ["k % 8 == 0 and m > 4 * SHARE"]
-// tune      = { SHARE = [4, 2] }
-// where     = ["(TILES, SPLIT, SHARE) in ((1, 2, 4), (1, 2, 2), (2, 4, 2))"]
-//
-// [rung.wgmma_shared_rows_tf32]
-// title     = "some rows in TF32: the blocks of neighbouring weights fetch x for each other, a share each, by multicast"
-// builds_on = "wgmma_few_rows_tf32"
-// product   = "tf32"
-// requires  = ["k % 4 == 0 and m > 4 * SHARE"]
-// tune      = { SHARE = [4, 2] }
-// where     = ["(TILES, SPLIT, SHARE) in ((1, 2, 4), (1, 2, 2), (2, 4, 2))"]
 // ///
 //
 // A layer of few rows is a stream of weights: DRAM limits it, and what is lost is the start and the end of ten
@@ -63,14 +44,13 @@
 // share of the sums into their shared memory (in one piece: single words would take microseconds) and add them in the order
 // of their ranks, without a second launch or a word in DRAM. And the launch is programmatic: its blocks start as
 // those of the layer before leave, and have their weights and bias, which no layer computes, on the way before x is ready.
-// With 128 rows x has twice the bytes of a tile of weights, and comes out of L2 for each: SHARE blocks fetch it once.
 // Limit: DRAM, at 84 % of its rate, and ramp and tail. Ideas: CUTLASS's stream-K; the CUDA Programming Guide,
 // "Programmatic Dependent Launch"; DeepGEMM's kernels for few rows.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;
 
-typedef FewRows<PRODUCT, BATCH, TILES, SPLIT, STAGES, false, SHARE> Stream;
+typedef FewRows<PRODUCT, BATCH, TILES, SPLIT, STAGES> Stream;
 typedef Stream::T T;
 
 // out [m][n] = x [m][k] . weight [n][k] + bias [n]; blocks of a cluster have the same weights' rows

@@ -3,39 +3,38 @@
 // builds_on = "wgmma"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"], epilogue = ["none", "mask"] }
-// requires  = ["m <= 128 and (SHARE == 1 or m > 4 * SHARE)", "n % 8 == 0 and k % 8 == 0", "k * max(m, n) < 2 ** 31"]
+// requires  = ["m <= 128", "n % 8 == 0 and k % 8 == 0", "k * max(m, n) < 2 ** 31"]
 // compute_capability = "9.0a"
-// tune      = { TILES = [1, 2], SPLIT = [1, 2, 4], SHARE = [1, 2, 4] }
-// where     = ["SHARE == 1 or (TILES, SPLIT, SHARE) in ((1, 1, 4), (1, 2, 4), (2, 2, 2))"]
+// tune      = { SPLIT = [1, 2] }
 //
 // [define]
 // BATCH  = "8 if m <= 8 else 16 if m <= 16 else 32 if m <= 32 else 64 if m <= 64 else 128"
-// ROOM   = "196608 if TILES == 2 or SPLIT * cdiv(k, 64) <= 132 else 98304"
-// STAGES = "min(12, ROOM // (128 * (64 * TILES + BATCH)))"
+// ROOM   = "196608 if SPLIT * cdiv(k, 64) <= 132 else 98304"
+// STAGES = "min(12, ROOM // (128 * (64 + BATCH)))"
 // MASK   = "epilogue == 'mask'"
 //
 // [tensor_maps]
 // map_weight = { tensor = "weight", box = [64, 64] }
-// map_dout   = { tensor = "dout", box = [64, "BATCH // SHARE"] }
+// map_dout   = { tensor = "dout", box = [64, "BATCH"] }
 //
 // [[launch]]
 // kernel  = "linear_dgrad_wgmma_few_rows"
-// grid    = ["SPLIT * SHARE * cdiv(k, 64 * TILES * SHARE)"]
+// grid    = ["SPLIT * cdiv(k, 64)"]
 // block   = [160]
-// cluster = ["SPLIT * SHARE"]
-// shared  = "STAGES * (128 * (64 * TILES + BATCH) + 16) + 8"
+// cluster = ["SPLIT"]
+// shared  = "STAGES * (128 * (64 + BATCH) + 16) + 8"
 // args    = ["map_weight", "map_dout", "out?", "dx", "m", "n", "k"]
 // ///
 //
 // linear/wgmma_few_rows for the gradient: 64 columns of the weights are the instruction's rows as they lie, the batch is
 // its columns, so that no tile is padded. Beside Stream-K (the rung below) there are no parts in memory and no second
 // kernel: a block has all of n, or the blocks of a cluster do and add their sums through shared memory. Limit: DRAM, and
-// at 128 rows dout's way out of L2, once for each 64 columns (128 with TILES = 2), or for SHARE times as many, whose blocks fetch it for each other.
+// at 128 rows dout's way out of L2, once for each 64 columns.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;
 
-typedef FewRows<bf16, BATCH, TILES, SPLIT, STAGES, true, SHARE> Stream;
+typedef FewRows<bf16, BATCH, 1, SPLIT, STAGES, true> Stream;
 typedef Stream::T T;
 
 // weight [n][k], dout [m][n], other (out) and dx [m][k]

@@ -5,19 +5,16 @@
 
 namespace opbench {
 
-// By blocks of 160 threads, in clusters of split * sharers: `split` blocks divide the depth of a tile; `sharers` with
-// neighbouring tiles fetch the batch for each other. Weights are [outputs][depth], or [depth][outputs] with `by_m`, where the
-// map's box is 64 x 64; else it is 128 bytes x `rows`. That of the batch is 128 bytes x batch / sharers.
-template <Operand operand, int batch, int tiles, int split, int stages, bool by_m = false, int sharers = 1>
+// By blocks of 160 threads, the `split` blocks of a cluster dividing the depth. Weights are [outputs][depth], or
+// [depth][outputs] with `by_m`, where the map's box is 64 x 64; else it is 128 bytes x `rows`.
+template <Operand operand, int batch, int tiles, int split, int stages, bool by_m = false>
 struct FewRows {
     typedef typename Stored<operand>::T T;
     static constexpr int rows = 64 * tiles, deep = 128 / sizeof(T), weight_bytes = rows * 128;
     static constexpr int stage_bytes = weight_bytes + batch * 128;
     static constexpr int share = batch / split,
-                         count = share * rows / 128;  // columns of a block's; outputs of a thread
-    static constexpr int pitch = rows + 4;            // four columns apart, other banks
-    static constexpr int blocks = split * sharers;    // of a cluster
-    static_assert(batch % (8 * sharers) == 0, "whole groups of eight rows, as the swizzle has them");
+                         count = share * rows / 128;                   // columns of a block's; outputs of a thread
+    static constexpr int pitch = rows + 4;                             // four columns apart, other banks
     static constexpr int piece = share * pitch * 4;                    // bytes that a block gets from another
     static constexpr int received_at = split > 1 ? split * piece : 0;  // behind the block's own sums
     static_assert(received_at + split * piece <= stages * stage_bytes, "sums meet where the stages were");
@@ -28,9 +25,7 @@ struct FewRows {
         else
             return x;
     }
-    __device__ __forceinline__ static int first() {  // of its outputs
-        return ((int)blockIdx.x / blocks * sharers + (int)blockIdx.x % sharers) * rows;
-    }
+    __device__ __forceinline__ static int first() { return (int)blockIdx.x / split * rows; }  // of its outputs
     // The output that this thread finishes for all of its columns.
     __device__ __forceinline__ static int own() { return first() + threadIdx.x % rows; }
 
@@ -42,7 +37,7 @@ struct FewRows {
         const unsigned memory = shared_address(shared), full = memory + stages * stage_bytes, empty = full + 8 * stages;
         const unsigned met = empty + 8 * stages, received = memory + received_at;
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        const int place = blocks > 1 ? (int)cluster_rank() : 0, rank = place / sharers, sharer = place % sharers;
+        const int rank = split > 1 ? (int)cluster_rank() : 0;
         const int all = (depth + deep - 1) / deep, begin = all * rank / split;
         const int steps = all * (rank + 1) / split - begin, ahead = min(steps, stages);
         const auto fetch_weights = [&](int step) {
@@ -55,23 +50,17 @@ struct FewRows {
         };
         const auto fetch_batch = [&](int step) {
             const unsigned to = memory + step % stages * stage_bytes + weight_bytes;
-            constexpr int own = batch / sharers;
-            if constexpr (sharers == 1)
-                load(to, map_batch, full + 8 * (step % stages), (begin + step) * deep, 0);
-            else
-                load_for(((1 << sharers) - 1) << (rank * sharers), to + sharer * own * 128, map_batch,
-                         full + 8 * (step % stages), (begin + step) * deep, sharer * own);
+            load(to, map_batch, full + 8 * (step % stages), (begin + step) * deep, 0);
         };
         if (threadIdx.x == 128) {
             prefetch_map(map_batch);
             for (int stage = 0; stage < stages; ++stage)
-                barrier_init(full + 8 * stage, 1), barrier_init(empty + 8 * stage, sharers);
+                barrier_init(full + 8 * stage, 1), barrier_init(empty + 8 * stage, 1);
             barrier_init(met, 1);
             barrier_init_fence();
             for (int step = 0; step < ahead; ++step) fetch_weights(step);
         }
-        __syncwarp();
-        sync_blocks<(sharers > 1 ? blocks : 1)>();                 // others may send to barriers that are there
+        __syncthreads();
         const int columns = max(0, min(share, m - rank * share));  // that are there, of this block's share
         const int column0 = threadIdx.x / rows;
         const bool finishes = warp < 4 && own() < outputs;
@@ -110,19 +99,13 @@ struct FewRows {
                 }
                 wgmma_commit();
                 wgmma_wait<1>();
-                if (threadIdx.x < sharers && step > 0) {
-                    const unsigned read = empty + 8 * ((step - 1) % stages);
-                    if constexpr (sharers == 1)
-                        arrive(read);
-                    else
-                        arrive_there(address_in(read, rank * sharers + threadIdx.x));
-                }
+                if (threadIdx.x == 0 && step > 0) arrive(empty + 8 * ((step - 1) % stages));
             }
             wgmma_wait<0>();
         }
         __syncwarp();
         if (warp < 4) sync_some(1, 128);  // every stage has been read here
-        if constexpr (blocks > 1) cluster_arrive();
+        if constexpr (split > 1) cluster_arrive();
         if (warp < 4) {  // to [column][row], so that each block's share is one piece
             float* const own_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
@@ -134,15 +117,15 @@ struct FewRows {
         }
         fence_async();
         __syncwarp();
-        if constexpr (blocks > 1) cluster_wait();  // and elsewhere
+        if constexpr (split > 1) cluster_wait();  // and elsewhere
         __syncthreads();
         if (split > 1 && threadIdx.x == 0) {
             if (columns > 0) arrive_expect(met, (split - 1) * columns * pitch * 4);
             for (int other = 1; other < split; ++other) {
                 const int to = (rank + other) % split, count = min(share, m - to * share);
                 if (count > 0)
-                    send(address_in(received + rank * piece, to * sharers + sharer), memory + to * piece,
-                         count * pitch * 4, address_in(met, to * sharers + sharer));
+                    send(address_in(received + rank * piece, to), memory + to * piece, count * pitch * 4,
+                         address_in(met, to));
             }
         }
         if constexpr (!at_once) look();
@@ -159,7 +142,7 @@ struct FewRows {
             }
             finish(total, others[i], rank * share + column);
         }
-        if constexpr (blocks > 1) cluster_sync();  // what was sent has been read
+        if constexpr (split > 1) cluster_sync();  // what was sent has been read
     }
 };
 

@@ -83,11 +83,6 @@ __device__ __forceinline__ void store(const TensorMap* map, unsigned from, int x
                  "r"(from), "r"(x), "r"(y)
                  : "memory");
 }
-__device__ __forceinline__ void store(const TensorMap* map, unsigned from, int x, int y, int z) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
-                 "r"(from), "r"(x), "r"(y), "r"(z)
-                 : "memory");
-}
 __device__ __forceinline__ void store(const TensorMap* map, unsigned from, int x, int y, int z, int w) {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
                  "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
