@@ -36,6 +36,8 @@ PATCH = 32
 """Rows of the tallest patch; lower ones load filters more often for their products."""
 FEW_WARPS_SHARE = 0.8
 """Of its rate that is left to tiles by mma.sync where a multiprocessor has half of WARPS or fewer."""
+PARTLY = 0.8
+"""Power of the part of the GPU that few tiles of wgmma fill: those that work have its clock and L2 for themselves."""
 ENDLESS = 10**6
 """Multiprocessors of a GPU on which each block has one tile."""
 FEW = 8
@@ -141,6 +143,8 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         share *= WINDOWS_SHARE
     if wgmma:  # a block to a multiprocessor takes tiles until there are none
         filled = busy = tiles / (gpu.sm_count * -(-tiles // gpu.sm_count))
+        if tiles < gpu.sm_count:
+            filled **= PARTLY
     elif case.variant.unit:
         busy *= COPIED
     rate = gpu.ceilings.flops_per_s(case.variant.unit or "f32") or math.inf
@@ -163,9 +167,9 @@ def _splitting(case: Case, sm_count: int, once: Preparation) -> tuple[float, flo
     if case.variant.product not in IN_BLOCK_SHARE or inputs[0].nbytes < 4 * math.prod(inputs[0].shape):
         return 1.0, passed_on
     planes = max((tensor.nbytes for tensor in workspace if tensor.name.endswith("_planes")), default=0)
-    if planes < max(tensor.nbytes for tensor in inputs) / 2:
-        return IN_BLOCK_SHARE[case.variant.product], passed_on
     split = [tensor.nbytes for tensor in inputs if tensor.name not in once.inputs]
+    if planes < max(split) / 2:
+        return IN_BLOCK_SHARE[case.variant.product], passed_on
     return 1.0, passed_on + 2.0 * sum(split)  # read for the largest, and to be split
 
 

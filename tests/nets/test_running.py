@@ -56,9 +56,10 @@ def test_what_nobody_knows_the_ceilings_of_is_refused_before_anything_runs(tmp_p
 
 
 def test_passes_can_be_left_out(tmp_path: Path) -> None:
-    record = run(tmp_path, "lenet", without=("fuse_relu",))
+    record = run(tmp_path, "lenet", without=("fuse_relu", "prepare_weights"))
     assert record["check"]["right"] and any(node["operator"] == "relu" for node in record["nodes"])
-    assert {p["name"]: p["on"] for p in record["passes"]}["fuse_relu"] is False
+    on = {p["name"]: p["on"] for p in record["passes"]}
+    assert not on["fuse_relu"] and not on["prepare_weights"] and on["fold_batchnorm"]
 
 
 @pytest.mark.parametrize(("conversion_s", "nhwc", "conversions"), [(2e-6, 0, 0), (0.2e-6, 1, 2)])
