@@ -30,6 +30,7 @@
 // grid   = ["cdiv(max(n, k), 1024)", "min(cdiv(m, 4), 64)", 2]
 // block  = [256]
 // args   = ["dout", "x", "largest", "dout_planes", "x_planes", "dout_exponents", "x_exponents", "m", "n", "k"]
+// programmatic = true
 //
 // [[launch]]
 // kernel = "linear_wgrad_wgmma"
@@ -37,6 +38,7 @@
 // block  = [384]
 // shared = "STAGES * (32768 * PLANES + 16) + 65536"
 // args   = ["map_dout", "map_x", "map_dweight", "dout_exponents", "x_exponents", "dout", "dbias?", "m", "n", "k"]
+// programmatic = true
 //
 // [rung.wgmma_bf16]
 // title     = "wgmma fed by TMA: both operands transposed by the instruction, blocks that stay, stores by TMA"
@@ -133,6 +135,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const int steps = (m + 63) / 64, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (threadIdx.x == 0) ring.init();
     __syncthreads();
+    wait_for_launches_before();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
@@ -204,6 +207,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 extern "C" __global__ void __launch_bounds__(256)
     linear_wgrad_find(const float* __restrict__ dout, const float* __restrict__ x, unsigned* __restrict__ found, int m,
                       int n, int k) {
+    let_next_launch_start();
     if (blockIdx.z == 0)
         find_columns(dout, found, m, n);
     else
@@ -213,6 +217,8 @@ extern "C" __global__ void __launch_bounds__(256)
     linear_wgrad_split(const float* __restrict__ dout, const float* __restrict__ x, const unsigned* __restrict__ found,
                        __half* __restrict__ dout_planes, __half* __restrict__ x_planes,
                        int* __restrict__ dout_exponents, int* __restrict__ x_exponents, int m, int n, int k) {
+    let_next_launch_start();
+    wait_for_launches_before();
     if (blockIdx.z == 0)
         split_columns<PLANES>(dout, found, dout_planes, dout_exponents, m, n, N_PITCH);
     else

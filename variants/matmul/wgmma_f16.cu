@@ -14,7 +14,7 @@
 // A_PITCH = "cdiv(k, 8) * 8"
 // B_PITCH = "cdiv(n, 8) * 8 if B_ROWS else A_PITCH"
 // STAGES  = "196608 // ((128 + BN) * 128)"
-// PARTS   = "min(cdiv(k, 4), cdiv(528, cdiv(n, 1024)))"
+// PARTS   = "min(cdiv(k, 4), cdiv(1056, cdiv(n, 1024)))"
 //
 // [workspace]
 // a_half      = "cdiv(m * A_PITCH, 2)"

@@ -113,16 +113,28 @@ __device__ __forceinline__ void split_columns(const float* __restrict__ in, cons
                                               int* exponents, int rows, int columns, int pitch) {
     if (blockIdx.x * 1024 >= columns) return;
     const ColumnThread own(rows, columns);
+    unsigned most[4];
+    for (int i = 0; i < 4; ++i) most[i] = found[own.column + i];
     float scale[4];
     for (int i = 0; i < 4; ++i) {
-        const int e = exponent_for(found[own.column + i]);
+        const int e = exponent_for(most[i]);
         scale[i] = power_of_two(e);
         if (blockIdx.y == 0 && own.row == 0) exponents[own.column + i] = -e;
     }
-    for (int row = own.row; row < rows; row += own.step) {
-        __half* high = to + (size_t)row * pitch + own.column;
-        split_four<planes>(*reinterpret_cast<const float4*>(in + (size_t)row * columns + own.column),
-                           make_float4(scale[0], scale[1], scale[2], scale[3]), high, high + (size_t)rows * pitch);
+    for (int row = own.row; row < rows; row += 4 * own.step) {  // four loads at once
+        float4 x[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (const int at = row + i * own.step; at < rows)
+                x[i] = *reinterpret_cast<const float4*>(in + (size_t)at * columns + own.column);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int at = row + i * own.step;
+            __half* high = to + (size_t)at * pitch + own.column;
+            if (at < rows)
+                split_four<planes>(x[i], make_float4(scale[0], scale[1], scale[2], scale[3]), high,
+                                   high + (size_t)rows * pitch);
+        }
     }
 }
 
