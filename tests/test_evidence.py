@@ -13,7 +13,7 @@ from evidence import PAGES, REPORTS, ROOT, redrawn, shown, unpacked
 from opbench.results.files import PACKED, read_run, run_files
 
 BYTES = 9_600_000
-STOPPED = {f"training/tuning-{number}" for number in (1, 2, 3)} | {
+STOPPED = {f"training/{name}" for name in ("tuning-1", "tuning-2", "tuning-3", "losses")} | {
     f"hopper/{name}" for name in ("matmul", "convolutions", "unet-16", "libraries", "splitting")
 }
 """Runs that plans were chosen from before they were through; reports/h200/README.md says so."""

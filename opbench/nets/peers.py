@@ -289,8 +289,7 @@ def find_torch(*, gpu: bool = True) -> ModuleType:
 def settings(torch: ModuleType, precision: str) -> Iterator[None]:
     """TF32 as the precision allows, and cuDNN trying its algorithms; as before afterwards.
 
-    In float64, which times nothing, without cuDNN: its convolutions take minutes for UNet's step of 16 images there,
-    PyTorch's own, products of cuBLAS, seconds.
+    In float64, which is computed once and timed nowhere, without cuDNN, which would try its algorithms for it.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     with warnings.catch_warnings():
