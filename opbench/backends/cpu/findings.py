@@ -201,18 +201,26 @@ def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
 
 def _may_run_on(report: Report, place: Place) -> bool:
-    """Whether an index may be meant for all rows at once, as in tile[0][i]: the line has arrays of rows only."""
+    """Whether an index may be meant for all rows: its line has arrays of rows alone, one by the first, tile[0][i]."""
     if _text(report).count("[") > 1:
         return False
-    try:
-        text = Path(place.file).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    lines = text.splitlines()
-    named = re.findall(r"(\w+)\s*\[", lines[place.line - 1]) if place.line <= len(lines) else []
+    text, line = _text_of(place.file), _line(place.file, place.line)
+    named = re.findall(r"(\w+)\s*\[", line)
     declared = [re.search(rf"^[^/\n]*\w[\w:<> ,*&]*\s{name}((?:\s*\[[^\]]*\])+)\s*[;=,]", text, re.M) for name in named]
     sizes = [match[1].count("[") for match in declared if match]
-    return bool(sizes) and min(sizes) > 1
+    return bool(sizes) and min(sizes) > 1 and bool(re.search(r"\w\s*\[\s*0\s*\]\s*\[", line))
+
+
+def _line(file: str, number: int) -> str:
+    lines = _text_of(file).splitlines()
+    return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
@@ -224,8 +232,10 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
     other = Place(place.file, report.other_line) if report.other_line else other
     if place.line and not place.called_from and report.caller:
         caller = lines.get((module, report.caller - 1), NOWHERE)
-        if caller.line and INCLUDE not in Path(caller.file).parents:  # there is the wrapper that calls the kernel
-            place = place._replace(called_from=caller.entry or caller.line)
+        at = caller.entry or caller.line
+        # In our own headers and at the end of a kernel stands the wrapper that calls the kernel.
+        if caller.line and INCLUDE not in Path(caller.file).parents and _line(caller.file, at).strip() != "}":
+            place = place._replace(called_from=at)
     # An instruction stands in a function of its own more often than not.
     place = place._replace(called_from=place.entry) if report.instructions & 1 else place
     other = other._replace(called_from=other.entry) if report.instructions & 2 else other

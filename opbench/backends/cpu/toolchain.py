@@ -49,10 +49,12 @@ QUICK = (
 """Of GCC's -O2 what the runtime gains from: it is as quick, and compiled in half the time."""
 LINES = ("-g1",)
 """Line tables and inlined calls only."""
+ROWS = ("-fno-aggressive-loop-optimizations",)
+"""Of GCC: a loop over all rows of an array through its first, tile[0][i], else has no end, as each row has one."""
 CALLS = ("-fno-optimize-sibling-calls",)
 """For kernels with asynchronous work: a jump in place of a call would return to where no line of theirs is. Others keep
 the jumps, as every return after a switch of stacks is mispredicted."""
-FAST = CompileMode("fast", gcc=("-O2", *LINES), clang=("-O2", *LINES))
+FAST = CompileMode("fast", gcc=("-O2", *LINES, *ROWS), clang=("-O2", *LINES))
 # What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
 # code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
 # -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.
@@ -62,6 +64,7 @@ TRACED = CompileMode(
     gcc=(
         "-O2",
         *LINES,
+        *ROWS,
         "-DOPB_TRACE",
         "-fdata-sections",
         "-fsanitize=thread",
