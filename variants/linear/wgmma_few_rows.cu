@@ -44,8 +44,8 @@
 // share of the sums into their shared memory (in one piece: single words would take microseconds) and add them in the order
 // of their ranks, without a second launch or a word in DRAM. And the launch is programmatic: its blocks start as
 // those of the layer before leave, and have their weights and bias, which no layer computes, on the way before x is ready.
-// Limit: DRAM, and 4 us of start and end, 6 to 7 from 32 rows on, where bf16 is still a tenth behind cuBLAS on an H200. Ideas: CUTLASS's stream-K; the CUDA Programming Guide,
-// "Programmatic Dependent Launch"; DeepGEMM's kernels for few rows.
+// Limit: DRAM, and 4 us of start and end, 6 to 7 from 32 rows on, where bf16 is still a tenth behind cuBLAS on an H200.
+// Ideas: CUTLASS's stream-K; the CUDA Programming Guide, "Programmatic Dependent Launch"; DeepGEMM's kernels for few rows.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;
