@@ -51,6 +51,7 @@ def test_every_wrong_kernel_is_told_why() -> None:
     ("name", "both"),
     [
         ("a_helper_steps_without_syncwarp", "through a_helper_steps_without_syncwarp.cu"),
+        ("reads_on_with_many_arguments", "reads_on_with_many_arguments.cu:16: out of bounds"),
         (
             "waits_for_a_flag_nobody_sets",
             "256 threads from 0 on, at line 14 for another value in byte 0 of shared array 'ready'",
@@ -58,7 +59,7 @@ def test_every_wrong_kernel_is_told_why() -> None:
     ],
 )
 def test_a_finding_tells_who(name: str, both: str) -> None:
-    """A helper's line with the line that calls it; who waits for what."""
+    """A helper's line with the line that calls it, of a kernel its line alone; who waits for what."""
     (result,) = api.check(
         [TRUTH / "wrong" / f"{name}.cu"], backend="cpu", random_shapes=0, cases=["*(n=1021)"], cpu_only=True
     )

@@ -24,6 +24,7 @@ from opbench.backends.cpu.cutting import (
     require_device_functions,
     require_names,
 )
+from opbench.backends.cpu.lines import WRAPPER
 from opbench.backends.cpu.ptx import (
     LINE_MARKER,
     SYSTEM_HEADER,
@@ -192,7 +193,7 @@ class KernelBuilder:
         if reduced is None:
             reduced = has_host_part_in(request)
         with scratch(self.folder) as folder:
-            wrapper, output = folder / "wrapper.cpp", folder / "wrapper.ii"
+            wrapper, output = folder / WRAPPER, folder / "wrapper.ii"
             cut = cut_down(request, folder) if reduced else Cut(request.source.absolute())
             wrapper.write_text(_wrapper(request, cut.source))
             own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]

@@ -103,6 +103,9 @@ MENTIONED = re.compile(r"@([0-9a-f]+)@")
 LOCATED = re.compile(r"#([smg])([0-9a-f]+)#")
 """Where it names a location of shared memory, of the module, or anywhere."""
 
+FIRST_ROW = re.compile(r"\w\s*(?:\[[^\]]*\]\s*)*\[\s*0\s*\]\s*\[\s*(?!\d+\s*\])")
+"""An index from an array's first row on."""
+
 
 @dataclass
 class LaunchLog:
@@ -201,26 +204,14 @@ def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
 
 def _may_run_on(report: Report, place: Place) -> bool:
-    """Whether an index may be meant for all rows: its line has arrays of rows alone, one by the first, tile[0][i]."""
+    """Whether an index is meant for all rows: from the first row on, by a zero written out, as in tile[0][i]."""
     if _text(report).count("[") > 1:
         return False
-    text, line = _text_of(place.file), _line(place.file, place.line)
-    named = re.findall(r"(\w+)\s*\[", line)
-    declared = [re.search(rf"^[^/\n]*\w[\w:<> ,*&]*\s{name}((?:\s*\[[^\]]*\])+)\s*[;=,]", text, re.M) for name in named]
-    sizes = [match[1].count("[") for match in declared if match]
-    return bool(sizes) and min(sizes) > 1 and bool(re.search(r"\w\s*\[\s*0\s*\]\s*\[", line))
-
-
-def _line(file: str, number: int) -> str:
-    lines = _text_of(file).splitlines()
-    return lines[number - 1] if 0 < number <= len(lines) else ""
-
-
-def _text_of(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8", errors="replace")
+        lines = Path(place.file).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return ""
+        return False
+    return place.line <= len(lines) and bool(FIRST_ROW.search(lines[place.line - 1]))
 
 
 def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
@@ -232,10 +223,8 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
     other = Place(place.file, report.other_line) if report.other_line else other
     if place.line and not place.called_from and report.caller:
         caller = lines.get((module, report.caller - 1), NOWHERE)
-        at = caller.entry or caller.line
-        # In our own headers and at the end of a kernel stands the wrapper that calls the kernel.
-        if caller.line and INCLUDE not in Path(caller.file).parents and _line(caller.file, at).strip() != "}":
-            place = place._replace(called_from=at)
+        if caller.line and INCLUDE not in Path(caller.file).parents:  # there is the wrapper that calls the kernel
+            place = place._replace(called_from=caller.entry or caller.line)
     # An instruction stands in a function of its own more often than not.
     place = place._replace(called_from=place.entry) if report.instructions & 1 else place
     other = other._replace(called_from=other.entry) if report.instructions & 2 else other

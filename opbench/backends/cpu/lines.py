@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from elftools.dwarf.dwarfinfo import DWARFInfo
 
 CACHED_MODULES = 64
+WRAPPER = "wrapper.cpp"
+"""The source of the functions that call kernels, as a build names it."""
 KERNEL_SUFFIX = ".cu"
 """Of the files that hold kernels; those of headers have another."""
 
@@ -74,6 +76,8 @@ def _place(table: _Table, address: int) -> Place:
             callers = [place for place in chain[1:] if place.file.endswith(KERNEL_SUFFIX)]
             entry = (callers or chain)[0].line if len(chain) > 1 else 0
             return inner._replace(called_from=outer.line if below else 0, entry=entry)
+        if Path(table.places[row].file).name == WRAPPER:
+            break  # what stands before it is the end of some other function
         row -= 1  # the instruction before tells as much
         address = table.starts[row]
     return NOWHERE
@@ -147,4 +151,4 @@ def _ranges(dwarf: DWARFInfo, unit: CompileUnit, entry: DIE) -> Iterator[tuple[i
 
 def _is_users(file: str) -> bool:
     """Whether a file is neither the shim's nor what opbench puts around the user's own."""
-    return bool(file) and not file.startswith(str(INCLUDE)) and Path(file).name != "wrapper.cpp"
+    return bool(file) and not file.startswith(str(INCLUDE)) and Path(file).name != WRAPPER
