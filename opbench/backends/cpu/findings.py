@@ -204,14 +204,19 @@ def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
 
 def _may_run_on(report: Report, place: Place) -> bool:
-    """Whether an index is meant for all rows: from the first row on, by a zero written out, as in tile[0][i]."""
+    """Whether an index is meant for all rows at once: from the first row on, its zero written, as in tile[0][i], on a
+    line whose arrays all have rows."""
     if _text(report).count("[") > 1:
         return False
     try:
-        lines = Path(place.file).read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Path(place.file).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return place.line <= len(lines) and bool(FIRST_ROW.search(lines[place.line - 1]))
+    code = [line.split("//")[0] for line in text.splitlines()]
+    line = code[place.line - 1] if place.line <= len(code) else ""
+    named = re.findall(r"(\w+)\s*\[", line)
+    declared = [re.search(rf"^[^/\n]*\w[\w:<> ,*&]*\s{name}((?:\s*\[[^\]]*\])+)\s*[;=,]", text, re.M) for name in named]
+    return bool(FIRST_ROW.search(line)) and all(match[1].count("[") > 1 for match in declared if match)
 
 
 def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
