@@ -48,5 +48,6 @@ class GlobalNorm(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[GlobalNorm]:
-        """One element, primes around a warp and a block, whole powers of two, and lengths that need several blocks."""
-        return [cls(n=n) for n in (1, 2, 3, 31, 33, 127, 1021, 2048, 4099, 65537, 300007)]
+        """One element, primes around a warp and a block, whole powers of two, lengths of several blocks, and of more
+        blocks than the second kernel has threads."""
+        return [cls(n=n) for n in (1, 2, 3, 31, 33, 127, 1021, 2048, 4099, 65537, 300007, 600011)]
