@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -174,18 +174,14 @@ class CudaProgram:
     def _encoded(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
         """A map of these buffers: it holds an address, so that each set of buffers has its own."""
         buffer = cast("CudaBuffer", _buffer(tensor.tensor, buffers))
-        try:
+        with _of(launch):
             return encode(self._device.driver, tensor, buffer.pointer, buffer.nbytes)
-        except LaunchError as error:
-            raise LaunchError(f"{launch.kernel}: {error}") from None
 
     def _object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
         """A texture or surface of these buffers."""
         buffer = cast("CudaBuffer", _buffer(texture.tensor, buffers))
-        try:
+        with _of(launch):
             return create(self._device.driver, texture, buffer.pointer, buffer.nbytes)
-        except LaunchError as error:
-            raise LaunchError(f"{launch.kernel}: {error}") from None
 
     def _check_geometry(self, launch: KernelLaunch) -> None:
         """Say in words what the driver would call 'invalid value'."""
@@ -245,6 +241,15 @@ class CudaProgram:
 
 def _listed(sizes: Sequence[int]) -> str:
     return ", ".join(map(str, sizes)) or "no"
+
+
+@contextlib.contextmanager
+def _of(launch: KernelLaunch) -> Iterator[None]:
+    """Say of which kernel's launch a refusal is."""
+    try:
+        yield
+    except LaunchError as error:
+        raise LaunchError(f"{launch.kernel}: {error}") from None
 
 
 def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
