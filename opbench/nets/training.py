@@ -24,12 +24,13 @@ from opbench.graphs.passes import apply_passes, to_dtype
 from opbench.graphs.training import training_graph
 from opbench.graphs.training_passes import RECOMPUTE
 from opbench.graphs.training_step import Training
+from opbench.graphs.values import Node
 from opbench.nets.beside import Beside
 from opbench.nets.buckets import beside_exchange
 from opbench.nets.checkpoints import LAST, Checkpoint, write_checkpoint
 from opbench.nets.choosing import gather, measured_here
 from opbench.nets.data import DataSet
-from opbench.nets.defaults import expected_s, target
+from opbench.nets.defaults import ChosenFor, expected_s, target
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.group import RankGroup
 from opbench.nets.losses import LossLog, judged
@@ -251,12 +252,12 @@ class Trainer:
         if self.joined is None or device is None:
             return {}
         fewer = replace(device, sm_count=device.sm_count - self.joined.sm_count)
-        names = beside_exchange(
-            self.training,
-            self.options.bucket_bytes,
-            lambda node: expected_s(self.cases[node.name], device),
-            lambda node: expected_s(self.cases[node.name], fewer),
-        )
+        own = {name: case for name, case in self.cases.items() if not case.variant.is_library}  # whose grids are ours
+
+        def expected(of: ChosenFor) -> Callable[[Node], float]:
+            return lambda node: expected_s(own[node.name], of) if node.name in own else 0.0
+
+        names = beside_exchange(self.training, self.options.bucket_bytes, expected(device), expected(fewer))
         return dict.fromkeys(names, fewer.sm_count)
 
     def _check_nodes(self, out: Path) -> None:
