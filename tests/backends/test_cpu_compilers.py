@@ -44,13 +44,20 @@ def both(
     cache: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Case], list[Trace]]:
-    """The traces of a case by g++ and by another compiler."""
+    """The traces of a case by g++ and by another compiler; what one of them refuses, the other must, too."""
 
     def trace(case: Case) -> list[Trace]:
-        traces = []
+        traces: list[Trace] = []
+        refused: list[CompileError | LaunchError] = []
         for command in ("g++", request.param):
             monkeypatch.setenv("OPBENCH_CXX", command)
-            traces.append(traced(case, CpuBackend(cache)))
+            try:
+                traces.append(traced(case, CpuBackend(cache)))
+            except (CompileError, LaunchError) as error:
+                refused.append(error)
+        if refused:
+            assert not traces, f"{case.name}: one compiler alone refuses it: {refused[0]}"
+            raise refused[0]
         return traces
 
     return trace
