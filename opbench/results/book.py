@@ -1,0 +1,318 @@
+"""A book: the winner of each problem on each GPU, out of runs; a JSON file to read, to merge and to carry elsewhere.
+
+An entry is one operator, problem, precision and GPU, with the fastest case of ours that was right, and the fastest of a
+library beside it. Times are kernels' own: spans less the clock's offset, in seconds.
+
+Where two sources speak of one entry:
+  * of one case the newer measurement counts, by when its run began; of the same moment the source named last;
+  * of several cases the smallest median wins, whichever source it is from;
+  * cases whose 95 % interval overlaps the winner's are its ties and are kept, with their times, as they may win once
+    more is known. Others are dropped, so a book made of all runs at once knows more than books merged one by one.
+Times taken in different modes (cold, hot, graph) do not share a book. Kernels whose bits vary from run to run are not
+in it, nor those that only update what an input holds, nor cases that are gone since.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from opbench import paths
+from opbench.catalog.case import CASE_NAME
+from opbench.catalog.folders import Catalog
+from opbench.catalog.precision import UNIT_ROUNDOFF
+from opbench.catalog.variant import print_config
+from opbench.decoding import from_json, to_json
+from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
+from opbench.results.files import Run, read_run
+from opbench.results.result import Result
+
+FORMAT = 1
+MAKE = "make one of a run: opbench book RUN --out book.json"
+
+
+@dataclass(frozen=True)
+class BookTime:
+    """What was measured of one case, and of which text."""
+
+    case: str
+    median_s: float
+    low_s: float
+    high_s: float
+    """95 % interval of the median."""
+    source_sha256: str
+    """Of the variant's file and its headers; empty in runs that do not say."""
+    opbench: str
+    """The version that measured."""
+    started: str
+    """When the run began."""
+    run: str
+    driver: str = ""
+
+    def overlaps(self, other: BookTime) -> bool:
+        """Whether the two intervals leave open which is faster."""
+        return self.low_s <= other.high_s and other.low_s <= self.high_s
+
+
+@dataclass(frozen=True)
+class BookEntry:
+    """One problem's winner in one precision on one GPU."""
+
+    operator: str
+    problem: str
+    precision: str
+    gpu: str
+    compute_capability: str
+    winner: BookTime
+    ties: tuple[BookTime, ...] = ()
+    """Cases that the measurements cannot tell from the winner, fastest first."""
+    library: BookTime | None = None
+    """The fastest of the vendors' libraries in this precision, where one was measured."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What there is one entry of."""
+        return self.operator, self.problem, self.precision, self.gpu
+
+    @property
+    def speedup(self) -> float | None:
+        """The library's time over the winner's; None without one."""
+        return self.library.median_s / self.winner.median_s if self.library else None
+
+    @property
+    def faster(self) -> bool | None:
+        """Whether all of the winner's interval lies below the library's; None where none was measured."""
+        return None if self.library is None else self.winner.high_s < self.library.low_s
+
+
+@dataclass(frozen=True)
+class Book:
+    """Winners by problem."""
+
+    mode: str
+    """How they were timed: one of `opbench.timing.clock.MODES`."""
+    entries: tuple[BookEntry, ...]
+    said: tuple[str, ...] = field(default=(), compare=False)
+    """What was left out as it was made, and why; not in the file."""
+
+    def find(
+        self, operator: str, problem: object, *, gpu: str = "", precisions: Collection[str] = ("f32",)
+    ) -> BookEntry | None:
+        """The fastest entry of a problem in the precisions that are allowed; None where it is not in the book.
+
+        `gpu` is a GPU's name as the book has it; without one the book must be of one GPU. Raises UsageError where it
+        is of several.
+        """
+        if not gpu and len(self.gpus) > 1:
+            raise UsageError(f"the book is of {', '.join(self.gpus)}; say which GPU is meant")
+        found = (
+            self._by_key.get((operator, str(problem), precision, gpu or next(iter(self.gpus), "")))
+            for precision in precisions
+        )
+        return min((entry for entry in found if entry), key=lambda entry: entry.winner.median_s, default=None)
+
+    @property
+    def gpus(self) -> dict[str, str]:
+        """The GPUs that it is of, with their compute capabilities."""
+        return {entry.gpu: entry.compute_capability for entry in self.entries}
+
+    @functools.cached_property
+    def _by_key(self) -> dict[tuple[str, str, str, str], BookEntry]:
+        return {entry.key: entry for entry in self.entries}
+
+    def edited(self, catalog: Catalog) -> list[str]:
+        """The winners whose files, or headers of them, are no longer what was measured; of those gone, too."""
+        found = []
+        for entry in self.entries:
+            match = CASE_NAME.match(entry.winner.case)
+            assert match
+            variants = {v.name: v for v in catalog.variants(entry.operator)}
+            variant = variants.get(match["variant"])
+            if variant is None or variant.source_sha256 != entry.winner.source_sha256:
+                found.append(entry.winner.case)
+        return found
+
+    def to_json(self) -> dict[str, object]:
+        """The file's content."""
+        return {"book": FORMAT, "mode": self.mode, "entries": [to_json(entry, sparse=True) for entry in self.entries]}
+
+    def save(self, path: Path) -> None:
+        """Write it whole or not at all; raises UsageError where another kind of file is in the way."""
+        if path.exists():
+            try:
+                read_book(path)
+            except UsageError:
+                raise UsageError(f"{path}: is there and is no book; name another file: --out book.json") from None
+        try:
+            paths.write_atomically(path, json.dumps(self.to_json(), indent=1).encode() + b"\n")
+        except OSError as error:
+            reason = error.strerror or error
+            raise EnvironmentFault(
+                f"{path}: cannot be written: {reason}; {writing_remedy(error)}name another file: --out book.json"
+            ) from None
+
+
+def read_book(path: Path) -> Book:
+    """A book's file; raises UsageError, saying what was found where, for a corrupt one and for one of another kind."""
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}; {MAKE}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is no book: no JSON ({error}); {MAKE}") from None
+    if not isinstance(value, dict) or "book" not in value:
+        raise UsageError(f"{path}: is no book: it has no key 'book'; {MAKE}")
+    if value["book"] != FORMAT:
+        raise UsageError(f"{path}: a book of format {value['book']}; this opbench reads {FORMAT}; {MAKE}")
+    try:
+        book = from_json(Book, value)
+        for entry in book.entries:
+            _require_sense(entry)
+        if len(book._by_key) < len(book.entries):
+            raise ValueError("two entries are of one operator, problem, precision and GPU")
+    except ValueError as error:
+        raise UsageError(f"{path}: corrupt book: {error}; {MAKE}") from None
+    return book
+
+
+def _require_sense(entry: BookEntry) -> None:
+    """Raise ValueError for an entry that cannot have been measured."""
+    where = f"{entry.operator}{entry.problem} on {entry.gpu}"
+    if entry.precision not in UNIT_ROUNDOFF:
+        raise ValueError(f"{where}: {unknown('precision', entry.precision, UNIT_ROUNDOFF)}")
+    for time in _times(entry):
+        match = CASE_NAME.match(time.case)
+        if not match or (match["operator"], match["problem"]) != (entry.operator, entry.problem):
+            raise ValueError(f"{where}: '{time.case}' is no case of it")
+        if not 0 < time.low_s <= time.median_s <= time.high_s < math.inf:
+            raise ValueError(
+                f"{where}: {time.case}: {time.low_s}, {time.median_s}, {time.high_s} are not a low end, a median and a "
+                "high end in seconds"
+            )
+
+
+def _times(entry: BookEntry) -> Iterator[BookTime]:
+    yield entry.winner
+    yield from entry.ties
+    if entry.library:
+        yield entry.library
+
+
+def make_book(sources: Sequence[Path], catalog: Catalog | None = None) -> Book:
+    """One book of some runs and books; the module's docstring has the rule where they speak of the same.
+
+    Raises UsageError for what is neither, for a run without a GPU's times, and for times of different modes.
+    """
+    catalog = catalog or Catalog()
+    said: list[str] = []
+    modes: dict[str, Path] = {}
+    contenders: dict[tuple[str, str, str, str], dict[str, tuple[BookTime, bool]]] = {}
+    capabilities: dict[str, str] = {}
+    for path in sources:
+        found, mode = _of_book(path) if _is_book(path) else _of_run(path, catalog, said)
+        other = next(iter(modes), mode)
+        if mode != other:
+            raise UsageError(
+                f"{path}: its times are {mode}, those of {modes[other]} {other}; a book has one kind: make two"
+            )
+        modes[mode] = path
+        for key, capability, time, library in found:
+            capabilities[key[3]] = capability
+            of_key = contenders.setdefault(key, {})
+            if time.case not in of_key or of_key[time.case][0].started <= time.started:
+                of_key[time.case] = time, library
+    entries = [_entry(key, capabilities[key[3]], of_key.values()) for key, of_key in sorted(contenders.items())]
+    return Book(next(iter(modes), "cold"), tuple(entry for entry in entries if entry), tuple(dict.fromkeys(said)))
+
+
+Contender = tuple[tuple[str, str, str, str], str, BookTime, bool]
+"""An entry's key, the GPU's compute capability, a time of it, and whether that is a library's."""
+
+
+def _is_book(path: Path) -> bool:
+    return path.is_file() and path.suffix == ".json"
+
+
+def _of_book(path: Path) -> tuple[list[Contender], str]:
+    book = read_book(path)
+    found: list[Contender] = []
+    for e in book.entries:
+        found += [(e.key, e.compute_capability, time, False) for time in (e.winner, *e.ties)]
+        found += [(e.key, e.compute_capability, e.library, True)] if e.library else []
+    return found, book.mode
+
+
+def _of_run(path: Path, catalog: Catalog, said: list[str]) -> tuple[list[Contender], str]:
+    run = read_run(path)
+    environment = run.header.get("environment") or {}
+    gpu = str(environment.get("gpu") or "")
+    if not gpu or run.header.get("backend") != "cuda":
+        raise UsageError(
+            f"{path}: a run of the {run.header.get('backend')} backend has no times of a GPU; name a run that was "
+            "measured on one: opbench run SUITE --backend cuda"
+        )
+    said += run.warnings
+    capability = str(environment.get("compute_capability", ""))
+    found: list[Contender] = []
+    mode = str((run.header.get("timing") or {}).get("mode", "cold"))
+    left_out: dict[str, list[str]] = {}
+    for result in run.results:
+        if result.status != "right" or result.measurement is None or result.measurement.median_s <= 0:
+            continue
+        if why := _unfit(result, catalog):
+            left_out.setdefault(why, []).append(result.case.removesuffix(result.problem))
+            continue
+        key = (result.operator, result.problem, result.precision, gpu)
+        found.append((key, capability, _time(result, run, path), result.library))
+    for why, cases in left_out.items():
+        names = list(dict.fromkeys(cases))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        said.append(f"{path}: left out {', '.join(names[:3])}{more}: {why}")
+    return found, mode
+
+
+def _unfit(result: Result, catalog: Catalog) -> str:
+    """Why a right and measured case has no place in a book; empty where it has."""
+    known = catalog.variants(result.operator) if result.operator in catalog.operator_names() else []
+    variant = next((v for v in known if v.name == result.variant), None)
+    if variant is None or not any(print_config(c) == print_config(result.config) for c in variant.configs):
+        return "no such case is there today; a file of one's own is found with --variants DIR"
+    if variant.is_library:
+        return ""
+    if not variant.reproducible:
+        return "their bits vary from run to run"
+    return "they only update what an input holds" if variant.in_place else ""
+
+
+def _time(result: Result, run: Run, path: Path) -> BookTime:
+    measured = result.measurement
+    assert measured
+    off = measured.offset_s or 0.0
+    median, low, high = (max(1e-9, t - off) for t in (measured.median_s, measured.low_s, measured.high_s))
+    return BookTime(
+        result.case,
+        median,
+        min(low, median),
+        max(high, median),
+        result.source_sha256,
+        str(run.header.get("opbench", "")),
+        str(run.header.get("started", "")),
+        paths.portable(str(path)),
+        str((run.header.get("environment") or {}).get("driver", "")),
+    )
+
+
+def _entry(key: tuple[str, str, str, str], capability: str, times: Iterable[tuple[BookTime, bool]]) -> BookEntry | None:
+    """The entry of some times of one key; None where only libraries have one."""
+    listed = sorted(times, key=lambda pair: (pair[0].median_s, pair[0].case))
+    own = [time for time, library in listed if not library]
+    if not own:
+        return None
+    first = replace(
+        BookEntry(*key, capability, own[0]), library=next((time for time, library in listed if library), None)
+    )
+    return replace(first, ties=tuple(time for time in own[1:] if time.overlaps(own[0])))
