@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
@@ -19,9 +20,11 @@ from opbench.backends.cuda.device import ECC_ENABLED, Device, device_key
 from opbench.backends.cuda.driver import why_missing
 from opbench.backends.cuda.graphs import CudaGraph, GraphStep
 from opbench.backends.cuda.memory import CudaBuffer, DeviceArray
+from opbench.backends.cuda.movable import MovableLaunch
 from opbench.backends.cuda.nvml import Nvml
 from opbench.backends.cuda.program import CudaProgram
 from opbench.backends.nvrtc import nvrtc
+from opbench.catalog.case import Case
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.operator import DTYPES, Tensor
 from opbench.errors import EnvironmentFault
@@ -119,6 +122,18 @@ class CudaBackend:
         """A tensor in an arena, at an offset in bytes."""
         pointer = cast(CudaBuffer, arena).pointer + offset
         return DeviceArray(self._device, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
+
+    def movable(self, case: Case, addresses: Mapping[str, int]) -> MovableLaunch:
+        """A case's launches whose inputs, outputs and workspaces, in this order, are given by address each time.
+
+        `addresses` are where they lie first. Whatever is ahead in the stream may write any input: the first launch
+        begins when that has ended.
+        """
+        problem = case.problem
+        tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(self.sm_count)]
+        launches = case.launches(self.sm_count)
+        launches[0] = replace(launches[0], programmatic=False)
+        return MovableLaunch(self._device, self.load(case.request()), launches, tensors, addresses)
 
     def graph(self, steps: Sequence[GraphStep]) -> CudaGraph:
         """Steps as one CUDA graph."""

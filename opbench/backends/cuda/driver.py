@@ -16,12 +16,14 @@ from opbench.errors import EnvironmentFault, LaunchError
 
 OUT_OF_MEMORY = 2
 INVALID_VALUE = 1
+INVALID_CONTEXT = 201
 NOT_FOUND = 500
 
 KINDS = {
     1: "invalid value",
     2: "out of device memory",
     200: "invalid module",
+    201: "no context in this thread",
     209: "no code for this GPU",
     218: "invalid PTX",
     700: "illegal address",

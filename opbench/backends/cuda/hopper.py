@@ -25,14 +25,21 @@ EncodedMap = ctypes.Array[c_char]
 """The 128 bytes of a CUtensorMap."""
 
 
-def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> EncodedMap:
-    """The hardware's own form of a map of a buffer; raises LaunchError, in words, for what the hardware refuses."""
+def encode(
+    driver: Driver, tensor: TensorMap, address: int, nbytes: int, instead: EncodedMap | None = None
+) -> EncodedMap:
+    """The hardware's own form of a map of a buffer, in the place of another where that is given.
+
+    Raises LaunchError, in words, for what the hardware refuses.
+    """
     tensor.check(address, nbytes)
     call = "cuTensorMapEncodeIm2col" if tensor.is_im2col else "cuTensorMapEncodeTiled"
     if not driver.has(call):
         raise LaunchError(f"the NVIDIA driver has no {call}; update it (CUDA 12 or newer)")
-    room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
-    encoded = (c_char * MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % MAP_ALIGNMENT)
+    encoded = instead
+    if encoded is None:
+        room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+        encoded = (c_char * MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % MAP_ALIGNMENT)
     rank, at = len(tensor.dims), c_void_p(address + tensor.offset)
     head = (encoded, TYPES[tensor.type], rank, at, _array(c_uint64, tensor.dims), _array(c_uint64, tensor.strides))
     steps = _array(c_uint, tensor.element_strides)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opbench.backends.cuda.driver import OUT_OF_MEMORY, DriverError
+from opbench.backends.cuda.hopper import EncodedMap, encode
+from opbench.catalog.tensor_map import TensorMap
 from opbench.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +39,14 @@ class DeviceArray:
     def pointer(self) -> int:
         """Address of the first element on the device."""
         return self._pointer
+
+    def argument(self) -> c_uint64:
+        """The address as a kernel takes it."""
+        return c_uint64(self.pointer)
+
+    def encoded(self, tensor: TensorMap) -> EncodedMap:
+        """A tensor map of it."""
+        return encode(self._device.driver, tensor, self.pointer, self.nbytes)
 
     def write(self, array: np.ndarray) -> None:
         """Copy a C-contiguous host array of the same shape and dtype in."""
@@ -77,6 +87,38 @@ class DeviceArray:
     def damage(self) -> int | None:
         """None: there are no guard bands here."""
         return None
+
+
+class MovableArray(DeviceArray):
+    """A tensor's place that changes from launch to launch: arguments and tensor maps made of it follow."""
+
+    def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, pointer: int) -> None:
+        super().__init__(device, name, shape, dtype, pointer)
+        self.address = c_uint64(pointer)
+        """What every kernel's argument is: set its value and, where there are `maps`, call `encode_again`."""
+        self.maps: list[tuple[EncodedMap, TensorMap]] = []
+        self._encoded_for = pointer
+
+    @property
+    def pointer(self) -> int:
+        """Address of the first element on the device."""
+        return self.address.value
+
+    def argument(self) -> c_uint64:
+        """The one argument that all launches share."""
+        return self.address
+
+    def encoded(self, tensor: TensorMap) -> EncodedMap:
+        """A tensor map that follows."""
+        self.maps.append((found := super().encoded(tensor), tensor))
+        return found
+
+    def encode_again(self) -> None:
+        """Bring the tensor maps to where it lies now."""
+        if (pointer := self.address.value) != self._encoded_for:
+            for found, tensor in self.maps:
+                encode(self._device.driver, tensor, pointer, self.nbytes, found)
+            self._encoded_for = pointer
 
 
 class CudaBuffer(DeviceArray):

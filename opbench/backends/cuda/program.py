@@ -18,7 +18,7 @@ from opbench.backends.cuda.driver import (
     FUNC_SHARED_BYTES,
     INVALID_VALUE,
 )
-from opbench.backends.cuda.hopper import EncodedMap, config, encode, is_extended
+from opbench.backends.cuda.hopper import EncodedMap, config, is_extended
 from opbench.backends.cuda.texture import Copy, TextureObject, create
 from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
 from opbench.catalog.launch import KernelLaunch
@@ -75,7 +75,7 @@ class CudaProgram:
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
         """Return a callable that enqueues all launches in order; raises LaunchError for what cannot be launched."""
-        steps = [step for launch in launches for step in self._steps(launch, buffers)]
+        steps = self.steps(launches, buffers, self._device.stream)
         device = self._device
         names = ", ".join(dict.fromkeys(step.kernel for step in steps if step.kernel))
 
@@ -87,14 +87,21 @@ class CudaProgram:
 
         return enqueue
 
-    def _steps(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> list[BoundStep]:
+    def steps(
+        self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer], stream: c_void_p
+    ) -> list[BoundStep]:
+        """The driver's calls for all launches in order, on a stream; raises LaunchError likewise."""
+        return [step for launch in launches for step in self._steps(launch, buffers, stream)]
+
+    def _steps(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> list[BoundStep]:
         if not launch.kernel:
-            return [self._zero(launch, buffers) if launch.zero else self._constant(launch, buffers)]
-        kernel = self._kernel(launch, buffers)
+            fill = self._zero if launch.zero else self._constant
+            return [fill(launch, buffers, stream)]
+        kernel = self._kernel(launch, buffers, stream)
         objects = [value for value in kernel.keep if isinstance(value, TextureObject)]
 
         def copies(wanted: Iterable[Copy]) -> list[BoundStep]:
-            call, stream = self._device.driver.raw, self._device.stream
+            call = self._device.driver.raw
             return [
                 BoundStep(call("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(one)), stream), keep=(one,))
                 for one in wanted
@@ -103,7 +110,7 @@ class CudaProgram:
         before, after = (copies(one for each in objects for one in getattr(each, when)) for when in ("before", "after"))
         return [*before, kernel, *after]
 
-    def _constant(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
+    def _constant(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
         """A copy into a `__constant__` variable."""
         address, size = c_uint64(), c_size_t()
         name = self._names.get(f"&{launch.constant}", launch.constant)
@@ -120,15 +127,15 @@ class CudaProgram:
         if given > size.value:
             raise LaunchError(f"constants.{launch.constant}: {given} bytes are given; the variable has {size.value}")
         if source:
-            copied = (address, c_uint64(source.pointer), c_size_t(given), self._device.stream)
+            copied = (address, source.argument(), c_size_t(given), stream)
             return BoundStep(self._device.driver.raw("cuMemcpyDtoDAsync_v2"), copied)
         content = ctypes.create_string_buffer(launch.content, given)
-        arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given), self._device.stream)
+        arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given), stream)
         return BoundStep(self._device.driver.raw("cuMemcpyHtoDAsync_v2"), arguments, keep=(content,))
 
-    def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
+    def _zero(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
         buffer = cast("CudaBuffer", _buffer(launch.zero, buffers))
-        place, stream = c_uint64(buffer.pointer), self._device.stream
+        place = buffer.argument()
         if not launch.value:
             return BoundStep(
                 self._device.driver.raw("cuMemsetD8Async"), (place, ctypes.c_ubyte(0), c_size_t(buffer.nbytes), stream)
@@ -143,7 +150,7 @@ class CudaProgram:
         pattern = kind(int.from_bytes(bits[:width], "little"))
         return BoundStep(self._device.driver.raw(call), (place, pattern, c_size_t(buffer.nbytes // width), stream))
 
-    def _kernel(self, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> BoundStep:
+    def _kernel(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
         if launch.kernel not in self._functions:
             raise LaunchError(unknown("kernel", launch.kernel, self._functions))
         self._check_geometry(launch)
@@ -160,22 +167,22 @@ class CudaProgram:
         self._allow_shared(launch, function)
         pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         if is_extended(launch, self._device.capability):
-            extended = config(launch, self._device.stream, self._device.capability)
+            extended = config(launch, stream, self._device.capability)
             call = self._device.driver.raw("cuLaunchKernelEx")
             return BoundStep(call, (extended, function, pointers, None), launch.kernel, values)
         geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
         if launch.cooperative:
             call = self._device.driver.raw("cuLaunchCooperativeKernel")
-            return BoundStep(call, (function, *geometry, self._device.stream, pointers), launch.kernel, values)
+            return BoundStep(call, (function, *geometry, stream, pointers), launch.kernel, values)
         # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
-        arguments = (function, *geometry, self._device.stream, pointers, None)
+        arguments = (function, *geometry, stream, pointers, None)
         return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
 
     def _encoded(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
         """A map of these buffers: it holds an address, so that each set of buffers has its own."""
         buffer = cast("CudaBuffer", _buffer(tensor.tensor, buffers))
         with _of(launch):
-            return encode(self._device.driver, tensor, buffer.pointer, buffer.nbytes)
+            return buffer.encoded(tensor)
 
     def _object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
         """A texture or surface of these buffers."""
@@ -271,7 +278,7 @@ def _value(arg: str | float | Scalar, launch: KernelLaunch, buffers: Mapping[str
         return ctypes.create_string_buffer(packed, len(packed))
     if isinstance(arg, str):
         buffer = cast("CudaBuffer", _buffer(arg, buffers))
-        return c_uint64(buffer.pointer)
+        return buffer.argument()
     if isinstance(arg, float):
         return c_float(arg)
     if not -(2**31) <= arg < 2**31:

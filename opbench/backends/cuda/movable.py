@@ -1,0 +1,74 @@
+"""Launches whose buffers and stream are named as they are enqueued, for memory that another library allocates.
+
+A bound launch costs microseconds to make and holds addresses. Here what it holds is one number a tensor, which all its
+kernels' arguments are, so that the same launch serves any memory: setting an address costs a tenth of a microsecond,
+and only a Hopper kernel's tensor maps have to be encoded again, where a tensor of theirs has moved.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_void_p
+from typing import TYPE_CHECKING
+
+from opbench.backends.cuda.driver import INVALID_CONTEXT
+from opbench.backends.cuda.memory import MovableArray
+from opbench.backends.cuda.program import CudaProgram
+from opbench.catalog.launch import KernelLaunch
+from opbench.catalog.operator import DTYPES, Tensor
+from opbench.errors import LaunchError
+
+if TYPE_CHECKING:
+    from opbench.backends.cuda.device import Device
+
+
+class MovableLaunch:
+    """A case's launches on tensors that are given by address, in the order of `tensors`, each time."""
+
+    def __init__(
+        self,
+        device: Device,
+        program: CudaProgram,
+        launches: Sequence[KernelLaunch],
+        tensors: Sequence[Tensor],
+        addresses: Mapping[str, int],
+    ) -> None:
+        """`addresses` are where the tensors lie first; raises LaunchError for what cannot be launched or moved."""
+        for launch in launches:
+            if launch.textures:
+                raise LaunchError(f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved")
+        self._device = device
+        self._lock = threading.Lock()
+        arrays = [MovableArray(device, t.name, t.shape, DTYPES[t.dtype], addresses[t.name]) for t in tensors]
+        self._stream = c_void_p(0)
+        steps = program.steps(launches, {array.name: array for array in arrays}, self._stream)
+        self._configs = [step.arguments[0].contents for step in steps if hasattr(step.arguments[0], "contents")]
+        self._calls: list[tuple[Callable[..., int], tuple[object, ...]]] = [(s.call, s.arguments) for s in steps]
+        self._steps = steps
+        self._addresses = [array.address for array in arrays]
+        self._mapped = [array for array in arrays if array.maps]
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+        """Enqueue on a stream, by the driver's handle; from any thread whose current device is the launch's."""
+        with self._lock:  # the driver copies arguments as it is called, and not before
+            for slot, address in zip(self._addresses, addresses, strict=True):
+                slot.value = address
+            for array in self._mapped:
+                array.encode_again()
+            if self._stream.value != stream:
+                self._stream.value = stream
+                for config in self._configs:
+                    config.stream = stream
+            for number, (call, arguments) in enumerate(self._calls):
+                if code := call(*arguments):
+                    self._again(code, number)
+
+    def _again(self, code: int, number: int) -> None:
+        """Once more in a thread that had no context; else the error in words."""
+        driver, step = self._device.driver, self._steps[number]
+        if code == INVALID_CONTEXT:
+            driver.call("cuCtxSetCurrent", self._device.context)
+            code = step.call(*step.arguments)
+        if code:
+            raise driver.error(code, "launch", step.kernel)
