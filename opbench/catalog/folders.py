@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from opbench.catalog.header import read_variants
-from opbench.catalog.variant import Variant, print_config
+from opbench.catalog.variant import Variant, print_config, read_config
 from opbench.errors import UsageError, unknown
 from opbench.paths import shipped
 
@@ -120,6 +120,8 @@ class Catalog:
         for config in variant.configs:
             if not match["config"] or print_config(config) == f"[{match['config']}]":
                 return Case(variant, config, problem)
+        if variant.searched and (named := read_config(match["config"])) in variant.space:
+            return Case(variant, {key: named[key] for key in variant.tune}, problem)
         known = " ".join(print_config(c) for c in variant.configs)
         raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
 

@@ -15,6 +15,7 @@ from opbench.catalog import expression
 from opbench.catalog.launch_header import constant, launch_step, tensor_map
 from opbench.catalog.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
 from opbench.catalog.sources import Source, checksum, closure, matrix_classes
+from opbench.catalog.space import tunable_values
 from opbench.catalog.texture import read_texture
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError, unknown
@@ -180,6 +181,7 @@ class _HeaderReader:
             product=product,
             compute_capability=table.get("compute_capability", ""),
             tune=self._tune(),
+            searched=any(isinstance(values, dict) for values in table.get("tune", {}).values()),
             where=self._expressions("where"),
             define=self._define(product),
             supports=self._supports(),
@@ -256,15 +258,18 @@ class _HeaderReader:
     def _tune(self) -> dict[str, tuple[int, ...]]:
         tune = {}
         for name, values in self.table.get("tune", {}).items():
-            if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
-                raise self.refuse("tune", f"tune.{name} = {values!r} is not allowed; a list of whole numbers")
-            tune[name] = tuple(values)
+            try:
+                tune[name] = tunable_values(values)
+            except UsageError as error:
+                raise self.refuse("tune", f"tune.{name} {error}", name) from None
+        if any(isinstance(values, dict) for values in self.table.get("tune", {}).values()):
+            return tune
         if (count := math.prod(map(len, tune.values()))) > COMBINATIONS:
             product = " × ".join(f"{len(values)} of {key}" for key, values in tune.items())
             raise self.refuse(
                 "tune",
                 f"tune gives {count} combinations ({product}); at most {COMBINATIONS} are allowed: give fewer values, "
-                "or make a second variant",
+                "make a second variant, or write ranges, of which a run takes a few and opbench tune finds the best",
             )
         return tune
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from opbench.catalog import expression
 from opbench.catalog.precision import PRODUCTS
 from opbench.catalog.scalar import Scalar
 from opbench.catalog.sources import Source
+from opbench.catalog.space import Config, Space
 from opbench.catalog.tensor_map import TensorMapTemplate
 from opbench.catalog.texture import TextureTemplate
 from opbench.errors import UsageError, unknown
@@ -20,7 +20,10 @@ from opbench.errors import UsageError, unknown
 if TYPE_CHECKING:
     from opbench.catalog.operator import Operator
 
-Config = dict[str, int]
+__all__ = ["Config", "ConstantTemplate", "LaunchTemplate", "Variant", "print_config", "read_config"]
+
+SPREAD = 7
+"""Configs of a variant with ranges that a run and a check take beside its default."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ class Variant:
     """What the tensor cores multiply, of `precision.PRODUCTS`; empty where its precision class says it."""
     compute_capability: str = ""
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The values of each tunable, the default first."""
+    searched: bool = False
+    """Whether tunables have ranges: `opbench tune` searches them all, a run and a check take a few."""
     where: tuple[str, ...] = ()
     define: Mapping[str, str] = field(default_factory=dict)
     """Macros, each after those that its expression names."""
@@ -123,16 +129,15 @@ class Variant:
                 found[name] = expression.evaluate(text, known)
         return found
 
+    @property
+    def space(self) -> Space:
+        """Every combination of tunables that its `where` allows, not yet made."""
+        return Space(self.tune, self.where, self.define)
+
     @functools.cached_property
     def configs(self) -> list[Config]:
-        """Every combination of tunables that its `where` allows."""
-        keys = list(self.tune)
-        combinations = (dict(zip(keys, values, strict=True)) for values in itertools.product(*self.tune.values()))
-        return [c for c in combinations if self._allows(c)]
-
-    def _allows(self, config: Config) -> bool:
-        scope = {**self.defines(config), **config}
-        return all(expression.evaluate(rule, scope) for rule in self.where)
+        """The configs that a run and a check take: all, or of ranges the default and a few from all over."""
+        return self.space.spread(SPREAD) if self.searched else list(self.space)
 
     def unmet(self, problem: Operator, config: Config) -> str | None:
         """The first of its requirements that the problem does not meet, as a reason, else None."""
@@ -157,3 +162,9 @@ class Variant:
 def print_config(config: Config) -> str:
     """A config as printed in case names, such as "[TILE=16]"; empty for none."""
     return f"[{','.join(f'{k}={v}' for k, v in config.items())}]" if config else ""
+
+
+def read_config(text: str | None) -> Config:
+    """A config as printed, without its brackets; empty where it is none."""
+    pairs = [part.partition("=") for part in (text or "").split(",")]
+    return {k: int(v) for k, _, v in pairs} if all(v.lstrip("-").isdigit() for _, _, v in pairs) else {}

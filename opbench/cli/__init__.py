@@ -22,6 +22,7 @@ COMMANDS = {
     "run": (".running", "Check and measure a suite, an operator or a file of your own; write a report."),
     "adopt": (".adopting", "Propose the header of a .cu file of your own, read from its launch."),
     "check": (".running", "Verdicts only, on the operators' examples and on random shapes."),
+    "tune": (".tuning", "Find the best of a kernel's configs, thousands of them, within a budget of time."),
     "net": (".training", "Run or train a network from the best variants, with the time of every node."),
     "report": (".reporting", "Write report.html and the PNGs of a run again."),
     "ceiling": (".reporting", "Measure the GPU's limits: DRAM and L2 bandwidth, fp32 rate."),

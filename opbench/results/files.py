@@ -70,9 +70,9 @@ class Run:
 class RunWriter:
     """Appends lines to a run's file; each is on disk before the next case begins."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE
-        if run_file(folder).name == PACKED:
+    def __init__(self, folder: Path, name: str = FILE) -> None:
+        self.path = folder / name
+        if name == FILE and run_file(folder).name == PACKED:
             raise UsageError(
                 f"{folder / PACKED} is a finished run; choose another --out DIR, or unpack it: gunzip {folder / PACKED}"
             )

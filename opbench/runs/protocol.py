@@ -15,6 +15,8 @@ from opbench.errors import UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.session.checking import SEED, TRACED_WORK, Checked
 from opbench.session.measuring import Measured
+from opbench.session.racing import RacedCases
+from opbench.timing.racing import RaceOptions
 from opbench.timing.sampling import TimingOptions
 
 OPEN_LIMIT_S = 120.0
@@ -110,6 +112,17 @@ class Probe(Request[dict[str, float]]):
 
     cases: Sequence[PackedCase]
     timing: TimingOptions
+
+
+@dataclass(frozen=True)
+class Race(Request[RacedCases]):
+    """Look at cases of one problem quickly, then race those that are right; the leader is known to be."""
+
+    cases: Sequence[PackedCase]
+    leader: PackedCase | None
+    options: RaceOptions
+    limit_s: float
+    mode: str = "cold"
 
 
 # Told on the way --------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from opbench.runs.protocol import (
     Measure,
     Open,
     Probe,
+    Race,
     Request,
     Sampled,
     Started,
@@ -43,6 +44,7 @@ from opbench.runs.protocol import (
 from opbench.session.binding import bind_bare
 from opbench.session.checking import Checked, Session
 from opbench.session.measuring import Measured, measure_cases
+from opbench.session.racing import RacedCases, race_cases
 from opbench.timing.sampling import measure
 
 SendTold = Callable[[Told], None]
@@ -173,6 +175,19 @@ class Server:
                 check_again=request.check_again,
             )
 
+    def race(self, request: Race, tell: SendTold) -> RacedCases:
+        """Who of some cases is the fastest."""
+        with phase_range("measure"):
+            return race_cases(
+                self.session,
+                [unpack(self.catalog, packed) for packed in request.cases],
+                unpack(self.catalog, request.leader) if request.leader else None,
+                request.options,
+                self._clock(request.mode),
+                request.limit_s,
+                lambda name: tell(Started(name)),
+            )
+
     def probe(self, request: Probe, tell: SendTold) -> dict[str, float]:
         """Medians, each case bound on buffers of its own and alone."""
         clock, medians = self._clock(), dict[str, float]()
@@ -217,6 +232,7 @@ HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, SendTold], object]]
     Check: Server.check,
     Measure: Server.measure,
     Probe: Server.probe,
+    Race: Server.race,
 }
 
 

@@ -1,0 +1,119 @@
+"""The bench on a GPU: compilers ahead of it, one worker process that looks at configs and races them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from opbench.catalog.case import Case
+from opbench.catalog.operator import Operator
+from opbench.catalog.variant import Variant
+from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.results.tuning import Ending, Trial
+from opbench.runs.protocol import PackedCase, Race, Started, Told, pack
+from opbench.runs.worker import Worker
+from opbench.session.racing import RacedCases
+from opbench.timing.racing import Raced, RaceOptions
+from opbench.tuning.candidates import Candidates
+from opbench.tuning.compiling import CompiledCase, Compilers
+from opbench.tuning.search import CompiledConfig
+
+SILENCE_S = 60.0
+"""A worker that tells nothing for so long is stopped: a kernel hangs, or is far too slow to be looked at."""
+
+
+class GpuBench:
+    """Compiles and races a variant's configs on one problem."""
+
+    def __init__(
+        self,
+        variant: Variant,
+        problem: Operator,
+        space: Candidates,
+        worker: Worker,
+        compilers: Compilers,
+        options: RaceOptions,
+        mode: str = "cold",
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._variant, self._problem, self._space = variant, problem, space
+        self._worker, self._compilers, self._options, self._mode = worker, compilers, options, mode
+        self._twins: dict[str, int] = {}
+        self._races = 0
+        self.now = now
+
+    def case(self, number: int) -> Case:
+        """A config as a case."""
+        return Case(self._variant, self._space[number], self._problem)
+
+    def compile(self, numbers: Sequence[int]) -> None:
+        """Begin to compile these."""
+        for number in numbers:
+            self._compilers.begin(number, pack(self.case(number)))
+
+    def compiled(self, wait: bool) -> list[CompiledConfig]:
+        """What was compiled since the last call."""
+        return [self._prepared(number, found) for number, found in self._compilers.done(wait)]
+
+    def _prepared(self, number: int, found: CompiledCase) -> CompiledConfig:
+        ending: Ending = "refused" if found.refused else "unfit"
+        if reason := found.refused or found.unfit:
+            trial = Trial(
+                self._space[number],
+                ending,
+                reason=reason,
+                registers=found.registers,
+                shared_bytes=found.shared_bytes,
+                occupancy=found.occupancy,
+            )
+            return CompiledConfig(number, trial)
+        twin = self._twins.setdefault(found.identity, number) if found.identity else number
+        seen = twin if twin != number else None
+        return CompiledConfig(number, None, seen, found.registers, found.shared_bytes, found.occupancy)
+
+    def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
+        """Race these and the leader; one that takes the worker with it is told of, and the others race again."""
+        found: dict[int, Raced | Trial] = {}
+        running = {self.case(number).name: number for number in numbers}
+        first = self.case(leader) if leader is not None else None
+        while running:
+            packed = [pack(self.case(number)) for number in running.values()]
+            culprit, outcome = self._ask(packed, pack(first) if first else None, until_s)
+            if isinstance(outcome, RacedCases):
+                for name, raced in outcome.raced.items():
+                    found[leader if first and name == first.name else running[name]] = raced  # type: ignore[index]
+                for ending, told in (("wrong", outcome.wrong), ("failed", outcome.failed)):
+                    for name, reason in told.items():
+                        found[running[name]] = Trial(self._space[running[name]], ending, reason=reason)  # type: ignore[arg-type]
+                return found
+            if culprit not in running:
+                if first is None or culprit != first.name:
+                    raise outcome
+                first = leader = None  # it survived before; what it does now is not the others' fault
+                continue
+            number = running.pop(culprit)
+            found[number] = Trial(self._space[number], "failed", reason=str(outcome))
+        return found
+
+    def _ask(
+        self, cases: list[PackedCase], leader: PackedCase | None, until_s: float
+    ) -> tuple[str, RacedCases | OpbenchError]:
+        """The outcome of one race, or which case was running when it ended in an error."""
+        running = ""
+
+        def listen(told: Told) -> None:
+            nonlocal running
+            if isinstance(told, Started):
+                running = told.case
+
+        self._races += 1
+        options = RaceOptions(**{**vars(self._options), "seed": self._races})
+        request = Race(cases, leader, options, max(0.0, until_s - self.now()), self._mode)
+        try:
+            return "", self._worker.ask(request, SILENCE_S, listen)
+        except EnvironmentFault:
+            raise
+        except OpbenchError as error:
+            if not running:
+                raise
+            return running, error

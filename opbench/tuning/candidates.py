@@ -1,0 +1,81 @@
+"""The configs of one problem as points of a grid, with their neighbours."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from opbench.catalog.operator import Operator
+from opbench.catalog.variant import Config, Variant
+from opbench.errors import UsageError
+
+MOST = 300_000
+"""Configs of one search, at most: each is known before the first is tried, so that none is missed or tried twice."""
+
+GridPoint = tuple[int, ...]
+"""Of each tunable the place of its value among all of them, in ascending order."""
+
+
+class Candidates(Sequence[Config]):
+    """Every config that the rules and the problem allow, by number; the default is number 0."""
+
+    def __init__(self, configs: Iterator[Config], tune: dict[str, tuple[int, ...]]) -> None:
+        self.names = list(tune)
+        self.values = [sorted(set(values)) for values in tune.values()]
+        places = [{value: place for place, value in enumerate(values)} for values in self.values]
+        self.points: list[GridPoint] = []
+        for config in configs:
+            if len(self.points) == MOST:
+                raise UsageError(
+                    f"the space has more than {MOST} configs; narrow it: fewer values, or more rules in where"
+                )
+            self.points.append(tuple(known[config[name]] for name, known in zip(self.names, places, strict=True)))
+        self.numbers = {point: number for number, point in enumerate(self.points)}
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, number: int) -> Config:  # type: ignore[override]
+        point = self.points[number]
+        return {n: values[place] for n, values, place in zip(self.names, self.values, point, strict=True)}
+
+    def number_of(self, config: Config) -> int | None:
+        """Its number; None for one that is not among them."""
+        if list(config) != self.names:
+            return None
+        try:
+            point = tuple(values.index(config[n]) for n, values in zip(self.names, self.values, strict=True))
+        except ValueError:
+            return None
+        return self.numbers.get(point)
+
+    def neighbours(self, number: int) -> Iterator[int]:
+        """Others, the nearest first: one tunable a step away, then at any value, then two tunables a step away each."""
+        own = self.points[number]
+        steps = [(axis, step) for axis in range(len(own)) for step in (1, -1)]
+        near = (self._moved(own, {axis: own[axis] + step}) for axis, step in steps)
+        far = (
+            self._moved(own, {axis: place})
+            for axis, values in enumerate(self.values)
+            for place in range(len(values))
+            if abs(place - own[axis]) > 1
+        )
+        pairs = (
+            self._moved(own, {a: own[a] + i, b: own[b] + j})
+            for (a, i), (b, j) in itertools.combinations(steps, 2)
+            if a != b
+        )
+        yield from (self.numbers[p] for p in itertools.chain(near, far, pairs) if p in self.numbers)
+
+    def _moved(self, point: GridPoint, places: dict[int, int]) -> GridPoint:
+        return tuple(places.get(axis, place) for axis, place in enumerate(point))
+
+
+def candidates(variant: Variant, problem: Operator) -> Candidates:
+    """The configs of a variant that fit a problem; raises UsageError where none does."""
+    fitting = (config for config in variant.space if variant.unmet(problem, config) is None)
+    found = Candidates(fitting, dict(variant.tune))
+    if not found:
+        why = variant.unmet(problem, variant.configs[0])
+        raise UsageError(f"{variant.id}: no config fits {problem}: it {why}")
+    return found

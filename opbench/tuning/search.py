@@ -1,0 +1,173 @@
+"""The search: asks a strategy, compiles ahead, races what can run, keeps every outcome; it knows no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from opbench.results.tuning import Trial
+from opbench.timing.racing import Raced
+from opbench.tuning.candidates import Candidates
+from opbench.tuning.strategies import Strategy
+
+BATCH = 8
+"""Configs of one race, beside the leader."""
+CLOSE = 1.03
+"""Configs within so many times the best score may be the best: they are measured again, to the target."""
+
+
+@dataclass(frozen=True)
+class CompiledConfig:
+    """What compiling one config came to."""
+
+    number: int
+    trial: Trial | None = None
+    """Where it ends there: refused, unfit, or the same as another."""
+    twin: int | None = None
+    """The config whose machine code and launches it shares."""
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+
+
+class Bench(Protocol):
+    """Where configs are compiled and raced: a GPU, or one made of numbers."""
+
+    def now(self) -> float:
+        """Seconds of its clock."""
+
+    def compile(self, numbers: Sequence[int]) -> None:
+        """Begin to compile these; returns at once."""
+
+    def compiled(self, wait: bool) -> list[CompiledConfig]:
+        """What was compiled since the last call; with `wait` at least one, as long as some is under way."""
+
+    def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
+        """Check these and race those that are right against the leader, whose samples come too; a Trial for others."""
+
+
+@dataclass
+class Search:
+    """A search in progress: what is known of each config, and who leads."""
+
+    space: Candidates
+    strategy: Strategy
+    bench: Bench
+    keep: Callable[[Trial], None]
+    """Called with each trial before the next begins."""
+    spent_s: float = 0.0
+    """By earlier processes."""
+    batch: int = BATCH
+    ahead: int = 2 * BATCH
+    """Configs that are being compiled, or wait to be raced, while one batch is."""
+    trials: dict[int, Trial] = field(default_factory=dict)
+    leader: int | None = None
+    waiting: list[CompiledConfig] = field(default_factory=list)
+    """Compiled, and not raced yet."""
+    pending: int = 0
+    """Being compiled."""
+    began: float = field(init=False)
+    """When it would have begun on the bench's clock, had one process done it all."""
+
+    def __post_init__(self) -> None:
+        self.began = self.bench.now() - self.spent_s
+
+    def know(self, trials: Sequence[Trial]) -> None:
+        """What an earlier process found; configs that are no candidates any more are left out."""
+        for trial in trials:
+            number = self.space.number_of(trial.config)
+            if number is not None:
+                self._take(number, trial)
+
+    def run(self, budget_s: float) -> str:
+        """Search until the budget is spent, or every config is tried; says which."""
+        until_s = self.began + budget_s
+        while self.bench.now() < until_s:
+            self._ask()
+            if not self.pending and not self.waiting:
+                return "every config tried"
+            found = self.bench.compiled(wait=len(self.waiting) < self.batch and self.pending > 0)
+            self.pending -= len(found)
+            self.waiting += [prepared for prepared in found if not self._ended_at_compiling(prepared)]
+            if len(self.waiting) >= self.batch or (self.waiting and not self.pending):
+                self._race(self.waiting[: self.batch], until_s)
+                del self.waiting[: self.batch]
+        return "budget"
+
+    def _ask(self) -> None:
+        """Have so many configs under way that the GPU waits for none of them."""
+        wanted: list[int] = []
+        while self.pending + len(self.waiting) + len(wanted) < self.ahead + self.batch:
+            number = self.strategy.ask()
+            if number is None:
+                break
+            if number not in self.trials:
+                wanted.append(number)
+        self.bench.compile(wanted)
+        self.pending += len(wanted)
+
+    def finalists(self, most: int) -> list[int]:
+        """The best, and whom the races could not tell from it; the default is among them where it could run."""
+        ranked = sorted(((t.score, n) for n, t in self.trials.items() if t.score is not None and t.ending == "raced"))
+        found = [number for score, number in ranked[:most] if score <= CLOSE * ranked[0][0]]
+        default = self.trials.get(0)
+        return found if 0 in found or default is None or default.score is None else [*found, 0]
+
+    def _ended_at_compiling(self, prepared: CompiledConfig) -> bool:
+        if prepared.trial is not None:
+            self._end(prepared.number, prepared.trial)
+            return True
+        twin = self.trials.get(prepared.twin) if prepared.twin is not None else None
+        if twin is None or not twin.is_ranked:
+            return False
+        same = replace(twin, config=self.space[prepared.number], ending="same", samples=(), stop="")
+        self._end(prepared.number, same)
+        return True
+
+    def _race(self, batch: Sequence[CompiledConfig], until_s: float) -> None:
+        by_number = {prepared.number: prepared for prepared in batch}
+        found = self.bench.race(list(by_number), self.leader, until_s)
+        factor = self._factor(found)
+        for number, outcome in found.items():
+            if number not in by_number:
+                continue  # the leader
+            if isinstance(outcome, Trial):
+                self._end(number, outcome)
+                continue
+            if not outcome.samples:
+                continue  # time was over before its turn
+            prepared, interval = by_number[number], outcome.interval
+            trial = Trial(
+                self.space[number],
+                "raced",
+                samples=tuple(outcome.samples),
+                median=outcome.median,
+                low=interval.low,
+                high=interval.high,
+                score=factor * outcome.median,
+                stop=outcome.stop,
+                registers=prepared.registers,
+                shared_bytes=prepared.shared_bytes,
+                occupancy=prepared.occupancy,
+            )
+            self._end(number, trial)
+
+    def _factor(self, found: Mapping[int, Raced | Trial]) -> float:
+        """What makes a median one that the leader's score can stand beside: what the leader took then, over now."""
+        if self.leader is None:
+            return 1.0
+        now, then = found.get(self.leader), self.trials[self.leader].score
+        return then / now.median if then is not None and isinstance(now, Raced) and now.samples else 1.0
+
+    def _end(self, number: int, trial: Trial) -> None:
+        trial = replace(trial, at_s=round(self.bench.now() - self.began, 6))
+        self.keep(trial)
+        self._take(number, trial)
+
+    def _take(self, number: int, trial: Trial) -> None:
+        self.trials[number] = trial
+        self.strategy.tell(number, trial.score)
+        best = self.trials[self.leader].score if self.leader is not None else None
+        if trial.ending == "raced" and trial.score is not None and (best is None or trial.score < best):
+            self.leader = number

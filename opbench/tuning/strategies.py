@@ -1,0 +1,159 @@
+"""Which config to try next: at random, near the best ones so far, or where a model expects the best."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from opbench.errors import EnvironmentFault
+from opbench.paths import pip_install
+from opbench.tuning.candidates import Candidates
+
+if TYPE_CHECKING:
+    import optuna
+
+SCOUTS = 24
+"""Random configs before a local search believes that it has seen the best places to begin at."""
+SCOUT_EVERY = 6
+"""Of a local search's proposals one in so many stays random, so that no valley holds it for good."""
+
+
+class Strategy(Protocol):
+    """Asked for numbers of candidates, none twice; told what became of them, in any order."""
+
+    def ask(self) -> int | None:
+        """A config not asked for yet; None where all were."""
+
+    def tell(self, number: int, score: float | None) -> None:
+        """Its score, less is better; None for one that does not compile, cannot run or is wrong."""
+
+
+class Random:
+    """Every config once, in random order, the default first."""
+
+    def __init__(self, space: Candidates, seed: int = 0) -> None:
+        self._order = list(range(1, len(space)))
+        random.Random(seed).shuffle(self._order)
+        self._order.append(0)
+        self._asked: set[int] = set()
+
+    def ask(self) -> int | None:
+        while self._order:
+            number = self._order.pop()
+            if number not in self._asked:
+                self._asked.add(number)
+                return number
+        return None
+
+    def tell(self, number: int, score: float | None) -> None:
+        self._asked.add(number)
+
+
+class Local:
+    """The neighbours of the best configs so far, the nearest of the best one first; now and then a random one.
+
+    A best-first search: whose neighbours are all known gives way to the next best, so that it stops nowhere.
+    """
+
+    def __init__(self, space: Candidates, seed: int = 0) -> None:
+        self._space, self._random = space, Random(space, seed)
+        self._asked: set[int] = set()
+        self._best: list[tuple[float, int]] = []
+        self._near: dict[int, Iterator[int]] = {}
+        self._proposals = 0
+
+    def ask(self) -> int | None:
+        self._proposals += 1
+        number = None
+        if self._proposals > SCOUTS and self._proposals % SCOUT_EVERY:
+            number = self._neighbour()
+        if number is None:
+            number = self._unknown()
+        if number is not None:
+            self._asked.add(number)
+        return number
+
+    def tell(self, number: int, score: float | None) -> None:
+        self._asked.add(number)
+        if score is not None:
+            heapq.heappush(self._best, (score, number))
+
+    def _unknown(self) -> int | None:
+        number = self._random.ask()
+        while number is not None and number in self._asked:
+            number = self._random.ask()
+        return number
+
+    def _neighbour(self) -> int | None:
+        while self._best:
+            at = self._best[0][1]
+            near = self._near.setdefault(at, self._space.neighbours(at))
+            for number in near:
+                if number not in self._asked:
+                    return number
+            heapq.heappop(self._best)
+        return None
+
+
+class Bayesian:
+    """What Optuna's tree-structured Parzen estimator expects to be fast; the rules are kept by asking again."""
+
+    TRIES = 32
+    """Proposals that break a rule or are known, in a row, until a random config takes their place."""
+
+    def __init__(self, space: Candidates, seed: int = 0) -> None:
+        try:
+            import optuna
+        except ImportError:
+            raise EnvironmentFault(
+                f"--strategy bayesian needs Optuna; {pip_install('tune')}, or take --strategy local"
+            ) from None
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna, self._space, self._random = optuna, space, Random(space, seed)
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=SCOUTS)
+        self._study: optuna.Study = optuna.create_study(sampler=sampler)
+        self._axes = {
+            name: optuna.distributions.IntDistribution(0, len(values) - 1)
+            for name, values in zip(space.names, space.values, strict=True)
+        }
+        self._trials: dict[int, optuna.trial.Trial] = {}
+        self._known: set[int] = set()
+
+    def ask(self) -> int | None:
+        for _ in range(self.TRIES if self._known else 0):
+            trial = self._study.ask(dict(self._axes))
+            number = self._space.numbers.get(tuple(trial.params[name] for name in self._space.names))
+            if number is not None and number not in self._known:
+                self._known.add(number)
+                self._trials[number] = trial
+                return number
+            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+        number = self._random.ask()
+        while number is not None and number in self._known:
+            number = self._random.ask()
+        if number is not None:
+            self._known.add(number)
+        return number
+
+    def tell(self, number: int, score: float | None) -> None:
+        self._known.add(number)
+        states = self._optuna.trial.TrialState
+        value = None if score is None else math.log(score)
+        if (asked := self._trials.pop(number, None)) is not None:
+            self._study.tell(asked, value, state=states.FAIL if value is None else states.COMPLETE)
+        elif value is not None:
+            params = dict(zip(self._space.names, self._space.points[number], strict=True))
+            self._study.add_trial(
+                self._optuna.trial.create_trial(params=params, distributions=dict(self._axes), value=value)
+            )
+
+
+STRATEGIES: Mapping[str, Callable[[Candidates, int], Strategy]] = {
+    "local": Local,
+    "random": Random,
+    "bayesian": Bayesian,
+}
+"""By name, the default first."""

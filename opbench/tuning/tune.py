@@ -1,0 +1,171 @@
+"""One search from its options to its record: opened or resumed, run, and its best measured as an ordinary run."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from opbench import __version__
+from opbench.catalog.case import Case
+from opbench.catalog.operator import Operator
+from opbench.catalog.variant import Variant
+from opbench.decoding import to_json
+from opbench.errors import EnvironmentFault, UsageError
+from opbench.results.files import Run, RunWriter
+from opbench.results.tuning import FILE, FORMAT, Begun, Stopped, Trial, Tuning, read_tuning
+from opbench.runs.options import RunOptions
+from opbench.runs.protocol import Open
+from opbench.runs.runner import Progress, Tell, run_suite
+from opbench.runs.suite import Suite
+from opbench.runs.worker import Worker
+from opbench.timing.racing import RaceOptions
+from opbench.timing.sampling import TimingOptions
+from opbench.tuning.bench import GpuBench
+from opbench.tuning.candidates import Candidates, candidates
+from opbench.tuning.compiling import Compilers, GpuTarget
+from opbench.tuning.search import Search
+from opbench.tuning.strategies import STRATEGIES
+
+FINALISTS = 8
+FINALS = "finals"
+FINAL_SHARE, LONGEST_FINAL_S = 0.25, 30.0
+"""Of the budget what the finals may take, and at most."""
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """What a user may choose for a search."""
+
+    out: Path
+    budget_s: float = 60.0
+    strategy: str = "local"
+    seed: int = 0
+    mode: str = "cold"
+    resume: bool = False
+    roots: tuple[Path, ...] = ()
+    command: tuple[str, ...] = ()
+
+
+def tune(
+    variant: Variant, problem: Operator, options: TuneOptions, tell: Tell = lambda progress: None
+) -> tuple[Tuning, Run | None]:
+    """Search a variant's configs on this GPU; returns the record, and the run of the finalists.
+
+    Raises EnvironmentFault where there is no GPU, UsageError for a folder that holds another search.
+    """
+    began = time.perf_counter()
+    space = candidates(variant, problem)
+    writer = RunWriter(options.out, FILE)
+    worker = Worker(Open("cuda", options.roots), options.out / "worker.log")
+    compilers: Compilers | None = None
+    try:
+        earlier = _earlier(writer, options, variant, problem)
+        environment = worker.open()
+        begun = _begun(variant, problem, options, space, environment)
+        if earlier is None:
+            writer.write("tuning", to_json(begun))
+        else:
+            _require_same(earlier.begun, begun, options.out)
+        compilers = Compilers(options.roots, _target(environment))
+        bench = GpuBench(variant, problem, space, worker, compilers, RaceOptions(), options.mode)
+        search = _search(space, options, bench, earlier, writer, tell)
+        search.began = began - search.spent_s  # the GPU's context, and finding the configs, are on the budget
+        final_s = min(FINAL_SHARE * options.budget_s, LONGEST_FINAL_S)
+        reason = search.run(options.budget_s - final_s)
+        compilers.close()
+        worker.end()
+        run, folder = _finals(search, bench, options, final_s, tell)
+        spent_s = bench.now() - search.began
+        writer.write("stopped", to_json(Stopped(round(spent_s, 3), options.budget_s, reason, folder)))
+    except KeyboardInterrupt:
+        kept = f"what was tried is kept; go on with --resume --out {shlex.quote(str(options.out))}"
+        raise KeyboardInterrupt(kept) from None
+    finally:
+        if compilers is not None:
+            compilers.close()
+        worker.end()
+        writer.close()
+    return read_tuning(options.out), run
+
+
+def _earlier(writer: RunWriter, options: TuneOptions, variant: Variant, problem: Operator) -> Tuning | None:
+    """What an earlier process left, None for a new search."""
+    if writer.was_empty or not writer.path.stat().st_size:
+        return None
+    if not options.resume:
+        raise UsageError(f"{writer.path} holds a search already; add --resume to go on, or choose another --out DIR")
+    return read_tuning(options.out)
+
+
+def _begun(
+    variant: Variant, problem: Operator, options: TuneOptions, space: Candidates, environment: dict[str, object]
+) -> Begun:
+    return Begun(
+        format=FORMAT,
+        variant=variant.id,
+        problem=str(problem),
+        tune={name: tuple(values) for name, values in variant.tune.items()},
+        where=variant.where,
+        allowed=len(space),
+        strategy=options.strategy,
+        seed=options.seed,
+        unit="s",
+        mode=options.mode,
+        source_sha256=variant.source_sha256,
+        environment=environment,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=shlex.join(["opbench", *options.command]) if options.command else "",
+        opbench=__version__,
+    )
+
+
+def _require_same(before: Begun, here: Begun, out: Path) -> None:
+    """Refuse to go on where scores would be of something else; another strategy or a larger space may go on."""
+    pairs = [(key, getattr(before, key), getattr(here, key)) for key in ("variant", "problem", "unit", "mode")]
+    pairs.append(("the source's checksum", before.source_sha256[:12], here.source_sha256[:12]))
+    pairs.append(("gpu", before.environment.get("gpu"), here.environment.get("gpu")))
+    for what, then, now in pairs:
+        if then != now:
+            raise UsageError(f"{out / FILE}: was begun with {what} = {then}, not {now}; choose another --out DIR")
+
+
+def _target(environment: dict[str, object]) -> GpuTarget:
+    major, _, minor = str(environment.get("compute_capability", "")).partition(".")
+    try:
+        return GpuTarget((int(major), int(minor)), int(str(environment.get("sm_count", 0))))
+    except ValueError:
+        raise EnvironmentFault("the GPU does not say its compute capability (opbench doctor)") from None
+
+
+def _search(
+    space: Candidates, options: TuneOptions, bench: GpuBench, earlier: Tuning | None, writer: RunWriter, tell: Tell
+) -> Search:
+    """A search that keeps each trial on disk before it goes on."""
+
+    def keep(trial: Trial) -> None:
+        writer.write("trial", to_json(trial, sparse=True))
+        tell(Progress("tune", f"{len(search.trials) + 1} tried", int(trial.at_s), int(options.budget_s)))
+
+    strategy = STRATEGIES[options.strategy](space, options.seed)
+    search = Search(space, strategy, bench, keep, earlier.spent_s if earlier else 0.0)
+    search.know(earlier.trials if earlier else ())
+    return search
+
+
+def _finals(
+    search: Search, bench: GpuBench, options: TuneOptions, final_s: float, tell: Tell
+) -> tuple[Run | None, str]:
+    """The best checked in full and measured to the target, side by side, as an ordinary run below the search's."""
+    cases: list[Case] = [bench.case(number) for number in search.finalists(FINALISTS)]
+    if not cases:
+        return None, ""
+    folder = next(
+        n for k in range(1, 1000) if not (options.out / (n := FINALS if k == 1 else f"{FINALS}-{k}")).exists()
+    )
+    timing = TimingOptions(mode=options.mode, budget_s=max(0.2, 0.5 * final_s / len(cases)))
+    suite = Suite(folder, f"the best of {cases[0].variant.id}", tuple(cases), timing)
+    run_options = RunOptions("cuda", options.out / folder, roots=options.roots, command=options.command)
+    return run_suite(suite, run_options, tell), folder

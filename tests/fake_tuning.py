@@ -1,0 +1,148 @@
+"""`opbench tune` on a GPU that is not there: a worker and compilers that answer from a formula.
+
+python fake_tuning.py FOLDER: a search that goes on until it is killed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fake_worker import FakeClock, FakeWorker
+
+from opbench.catalog.folders import Catalog
+from opbench.catalog.variant import Variant
+from opbench.errors import LaunchError
+from opbench.results.files import Run
+from opbench.results.result import Verdict
+from opbench.results.tuning import Tuning
+from opbench.runs import runner
+from opbench.runs.protocol import Built, Check, Measure, PackedCase, Race, Started, unpack
+from opbench.runs.targets import own_variants
+from opbench.session.checking import Checked
+from opbench.session.measuring import Measured
+from opbench.session.racing import RacedCases
+from opbench.timing.racing import race
+from opbench.timing.sampling import measure
+from opbench.tuning import tune as tuning
+from opbench.tuning.compiling import CompiledCase, GpuTarget
+from opbench.tuning.tune import TuneOptions
+
+KERNEL = """// /// opbench
+// operator = "relu"
+// tune     = { BLOCK = { from = 32, to = 1024, step = 32 }, ITEMS = { from = 1, to = 18, step = 1 } }
+// where    = ["BLOCK % 64 == 0 or ITEMS > 1"]
+// launch   = [{ kernel = "relu", grid = ["cdiv(n, BLOCK * ITEMS)"], block = ["BLOCK"] }]
+// ///
+extern "C" __global__ void relu(const float* x, float* out, int n) {
+    for (int k = 0; k < ITEMS; ++k) {
+        const int i = (blockIdx.x * ITEMS + k) * BLOCK + threadIdx.x;
+        if (i < n) out[i] = fmaxf(x[i], 0.0f);
+    }
+}
+"""
+
+
+def seconds(config: dict[str, int]) -> float:
+    """The best is BLOCK=256, ITEMS=8."""
+    return 1e-4 * (1 + abs(config["BLOCK"] - 256) / 512 + abs(config["ITEMS"] - 8) / 16)
+
+
+class TuningWorker(FakeWorker):
+    """Races by the formula; ITEMS = 5 is wrong, ITEMS = 13 kills its process."""
+
+    pause_s = 0.0
+
+    def start(self) -> dict[str, Any]:
+        return {"gpu": self.gpu, "compute_capability": "9.0", "sm_count": 132}
+
+    def end(self) -> None:
+        """Nothing to end."""
+
+    def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
+        time.sleep(self.pause_s)
+        catalog = Catalog(self.opening.roots)
+        if isinstance(request, Check):
+            return Checked(Verdict(True), {}, None, "")
+        cases = [unpack(catalog, packed) for packed in request.cases]
+        if isinstance(request, Race):
+            cases += [unpack(catalog, request.leader)] if request.leader else []
+            for case in cases:
+                listen(Started(case.name))
+                if case.config["ITEMS"] == 13:
+                    raise LaunchError("an illegal address")
+            wrong = {c.name: "wrong at out[0]" for c in cases if c.config["ITEMS"] == 5}
+            times = {c.name: seconds(c.config) for c in cases if c.name not in wrong}
+            clock = FakeClock(times)
+
+            def sample(name: str) -> float:
+                clock.key = name
+                return clock.sample(lambda: None).seconds
+
+            return RacedCases(race(sample, list(times), request.options), wrong, {})
+        if isinstance(request, Measure):
+            clock = FakeClock({c.name: seconds(c.config) for c in cases})
+            ticks = iter(range(10**9))
+            found = measure(
+                clock,
+                {c.name: lambda: None for c in cases},
+                request.timing,
+                on_start=lambda key: setattr(clock, "key", key),
+                now=lambda: next(ticks) * 1e-3,
+            )
+            return Measured(found, {})
+        for index in range(len(cases)):
+            listen(Built([index]))
+        return None
+
+
+class TuningCompilers:
+    """BLOCK = 1024 takes too many registers; ITEMS = 17 does not compile; ITEMS = 3 is the code of ITEMS = 2."""
+
+    def __init__(self, roots: tuple[Path, ...], target: GpuTarget) -> None:
+        assert target.limits is not None and target.limits.sm_count == 132
+        self.waiting: list[tuple[int, CompiledCase]] = []
+
+    def begin(self, number: int, packed: PackedCase) -> None:
+        block, items = packed.config["BLOCK"], packed.config["ITEMS"]
+        self.waiting.append(
+            (
+                number,
+                CompiledCase(
+                    refused="ranges.cu:9: no" if items == 17 else "",
+                    unfit="a block of 1024 threads" if block == 1024 else "",
+                    identity=f"{block} {2 if items == 3 else items}",
+                    registers=40,
+                ),
+            )
+        )
+
+    def done(self, wait: bool) -> list[tuple[int, CompiledCase]]:
+        found, self.waiting = self.waiting, []
+        return found
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def tune_fake(
+    folder: Path, patch: Callable[[object, str, object], None] = setattr, **options: Any
+) -> tuple[Tuning, Run | None]:
+    """Search the kernel's thousand configs on the fake GPU."""
+    path = folder / "ranges.cu"
+    if not path.exists():
+        path.write_text(KERNEL)
+    patch(tuning, "Worker", TuningWorker)
+    patch(runner, "Worker", TuningWorker)
+    patch(tuning, "Compilers", TuningCompilers)
+    variant: Variant = own_variants(path, Catalog())[0]
+    problem = Catalog().operator("relu").parse("(n=67108864)")
+    return tuning.tune(variant, problem, TuneOptions(folder / "out", **options))
+
+
+if __name__ == "__main__":
+    TuningWorker.pause_s = 0.02
+    tune_fake(Path(sys.argv[1]), budget_s=600)

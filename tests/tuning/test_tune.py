@@ -1,0 +1,87 @@
+"""A whole search on a fake GPU: its file, its finals, and what a killed one leaves to the next."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from common import ROOT
+from fake_tuning import TuningWorker, seconds, tune_fake
+
+from opbench.errors import UsageError
+from opbench.report.tuning import lines
+from opbench.results.tuning import FILE, Trial, fastest, read_tuning
+from opbench.tuning.search import Search
+
+
+def every(patch: pytest.MonkeyPatch) -> None:
+    """Let a search end where every config was tried, not by the clock."""
+    run = Search.run
+    patch.setattr(Search, "run", lambda search, budget_s: run(search, 1e9))
+
+
+def test_a_search_keeps_every_outcome_and_measures_the_best_as_an_ordinary_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every(monkeypatch)
+    found, run = tune_fake(tmp_path, monkeypatch.setattr, budget_s=60)
+    assert found == read_tuning(tmp_path / "out") and len(found.trials) == found.begun.allowed == 32 * 17 + 16
+    by_ending: dict[str, list[Trial]] = {}
+    for trial in found.trials:
+        by_ending.setdefault(trial.ending, []).append(trial)
+    assert {t.config["BLOCK"] for t in by_ending["unfit"]} == {1024}
+    assert {t.config["ITEMS"] for t in by_ending["refused"]} == {17}
+    assert {t.config["ITEMS"] for t in by_ending["wrong"]} == {5}
+    assert {t.config["ITEMS"] for t in by_ending["failed"]} == {13}
+    assert {t.config["ITEMS"] for t in by_ending["same"]} <= {2, 3} and len(by_ending["same"]) > 10
+    assert all(t.reason for name in ("unfit", "refused", "wrong", "failed") for t in by_ending[name])
+    assert run is not None and fastest(run)[0].config == {"BLOCK": 256, "ITEMS": 8}
+    assert found.stopped is not None and found.stopped.reason == "every config tried"
+    assert found.stopped.finals == "finals" and run.folder == tmp_path / "out" / "finals"
+    assert {"BLOCK": 32, "ITEMS": 2} in [r.config for r in run.results], "the default is measured beside the best"
+    shown = "\n".join(lines(found, run))
+    assert "BLOCK=256 ITEMS=8" in shown and "560 of 560 configs tried" in shown
+
+
+def test_another_search_and_another_kernel_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every(monkeypatch)
+    tune_fake(tmp_path, monkeypatch.setattr)
+    with pytest.raises(UsageError, match="holds a search already; add --resume"):
+        tune_fake(tmp_path, monkeypatch.setattr)
+    with pytest.raises(UsageError, match="was begun with mode = cold, not hot"):
+        tune_fake(tmp_path, monkeypatch.setattr, resume=True, mode="hot")
+    monkeypatch.setattr(TuningWorker, "gpu", "Another GPU")
+    with pytest.raises(UsageError, match="was begun with gpu = Fake GPU, not Another GPU"):
+        tune_fake(tmp_path, monkeypatch.setattr, resume=True)
+
+
+def test_a_killed_search_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while it writes: what it had kept stands byte by byte, and no config of it is tried again."""
+    child = subprocess.Popen([sys.executable, ROOT / "tests" / "fake_tuning.py", tmp_path])
+    path = tmp_path / "out" / FILE
+    try:
+        while not path.exists() or path.read_bytes().count(b"\n") < 60:
+            assert child.poll() is None
+            time.sleep(0.01)
+    finally:
+        child.kill()
+        child.wait()
+    before = path.read_bytes()
+    whole = before[: before.rfind(b"\n") + 1]
+    path.write_bytes(before + b'{"type":"trial","conf')
+    killed = read_tuning(path)
+    every(monkeypatch)
+    found, run = tune_fake(tmp_path, monkeypatch.setattr, resume=True)
+    after = path.read_bytes()
+    assert after.startswith(whole)
+    configs = [tuple(e["config"].items()) for e in map(json.loads, after.splitlines()) if e["type"] == "trial"]
+    assert len(configs) == len(set(configs)) == found.begun.allowed
+    assert found.trials[: len(killed.trials)] == killed.trials
+    assert all(t.at_s >= killed.spent_s > 0 for t in found.trials[len(killed.trials) :])
+    assert run is not None and seconds(fastest(run)[0].config) == 1e-4
+    again, other = tune_fake(tmp_path, monkeypatch.setattr, resume=True, budget_s=1e6)
+    assert len(again.trials) == len(found.trials) and other is not None and other.folder.name == "finals-2"
