@@ -1,27 +1,41 @@
 """Plant one bug at a time in shipped kernels and see whether `opbench check` finds it: `make mutants`.
 
-    python tests/mutants.py [--count 600] [--seed 1] [OPERATOR…]
+    python tests/mutants.py [--count 600] [--seed 1] [--out build/mutants.jsonl] [--again] [--report] [OPERATOR…]
 
 A mutant that every case calls right survives, and is listed with its line before and after. Lines of EQUIVALENT, and
-bugs of it (`operator/file: line next`), change nothing that a kernel's user could see, and are not planted.
+bugs of it (`operator/file: line next`), change nothing that a kernel's user could see, and are not planted. Each
+outcome is a line of the file named by --out as soon as it is known: a run that was ended goes on, others add to it;
+--again tries what survived once more, --report only counts.
+
+The cases are those of `opbench check --huge --random 1`, quick ones first, until one is not right.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import difflib
+import hashlib
 import itertools
+import json
 import random
 import re
 import sys
 import tempfile
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench import api
+from opbench.backends import open_backend
+from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
+from opbench.errors import OpbenchError
+from opbench.runs.protocol import Check, Open, pack
+from opbench.runs.targets import cases_to_check
+from opbench.runs.worker import Worker, WorkerHung
+from opbench.session.checking import Session
 
 BUGS: tuple[tuple[str, str, str], ...] = (
     ("barrier deleted", r"__sync(?:threads|warp)\(\w*\);", ";"),
@@ -42,8 +56,14 @@ BUGS: tuple[tuple[str, str, str], ...] = (
     ("sign", r"(?<=[\w\])]) - (?=\w+\[)", " + "),
     ("width narrowed", r"\((?:size_t|long long)\)", "(short)"),
     ("width narrowed", r"\bfloat (?=(?:sum|total|own)\b)", "short "),
+    ("guard too small", r"(?<=if \()(\w+) < (\w+)(?=\))", r"\1 < \2 - 1"),
+    ("tie to the last", r"(?<=if \()(\w+) > (largest\w*)", r"\1 >= \2"),
+    ("epilogue dropped", r"\bfmaxf\(([^(),]+), 0\.0f\)", r"\1"),
+    ("atomic lost", r"\batomicAdd\(&(\w+\[\w+\]), ([^;]*)\);", r"\1 += \2;"),
+    ("atomic lost", r"\batomicAdd\((\w+), ([^;]*)\);", r"*\1 += \2;"),
+    ("rounded down", r"\((\w+) \+ (\w+) - 1\) / \2\b", r"(\1) / \2"),
 )
-"""What is planted: a name, where, and what then stands there."""
+"""What is planted: a name, where, and what then stands there. A barrier is moved a line, too."""
 
 EQUIVALENT: dict[str, str] = {
     r"^\s*(//|#)": "no code",
@@ -71,26 +91,50 @@ class Mutant:
     bug: str
     line: int
     before: str
+    """A line; two where they change places."""
     after: str
+    following: str
+    """What stands behind it."""
 
     @property
     def name(self) -> str:
         """A file name of its own."""
         return f"{self.operator}_{self.path.stem}_{self.line}_{zlib.crc32(f'{self.bug}{self.after}'.encode())}"
 
+    @property
+    def told(self) -> str:
+        """What EQUIVALENT is asked about."""
+        return f"{self.operator}/{self.path.name}: {self.after.strip()} {self.following.strip()}"
+
+    @property
+    def key(self) -> str:
+        """The same for the same bug in the same text, wherever it lies."""
+        return hashlib.sha256(self.text().encode()).hexdigest()[:16]
+
     def text(self) -> str:
         """The file with its bug, and with the operator in its header."""
         lines = self.path.read_text().splitlines()
-        lines[self.line - 1] = self.after
+        lines[self.line - 1 : self.line + self.before.count("\n")] = [self.after]
         start = next(i for i, line in enumerate(lines) if line.startswith("// /// opbench"))
         lines.insert(start + 1, f'// operator = "{self.operator}"')
         return "\n".join(lines) + "\n"
 
-    def described(self) -> str:
+    def to_json(self) -> dict[str, object]:
         """Where it is, and the two lines."""
-        diff = difflib.unified_diff([self.before], [self.after], lineterm="", n=0)
-        shown = "\n".join(f"    {line}" for line in diff if line[:2] not in {"--", "++", "@@"})
-        return f"{self.operator}/{self.path.name}:{self.line}: {self.bug}\n{shown}"
+        place = {"operator": self.operator, "file": self.path.name, "line": self.line, "bug": self.bug}
+        return {"key": self.key, **place, "before": self.before, "after": self.after, "told": self.told}
+
+
+def described(of: Mapping[str, object]) -> str:
+    """A mutant, or its line of the file, for people."""
+    diff = difflib.unified_diff(str(of["before"]).splitlines(), str(of["after"]).splitlines(), lineterm="", n=0)
+    shown = "\n".join(f"    {line}" for line in diff if line[:2] not in {"--", "++", "@@"})
+    return f"{of['operator']}/{of['file']}:{of['line']}: {of['bug']}\n{shown}"
+
+
+def is_equivalent(told: str) -> bool:
+    """Whether nobody could see the bug."""
+    return any(re.search(pattern, told) for pattern in EQUIVALENT)
 
 
 def mutants_of(operator: str, path: Path) -> Iterator[Mutant]:
@@ -98,15 +142,23 @@ def mutants_of(operator: str, path: Path) -> Iterator[Mutant]:
     lines = path.read_text().splitlines()
     body = next((i for i, line in enumerate(lines) if line.startswith("// ///") and i > 0 and "opbench" not in line), 0)
     for number, line in enumerate(lines[body + 1 :], body + 2):
-        if any(re.search(pattern, line) for pattern in EQUIVALENT):
+        if is_equivalent(line):
             continue
+        behind = [*lines[number : number + 2], "", ""]
         code = line.split("//")[0]
         for bug, pattern, replacement in BUGS:
             match = re.search(pattern, code)
             after = code[: match.start()] + match.expand(replacement) + code[match.end() :] if match else code
-            told = f"{operator}/{path.name}: {after.strip()} {''.join(lines[number : number + 1]).strip()}"
-            if after != code and not any(re.search(pattern, told) for pattern in EQUIVALENT):
-                yield Mutant(operator, path, bug, number, code, after)
+            found = Mutant(operator, path, bug, number, code, after, behind[0])
+            if after != code and not is_equivalent(found.told):
+                yield found
+        statement = re.fullmatch(r"\s*[^\s#/{}][^{}]*\[[^{}]*;", behind[0].split("//")[0].rstrip())
+        if statement and re.fullmatch(r"\s*__sync(?:threads|warp)\(\w*\);\s*", code):
+            moved = Mutant(
+                operator, path, "barrier moved", number, f"{line}\n{behind[0]}", f"{behind[0]}\n{line}", behind[1]
+            )
+            if not is_equivalent(moved.told):
+                yield moved
 
 
 def drawn(operators: Sequence[str], count: int, seed: int) -> list[Mutant]:
@@ -130,50 +182,124 @@ def in_turn(piles: Sequence[Sequence[Mutant]]) -> list[Mutant]:
     return [mutant for row in rows for mutant in row if mutant is not None]
 
 
-def survivors(planted: Sequence[Mutant], folder: Path, random_shapes: int = 1) -> tuple[list[Mutant], list[Mutant]]:
-    """Those that every case called right, and those that no case tried."""
-    paths = {}
-    for mutant in planted:
-        path = folder / f"{mutant.name}.cu"
+HANGS_AFTER_S = 60.0
+
+
+class Trial:
+    """A process that checks mutants, one case after the other."""
+
+    def __init__(self, folder: Path, random_shapes: int = 1) -> None:
+        self.folder, self.random_shapes = folder, random_shapes
+        self._worker = Worker(Open("cpu"), folder / "worker.log")
+        self._session = Session(open_backend("cpu"))
+        """Which only says what cannot run here."""
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._worker.end()
+
+    def outcome(self, mutant: Mutant) -> dict[str, object]:
+        """What became of it: "found", "survives", "untried" where no case asks, "refused" by the compiler; and why."""
+        path = self.folder / f"{mutant.name}.cu"
         path.write_text(mutant.text())
-        paths[mutant] = path
-    results = api.check(
-        list(paths.values()), backend="cpu", random_shapes=random_shapes, huge=True, cpu_only=True, time_limit_s=20.0
+        try:
+            cases = cases_to_check(Catalog(), path, self.random_shapes, 20260, False, huge=True)
+            reason = self._first_reason([case for case in cases if self._session.unsupported(case) is None])
+        except OpbenchError as error:
+            return {"outcome": "untried", "reason": str(error)}
+        finally:
+            path.unlink()
+        if reason is None:
+            return (
+                {"outcome": "survives", "cases": len(cases)} if cases else {"outcome": "untried", "reason": "no case"}
+            )
+        kind = "refused" if "does not compile" in reason[1] else "found"
+        return {"outcome": kind, "case": reason[0], "reason": reason[1]}
+
+    def _first_reason(self, cases: Sequence[Case]) -> tuple[str, str] | None:
+        for case in quickest_first(cases, self._session.is_sampled):
+            try:
+                verdict = self._worker.ask(Check(pack(case)), HANGS_AFTER_S).verdict
+            except WorkerHung as error:
+                return case.name, str(error)
+            except OpbenchError as error:
+                return case.name, str(error)
+            if not verdict.right:
+                return case.name, verdict.reason
+        return None
+
+
+def quickest_first(cases: Sequence[Case], is_last: Callable[[Case], bool]) -> list[Case]:
+    """A problem of middling size and what its module serves, then by module; then those that `is_last`."""
+    by_size = sorted((c for c in cases if not is_last(c)), key=lambda c: c.problem.flops() + c.problem.bytes())
+    last = [case for case in cases if is_last(case)]
+    first = by_size[len(by_size) // 2 :][:1]
+    modules = collections.defaultdict(list)
+    for case in (*first, *by_size):
+        modules[case.request()].append(case)
+    return list({case.name: case for case in (*itertools.chain(*modules.values()), *last)}.values())
+
+
+def read(out: Path) -> dict[str, dict[str, object]]:
+    """The latest outcome of each mutant in a file, whose last line may be torn."""
+    found = {}
+    for line in out.read_text().splitlines() if out.exists() else []:
+        try:
+            found[str(json.loads(line)["key"])] = json.loads(line)
+        except ValueError:
+            continue
+    return found
+
+
+def report(outcomes: Sequence[Mapping[str, object]]) -> float:
+    """Print what was found, by kind of bug and by operator, and what survives; the share that was found."""
+    seen = [o for o in outcomes if o["outcome"] in ("found", "survives") and not is_equivalent(str(o["told"]))]
+    for what in ("bug", "operator"):
+        for kind in sorted({str(o[what]) for o in seen}):
+            of_kind = [o["outcome"] == "found" for o in seen if o[what] == kind]
+            print(f"{sum(of_kind):5} of {len(of_kind):4}  {kind}")
+        print()
+    alive = [o for o in seen if o["outcome"] == "survives"]
+    for one in alive:
+        print(f"survives: {described(one)}")
+    rest = collections.Counter(str(o["outcome"]) for o in outcomes)
+    share = 100 * (len(seen) - len(alive)) / max(1, len(seen))
+    print(
+        f"{len(seen)} mutants of {len({o['operator'] for o in seen})} operators: {share:.1f} % found, "
+        f"{len(alive)} survive; beside them {rest['found'] + rest['survives'] - len(seen)} equivalent ones, "
+        f"{rest['refused']} that do not compile, {rest['untried']} that no case asks for"
     )
-    alive, untried = [], []
-    for mutant, path in paths.items():
-        statuses = {r.status for r in results if r.variant == path.stem} - {"unsupported"}
-        if not statuses:
-            untried.append(mutant)
-        elif statuses == {"right"}:
-            alive.append(mutant)
-    return alive, untried
+    return share
 
 
 def main() -> int:
-    """Plant, check in batches, list."""
+    """Plant, check, write down, list."""
     parser = argparse.ArgumentParser(description="plant bugs in shipped kernels and see whether check finds them")
     parser.add_argument("operators", nargs="*")
     parser.add_argument("--count", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=Path("build/mutants.jsonl"))
+    parser.add_argument("--again", action="store_true", help="try what survived once more, nothing else")
+    parser.add_argument("--report", action="store_true", help="count what the file has")
     given = parser.parse_args()
-    planted = drawn(given.operators or Catalog().operator_names(), given.count, given.seed)
-    alive: list[Mutant] = []
-    tried = 0
-    for first in range(0, len(planted), given.batch):
-        with tempfile.TemporaryDirectory(prefix="opbench-mutants-") as folder:
-            lived, untried = survivors(planted[first : first + given.batch], Path(folder))
-        tried += len(planted[first : first + given.batch]) - len(untried)
-        alive += lived
-        for mutant in lived:
-            print(f"survives: {mutant.described()}", flush=True)
-        print(f"{tried - len(alive)} of {tried} found", file=sys.stderr, flush=True)
-    share = 100 * (tried - len(alive)) / max(1, tried)
-    print(
-        f"{tried} mutants of {len({m.operator for m in planted})} operators: {share:.1f} % found, {len(alive)} survive"
-    )
-    return 0 if share >= 98 else 1
+    known = read(given.out)
+    if not given.report:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        operators = given.operators or Catalog().operator_names()
+        planted = drawn(operators, sys.maxsize if given.again else given.count, given.seed)
+        survived = {key for key, o in known.items() if o["outcome"] == "survives"}
+        todo = [m for m in planted if (m.key in survived if given.again else m.key not in known)]
+        with tempfile.TemporaryDirectory(prefix="opbench-mutants-") as folder, Trial(Path(folder)) as trial:
+            for number, mutant in enumerate(todo, 1):
+                began = time.monotonic()
+                one = {**mutant.to_json(), **trial.outcome(mutant), "seconds": round(time.monotonic() - began, 2)}
+                known[mutant.key] = one
+                with given.out.open("a") as file:
+                    file.write(json.dumps(one) + "\n")
+                print(f"{number} of {len(todo)}: {one['outcome']}: {described(one)}", file=sys.stderr, flush=True)
+    return 0 if report(list(known.values())) >= 98 else 1
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from mutants import drawn, survivors
+from mutants import Trial, described, drawn, read
 
 OPERATORS = ("relu", "add", "copy", "transpose", "fill", "sum")
 PLANTED = drawn(OPERATORS, 60, seed=2)
@@ -15,5 +16,12 @@ PLANTED = drawn(OPERATORS, 60, seed=2)
 def test_planted_bugs_are_found(tmp_path: Path, part: int) -> None:
     planted = PLANTED[part::4]
     assert len(planted) == 15
-    alive, untried = survivors(planted, tmp_path, random_shapes=0)
-    assert [mutant.described() for mutant in (*alive, *untried)] == []
+    with Trial(tmp_path, random_shapes=0) as trial:
+        missed = [described(m.to_json()) for m in planted if trial.outcome(m)["outcome"] != "found"]
+    assert missed == []
+
+
+def test_a_torn_line_of_the_outcomes_is_tried_again(tmp_path: Path) -> None:
+    whole = {**PLANTED[0].to_json(), "outcome": "found"}
+    (tmp_path / "mutants.jsonl").write_text(json.dumps(whole) + "\n" + json.dumps(whole)[:40])
+    assert read(tmp_path / "mutants.jsonl") == {PLANTED[0].key: whole}
