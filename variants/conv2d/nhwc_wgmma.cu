@@ -4,6 +4,8 @@
 //     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 512 < 2 ** 31", "r * s * k * c < 2 ** 31",
 // ]
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
+// define.PAIRS  = "PRODUCT == 'bf16' and 64 < c < 128"
+// define.SLICES = "cdiv(c % 64, 16) if PRODUCT == 'bf16' and c < 128 and c % 64 > 0 else 4"
 // define.STAGES = "196608 // ((BM + BN) * 128)"
 // define.BIAS   = "epilogue != 'none'"
 // define.RELU   = "epilogue == 'bias_relu'"
@@ -55,7 +57,8 @@
 // each the pixel at (r, s), as zeros where that lies outside. So the kernel is matmul's, but for the order of its depth:
 // filter positions, and channels within. With mma.sync each thread finds and masks its own addresses, which costs as
 // much as the products. TF32 is rounded by TMA, to nearest even. A block stays and takes tiles in turn; its bf16 results
-// leave through slabs of shared memory, again by TMA. Limit: L2, as each pixel is fetched r s times, and with 64 filters
+// leave through slabs of shared memory, again by TMA. Of 96 channels the second step of a position has 32, and
+// nothing is multiplied by the zeros beyond. Limit: L2, as each pixel is fetched r s times, and with 64 filters
 // half of a tile of 128 columns would be empty, so that BN is 64 there and shared memory limits. After CUTLASS's
 // implicit_gemm for sm90 (warp-specialised, im2col mode).
 
@@ -110,9 +113,17 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         float sum[tiles][BN / 2];
         WarpSlabs<> out_slabs(slabs);
         walk.each([&](TilePlace tile) {
-            ring.drain(steps, [&](int step, unsigned a) {
+            const auto last_channels = [&](int step, unsigned a) {
+                multiply_stage<PRODUCT, false, 128, SLICES>(sum, a + first * 128, a + BM * 128, step > 0);
+            };
+#if PAIRS
+            const auto whole = [&](int step, unsigned a) {
                 multiply_stage<PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
-            });
+            };
+            ring.drain_pairs(steps, whole, last_channels);
+#else
+            ring.drain(steps, last_channels);
+#endif
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
                 const int row = tile.row + first + i * 64 + warp * 16;

@@ -7,7 +7,9 @@
 // compute_capability = "9.0a"
 //
 // [define]
-// BK    = "32 if 0 < c % 64 <= 32 else 64"
+// PAIRS  = "PLANES == 1 and 64 < c < 128"
+// BK     = "32 if 0 < c % 64 <= 32 and not PAIRS else 64"
+// SLICES = "cdiv(c - 64, 16) if PAIRS else BK // 16"
 // BIAS  = "epilogue != 'none'"
 // RELU  = "epilogue == 'bias_relu'"
 // GROUP = "8"
@@ -129,9 +131,17 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #if PLANES == 2
             drain_planes<false, row_bytes>(ring, steps, first, sum[0]);
 #else
-            ring.drain(steps, [&](int step, unsigned a) {
+            const auto last_channels = [&](int step, unsigned a) {
+                multiply_stage<f16, false, row_bytes, SLICES>(sum, a + first * row_bytes, a + rows_bytes, step > 0);
+            };
+#if PAIRS
+            const auto whole = [&](int step, unsigned a) {
                 multiply_stage<f16, false, row_bytes>(sum, a + first * row_bytes, a + rows_bytes, step > 0);
-            });
+            };
+            ring.drain_pairs(steps, whole, last_channels);
+#else
+            ring.drain(steps, last_channels);
+#endif
 #endif
             scale_columns(sum[0], *image_exponent, filter_exponents, tile.column, k);
 #if BIAS

@@ -180,6 +180,7 @@ class Conv2d(Operator):
             cls(n=2, c=1, h=17, w=35, k=91, r=5, s=5, stride=2, padding=1, **nhwc, **bias, **bf16),
             cls(n=1, c=2, h=14, w=19, k=11, r=3, s=3, padding=1, **bias),
             cls(n=1, c=40, h=9, w=11, k=2, r=1, s=1, **nhwc, **relu),
+            cls(n=1, c=88, h=7, w=6, k=34, r=2, s=2, **nhwc, **relu),
             cls(n=1, c=1, h=13, w=23, k=26, r=3, s=3, padding=1, **nhwc, **bf16),
             cls(n=1, c=1, h=13, w=23, k=26, r=3, s=3, padding=1, **nhwc),
             cls(n=2, c=3, h=12, w=9, k=6, r=5, s=5, stride=2, padding=2, **nhwc, **bias),

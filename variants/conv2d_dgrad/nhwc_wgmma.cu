@@ -5,13 +5,14 @@
 //     "r * s * k * c < 2 ** 31",
 // ]
 // define.BK       = "64 if PRODUCT == 'bf16' else 32"
-// define.STAGES   = "196608 // ((BM + BN) * 128)"
+// define.ROOM     = "cdiv(BN, 64) * 64 if PRODUCT == 'bf16' else BN"
+// define.STAGES   = "196608 // ((BM + ROOM) * 128)"
 // define.EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
 // define.OTHER    = "epilogue != 'none'"
 // define.GROUP    = "8"
 // compute_capability = "9.0a"
-// tune      = { BM = [128, 256], BN = [128, 64, 256] }
-// where     = ["BM == 128 or BN in (64, 128)"]
+// tune      = { BM = [128, 256], BN = [128, 64, 256, 96] }
+// where     = ["BM == 128 or BN in (64, 96, 128)"]
 //
 // [tensor_maps.map_dout]
 // tensor = "dout"
@@ -23,7 +24,7 @@
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
-// requires  = ["c % 8 == 0 and k % 8 == 0"]
+// requires  = ["c % 8 == 0 and k % 8 == 0", "BN != 96 or c <= 96"]
 // tensor_maps.map_weight = { tensor = "weight", dims = ["c", "r * s", "k"], box = [64, 1, 64] }
 // tensor_maps.map_out    = { tensor = "dimage", dims = ["c", "n * h * w"], box = [64, 16] }
 //
@@ -31,7 +32,7 @@
 // kernel = "conv2d_dgrad_nhwc_wgmma"
 // grid   = ["min(sm_count, cdiv(n * h * w, BM) * cdiv(c, BN))"]
 // block  = [384]
-// shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
+// shared = "STAGES * ((BM + ROOM) * 128 + 16) + 32768"
 // args   = ["map_dout", "map_weight", "skip?", "out?", "map_out", "n", "h", "w", "c", "k", "r", "s", "padding"]
 //
 // [rung.nhwc_wgmma_tf32]
@@ -70,7 +71,7 @@
 #include <opbench/transposed.cuh>
 using namespace opbench;
 
-typedef Ring<STAGES, (BM + BN) * 128> Stages;
+typedef Ring<STAGES, (BM + ROOM) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
 typedef Stored<PRODUCT>::T T;
 

@@ -57,18 +57,33 @@ struct Ring {
     __device__ __forceinline__ void drain(int steps, const Multiply& multiply, const Meanwhile& meanwhile) {
         unsigned before = 0;
         for (int step = 0; step < steps; ++step) {
-            wait_for(full + 8 * stage, phase);
-            wgmma_fence();
-            multiply(step, memory + stage * stage_bytes);
-            wgmma_commit();
-            wgmma_wait<1>();
-            if (step > 0) give_back(before);
-            before = stage;
-            advance();
+            take(step, multiply, before);
             meanwhile();
         }
         wgmma_wait<0>();
         give_back(before);
+    }
+    // The same where every other step multiplies otherwise, as the compiler knows.
+    template <class First, class Second>
+    __device__ __forceinline__ void drain_pairs(int steps, const First& first, const Second& second) {
+        unsigned before = 0;
+        for (int step = 0; step < steps; step += 2) {
+            take(step, first, before);
+            take(step + 1, second, before);
+        }
+        wgmma_wait<0>();
+        give_back(before);
+    }
+    template <class Multiply>
+    __device__ __forceinline__ void take(int step, const Multiply& multiply, unsigned& before) {
+        wait_for(full + 8 * stage, phase);
+        wgmma_fence();
+        multiply(step, memory + stage * stage_bytes);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (step > 0) give_back(before);
+        before = stage;
+        advance();
     }
     // One thread a warpgroup tells each block of the cluster: wgmma is one instruction of its four warps.
     __device__ __forceinline__ void give_back(unsigned which) const {

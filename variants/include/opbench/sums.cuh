@@ -129,13 +129,13 @@ struct WarpSlabs {
     __device__ __forceinline__ void store_parts(const float (&d)[count], const Put& put) {
         const unsigned lane = threadIdx.x % 32, line = lane % 16;
 #pragma unroll
-        for (int part = 0; part < count / 32; ++part) {
+        for (int part = 0; part < (count + 31) / 32; ++part) {
             const unsigned slab = memory + turn * slab_bytes;
             turn = turn + 1 == slabs ? 0 : turn + 1;
             if (lane == 0) wait_for_reads<slabs - 1>();  // of what was stored from this slab last
             __syncwarp();
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
+            for (int j = 0; j < min(4, count / 8 - part * 4); ++j) {
                 const float* from = d + part * 32 + j * 8;
                 store_matrices(slab + line * 128 + ((2 * j + lane / 16) ^ line % 8) * 16, pack_bf16(from[0], from[1]),
                                pack_bf16(from[2], from[3]), pack_bf16(from[4], from[5]), pack_bf16(from[6], from[7]));

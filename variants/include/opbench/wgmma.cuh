@@ -86,14 +86,15 @@ __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, u
 }
 // clang-format on
 
-// sum[i] += a * b of one stage: `tiles` times 64 rows of a, 128 (or 64) bytes of k; b by k, or 64 rows of k by n.
-template <Operand operand, bool by_n = false, int span = 128, int tiles, int count>
+// sum[i] += a * b of one stage: `tiles` times 64 rows of a, 128 (or 64) bytes of k, or the first 32 * slices of them; b by
+// k, or 64 rows of k by n.
+template <Operand operand, bool by_n = false, int span = 128, int slices = span / 32, int tiles, int count>
 __device__ __forceinline__ void multiply_stage(float (&sum)[tiles][count], unsigned a, unsigned b, int add) {
     static_assert(span == 128 || !by_n, "rows of k by n have 128 bytes");
     const unsigned long long rows = descriptor(a, 8 * span, 16, span);
     const unsigned long long columns = by_n ? descriptor(b, 1024, 64 * 128) : descriptor(b, 8 * span, 16, span);
 #pragma unroll
-    for (int slice = 0; slice < span / 32; ++slice)
+    for (int slice = 0; slice < slices; ++slice)
 #pragma unroll
         for (int i = 0; i < tiles; ++i)
             wgmma<operand, false, by_n>(sum[i], rows + i * (64 * span / 16) + slice * 2,
