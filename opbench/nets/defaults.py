@@ -128,7 +128,7 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         elements = max(math.prod(tensor.shape) for tensor in problem.output_tensors())
         flops *= max(1.0, tiles * bm * bn / (int(config.get("SPLIT", 1)) * elements))
         share = on_tensor_cores if case.variant.unit else CORE_SHARE
-        share *= min(1.0, bm * bn / (bm + bn) / LARGE_TILE) ** 0.5
+        share *= min(1.0, _full(case) * bm * bn / (bm + bn) / LARGE_TILE) ** 0.5
         if case.variant.unit and int(problem.axes.get("c", VECTOR)) < VECTOR:
             share *= ONE_BY_ONE
         filled = min(1.0, blocks / gpu.sm_count)
@@ -171,6 +171,20 @@ def _splitting(case: Case, sm_count: int, once: Preparation) -> tuple[float, flo
     if planes < max(split) / 2:
         return IN_BLOCK_SHARE[case.variant.product], passed_on
     return 1.0, passed_on + 2.0 * sum(split)  # read for the largest, and to be split
+
+
+def _full(case: Case) -> float:
+    """What part of the rows of 128 bytes that TMA brings of each pixel are channels: of 96 in bf16, three quarters."""
+    channels = int(case.problem.axes.get("k" if "dimage" in case.problem.outputs else "c", 0))
+    if (
+        "dweight" in case.problem.outputs
+        or not channels
+        or "r" not in case.problem.axes
+        or case.variant.compute_capability != "9.0a"
+    ):
+        return 1.0
+    row = 32 if case.variant.unit == "tf32" else 64
+    return channels / (row * -(-channels // row))
 
 
 def _covered(problem: Operator) -> tuple[int, int]:

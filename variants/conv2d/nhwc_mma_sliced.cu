@@ -17,7 +17,8 @@
 // grid   = ["cdiv(n * p * q, BM) * cdiv(k, BN)"]
 // block  = ["32 * SLICES_K"]
 // shared = "SLICES_K * STAGES * (BM + BN) * 128"
-// programmatic = "dtype == 'bf16'"
+// programmatic = true
+// early  = ["weight"]
 //
 // [rung.nhwc_mma_bf16_sliced]
 // title     = "nhwc_mma_bf16, the depth shared by a block's warps, each with its own copies and stages"
@@ -76,10 +77,12 @@ extern "C" __global__ void __launch_bounds__(All::threads, 1)
     const Stretch part((size.depth() + Tile::bk - 1) / Tile::bk, slice, SLICES_K);
     unsigned char* const own = shared + slice * STAGES * Tile::stage_bytes;
     let_next_launch_start();
-    wait_for_launches_before();
+    fetch_ahead(weight + (size_t)n0 * size.depth(), (size_t)min(BN, k - n0) * size.depth() * sizeof(T),
+                blockIdx.x / tiles_n, gridDim.x / tiles_n);
     ImageAndFilters<Tile, ALIGNED> rows(own, image, weight, windows, size, m0, n0, k, part.first * Tile::bk);
     const Warp<Tile> warp;
     Tile::Sums sum = {};
+    wait_for_launches_before();
     multiply_stages<Tile>(sum, own, part.steps, warp, rows);
     __syncthreads();  // the sums meet where all warps' stages were
 #if !BIAS

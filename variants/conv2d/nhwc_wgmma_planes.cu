@@ -66,7 +66,7 @@
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "f16"
 // precision = "tf32"
-// tune      = { BM = [128], BN = [128, 192, 64] }
+// tune      = { BM = [128], BN = [128, 192, 64, 256] }
 // define    = { PLANES = "1", STAGES = "98304 // ((BM + BN) * BK)" }
 //
 // [rung.nhwc_wgmma_planes]
