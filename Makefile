@@ -35,12 +35,16 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,dev)]'
 	@touch $@ $(VENV)/.test $(VENV)/.quick
 
-.PHONY: quick test check lint format bench mutants clean
+.PHONY: quick test torch-tests check lint format bench mutants clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
 test: $(VENV)/.test  ## Install what is needed and run every test
 	$(BIN)/python -m pytest -n auto
+
+torch-tests: $(VENV)/.test  ## Install PyTorch for the CPU and run the tests of opbench.torch
+	$(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu 'torch>=2.5'
+	$(BIN)/python -m pytest -n 0 tests/integrations -k torch
 
 # Kernels and their headers; not the cheats of the tests, where expectations name lines.
 KERNELS = find variants opbench/backends/cuda -name '*.cu' -o -name '*.cuh'

@@ -92,12 +92,12 @@ class DeviceArray:
 class MovableArray(DeviceArray):
     """A tensor's place that changes from launch to launch: arguments and tensor maps made of it follow."""
 
-    def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, pointer: int) -> None:
-        super().__init__(device, name, shape, dtype, pointer)
-        self.address = c_uint64(pointer)
-        """What every kernel's argument is: set its value and, where there are `maps`, call `encode_again`."""
+    def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, address: c_uint64) -> None:
+        """`address` is what every kernel's argument will be: who sets it calls `encode_again` where there are maps."""
+        super().__init__(device, name, shape, dtype)
+        self.address = address
         self.maps: list[tuple[EncodedMap, TensorMap]] = []
-        self._encoded_for = pointer
+        self._encoded_for = address.value
 
     @property
     def pointer(self) -> int:

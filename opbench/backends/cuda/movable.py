@@ -7,14 +7,15 @@ and only a Hopper kernel's tensor maps have to be encoded again, where a tensor 
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_void_p
+from ctypes import c_uint64, c_void_p
 from typing import TYPE_CHECKING
 
 from opbench.backends.cuda.driver import INVALID_CONTEXT
 from opbench.backends.cuda.memory import MovableArray
-from opbench.backends.cuda.program import CudaProgram
+from opbench.backends.cuda.program import BoundStep, CudaProgram
 from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.operator import DTYPES, Tensor
 from opbench.errors import LaunchError
@@ -40,33 +41,39 @@ class MovableLaunch:
                 raise LaunchError(f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved")
         self._device = device
         self._lock = threading.Lock()
-        arrays = [MovableArray(device, t.name, t.shape, DTYPES[t.dtype], addresses[t.name]) for t in tensors]
+        self._room = bytearray(8 * max(1, len(tensors)))
+        self._write = struct.Struct(f"{len(tensors)}Q").pack_into
+        self._write(self._room, 0, *(addresses[tensor.name] for tensor in tensors))
+        arrays = [
+            MovableArray(device, t.name, t.shape, DTYPES[t.dtype], c_uint64.from_buffer(self._room, 8 * number))
+            for number, t in enumerate(tensors)
+        ]
         self._stream = c_void_p(0)
         steps = program.steps(launches, {array.name: array for array in arrays}, self._stream)
         self._configs = [step.arguments[0].contents for step in steps if hasattr(step.arguments[0], "contents")]
-        self._calls: list[tuple[Callable[..., int], tuple[object, ...]]] = [(s.call, s.arguments) for s in steps]
-        self._steps = steps
-        self._addresses = [array.address for array in arrays]
+        self._calls: list[tuple[BoundStep, tuple[Callable[..., int], tuple[object, ...]]]] = [
+            (step, (device.driver.bare(step.call.__name__), step.arguments)) for step in steps
+        ]
+        self._last = 0
         self._mapped = [array for array in arrays if array.maps]
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
         """Enqueue on a stream, by the driver's handle; from any thread whose current device is the launch's."""
         with self._lock:  # the driver copies arguments as it is called, and not before
-            for slot, address in zip(self._addresses, addresses, strict=True):
-                slot.value = address
+            self._write(self._room, 0, *addresses)
             for array in self._mapped:
                 array.encode_again()
-            if self._stream.value != stream:
-                self._stream.value = stream
+            if stream != self._last:
+                self._last = self._stream.value = stream
                 for config in self._configs:
                     config.stream = stream
-            for number, (call, arguments) in enumerate(self._calls):
+            for step, (call, arguments) in self._calls:
                 if code := call(*arguments):
-                    self._again(code, number)
+                    self._again(code, step)
 
-    def _again(self, code: int, number: int) -> None:
+    def _again(self, code: int, step: BoundStep) -> None:
         """Once more in a thread that had no context; else the error in words."""
-        driver, step = self._device.driver, self._steps[number]
+        driver = self._device.driver
         if code == INVALID_CONTEXT:
             driver.call("cuCtxSetCurrent", self._device.context)
             code = step.call(*step.arguments)

@@ -1,0 +1,34 @@
+"""`import opbench.torch`: opbench's operators in PyTorch, with the variants that a book says are fastest."""
+
+from __future__ import annotations
+
+from opbench.paths import pip_install
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as _error:
+    raise ImportError(f"opbench.torch needs PyTorch ({_error}); {pip_install('torch')}") from None
+
+from opbench.integrations.pytorch.choice import book, settings, use
+from opbench.integrations.pytorch.functions import (
+    batchnorm2d,
+    conv2d,
+    l1_loss,
+    linear,
+    maxpool2d,
+    operator,
+    softmax,
+)
+
+__all__ = [
+    "batchnorm2d",
+    "book",
+    "conv2d",
+    "l1_loss",
+    "linear",
+    "maxpool2d",
+    "operator",
+    "settings",
+    "softmax",
+    "use",
+]
