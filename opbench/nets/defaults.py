@@ -134,6 +134,8 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
         filled = min(1.0, blocks / gpu.sm_count)
         if case.variant.unit:
             filled *= max(FEW_WARPS_SHARE, busy / filled)
+        if "SLICES_K" in config and blocks > gpu.sm_count:  # each of these has its multiprocessor alone
+            filled = min(filled, blocks / (gpu.sm_count * -(-blocks // gpu.sm_count)))
     height = int(dict(case.request().macros).get("HEIGHT", 0))
     if height and "BM" not in config:  # patches of so many rows of 8 pixels
         for size, tile in zip(_covered(problem), (height, 8), strict=True):
