@@ -1,0 +1,126 @@
+"""Which cases are shipped: whole case names, or what a book has of an operator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opbench import units
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.errors import UsageError, unknown
+from opbench.gpus.products import PRODUCTS, product
+from opbench.graphs.problems import ALLOWED
+from opbench.results.book import Book, BookEntry
+
+
+@dataclass(frozen=True)
+class ShipTarget:
+    """The GPU that sources are made for."""
+
+    name: str
+    arch: str
+    """Such as "sm_90"."""
+    sm_count: int
+    """Multiprocessors that grids are sized by."""
+
+
+@dataclass(frozen=True)
+class ToShip:
+    """Cases, one a problem, with what is known of their times and what is to be said of the choice."""
+
+    cases: tuple[Case, ...]
+    said: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def target(gpu: str, book: Book | None = None) -> ShipTarget:
+    """The GPU by an architecture (sm_90), a product (h200) or a name of the book's; raises UsageError."""
+    known = product(gpu)
+    if known:
+        return ShipTarget(known.name, known.arch, known.sm_count)
+    match = re.fullmatch(r"(?:sm_|compute_)?(\d{2,3})a?", gpu)
+    if not match:
+        raise UsageError(f"--gpu {gpu}: {unknown('GPU', gpu.lower(), PRODUCTS)}, or an architecture such as sm_90")
+    arch = f"sm_{match[1]}"
+    in_book = [name for name, capability in (book.gpus if book else {}).items() if _arch(capability) == arch]
+    found = [one for name in in_book if (one := product(name))] or [p for p in PRODUCTS.values() if p.arch == arch]
+    if not found:
+        archs = ", ".join(sorted({p.arch for p in PRODUCTS.values()}))
+        raise UsageError(f"--gpu {gpu}: no GPU of {arch} is known; {archs} are")
+    best = max(found, key=lambda one: (one.sm_count, one.dram_bytes_per_s))
+    return ShipTarget(in_book[0] if len(in_book) == 1 else best.name, arch, best.sm_count)
+
+
+def _arch(capability: str) -> str:
+    return f"sm_{capability.replace('.', '')}"
+
+
+def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> ToShip:
+    """The cases that names stand for: whole names as they are, an operator's by the book.
+
+    Raises UsageError for a name that is neither, for a case that does not fit its problem, that calls a library, and
+    where two cases are of one problem.
+    """
+    cases: list[Case] = []
+    said: dict[str, str] = {}
+    notes: list[str] = []
+    for name in names:
+        if "(" in name:
+            cases.append(_fitting(catalog.case(name)))
+            continue
+        if name not in catalog.operator_names():
+            raise UsageError(
+                f"{unknown('operator or network', name, catalog.operator_names())}; a whole case looks like "
+                "'relu/vec4(n=1048576)' (opbench list cases)"
+            )
+        if book is None:
+            raise UsageError(
+                f"'{name}' is an operator: which of its problems, and by which variants, a book says: --book book.json "
+                "(opbench book RUN --out book.json), or name whole cases: opbench list cases"
+            )
+        entries = _entries(book, name, gpu, precision)
+        if not entries:
+            has = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
+            raise UsageError(f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {has}")
+        for entry in entries:
+            cases.append(_fitting(catalog.case(entry.winner.case)))
+            said[entry.winner.case] = _words(entry)
+    if book is not None:
+        edited = set(book.edited(catalog))
+        notes += [f"{c.name}: edited since it was measured" for c in cases if c.name in edited]
+    by_problem: dict[tuple[str, str], Case] = {}
+    for case in cases:
+        other = by_problem.setdefault((case.problem.name, str(case.problem)), case)
+        if other.name != case.name:
+            raise UsageError(f"{other.name} and {case.name} are of one problem; a library holds one case of each")
+    return ToShip(tuple(by_problem.values()), said, tuple(notes))
+
+
+def _entries(book: Book, operator: str, gpu: ShipTarget, precision: str) -> list[BookEntry]:
+    """The fastest entry of each of an operator's problems."""
+    found: dict[str, BookEntry] = {}
+    for entry in book.entries:
+        fits = _arch(entry.compute_capability) == gpu.arch and entry.operator == operator
+        stored = entry.precision in ("bf16", "f16") and f"dtype={entry.precision}" in entry.problem
+        if not fits or not (stored or entry.precision in ALLOWED[precision]):
+            continue
+        other = found.get(entry.problem)
+        if other is None or entry.winner.median_s < other.winner.median_s:
+            found[entry.problem] = entry
+    return list(found.values())
+
+
+def _words(entry: BookEntry) -> str:
+    words = f"{units.time(entry.winner.median_s)} on {entry.gpu}"
+    return words if entry.speedup is None else f"{words}, {entry.speedup:.2f} x a library's speed"
+
+
+def _fitting(case: Case) -> Case:
+    """The case itself, where it can be shipped."""
+    if case.variant.is_library:
+        raise UsageError(f"{case.name}: calls a vendor's library from Python; ship one of opbench's own variants")
+    if reason := case.unmet():
+        raise UsageError(f"{case.name}: does not fit: {reason}")
+    return case

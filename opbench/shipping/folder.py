@@ -1,0 +1,54 @@
+"""What is shipped as a folder that is there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from opbench import paths
+from opbench.errors import EnvironmentFault, UsageError, writing_remedy
+
+MANIFEST = "ship.json"
+"""Says of a folder that `opbench ship` made it, and of what."""
+
+
+def require_free(out: Path, replace: bool) -> None:
+    """Raise UsageError for a folder that is there, unless it is one of ours and to be replaced."""
+    if not out.exists() and not out.is_symlink():
+        return
+    if not replace:
+        raise UsageError(f"--out {out}: is there already; name another folder, or replace it: --replace")
+    if not (out / MANIFEST).is_file():
+        raise UsageError(f"--out {out}: is there and was not made by opbench ship (it has no {MANIFEST}); name another")
+
+
+def write_folder(out: Path, files: Mapping[str, bytes], manifest: Mapping[str, object], replace: bool) -> None:
+    """Write all files, or none; raises EnvironmentFault where the system refuses."""
+    require_free(out, replace)
+    told = json.dumps({"ship": 1, **manifest, "files": sorted(files)}, indent=1).encode() + b"\n"
+    made: Path | None = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+        for name, content in {**files, MANIFEST: told}.items():
+            (made / name).parent.mkdir(parents=True, exist_ok=True)
+            paths.write_atomically(made / name, content)
+        made.chmod(0o755)
+        if out.exists():
+            old = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.old."))
+            out.replace(old / out.name)
+            made.replace(out)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            made.replace(out)
+    except OSError as error:
+        why = error.strerror or error
+        raise EnvironmentFault(
+            f"{out}: cannot be written: {why}; {writing_remedy(error)}name another folder: --out DIR"
+        ) from None
+    finally:
+        if made is not None and made.exists():
+            shutil.rmtree(made, ignore_errors=True)

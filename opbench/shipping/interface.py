@@ -1,0 +1,206 @@
+"""The C interface of a library: its header, and the functions that dispatch by problem and refuse in words."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+
+from opbench.catalog.operator import Operator, Tensor
+from opbench.shipping.held import Held, Library, axes_of, names_of, parameters
+from opbench.shipping.launching import safe
+from opbench.shipping.words import banner, comment, quoted, support
+
+SHOWN = 8
+"""Problems that a refusal names."""
+
+
+def header_text(library: Library) -> str:
+    """The header."""
+    n, upper = library.name, library.name.upper()
+    top = support.text("header").replace("@n@", n).replace("@N@", upper).replace("@arch@", library.arch)
+    lines = [*banner(library.gpu, library.arch, library.command), f"#ifndef {upper}_H", f"#define {upper}_H", top]
+    for operator, held in library.held.items():
+        lines += ["", *_operator_header(library, operator, held)]
+    lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    return "\n".join(lines)
+
+
+def _operator_header(library: Library, operator: str, held: Sequence[Held]) -> list[str]:
+    n, kind, o = library.name, library.operator(operator), safe(operator)
+    doc = (inspect.getdoc(kind) or "").split("\n\n", maxsplit=1)[0]
+    lines = [f"/* ---- {operator}", *comment(doc), "   Tensors:"]
+    tensors = {t.name: (t, "in ", one) for one in reversed(held) for t in one.code.inputs}
+    tensors |= {t.name: (t, "out", one) for one in reversed(held) for t in one.code.outputs}
+    order = [name for name in (*names_of(held),) if name in {safe(t) for t in tensors}]
+    by_name = {safe(name): value for name, value in tensors.items()}
+    lines += [f"     {by_name[name][1]} {_told(by_name[name][2].case.problem, by_name[name][0])}" for name in order]
+    lines += ["   Problems:"]
+    for one in held:
+        words = [one.case.name.removesuffix(str(one.case.problem))]
+        words += [f"workspace {one.code.workspace_bytes:,} bytes"] if one.code.workspace_bytes else []
+        words += [one.said] if one.said else []
+        lines += [f"     {one.case.problem}", f"        {', '.join(words)}"]
+    lines[-1] += " */"
+    lines += ["typedef struct {", *(_field(kind, *axis) for axis in axes_of(kind)), f"}} {n}_{o}_problem;"]
+    function = f"{n}_status {n}_{o}"
+    problem = f"const {n}_{o}_problem* problem"
+    rest = f"({problem}, {', '.join(parameters(held))}, void* workspace, cudaStream_t stream);"
+    lines += [
+        "/* How many problems there are, and the one of a number. */",
+        f"int {n}_{o}_count(void);",
+        f"{function}_at(int number, {n}_{o}_problem* problem);",
+        f"{function}_workspace({problem}, size_t* bytes);",
+        f"{function}{rest}",
+    ]
+    if any(one.code.once.lines for one in held):
+        constant = ", ".join(sorted({name for one in held for name in one.case.prepares.inputs}))
+        lines += [
+            f"/* The same in two steps: what is made of {constant} alone stays in the workspace, so that further",
+            "   calls with that workspace need not make it again while these stay as they are. */",
+            f"{function}_prepare{rest}",
+            f"{function}_prepared{rest}",
+        ]
+    return lines
+
+
+def _field(kind: type[Operator], name: str, default: str | None) -> str:
+    if default is None:
+        return f"    int64_t {safe(name)};"
+    others = [value for value in kind.choices.get(name, ()) if value != default]
+    choices = " or ".join(f'"{value}"' for value in (default, *others))
+    return f"    const char* {safe(name)}; /* {choices} */"
+
+
+def _told(problem: Operator, tensor: Tensor) -> str:
+    """A tensor with its axes by name."""
+    declared: Mapping[str, str] = {**problem.inputs, **problem.outputs}
+    return f"{tensor.name} [{', '.join(declared[tensor.name].split())}]"
+
+
+# The functions ----------------------------------------------------------------------------------------------------
+
+
+def common_text(library: Library) -> str:
+    """What all functions use."""
+    digits = library.arch.removeprefix("sm_").rstrip("a")
+    known = {
+        "n": library.name,
+        "N": library.name.upper(),
+        "major": digits[:-1],
+        "minor": digits[-1],
+        "exact": str(library.arch.endswith("a")).lower(),
+        "arch": library.arch,
+    }
+    text = support.text("interface")
+    for key, value in known.items():
+        text = text.replace(f"@{key}@", value)
+    return text
+
+
+def functions_text(library: Library, operator: str, held: Sequence[Held]) -> str:
+    """The functions of one operator."""
+    n, o, upper = library.name, safe(operator), library.name.upper()
+    names, kind = names_of(held), f"{library.name}_{safe(operator)}_problem"
+    given = f"const {kind}* problem, {', '.join(parameters(held))}, void* workspace"
+    lines = [
+        f"// ---- {operator} " + "-" * (110 - len(operator)),
+        f"static int find(const {kind}* problem) {{",
+        "    if (!problem) {",
+        '        say("the problem is a null pointer");',
+        "        return -1;",
+        "    }",
+        *(f"    if ({_test(library, one)}) return {number};" for number, one in enumerate(held)),
+        f"    {_refusal(library, operator, held)}",
+        "    return -1;",
+        "}",
+        f"static {n}_status run({given}, unsigned steps, cudaStream_t stream) {{",
+        *(f"    (void){name};" for name in names if any(name not in one.tensors for one in held)),
+        "    const int number = find(problem);",
+        f"    if (number < 0) return {upper}_NOT_HELD;",
+        f"    if ({n}_status status = on_this_gpu()) return status;",
+        "    switch (number) {",
+        *(line for number, one in enumerate(held) for line in _call(number, one, upper)),
+        "    }",
+        f"    return {upper}_NOT_HELD;",
+        "}",
+        f"static const {kind} {o}_problems[] = {{",
+        *(f"    {row(library, operator, one)}," for one in held),
+        "};",
+        f"int {n}_{o}_count(void) {{ return {len(held)}; }}",
+        f"{n}_status {n}_{o}_at(int number, {kind}* problem) {{",
+        f"    if (!problem || number < 0 || number >= {len(held)}) {{",
+        f'        say("{operator}: there is no problem %d; 0 to {len(held) - 1} are there", number);',
+        f"        return {upper}_BAD_ARGUMENT;",
+        "    }",
+        f"    *problem = {o}_problems[number];",
+        f"    return {upper}_OK;",
+        "}",
+        f"{n}_status {n}_{o}_workspace(const {kind}* problem, size_t* bytes) {{",
+        f"    static const size_t sizes[] = {{{', '.join(str(one.code.workspace_bytes) for one in held)}}};",
+        "    const int number = find(problem);",
+        f"    if (number < 0) return {upper}_NOT_HELD;",
+        "    if (bytes) *bytes = sizes[number];",
+        f"    return {upper}_OK;",
+        "}",
+    ]
+    ways = {"": "ALL"}
+    if any(one.code.once.lines for one in held):
+        ways |= {"_prepare": "PREPARE", "_prepared": "REST"}
+    for suffix, steps in ways.items():
+        lines += [
+            f"{n}_status {n}_{o}{suffix}({given}, cudaStream_t stream) {{",
+            f"    return run(problem, {', '.join(names)}, workspace, {steps}, stream);",
+            "}",
+        ]
+    return "\n".join(lines)
+
+
+def row(library: Library, operator: str, one: Held) -> str:
+    """A problem's initialiser."""
+    values = one.case.problem.axes
+    listed = (
+        str(values[name]) if mode is None else quoted(str(values[name])) for name, mode in _axes(library, operator)
+    )
+    return f"{{{', '.join(listed)}}}"
+
+
+def _axes(library: Library, operator: str) -> list[tuple[str, str | None]]:
+    return axes_of(library.operator(operator))
+
+
+def _test(library: Library, one: Held) -> str:
+    values = one.case.problem.axes
+    tests = [
+        f"problem->{safe(name)} == {values[name]}"
+        if mode is None
+        else f"is(problem->{safe(name)}, {quoted(str(values[name]))}, {quoted(mode)})"
+        for name, mode in _axes(library, one.case.problem.name)
+    ]
+    return " && ".join(tests)
+
+
+def _refusal(library: Library, operator: str, held: Sequence[Held]) -> str:
+    axes = _axes(library, operator)
+    shown = ", ".join(f"{name}=%{'lld' if mode is None else 's'}" for name, mode in axes)
+    values = ", ".join(
+        f"(long long)problem->{safe(name)}"
+        if mode is None
+        else f"problem->{safe(name)} ? problem->{safe(name)} : {quoted(mode)}"
+        for name, mode in axes
+    )
+    known = ", ".join(str(one.case.problem) for one in held[:SHOWN])
+    known += f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    words = f"{operator}({shown}) is not in this library; it holds {known}; to add it: opbench ship"
+    return f"say({quoted(words)}, {values});"
+
+
+def _call(number: int, one: Held, upper: str) -> list[str]:
+    names = one.tensors
+    needed = [*names, *(["workspace"] if one.code.workspace else [])]
+    checks = " && ".join(f"given({quoted(name)}, {name})" for name in needed)
+    call = f"{one.function}({', '.join(names)}, workspace, steps, stream)"
+    return [
+        f"        case {number}:",
+        f"            if (!({checks})) return {upper}_BAD_ARGUMENT;",
+        f"            return told({call}, {quoted(one.case.name)});",
+    ]

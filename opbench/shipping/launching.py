@@ -1,0 +1,247 @@
+"""A case's launches as lines of C++: what the harness does to launch it, with every number written out."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from opbench.catalog.case import Case
+from opbench.catalog.launch import Dim3, KernelLaunch
+from opbench.catalog.operator import DTYPES, Tensor
+from opbench.catalog.scalar import Scalar, element
+from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMap
+from opbench.errors import UsageError
+from opbench.shipping.pieces import KernelText
+
+ALIGNMENT = 256
+"""Bytes at which each workspace begins."""
+KEYWORDS = frozenset(("new", "delete", "this", "class", "register", "default", "switch", "case", "operator", "union"))
+"""Names of tensors that C++ has other plans for."""
+TYPES = {"f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
+SWIZZLES = dict(zip(SPANS, ("NONE", "32B", "64B", "128B"), strict=True))
+L2 = dict(zip(PROMOTIONS, ("NONE", "L2_64B", "L2_128B", "L2_256B"), strict=True))
+C_TYPES = {
+    "bool": "bool", "i8": "int8_t", "u8": "uint8_t", "i16": "int16_t", "u16": "uint16_t", "i32": "int",
+    "u32": "uint32_t", "i64": "int64_t", "u64": "uint64_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",
+    "f64": "double",
+}  # fmt: skip
+"""A number's type in C; the two of 16 bits are passed as their bits."""
+WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
+"""Types of numbers without one of their own by what the kernel's parameter takes in bytes: of whole ones, of others."""
+
+
+@dataclass(frozen=True)
+class StepLines:
+    """Some launches of a case as the body of a function."""
+
+    lines: tuple[str, ...]
+    reads: frozenset[str] = frozenset()
+    """The buffers that they name."""
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """A case's launches in C++, and the memory that they need."""
+
+    case: Case
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    workspace: tuple[Tensor, ...]
+    once: StepLines
+    """What fills workspaces from inputs that need not change."""
+    rest: StepLines
+    kept: tuple[str, ...] = ()
+    """Workspaces that `once` fills and `rest` reads."""
+    updates: Mapping[str, str] = field(default_factory=dict)
+    """Outputs that begin as an input."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What all workspaces take, each at a multiple of the alignment."""
+        return sum(aligned(tensor.nbytes) for tensor in self.workspace)
+
+
+def aligned(nbytes: int) -> int:
+    """Bytes rounded up to the alignment."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def safe(name: str) -> str:
+    """A name as C++ takes it."""
+    plain = re.sub(r"\W", "_", name)
+    return f"{plain}_" if plain in KEYWORDS or plain[0].isdigit() else plain
+
+
+def handle(piece: KernelText, kernel: str) -> str:
+    """What a kernel's handle is called in the source."""
+    return safe(f"{piece.space}__{kernel}".replace("::", "__"))
+
+
+def launch_code(
+    case: Case, piece: KernelText, sm_count: int, sizes: Mapping[str, Sequence[int]], early: bool = False
+) -> LaunchCode:
+    """The launches of a case; `sizes` are the bytes of each kernel's parameters where the compiler has told.
+
+    `early`: whether the first launches may read inputs before what is ahead of them on the stream has ended. Raises
+    UsageError for what a kernel cannot be given.
+    """
+    launches = _as_followed(case.launches(sm_count), early)
+    if case.variant.textures:
+        raise UsageError(
+            f"{case.name}: it reads textures or surfaces, whose arrays and copies `ship` does not write yet; "
+            "ship a variant without them: opbench list variants " + case.problem.name
+        )
+    once = [launch for launch in launches if launch.once]
+    rest = [launch for launch in launches if not launch.once]
+    if once and rest and rest[0].programmatic:
+        rest[0] = replace(rest[0], programmatic=False)  # what is ahead of it may be anything, the preparation too
+    shapes = {
+        t.name: t for t in (*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count))
+    }
+
+    def part(steps: Sequence[KernelLaunch]) -> StepLines:
+        lines = [line for launch in steps for line in _lines(launch, case, piece, shapes, sizes)]
+        return StepLines(tuple(lines), frozenset(name for launch in steps for name in launch.buffers()))
+
+    return LaunchCode(
+        case,
+        tuple(case.problem.input_tensors()),
+        tuple(case.problem.output_tensors()),
+        tuple(case.workspace(sm_count)),
+        part(once),
+        part(rest),
+        case.prepares.kept,
+        dict(case.updates),
+    )
+
+
+def _as_followed(launches: Sequence[KernelLaunch], early: bool) -> list[KernelLaunch]:
+    """As the harness binds them: a first launch that reads an input early waits, as what is ahead may write it."""
+    found = list(launches)
+    for number, launch in enumerate(found):
+        if not launch.programmatic:
+            break
+        if launch.early and not early:
+            found[number] = replace(launch, programmatic=False)
+            break
+    return found
+
+
+def _lines(
+    launch: KernelLaunch,
+    case: Case,
+    piece: KernelText,
+    tensors: Mapping[str, Tensor],
+    sizes: Mapping[str, Sequence[int]],
+) -> list[str]:
+    """One step: a kernel, a buffer that is filled, or a constant that is written."""
+    if launch.zero:
+        return [f"TRY({_fill(launch, tensors[launch.zero])});"]
+    if launch.constant:
+        return _constant(launch, piece, tensors)
+    maps = [line for tensor in launch.tensor_maps for line in _map(tensor, tensors)]
+    given = ", ".join(_arguments(launch, case, tensors, sizes.get(piece.qualified(launch.kernel))))
+    shape = _shape(launch)
+    call = f"TRY(launch({handle(piece, launch.kernel)}(), {shape}, stream{', ' if given else ''}{given}));"
+    return [*maps, call]
+
+
+def _shape(launch: KernelLaunch) -> str:
+    words = f"grid({_dim3(launch.grid)}).block({_dim3(launch.block)})"
+    words += f".shared({launch.shared_bytes})" if launch.shared_bytes else ""
+    words += f".cluster({_dim3(launch.cluster)})" if launch.cluster != (1, 1, 1) else ""
+    words += ".programmatic()" if launch.programmatic else ""
+    return words + (".cooperative()" if launch.cooperative else "")
+
+
+def _dim3(sizes: Dim3) -> str:
+    shown = list(sizes)
+    while len(shown) > 1 and shown[-1] == 1:
+        shown.pop()
+    return ", ".join(map(str, shown))
+
+
+def _fill(launch: KernelLaunch, tensor: Tensor) -> str:
+    if not launch.value:
+        return f"cudaMemsetAsync({safe(tensor.name)}, 0, {tensor.nbytes}, stream)"
+    bits = element(DTYPES[tensor.dtype], launch.value)
+    if len(bits) == 8 and bits[:4] != bits[4:]:
+        raise UsageError(f"fill = '{launch.zero}': 8-byte elements cannot be filled with {launch.value}")
+    width = min(len(bits), 4)
+    pattern = int.from_bytes(bits[:width], "little")
+    return (
+        f"fill<{8 * width}>({safe(tensor.name)}, {pattern:#x}u, {tensor.nbytes // width}, stream) /* {launch.value} */"
+    )
+
+
+def _constant(launch: KernelLaunch, piece: KernelText, tensors: Mapping[str, Tensor]) -> list[str]:
+    place = f"{handle(piece, launch.constant)}()"
+    if launch.tensor:
+        tensor = tensors[launch.tensor]
+        copied = f"cudaMemcpyAsync({place}, {safe(tensor.name)}, {tensor.nbytes}, cudaMemcpyDeviceToDevice, stream)"
+        return [f"TRY({copied});"]
+    name = safe(f"{launch.constant}_content")
+    listed = ", ".join(str(byte) for byte in launch.content)
+    copied = f"cudaMemcpyAsync({place}, {name}, sizeof {name}, cudaMemcpyHostToDevice, stream)"
+    return [f"static const unsigned char {name}[] = {{{listed}}};", f"TRY({copied});"]
+
+
+def _map(tensor: TensorMap, tensors: Mapping[str, Tensor]) -> list[str]:
+    """A tensor map, encoded anew at each call as it holds an address."""
+    tensor.check(0, tensors[tensor.tensor].nbytes)
+    at = f"at({safe(tensor.tensor)}, {tensor.offset})" if tensor.offset else safe(tensor.tensor)
+    head = (
+        f"&{safe(tensor.name)}, CU_TENSOR_MAP_DATA_TYPE_{TYPES[tensor.type]}, {at}, "
+        f"{_list(tensor.dims)}, {_list(tensor.strides)}"
+    )
+    tail = (
+        f"{_list(tensor.element_strides)}, CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[tensor.swizzle]}, "
+        f"CU_TENSOR_MAP_L2_PROMOTION_{L2[tensor.l2]}"
+    )
+    if tensor.is_im2col:
+        walk = f"{_list(tensor.lower)}, {_list(tensor.upper)}, {tensor.channels}, {tensor.pixels}"
+        call = f"im2col_map({head}, {walk}, {tail})"
+    else:
+        call = f"tiled_map({head}, {_list(tensor.box)}, {tail})"
+    return [f"CUtensorMap {safe(tensor.name)};", f"TRY({call});"]
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return f"{{{', '.join(map(str, numbers))}}}"
+
+
+def _arguments(
+    launch: KernelLaunch, case: Case, tensors: Mapping[str, Tensor], sizes: Sequence[int] | None
+) -> list[str]:
+    """Each argument as it is passed, a number in the type that the kernel takes."""
+    if sizes is not None and len(sizes) != len(launch.args):
+        raise UsageError(
+            f"{case.variant.path}: {launch.kernel} takes {len(sizes)} arguments; the launch passes {len(launch.args)}"
+        )
+    widths = sizes or [0] * len(launch.args)
+    return [_argument(arg, width) for arg, width in zip(launch.args, widths, strict=True)]
+
+
+def _argument(arg: str | float | Scalar, width: int) -> str:
+    if isinstance(arg, str):
+        return safe(arg)
+    if not isinstance(arg, Scalar) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
+        arg = Scalar(kind, arg)
+    if isinstance(arg, Scalar):
+        if arg.type in ("f16", "bf16"):
+            bits = int.from_bytes(arg.packed(), "little")
+            return f"uint16_t({bits:#x} /* {arg.value} */)"
+        value = str(bool(arg.value)).lower() if arg.type == "bool" else _number(arg.value)
+        return f"{C_TYPES[arg.type]}({value})"
+    return f"{_number(arg)}f" if isinstance(arg, float) else str(int(arg))
+
+
+def _number(value: str | float) -> str:
+    assert not isinstance(value, str)
+    if math.isnan(value):
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if float(value) > 0 else "-INFINITY"
+    return repr(value)

@@ -1,0 +1,34 @@
+"""Tensors as a .safetensors file, bf16 among them, in the plain form that the shipped programs read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+TYPES = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
+"""As the format calls them."""
+ALIGNMENT = 8
+
+
+class Numbers:
+    """Tensors on their way into a file."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, object] = {}
+        self._parts: list[bytes] = []
+        self._end = 0
+
+    def add(self, name: str, array: np.ndarray, dtype: str) -> None:
+        """An array as it is stored."""
+        content = np.ascontiguousarray(array).tobytes()
+        begin, self._end = self._end, self._end + len(content)
+        self._told[name] = {"dtype": TYPES[dtype], "shape": list(array.shape), "data_offsets": [begin, self._end]}
+        self._parts.append(content)
+
+    def content(self, told: Mapping[str, str]) -> bytes:
+        """The file."""
+        header = json.dumps({"__metadata__": dict(told), **self._told}, separators=(",", ":")).encode()
+        header += b" " * (-len(header) % ALIGNMENT)
+        return b"".join((len(header).to_bytes(8, "little"), header, *self._parts))

@@ -1,0 +1,187 @@
+"""Kernels' texts side by side in one source: each in a namespace of its own, with its tunables as macros around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.catalog import device_part
+from opbench.catalog.case import Case
+from opbench.catalog.launch import BuildRequest
+from opbench.catalog.sources import Source, includes
+from opbench.catalog.variant import Variant
+
+HEADERS = "opbench"
+"""The folder of the headers that kernels share, as they are included: <opbench/tile.cuh>."""
+RULE = "=" * 110
+
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(<[^>\n]+>|\"[^\"\n]+\")[^\n]*\n?", re.MULTILINE)
+_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[^\n]*\n?", re.MULTILINE)
+_DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_NAMED_AS_C = re.compile(r"\bextern\s+\"C\"\s*(\{)?")
+_HEADER = re.compile(r"\A// /// opbench\n.*?^// ///[ \t]*\n(//[ \t]*\n)?", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """One compiled form of one variant: its text under its macros, which any number of problems may share."""
+
+    space: str
+    """The namespace that it lies in."""
+    variant: Variant
+    request: BuildRequest
+    cases: tuple[str, ...]
+    """The cases that launch it."""
+
+    def qualified(self, kernel: str) -> str:
+        """What a kernel, or a variable, is called from outside."""
+        return f"{self.space}::{kernel.removeprefix('::')}"
+
+
+def pieces(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
+    """The pieces of some cases, each once, by what is to be compiled."""
+    requests: dict[BuildRequest, list[Case]] = {}
+    for case in cases:
+        requests.setdefault(case.request(), []).append(case)
+    found: dict[BuildRequest, KernelText] = {}
+    taken: set[str] = set()
+    for request, sharing in requests.items():
+        variant = sharing[0].variant
+        space = stem = re.sub(r"\W", "_", f"{variant.operator}_{variant.name}")
+        number = 1
+        while space in taken:
+            number += 1
+            space = f"{stem}_{number}"
+        taken.add(space)
+        names = tuple(dict.fromkeys(case.name for case in sharing))
+        found[request] = KernelText(space, variant, request, names)
+    return found
+
+
+@dataclass(frozen=True)
+class DeviceText:
+    """What the GPU's compiler is to see, in parts."""
+
+    system: tuple[str, ...]
+    """Headers of CUDA's own that anything names, with their brackets."""
+    headers: Mapping[str, str]
+    """Texts of the headers that kernels share, by the name under which they are included."""
+    kernels: Mapping[str, str]
+    """A piece's text by namespace."""
+
+    def __str__(self) -> str:
+        lines = "\n".join(f"#include {name}" for name in self.system)
+        return "\n\n".join(part for part in (lines, *self.kernels.values()) if part) + "\n"
+
+
+def device_text(found: Iterable[KernelText]) -> DeviceText:
+    """The text of some pieces.
+
+    Headers that kernels share are included in each kernel's namespace, as not every two of them agree in one.
+    """
+    system: dict[str, None] = {}
+    shared: dict[str, str] = {}
+    kernels: dict[str, str] = {}
+    for piece in found:
+        own, *headers = _cut(piece)
+        common = [source for source in headers if _is_shared(source, piece.request.include)]
+        private = [source for source in headers if source not in common]
+        system |= dict.fromkeys(_of_the_system((own, *headers), headers))
+        ordered = _by_need({source.path.name: source for source in common})
+        for source in ordered:
+            shared[f"{HEADERS}/{source.path.name}"] = _header_text(source)
+        kernels[piece.space] = _piece_text(piece, own, private, [source.path.name for source in ordered])
+    return DeviceText(tuple(sorted(system)), dict(sorted(shared.items())), kernels)
+
+
+def _shared_names(source: Source) -> list[str]:
+    return [Path(name[1:-1]).name for _, name in includes(source.text) if name[1:].startswith(f"{HEADERS}/")]
+
+
+def _by_need(common: Mapping[str, Source]) -> list[Source]:
+    """Shared headers, each behind what it includes."""
+    ordered: dict[str, Source] = {}
+
+    def put(name: str) -> None:
+        for other in _shared_names(common[name]):
+            if other in common and other not in ordered:
+                put(other)
+        ordered.setdefault(name, common[name])
+
+    for name in common:
+        put(name)
+    return list(ordered.values())
+
+
+def _header_text(source: Source) -> str:
+    """A shared header as it stands beside the source: what it includes has been included ahead of it."""
+    needs = ", ".join(_shared_names(source))
+    told = f"// Of opbench (MIT License). Included in each kernel's namespace{', behind ' + needs if needs else ''}.\n"
+    return told + _ONCE.sub("", _INCLUDE.sub("", source.text)).lstrip("\n")
+
+
+def _cut(piece: KernelText) -> Sequence[Source]:
+    """The variant's texts; of a file with a host's part what its kernels need."""
+    sources = piece.variant.sources
+    if not device_part.has_host_part(sources):
+        return sources
+    part = device_part.device_part(sources, piece.request.roots)
+    return [Source(s.path, part.texts[s.path].encode(), s.modified_ns) for s in sources]
+
+
+def _is_shared(source: Source, folders: Sequence[Path]) -> bool:
+    return any(source.path.parent == folder / HEADERS for folder in folders)
+
+
+def _of_the_system(texts: Iterable[Source], found: Sequence[Source]) -> list[str]:
+    """Headers that no folder of ours has: the compiler's own, in angle brackets."""
+    ours = {source.path.name for source in found}
+    named = [name for source in texts for _, name in includes(source.text)]
+    return [f"<{n[1:-1]}>" for n in named if Path(n[1:-1]).name not in ours and not device_part.is_host_header(n[1:-1])]
+
+
+def _piece_text(piece: KernelText, own: Source, private: Sequence[Source], shared: Sequence[str]) -> str:
+    """One namespace, with what it is and where it is from above it."""
+    variant = piece.variant
+    body = _HEADER.sub("", own.text)
+    headers = {source.path.name: source for source in private}
+
+    def inlined(match: re.Match[str]) -> str:
+        source = headers.pop(Path(match[1][1:-1]).name, None)
+        return _INCLUDE.sub(inlined, _ONCE.sub("", source.text)) + "\n" if source else ""
+
+    body = _INCLUDE.sub(inlined, body)
+    body = _NAMED_AS_C.sub(lambda match: "inline namespace c_names {" if match[1] else "", body).strip("\n")
+    body = re.sub(r"^[ \t]+(?=__global__)", "", body, flags=re.MULTILINE)
+    why = re.match(r"(?://[^\n]*\n)+", body)
+    words = why[0] if why else ""
+    body = re.sub(r"\n{3,}", "\n\n", body[len(words) :]).strip("\n")
+    set_here = [name for name, _ in piece.request.macros]
+    defined = [name for name in dict.fromkeys(_DEFINED.findall(body)) if name not in set_here]
+    config = next((case for case in piece.cases), "")
+    lines = [
+        f"// {RULE}",
+        f"// {variant.id}{_config_of(config)}: {variant.title}",
+        f"// from {_origin(variant)}, sha256 {variant.source_sha256[:16]}",
+        "//",
+        *words.rstrip("\n").split("\n"),
+        *(f"#define {name} {value}" for name, value in piece.request.macros),
+        f"namespace {piece.space} {{",
+        *(f'#include "{HEADERS}/{name}"' for name in shared),
+        body,
+        f"}}  // namespace {piece.space}",
+        *(f"#undef {name}" for name in (*set_here, *defined)),
+    ]
+    return "\n".join(line for line in lines if line is not None)
+
+
+def _config_of(case: str) -> str:
+    match = re.match(r"[^\[(]*(\[[^\]]*\])?", case)
+    return (match[1] or "") if match else ""
+
+
+def _origin(variant: Variant) -> str:
+    """The file as a reader elsewhere may find it."""
+    return f"variants/{variant.path.parent.name}/{variant.path.name}"

@@ -1,0 +1,189 @@
+"""The test program of a library: inputs, the float64 reference's results and what is allowed, in a file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from opbench.catalog.operator import Arrays, Operator, Tensor, from_storage, to_storage
+from opbench.shipping.held import Held, Library, axes_of, names_of
+from opbench.shipping.interface import row
+from opbench.shipping.launching import safe
+from opbench.shipping.numbers_file import Numbers
+from opbench.shipping.words import banner, support
+
+COMPARED = 1 << 18
+"""The most elements of an output that the reference is kept of."""
+TYPES = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
+BITS = {"f32": 24, "f16": 11, "bf16": 8}
+"""Random bits of a drawn number: all of them fit the type."""
+
+
+def mixed(count: int, seed: int) -> np.ndarray:
+    """64 bits of each index and a seed (splitmix64), as the test program has them."""
+    with np.errstate(over="ignore"):
+        z = (np.arange(count, dtype=np.uint64) + np.uint64(1 + (seed << 40))) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found: np.ndarray = z ^ (z >> np.uint64(31))
+        return found
+
+
+def drawn(tensor: Tensor, seed: int) -> np.ndarray:
+    """Numbers between -2 and 2 that the tensor's type holds exactly, as it stores them."""
+    bits = BITS[tensor.dtype]
+    whole = (mixed(tensor.elements, seed) >> np.uint64(64 - bits)).astype(np.float64)
+    values = (whole * 2.0 ** (2 - bits) - 2.0).astype(np.float32)
+    return to_storage(values, tensor.dtype).reshape(tensor.shape)
+
+
+def is_drawn(problem: Operator) -> bool:
+    """Whether any numbers will do as inputs, so that the test program draws them itself."""
+    plain = type(problem).make_inputs is Operator.make_inputs
+    return plain and all(tensor.dtype in BITS for tensor in problem.input_tensors())
+
+
+def inputs_of(problem: Operator, seed: int) -> Arrays:
+    """The test's inputs of a problem."""
+    if not is_drawn(problem):
+        return problem.make_inputs(seed)
+    return {t.name: drawn(t, seed + i) for i, t in enumerate(problem.input_tensors())}
+
+
+def step_of(tensor: Tensor) -> int:
+    """Every how many-th element is compared: an odd number, so that all columns have their turn."""
+    return 1 if tensor.elements <= COMPARED else -(-tensor.elements // COMPARED) | 1
+
+
+def expectation(one: Held, number: int, numbers: Numbers) -> None:
+    """Put what the test of a case needs into the file."""
+    problem, seed = one.case.problem, 1 + 16 * number
+    inputs = inputs_of(problem, seed)
+    if not is_drawn(problem):
+        for tensor in one.code.inputs:
+            numbers.add(f"{number}.{tensor.name}", inputs[tensor.name], tensor.dtype)
+    tolerance = problem.tolerance(one.case.variant.precision)
+    reference = problem.reference_outputs(inputs)
+    magnitude = None if tolerance.exact else problem.magnitude_outputs(inputs)
+    for tensor in one.code.outputs:
+        step, want = step_of(tensor), reference[tensor.name].astype(np.float64).reshape(-1)
+        name = f"{number}.{tensor.name}"
+        if magnitude is None:
+            want = from_storage(to_storage(want, tensor.dtype), tensor.dtype).astype(np.float64)
+        else:
+            allowed = tolerance.elementwise * magnitude[tensor.name].astype(np.float64).reshape(-1)
+            numbers.add(f"{name}.allowed", allowed[::step], "f64")
+        numbers.add(f"{name}.reference", want[::step], "f64")
+
+
+def expectations(library: Library, tell: Callable[[str], None]) -> bytes:
+    """The file of all tests."""
+    numbers = Numbers()
+    for number, one in enumerate(library.every):
+        tell(one.case.name)
+        expectation(one, number, numbers)
+    return numbers.content({"made by": library.command, "reference": "float64, NumPy"})
+
+
+def test_text(library: Library) -> str:
+    """The test program."""
+    n = library.name
+    tests, calls, number = [], [], 0
+    for operator, held in library.held.items():
+        for one in held:
+            tests.append(_test(library, operator, held, one, number))
+            calls.append(f"    wrong += !test_{one.function}(file);")
+            number += 1
+    tests += [_refusals(library, operator, held) for operator, held in library.held.items()]
+    calls += [f"    wrong += !refuses_{safe(operator)}();" for operator in library.held]
+    includes = ["algorithm", "cmath", "cstdint", "cstdio", "cstdlib", "cstring", "string", "vector"]
+    parts = [
+        "\n".join(
+            [
+                *banner(library.gpu, library.arch, library.command),
+                "//",
+                "// Proves what was built: each problem with seeded inputs against the float64 reference, which lies",
+                f"// beside this program in {n}_test.safetensors with what elements may be off by. Exit code 0: right.",
+            ]
+        ),
+        "\n".join([f'#include "{n}.h"', *(f"#include <{name}>" for name in includes)]),
+        support.text("memory"),
+        support.text("tensors"),
+        support.text("judge"),
+        support.text("timing"),
+        *tests,
+        "\n".join(
+            [
+                "int main(int count, char** words) {",
+                f'    const Tensors file(count > 1 ? words[1] : "{n}_test.safetensors");',
+                "    int wrong = 0;",
+                *calls,
+                '    std::printf(wrong ? "%d WRONG\\n" : "all right\\n", wrong);',
+                "    return wrong ? 1 : 0;",
+                "}",
+            ]
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _test(library: Library, operator: str, held: tuple[Held, ...], one: Held, number: int) -> str:
+    n, o = library.name, safe(operator)
+    lines = [
+        f"// {one.case.name}",
+        f"static bool test_{one.function}(const Tensors& file) {{",
+        f'    std::printf("%s\\n", "{one.case.name}");',
+        f"    const {n}_{o}_problem problem = {row(library, operator, one)};",
+        "    size_t bytes = 0;",
+        f"    {n}_status status = {n}_{o}_workspace(&problem, &bytes);",
+        "    const Memory workspace(bytes);",
+    ]
+    seed = 1 + 16 * number
+    for i, tensor in enumerate(one.code.inputs):
+        source = (
+            f"drawn({tensor.elements}, {TYPES[tensor.dtype]}, {seed + i})"
+            if is_drawn(one.case.problem)
+            else f'Memory(file.at("{number}.{tensor.name}", {tensor.nbytes}), {tensor.nbytes})'
+        )
+        lines.append(f"    const Memory {safe(tensor.name)} = {source};")
+    lines += [f"    const Memory {safe(tensor.name)}({tensor.nbytes});" for tensor in one.code.outputs]
+    given = ", ".join(name if name in one.tensors else "nullptr" for name in names_of(held))
+    lines += [
+        f"    auto call = [&](cudaStream_t stream) {{ return {n}_{o}(&problem, {given}, workspace, stream); }};",
+        "    if (!status) status = call(nullptr);",
+        "    if (status) {",
+        f'        std::printf("  FAILED: %s\\n", {n}_message());',
+        "        return false;",
+        "    }",
+        f'    check(cudaDeviceSynchronize(), "{one.function}");',
+        "    bool right = true;",
+    ]
+    for tensor in one.code.outputs:
+        norm = one.case.problem.tolerance(one.case.variant.precision).norm
+        lines.append(
+            f'    right &= judged(file, "{number}.{tensor.name}", {safe(tensor.name)}, {TYPES[tensor.dtype]}, '
+            f"{step_of(tensor)}, {norm!r});"
+        )
+    lines += ["    if (right) time_of(call);", "    return right;", "}"]
+    return "\n".join(lines)
+
+
+def _refusals(library: Library, operator: str, held: tuple[Held, ...]) -> str:
+    """A problem that is not held and a null pointer must be refused by their status."""
+    n, o = library.name, safe(operator)
+    nothing = ", ".join(["nullptr"] * len(names_of(held)))
+    axis = next(name for name, default in axes_of(library.operator(operator)) if default is None)
+    call = f"{n}_{o}(&problem, {nothing}, nullptr, nullptr)"
+    lines = [
+        f"static bool refuses_{o}() {{",
+        f"    {n}_{o}_problem problem;",
+        f"    bool right = {n}_{o}_at(0, &problem) == {n.upper()}_OK && {call} == {n.upper()}_BAD_ARGUMENT;",
+        f"    problem.{safe(axis)} = 999999937;  // a prime that nobody ships",
+        f"    right &= {call} == {n.upper()}_NOT_HELD;",
+        f'    std::printf("refused: %.300s\\n", {n}_message());',
+        f'    if (!right) std::printf("  WRONG: {operator} does not refuse\\n");',
+        "    return right;",
+        "}",
+    ]
+    return "\n".join(lines)

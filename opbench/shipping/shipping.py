@@ -1,0 +1,148 @@
+"""A library as files: what `opbench ship` writes for operators and cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import opbench
+from opbench import units
+from opbench.catalog.folders import Catalog
+from opbench.errors import UsageError
+from opbench.results.book import read_book
+from opbench.shipping.building import cmakelists, makefile, table
+from opbench.shipping.choosing import chosen, target
+from opbench.shipping.folder import require_free, write_folder
+from opbench.shipping.held import Library, make_library
+from opbench.shipping.interface import header_text
+from opbench.shipping.proving import expectations, test_text
+from opbench.shipping.source import source_text
+from opbench.shipping.words import licence
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShipOptions:
+    """What a user may choose."""
+
+    names: tuple[str, ...]
+    """Operators, whole case names, or one network."""
+    out: Path
+    book: Path | None = None
+    gpu: str = "sm_90"
+    precision: str = "f32"
+    name: str = "opbench"
+    roots: tuple[Path, ...] = ()
+    test: bool = True
+    replace: bool = False
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier() or not self.name.isascii():
+            raise UsageError(f"--name {self.name}: is no name in C; letters, digits and _, such as kernels")
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """What was written."""
+
+    out: Path
+    notes: tuple[str, ...]
+    summary: str
+
+
+def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda words: None) -> Shipped:
+    """Write a library of the named problems; raises UsageError, CompileError or EnvironmentFault, writing nothing."""
+    require_free(options.out, options.replace)
+    catalog = Catalog(options.roots)
+    book = read_book(options.book) if options.book else None
+    gpu = target(options.gpu, book)
+    choice = chosen(options.names, catalog, book, gpu, options.precision)
+    tell(f"compiling {len(choice.cases)} case{'s' * (len(choice.cases) != 1)}")
+    library = make_library(choice.cases, options.name, gpu, choice.said, options.command)
+    n = library.name
+    cubin = f"{n}.{library.arch}.cubin"
+    files = {
+        f"{n}.h": header_text(library).encode(),
+        f"{n}.cu": source_text(library).encode(),
+        "Makefile": makefile(n, library.arch, "library", cubin).encode(),
+        "CMakeLists.txt": cmakelists(n, library.arch, "library").encode(),
+        "README.md": readme(library, cubin).encode(),
+        "LICENSE": licence(),
+        f"{n}_test.cpp": test_text(library).encode(),
+        **{name: text.encode() for name, text in library.text.headers.items()},
+    }
+    if library.compiled.cubin:
+        files[cubin] = library.compiled.cubin
+    if options.test:
+        files[f"{n}_test.safetensors"] = expectations(library, lambda case: tell(f"float64 reference of {case}"))
+    notes = list(choice.notes)
+    if library.compiled.why_not:
+        notes.append(f"no cubin: {library.compiled.why_not}")
+    write_folder(options.out, files, manifest(library), options.replace)
+    texts = len(library.found)
+    problems = sum(len(held) for held in library.held.values())
+    size = units.si(sum(map(len, files.values())), "B")
+    counted = f"{problems} problem{'s' * (problems != 1)}, {texts} kernel text{'s' * (texts != 1)}"
+    summary = f"wrote {options.out}: {counted}, {size}"
+    return Shipped(options.out, tuple(notes), summary)
+
+
+def manifest(library: Library) -> dict[str, object]:
+    """Where everything is from, for programs."""
+    return {
+        "opbench": opbench.__version__,
+        "command": library.command,
+        "gpu": library.gpu,
+        "arch": library.arch,
+        "cases": {one.case.name: one.case.variant.source_sha256 for one in library.every},
+    }
+
+
+def readme(library: Library, cubin: str) -> str:
+    """How it is built, proved and called."""
+    n, first = library.name, library.every[0]
+    axes = ", ".join(f".{name} = {_literal(value)}" for name, value in first.case.problem.axes.items())
+    call = ", ".join(t.name for t in (*first.code.inputs, *first.code.outputs))
+    o = first.case.problem.name
+    rows = [("problem", "variant", "workspace", "measured")]
+    rows += [
+        (
+            f"{one.case.problem.name}{one.case.problem}",
+            one.case.name.removesuffix(str(one.case.problem)),
+            units.si(one.code.workspace_bytes, "B") if one.code.workspace_bytes else "–",
+            one.said or "–",
+        )
+        for one in library.every
+    ]
+    lines = [
+        f"# {n}: kernels for {library.gpu} ({library.arch})",
+        "",
+        f"Made by `{library.command}` (opbench {opbench.__version__}, MIT License). `{n}.h` is the interface,",
+        f"`{n}.cu` the source, `opbench/` the headers that its kernels include.",
+        "",
+        *table(rows),
+        "",
+        "```sh",
+        "make test              # nvcc; or: cmake -B build && cmake --build build && ctest --test-dir build",
+        f"make clean && make test cubin=1 CUDA=/usr/local/cuda   # g++ alone, with the kernels of {cubin}",
+        "```",
+        "",
+        "```c",
+        f'#include "{n}.h"',
+        f"const {n}_{o}_problem problem = {{{axes}}};",
+        "size_t bytes;",
+        f"if ({n}_{o}_workspace(&problem, &bytes)) puts({n}_message());  /* not held: says so */",
+        f"if ({n}_{o}(&problem, {call}, workspace, stream)) puts({n}_message());",
+        "```",
+        "",
+        f"`{n}_test` proves the build: seeded inputs, the float64 reference's results and what elements may be off by",
+        f"lie in `{n}_test.safetensors`. `TIME=1 ./{n}_test` prints the time of a call, too. Grids are sized for",
+        f"{library.sm_count} multiprocessors.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _literal(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,116 @@
+"""The source of a library: its kernels, what launches them, a function a problem, the functions of the header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from opbench.shipping.compiling import CompiledText
+from opbench.shipping.held import Held, Library
+from opbench.shipping.interface import common_text, functions_text
+from opbench.shipping.launching import LaunchCode, StepLines, aligned, handle, safe
+from opbench.shipping.pieces import DeviceText, KernelText
+from opbench.shipping.words import banner, support
+
+STEPS = "enum Steps : unsigned { PREPARE = 1, REST = 2, ALL = 3 };"
+
+
+def source_text(library: Library) -> str:
+    """The whole of it."""
+    codes = [one.code for one in library.every]
+    parts = [
+        "\n".join([*banner(library.gpu, library.arch, library.command), "//", *_contents(library)]),
+        f'#include "{library.name}.h"',
+        *kernels_and_launching(library.text, library.found, library.compiled, codes),
+        "// ---- launches: a function a problem " + "-" * 84,
+        STEPS,
+        *(_function(one) for one in library.every),
+        common_text(library),
+        *(functions_text(library, operator, held) for operator, held in library.held.items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def kernels_and_launching(
+    text: DeviceText, found: Sequence[KernelText], compiled: CompiledText, codes: Sequence[LaunchCode]
+) -> list[str]:
+    """The kernels, their handles, and of the support what the launches need."""
+    lines = [line for code in codes for line in (*code.once.lines, *code.rest.lines)]
+    return [
+        "\n".join(support.includes(lines)),
+        f"#ifdef __CUDACC__  // -------- kernels: for the GPU's compiler\n{text}#endif  // kernels",
+        support.text("cubin") + "\n" + "\n".join(_handles(found, compiled)),
+        support.launching(lines),
+    ]
+
+
+def _contents(library: Library) -> list[str]:
+    lines = ["// In this order: kernels, each in a namespace of its own; what launches them; a function a problem; the"]
+    lines += ["// functions of the header. The kernels:"]
+    return lines + [f"//   {piece.space}: {piece.variant.title}" for piece in library.found]
+
+
+def _handles(found: Iterable[KernelText], compiled: CompiledText) -> list[str]:
+    """A line a kernel and a line a variable."""
+    lines = []
+    for piece in found:
+        for kind, names in (("KERNEL", piece.request.kernels), ("CONSTANT", piece.request.constants)):
+            for name in names:
+                qualified = piece.qualified(name)
+                lines.append(f'{kind}({handle(piece, name)}, {qualified}, "{compiled.names.get(qualified, "")}")')
+    return lines
+
+
+def _function(one: Held) -> str:
+    """The function that launches one case."""
+    code = one.code
+    given = [*(f"const void* {safe(t.name)}" for t in code.inputs), *(f"void* {safe(t.name)}" for t in code.outputs)]
+    lines = [
+        f"// {one.case.name}",
+        f"static cudaError_t {one.function}({', '.join(given)}, void* workspace, unsigned steps,",
+        f"{' ' * (len(one.function) + 20)}cudaStream_t stream) {{",
+        *([] if code.workspace else ["    (void)workspace;"]),
+        *([] if code.once.lines else ["    if (!(steps & REST)) return cudaSuccess;"]),
+        *workspaces(code),
+        *updates(code),
+        *_guarded(code.once, "PREPARE"),
+        *_guarded(code.rest, "REST" if code.once.lines else ""),
+        "    return cudaSuccess;",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def workspaces(code: LaunchCode, left_out: Iterable[str] = ()) -> list[str]:
+    """Each workspace by name, and tensors that no launch names."""
+    lines, offset = [], 0
+    for tensor in code.workspace:
+        if tensor.name in left_out:
+            continue
+        what = f"{tensor.elements} of {tensor.dtype}"
+        lines.append(f"    void* const {safe(tensor.name)} = at(workspace, {offset});  // {what}")
+        offset += aligned(tensor.nbytes)
+    named = code.once.reads | code.rest.reads
+    idle = [
+        t.name for t in (*code.inputs, *code.outputs) if t.name not in {*named, *code.updates, *code.updates.values()}
+    ]
+    return lines + [f"    (void){safe(name)};" for name in idle]
+
+
+def updates(code: LaunchCode) -> list[str]:
+    """What a kernel that only updates finds in its outputs."""
+    lines = []
+    for new, old in code.updates.items():
+        nbytes = next(tensor.nbytes for tensor in code.outputs if tensor.name == new)
+        lines.append(f"    if ({safe(new)} != {safe(old)})  // updated where it lies")
+        lines.append(
+            f"        TRY(cudaMemcpyAsync({safe(new)}, {safe(old)}, {nbytes}, cudaMemcpyDeviceToDevice, stream));"
+        )
+    return lines
+
+
+def _guarded(part: StepLines, when: str) -> list[str]:
+    if not part.lines:
+        return []
+    if not when:
+        return [f"    {line}" for line in part.lines]
+    return [f"    if (steps & {when}) {{", *(f"        {line}" for line in part.lines), "    }"]
