@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from typing import TYPE_CHECKING
 
-from opbench.backends.base import Backend
 from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.paths import cache_folder
+
+if TYPE_CHECKING:
+    from opbench.backends.base import Backend
 
 NAMES = ("cuda", "cpu")
 
@@ -30,10 +34,10 @@ def prepare(name: str) -> None:
         return
 
     def build() -> None:
-        from opbench.backends.cpu import CpuBackend
+        from opbench.backends.cpu.build import prepare as build_own
 
         with contextlib.suppress(OpbenchError, OSError):  # which the backend will meet and tell
-            CpuBackend().prepare()
+            build_own(cache_folder("cpu"))
 
     threading.Thread(target=build).start()
 

@@ -171,6 +171,9 @@ class Traced(Backend, Protocol):
     def compile_traced(self, request: BuildRequest) -> Path:
         """Compile what `trace` runs into the disk cache, or find it there; raises CompileError."""
 
+    def load_traced(self, request: BuildRequest) -> Program:
+        """The same, loaded to be run without a trace."""
+
     def orders(self, request: BuildRequest) -> int:
         """In how many orders of threads a check runs such a module; each run of a bound program takes the next."""
 

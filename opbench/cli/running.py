@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from opbench import backends
 from opbench.cli import completion, discard_stdout
 from opbench.cli.options import BACKENDS, cases_option, gpu_option, json_option, variants_option
 from opbench.cli.progress import progress_on_stderr
@@ -177,6 +178,8 @@ def check_command(
     as_json: bool,
 ) -> None:
     """Check variants on the operators' examples and on random shapes; no times, no report."""
+    if backend == "cpu" and all(Path(target).exists() for target in targets if target.endswith(".cu")):
+        backends.prepare(backend)  # whose compiler works while Python reads the rest of itself
     from opbench import api
 
     with progress_on_stderr() as tell:

@@ -97,9 +97,8 @@ class Server:
         return HANDLERS[type(request)](self, request, tell)
 
     def build(self, request: Build, tell: SendTold) -> None:
-        """Each error belongs to its own cases."""
-        wanted: dict[BuildRequest, list[int]] = {}
-        traced: set[BuildRequest] = set()
+        """Each error belongs to its own cases; a module that is looked at is built once, so that it can be."""
+        wanted: dict[tuple[BuildRequest, bool], list[int]] = {}
         for index, packed in enumerate(request.cases):
             try:
                 case = unpack(self.catalog, packed)
@@ -107,26 +106,18 @@ class Server:
                 if reason:
                     tell(Unsupported(index, reason))
                 elif not case.variant.is_library:
-                    wanted.setdefault(case.request(), []).append(index)
-                    if self.session.is_traced(case):
-                        traced.add(case.request())
+                    wanted.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
             except UsageError as refused:
                 tell(Built([index], str(refused)))
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for built in pool.map(self._compile, wanted.items()):
                 tell(built)
-            for _ in pool.map(self._compile_traced, traced):
-                tell(Built([]))
 
-    def _compile_traced(self, request: BuildRequest) -> None:
-        """Fill the cache; what does not compile has been told of already, or is told by the check."""
-        assert isinstance(self.backend, Traced)
-        with contextlib.suppress(OpbenchError):
-            self.backend.compile_traced(request)
-
-    def _compile(self, item: tuple[BuildRequest, list[int]]) -> Built:
+    def _compile(self, item: tuple[tuple[BuildRequest, bool], list[int]]) -> Built:
+        (request, traced), _ = item
+        traced_compile = self.backend.compile_traced if isinstance(self.backend, Traced) else self.backend.compile
         try:
-            compiled = self.backend.compile(item[0])
+            compiled = (traced_compile if traced else self.backend.compile)(request)
         except EnvironmentFault:
             raise
         except OpbenchError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench.backends.base import Backend, Buffer, Libraries, Program
+from opbench.backends.base import Backend, Buffer, Libraries, Program, Traced
 from opbench.catalog.case import Case
 from opbench.catalog.folders import load_module
 from opbench.catalog.launch import KernelLaunch
@@ -35,12 +35,14 @@ def bind(
     sm_count: int | None = None,
     written: Collection[str] = (),
     once: bool | None = None,
+    traced: bool = False,
 ) -> Binding:
     """The case on these buffers, by name: its tensors and its workspace.
 
     `sm_count` is what grids are sized by where that is not this backend's; `written` are inputs that what is launched
     just ahead may write: a launch that reads one of them early waits for all of that in place of overlapping it.
     `once` asks for the launches that prepare alone, or for all others; of `buffers` they need what these name.
+    `traced` takes the module that its traces run, so that one build does for both.
     Raises LaunchError for what the device refuses, CompileError, and UsageError for a header or a library's file that
     is wrong.
     """
@@ -58,7 +60,8 @@ def bind(
         if set(launch.early) & set(written):
             launches[number] = replace(launch, programmatic=False)
             break
-    program = backend.load(case.request())
+    load = backend.load_traced if traced and isinstance(backend, Traced) else backend.load
+    program = load(case.request())
     return Binding(program.bind(launches, buffers), tuple(launches), program)
 
 

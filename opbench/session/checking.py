@@ -74,6 +74,8 @@ class Ready:
     prepared: Prepared
     workspace: Mapping[str, Buffer]
     binding: Binding
+    traced: bool = False
+    """Whether what is bound is the build that can be looked at."""
 
     @property
     def buffers(self) -> dict[str, Buffer]:
@@ -152,12 +154,11 @@ class Session:
                 return f"needs the Python module {module} ({error})"
         return None
 
-    def bind(self, case: Case, prepared: Prepared) -> Ready:
-        """The case on a problem's buffers, with a workspace that is to be freed."""
+    def bind(self, case: Case, prepared: Prepared, traced: bool = False) -> Ready:
+        """The case on a problem's buffers, with a workspace that is to be freed; `traced` binds what its trace runs."""
         workspace = allocate(self.backend, case.workspace(self.sm_count))
-        return Ready(
-            case, prepared, workspace, bind(self.backend, case, {**prepared.buffers, **workspace}, self.sm_count)
-        )
+        buffers = {**prepared.buffers, **workspace}
+        return Ready(case, prepared, workspace, bind(self.backend, case, buffers, self.sm_count, traced=traced), traced)
 
     def launch(self, case: Case) -> Launch:
         """The case's launch on checked buffers, to be called at will until the next problem is prepared."""
@@ -177,10 +178,10 @@ class Session:
             assert isinstance(self.backend, Traced)
             return Checked(check_huge(self.backend, case, self.sm_count), {}, None, "")
         prepared = self.prepare(case.problem, given)
-        ready = self.bind(case, prepared)
+        ready = self.bind(case, prepared, self.is_traced(case))
         outcome = Outcome(Verdict(False))
         try:
-            trace = self._trace(ready) if self.is_traced(case) else None
+            trace = self._trace(ready) if ready.traced else None
             hints = tuple(f for f in trace.findings if f.hint) if trace else ()
             found = tuple(f for f in trace.findings if not f.hint) if trace else ()
             if found:
@@ -229,7 +230,7 @@ class Session:
 
     def trace(self, case: Case, max_blocks: int | None = None) -> Trace:
         """Run the case once with every memory access looked at; of each launch at most `max_blocks` are counted."""
-        ready = self.bind(case, self.prepare(case.problem))
+        ready = self.bind(case, self.prepare(case.problem), traced=True)
         try:
             return self._trace(ready, max_blocks)
         finally:
@@ -262,7 +263,8 @@ class Session:
     def _check_once(self, ready: Ready, outcome: Outcome) -> Outcome:
         """Run what it says to run once alone and first, as a network does: the rest is to leave that as it is."""
         first, rest = (
-            bind(self.backend, ready.case, ready.buffers, self.sm_count, once=o).launch for o in (True, False)
+            bind(self.backend, ready.case, ready.buffers, self.sm_count, once=o, traced=ready.traced).launch
+            for o in (True, False)
         )
         expected = _fill(ready, "normal")
         first()

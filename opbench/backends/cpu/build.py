@@ -11,6 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from opbench.backends.cpu.cutting import (
     cut_down,
     has_host_part_in,
     leaves_out,
-    no_kernel,
     require_device_functions,
     require_names,
 )
+from opbench.backends.cpu.diagnostics import diagnosis, shortened
 from opbench.backends.cpu.lines import WRAPPER
 from opbench.backends.cpu.ptx import (
     LINE_MARKER,
@@ -36,15 +37,18 @@ from opbench.backends.cpu.ptx import (
 )
 from opbench.backends.cpu.toolchain import (
     CALLS,
+    FAST,
     INCLUDE,
     PATTERN,
     QUICK,
     ROLLED,
     RUNTIME,
     SHIM,
+    TRACED,
     CompileMode,
     Toolchain,
     compiler_environment,
+    find_toolchain,
 )
 from opbench.catalog import device_part, names, scan, sources, tokens
 from opbench.catalog.launch import BuildRequest
@@ -54,19 +58,13 @@ from opbench.paths import publish, write_atomically
 
 DYNAMIC_SHARED_BYTES = (232 + 1) << 10
 """What a kernel may ask for, and the canary behind it; the runtime's constants of these names."""
-MESSAGE_LINES = 40
-DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|note)?")
 DOUBT = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
 """g++ on a local variable: the file, the line and the words."""
-PREAMBLE = re.compile(
-    r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
-)
 MATRIX_CALL = re.compile(r"opb_ptx::(mma_|product)")
 ASYNCHRONOUS_CALL = re.compile(
     r"::opb_ptx::(mbarrier|product|wgmma|load_|store_|cluster_|bar_|cp_async_bulk|setmaxnreg)"
 )
 MISSING_HEADER = re.compile(r"fatal error: '?([^\s:']+)'?:? (?:No such file or directory|file not found)")
-REMOVED = re.compile(r"['‘](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['’]? was not declared")
 UNDECLARED = re.compile(
     r"was not declared|has not been declared|does not name a type|undeclared identifier|unknown type"
 )
@@ -236,7 +234,7 @@ class KernelBuilder:
         if said := self._call_once(final, [*flags, str(RUNTIME)]):
             raise EnvironmentFault(
                 f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
-                f"OPBENCH_CXX names another compiler\n{_shorten(said)}"
+                f"OPBENCH_CXX names another compiler\n{shortened(said)}"
             )
         return final
 
@@ -294,7 +292,7 @@ class KernelBuilder:
     def _run(self, arguments: Sequence[str], request: BuildRequest) -> str:
         answer = self._call(arguments)
         if answer.returncode != 0:
-            raise CompileError(_diagnosis(answer.stderr, request))
+            raise CompileError(diagnosis(answer.stderr, request))
         return answer.stderr
 
     def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -306,6 +304,16 @@ class KernelBuilder:
             )
         except OSError as problem:
             raise EnvironmentFault(f"{self.toolchain.command[0]} does not run: {problem.strerror}") from None
+
+
+def prepare(folder: Path) -> None:
+    """Build what every check needs, if no earlier process of this machine has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    toolchain = find_toolchain()
+    with ThreadPoolExecutor(2) as pool:
+        runtime = pool.submit(KernelBuilder(toolchain, folder, FAST).runtime)
+        pool.submit(KernelBuilder(toolchain, folder, TRACED).parse_shim)
+        runtime.result()
 
 
 def doubts_of(module: Path) -> Path:
@@ -363,36 +371,3 @@ def _user_files(text: str) -> list[Path]:
         match.group(2) for match in LINE_MARKER.finditer(text) if SYSTEM_HEADER not in match.group(3).split()
     )
     return [path for path in map(Path, names) if path.is_absolute() and path.is_file()]
-
-
-def _diagnosis(stderr: str, request: BuildRequest) -> str:
-    """The compiler's words on the user's file: notes about the wrapper and the shim are noise."""
-    missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
-    if missing:
-        return no_kernel(request, missing[0])
-    taken = REMOVED.search(stderr)
-    why = f"; CUDA has no {taken[1]} any more: write {taken[1]}_sync(0xffffffff, ...)" if taken else ""
-    return f"{request.source} does not compile{why}\n{_shorten(stderr)}"
-
-
-def _is_missing(kernel: str, stderr: str) -> bool:
-    name = re.escape(re.split(r"[<\s]", kernel)[0].split("::")[-1])
-    pattern = rf"wrapper\.cpp:\d+:\d+: error: .*['‘]{name}['’]? (was not declared|has not been declared)"
-    return bool(re.search(pattern, stderr) or re.search(rf"wrapper\.cpp:.*undeclared identifier '{name}'", stderr))
-
-
-def _shorten(stderr: str) -> str:
-    """Whole diagnostics only; notes that point into the shim, and who included whom, are noise."""
-    kept: list[str] = []
-    noise = False
-    for line in stderr.splitlines():
-        start = DIAGNOSTIC.match(line)
-        if start is not None:
-            shim = start.group(1).startswith(str(INCLUDE))
-            noise = (shim and start.group(2) == "note") or start.group(2) == "warning"
-        elif PREAMBLE.match(line):
-            continue
-        if not noise:
-            kept.append(line.replace(f"{INCLUDE}/", "cpu backend's "))
-    left = len(kept) - MESSAGE_LINES
-    return "\n".join(kept[:MESSAGE_LINES] + ([f"… {left} lines more"] if left > 0 else []))

@@ -180,7 +180,7 @@ class Toolchain:
     def flags(self, build: CompileMode) -> tuple[str, ...]:
         """Every code generation flag of a build."""
         if self.family == "gcc":
-            pattern = () if build.traced or self._major < PATTERN_GCC else (PATTERN,)
+            pattern = () if self._major < PATTERN_GCC else (PATTERN,)
             return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *pattern, *build.gcc)
         pattern = () if build.traced else (PATTERN,)
         # zig switches checks of its own on.
