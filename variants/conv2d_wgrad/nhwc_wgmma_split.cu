@@ -2,11 +2,11 @@
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "c % 8 == 0 and k % 8 == 0", "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 64 < 2 ** 31",
-//     "BN == 192 or PIECE == 64", "PARTS * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 64) < 2 ** 31", "n * h * w * c < 2 ** 31",
+//     "PARTS * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 64) < 2 ** 31", "n * h * w * c < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 64], BN = [192, 128], SPLIT = [11, 44, 22, 4, 1] }
-// define    = { PIECE = "32 if 0 < c % 64 <= 32 else 64", STAGES = "196608 // ((BM + BN) * 128)", PARTS = "SPLIT * 128 // BM", BIAS = "1 if bias == 'yes' else 0" }
+// define    = { PIECE = "32 if c <= 32 else 64", STAGES = "196608 // ((BM + BN) * 128)", PARTS = "SPLIT * 128 // BM", BIAS = "1 if bias == 'yes' else 0" }
 // workspace = { parts = "PARTS * k * c * r * s", bias_parts = "PARTS * k" }
 //
 // [rung.nhwc_wgmma_split_bf16]
@@ -78,14 +78,14 @@
 // Pixels are the depth, and both operands are stored with channels innermost: neither is transposed in memory, as wgmma
 // reads 16-bit operands by rows of 64 m or n, too. TMA brings 64 pixels of dout, and in im2col mode the 64 pixels that
 // a filter position meets, 64 or 32 channels of each; a tile's columns are some such pieces, of any positions and
-// channels, so that layers of 64 or 96 channels fill them;
-// pieces of 32 want the wider tile (402 against 292 µs in AlexNet's second layer). With BM = 64 the two warpgroups take half of the pixels each. A
-// layer has few weights: SPLIT blocks share a tile's pixels, a second kernel adds their parts in index order. The matrix
-// unit truncates as it adds, so that its sums are added in float every 512 pixels, and the error does not grow with the
-// batch. Columns of ones make the bias's gradient, in the blocks that have the first columns. TF32 wgmma reads by k alone;
-// f16 has as many digits, and the range once a power of two a channel, which pixels do not cross, has brought its largest
-// to 2^15: 39 binades below it count. Limit: L2, which gives the image r s times; with f16 the passes over large images.
-// After CUTLASS's implicit GEMM (wgrad) for sm90.
+// channels, so that layers of 64 or 32 channels fill them. (Of 96 channels, too, pieces of 64 are the faster, though a
+// quarter is empty: TMA takes as long for a row of 64 bytes as for 128.) With BM = 64 the two warpgroups take half of
+// the pixels each. A layer has few weights: SPLIT blocks share a tile's pixels, a second kernel adds their parts in
+// index order. The matrix unit truncates as it adds, so that its sums are added in float every 512 pixels, and the
+// error does not grow with the batch. Columns of ones make the bias's gradient, in the blocks that have the first
+// columns. TF32 wgmma reads by k alone; f16 has as many digits, and the range once a power of two a channel, which
+// pixels do not cross, has brought its largest to 2^15: 39 binades below it count. Limit: L2, which gives the image r s
+// times; with f16 the passes over large images. After CUTLASS's implicit GEMM (wgrad) for sm90.
 
 #include <opbench/gradients.cuh>
 #include <opbench/planes.cuh>

@@ -11,7 +11,7 @@
 // tune      = { BM = [128, 64], SPLIT = [11, 44, 22, 4, 1] }
 //
 // [define]
-// PIECE  = "32 if 0 < c % 64 <= 32 else 64"
+// PIECE  = "32 if c <= 32 else 64"
 // STAGES = "3 if BM == 128 else 4"
 // PARTS  = "SPLIT * 128 // BM"
 // BIAS   = "1 if bias == 'yes' else 0"

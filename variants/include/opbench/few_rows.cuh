@@ -40,6 +40,7 @@ struct FewRows {
         const int rank = split > 1 ? (int)cluster_rank() : 0;
         const int all = (depth + deep - 1) / deep, begin = all * rank / split;
         const int steps = all * (rank + 1) / split - begin, ahead = min(steps, stages);
+        const int head = min(ahead, 4);  // stages whose weights come first: of more, the batch of the first would wait
         const auto fetch_weights = [&](int step) {
             const unsigned to = memory + step % stages * stage_bytes, barrier = full + 8 * (step % stages);
             arrive_expect(barrier, stage_bytes);
@@ -58,7 +59,7 @@ struct FewRows {
                 barrier_init(full + 8 * stage, 1), barrier_init(empty + 8 * stage, 1);
             barrier_init(met, 1);
             barrier_init_fence();
-            for (int step = 0; step < ahead; ++step) fetch_weights(step);
+            for (int step = 0; step < head; ++step) fetch_weights(step);
         }
         __syncthreads();
         const int columns = max(0, min(share, m - rank * share));  // that are there, of this block's share
@@ -78,7 +79,8 @@ struct FewRows {
         if (threadIdx.x == 128) {
             wait_for_launches_before();
             let_next_launch_start();
-            for (int step = 0; step < ahead; ++step) fetch_batch(step);
+            for (int step = 0; step < head; ++step) fetch_batch(step);
+            for (int step = head; step < ahead; ++step) fetch_weights(step), fetch_batch(step);
             for (int step = ahead; step < steps; ++step) {
                 wait_for(empty + 8 * (step % stages), (step / stages - 1) % 2);
                 fetch_weights(step);
