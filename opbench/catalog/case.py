@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -89,6 +90,10 @@ class Case:
             return found
         except UsageError as error:
             raise UsageError(f"{self.variant.path}: launch: {error}") from None
+
+    def threads(self) -> int:
+        """CUDA threads of all its launches, on a GPU of one multiprocessor."""
+        return sum(math.prod((*launch.grid, *launch.block)) for launch in self.launches(1) if launch.kernel)
 
     @property
     def prepares(self) -> Preparation:

@@ -33,10 +33,8 @@ DTYPES: dict[str, np.dtype] = {
 """Storage of each dtype on the host; bf16 travels as its 16 bits."""
 INTEGERS = ("i32", "u8")
 """Those that count or name places: no gradient, no rounding."""
-
 ONE_WAY = 0.01
 """A problem whose writes are at most this share of its bytes only reads, and the other way round."""
-
 
 LONG_FLOPS = 2e10
 """From here on a reference takes seconds on the host's cores."""
@@ -111,6 +109,8 @@ class Operator:
     """Inputs in each of which alone, the others kept, the result is linear: their gradients are adjoints, exactly."""
     in_place: ClassVar[Mapping[str, str]] = {}
     """For an output that may lie in an input's memory, that input: each kernel reads an element before it writes it."""
+    edges: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """For an input, what of `opbench.catalog.edges` it may hold as well, with a result that the reference gives."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
     """For each str field, a mode, the values it may have. A mode called `dtype` says how all tensors are stored."""
 

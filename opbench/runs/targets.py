@@ -10,12 +10,14 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
-from opbench.session.huge import huge_problems
+from opbench.session.huge import huge_problems, long_problems
 
 MODULES = 48
 """A variant that compiles more modules than this for its checks has its configs take turns at the problems."""
 INTERPRETED = 12
 """The same for pairs of config and problem where instructions of newer GPUs are interpreted, lane by lane."""
+LONG_THREADS = 1 << 21
+"""Threads up to which a problem with a long axis is worth its check, which takes a second a million."""
 
 
 def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
@@ -119,9 +121,20 @@ def cases_to_check(
 
 
 def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
-    """The default config on problems beyond what an `int` indexes, as far as the variant is meant for them."""
+    """The default config on problems beyond what an `int` or a `short` counts, as far as it is meant for them."""
     config = variant.configs[0]
-    return [Case(variant, config, p) for p in huge_problems(examples) if variant.unmet(p, config) is None]
+
+    def fits(problem: Operator) -> bool:
+        return variant.unmet(problem, config) is None
+
+    served = [problem for problem in examples if fits(problem)]
+    found = [problem for problem in huge_problems(served) if fits(problem)]
+    cases = [Case(variant, config, problem) for problem in found]
+    interpreted = variant.product or variant.compute_capability
+    for sizes in long_problems(served) if not interpreted else ():
+        longest = [Case(variant, config, problem) for problem in sizes if fits(problem)][:1]
+        cases += [case for case in longest if case.threads() <= LONG_THREADS]
+    return list({case.name: case for case in cases}.values())
 
 
 def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:

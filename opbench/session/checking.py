@@ -12,6 +12,7 @@ from opbench.backends import open_backend
 from opbench.backends.base import Backend, Buffer, Libraries, Trace, Traced, TraceOptions
 from opbench.backends.nvrtc.resources import launch_resources
 from opbench.catalog.case import Case
+from opbench.catalog.edges import EDGES, edges_of
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
@@ -137,8 +138,7 @@ class Session:
 
     def unsupported(self, case: Case) -> str | None:
         """Why the case cannot run here, else None."""
-        reason = case.unmet()
-        if reason:
+        if reason := case.unmet():
             return reason
         if case.variant.is_library:
             return self._library_missing(case)
@@ -188,11 +188,13 @@ class Session:
                 outcome = Outcome(Verdict(False, finding_sentence(found[0]), findings=found + hints), damaged=True)
             else:
                 outcome = self.run(ready, "normal")
-            outputs: Arrays = {}
+            outputs = Arrays()
             if given is not None and outcome.verdict.right:
                 outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
             if outcome.verdict.right:
                 outcome = self._check_integers(ready, outcome)
+            if outcome.verdict.right and trace and given is None:
+                outcome = self._check_edges(ready, outcome)
             if outcome.verdict.right and case.prepares.launches:
                 outcome = self._check_once(ready, outcome)
             if outcome.verdict.right and trace:
@@ -201,8 +203,7 @@ class Session:
                 outcome = self._explained(outcome, case, hints)
             verdict = replace(outcome.verdict, launches=tuple(map(Launched.of, ready.binding.launches)))
             counted = trace.traffic.renamed(portable) if trace else None
-            program = ready.binding.program
-            sha256 = program.machine_code_sha256 if program else ""
+            sha256 = ready.binding.program.machine_code_sha256 if ready.binding.program else ""
             return Checked(verdict, self._resources(ready.binding), counted, sha256, outputs)
         finally:
             self.backend.free(ready.workspace)
@@ -251,12 +252,18 @@ class Session:
         found = self.run(ready, "integers")
         return replace(outcome, verdict=replace(verdict, integers="exact")) if found.verdict.right else found
 
+    def _check_edges(self, ready: Ready, outcome: Outcome) -> Outcome:
+        """Run on what else the operator says its inputs may hold."""
+        for kind in edges_of(ready.case.problem):
+            if not (found := self.run(ready, kind).verdict).right:
+                return Outcome(replace(found, reason=f"with {EDGES[kind][0]}: {found.reason}"), damaged=True)
+        return outcome
+
     def _check_orders(self, ready: Ready, outcome: Outcome) -> Outcome:
         """Run in further orders of threads, where chance decides what a fault does."""
         assert isinstance(self.backend, Traced)
         for _ in range(1, self.backend.orders(ready.case.request())):
-            again = self.run(ready, "normal")
-            if not again.verdict.right:
+            if not (again := self.run(ready, "normal")).verdict.right:
                 return again
         return outcome
 
@@ -280,9 +287,8 @@ class Session:
         return replace(again, verdict=replace(again.verdict, right=False, reason=reason))
 
     def _resources(self, binding: Binding) -> dict[str, LaunchResources]:
-        if binding.program is None:
-            return {}
-        return launch_resources(binding.program.resources, binding.launches, self.backend.limits)
+        program = binding.program
+        return launch_resources(program.resources, binding.launches, self.backend.limits) if program else {}
 
     def run(self, ready: Ready, kind: str) -> Outcome:
         """Run a bound case once on a kind of inputs and judge what it wrote, and where."""
@@ -309,8 +315,7 @@ def trace_case(
     `max_blocks` blocks are counted. Raises UsageError when the case cannot run here.
     """
     session = Session(open_backend("cpu"), seed, stands_for)
-    reason = session.unsupported(case)
-    if reason:
+    if reason := session.unsupported(case):
         raise UsageError(f"{case.name}: unsupported on the cpu backend: {reason}")
     trace = session.trace(case, max_blocks)
     return trace.traffic, [f for f in trace.findings if not f.hint]
@@ -349,8 +354,7 @@ def _why_no_integers(ready: Ready) -> str:
 
 def _memory_damage(buffers: Mapping[str, Buffer]) -> str:
     for name, buffer in buffers.items():
-        offset = buffer.damage()
-        if offset is not None:
+        if (offset := buffer.damage()) is not None:
             return guard_sentence(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
     return ""
 
@@ -369,8 +373,7 @@ def _judged(prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -
     """An output against its reference; the very bits that were right before are right again, and not fetched."""
     buffer = prepared.buffers[tensor.name]
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
-    found = prepared.judged.get(key)
-    if found is None:
+    if (found := prepared.judged.get(key)) is None:
         found = judge(
             tensor.name,
             tensor.dtype,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from opbench.backends.base import Buffer
+from opbench.catalog.edges import EDGES, at_the_edge
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
 from opbench.session.verdict import Judgement
+
+ANY_NORM = 1e9
+"""Inputs at an edge are no sample of which errors cancel: each result is judged by itself."""
 
 
 @dataclass
@@ -53,6 +58,8 @@ class Prepared:
                 self.made[kind] = {
                     t.name: _twice(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()
                 }
+            elif kind in EDGES:
+                self.made[kind] = at_the_edge(self.problem, self.problem.make_inputs(self.seed), kind, self.seed)
             else:
                 seed = self.seed + (kind == "again")
                 self.made[kind] = self.problem.make_inputs(seed, integers=kind == "integers")
@@ -77,7 +84,7 @@ class Prepared:
         other.expected, other.made, other.judged = self.expected, self.made, self.judged
 
     def expect(self, kind: str, precision: str) -> Expected:
-        """The expectation of a kind of run, computed once: "normal", "again" (other content) or "integers"."""
+        """The expectation of a kind of run, computed once: "normal", "again" (other content), "integers", an edge."""
         key = (kind, precision)
         if key not in self.expected:
             other = next((e for (k, _), e in self.expected.items() if k == kind), None)
@@ -88,13 +95,29 @@ class Prepared:
                 inputs = self.inputs(kind)
                 exact = kind == "integers" or self.problem.tolerance(precision).exact
                 with ThreadPoolExecutor(2) as pool:  # half of it each, as one thread of NumPy is busy with either
-                    scale = None if exact else pool.submit(self.problem.magnitude_outputs, inputs)
-                    reference = self.problem.reference_outputs(inputs)
+                    scale = None if exact else pool.submit(_quietly, self.problem.magnitude_outputs, inputs)
+                    reference = _quietly(self.problem.reference_outputs, inputs)
                     magnitude = scale.result() if scale else None
+                if magnitude and kind in EDGES:
+                    magnitude = {name: _finite(m, reference[name]) for name, m in magnitude.items()}
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
             tolerance = self.problem.tolerance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
+            if kind in EDGES and not tolerance.exact:
+                tolerance = replace(tolerance, norm=ANY_NORM)
             self.expected[key] = replace(other, tolerance=tolerance)
         return self.expected[key]
+
+
+def _quietly(compute: Callable[[Arrays], Arrays], inputs: Arrays) -> Arrays:
+    """Without NumPy's warnings of infinities, which some inputs hold."""
+    with np.errstate(all="ignore"):
+        return compute(inputs)
+
+
+def _finite(magnitude: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Where a term is infinite the result's own size, and nothing where that is."""
+    sizes = np.where(np.isfinite(magnitude), magnitude, np.abs(reference))
+    return np.where(np.isfinite(sizes), sizes, 0.0)
 
 
 def _twice(array: np.ndarray, tensor: Tensor) -> np.ndarray:

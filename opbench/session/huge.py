@@ -14,6 +14,10 @@ from opbench.session.verdict import finding_sentence
 HUGE = 1 << 31
 """Elements of a tensor from which a problem is huge."""
 MOST_INT = (1 << 31) - 1
+LONG = ((1 << 16) + 3, (1 << 16) - 1)
+"""Sizes of an axis that a `short` does not count; the second where a grid has no more blocks."""
+LONG_WORK = 4e6
+"""FLOPs and elements up to which a problem with a long axis is worth its check."""
 
 
 def is_huge(problem: Operator) -> bool:
@@ -38,12 +42,38 @@ def huge_problems(examples: list[Operator]) -> Iterator[Operator]:
                 yield grown
 
 
+def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
+    """Small examples with one axis longer than 16 bits count: for each axis that can be, in each value of each mode.
+
+    Each is a list, the longer first, of which a variant takes the first that it is meant for.
+    """
+    seen: set[tuple[str, str]] = set()
+    for problem in sorted(examples, key=_work):
+        modes = [f"{name}={value}" for name, value in problem.axes.items() if isinstance(value, str)]
+        for axis, size in problem.axes.items():
+            new = {(axis, mode) for mode in modes or [""]} - seen
+            if not isinstance(size, int) or not new:
+                continue
+            made = (_with(problem, axis, size) for size in LONG)
+            if found := [one for one in made if one and _work(one) <= LONG_WORK and one.bytes() > problem.bytes()]:
+                seen |= new
+                yield found
+
+
+def _work(problem: Operator) -> float:
+    return problem.flops() + problem.bytes() / 4
+
+
+def _with(problem: Operator, axis: str, size: int) -> Operator | None:
+    try:
+        return type(problem).from_axes({**problem.axes, axis: size})
+    except Exception:
+        return None
+
+
 def _grown(problem: Operator, axis: str) -> Operator | None:
     def at(size: int) -> Operator | None:
-        try:
-            return type(problem).from_axes({**problem.axes, axis: size})
-        except Exception:
-            return None
+        return _with(problem, axis, size)
 
     def elements(one: Operator) -> int:
         return max(t.elements for t in [*one.input_tensors(), *one.output_tensors()])

@@ -186,12 +186,13 @@ def _compare_piece(
     nan = _first(~np.isfinite(got) & np.isfinite(want))
     if nan:
         return _Piece(nan=nan)
-    error = np.abs(got - want)
+    error = _deviation(got, want)
     scale = np.abs(want) if magnitude is None else magnitude
     excess = error if magnitude is None else error - elementwise * magnitude
     outside = int(np.count_nonzero(excess > 0))
-    relative = np.divide(error, scale, out=np.zeros_like(error), where=scale > 0)
+    relative = np.divide(error, scale, out=np.zeros_like(error), where=(scale > 0) & np.isfinite(scale))
     at = int(excess.argmax())
+    want = np.where(np.isfinite(want), want, 0.0)
     return _Piece(
         worst=float(relative.max()),
         outside=outside,
@@ -200,6 +201,17 @@ def _compare_piece(
         square_error=float(error @ error),
         square_reference=float(want @ want),
     )
+
+
+def _deviation(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """How far off each element is; where no number is wanted, any will do, where infinity is, nothing else."""
+    with np.errstate(invalid="ignore"):
+        error: np.ndarray = np.abs(got - want)
+    if np.isfinite(error).all():
+        return error
+    error[(got == want) | np.isnan(want)] = 0.0
+    error[np.isnan(error)] = np.inf
+    return error
 
 
 def _first(mask: np.ndarray) -> tuple[int, int] | None:

@@ -51,3 +51,15 @@ def test_one_axis_grows_at_a_time() -> None:
     assert [axes["rows"] > 10**6 for axes in transposes] == [True, False]
     products = [problem.axes for problem in huge_problems(list(Catalog().operator("matmul").examples()))]
     assert products and all(axes["k"] < 10**6 for axes in products)
+
+
+@pytest.mark.parametrize("width", ["short", "long long"])
+def test_indices_of_16_bits_are_found_where_a_grid_allows_no_more_rows(tmp_path: Path, width: str) -> None:
+    path = tmp_path / "moves.cu"
+    limited = COPIES.replace("WIDTH from = (WIDTH)", f"long long from = ({width})")
+    path.write_text(limited.replace("// launch", '// requires = ["rows <= 65535", "cols <= 65535"]\n// launch'))
+    results = api.check([path], backend="cpu", random_shapes=0, cpu_only=True, huge=True, time_limit_s=60.0)
+    statuses = {r.problem: r.status for r in results}
+    assert not any(is_huge(Catalog().operator("transpose").parse(problem)) for problem in statuses)
+    assert statuses.pop("(rows=65535,cols=1)") == ("wrong" if width == "short" else "right")
+    assert set(statuses.values()) == {"right"}

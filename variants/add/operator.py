@@ -16,6 +16,7 @@ class Add(Operator):
 
     n: int
 
+    edges = {"a": ("tiny", "infinite"), "b": ("tiny",)}
     degree = 1
     inputs = {"a": "n", "b": "n"}
     outputs = {"out": "n"}

@@ -16,6 +16,7 @@ class Copy(Operator):
 
     n: int
 
+    edges = {"x": ("tiny", "infinite")}
     degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "n"}

@@ -16,6 +16,7 @@ class Fill(Operator):
 
     n: int
 
+    edges = {"value": ("zeros", "tiny", "masked")}
     degree = 1
     inputs = {"value": "1"}
     outputs = {"out": "n"}

@@ -17,6 +17,7 @@ class Relu(Operator):
     n: int
     dtype: str = "f32"
 
+    edges = {"x": ("tiny", "infinite")}
     choices = {"dtype": ("f32", "bf16")}
     degree = 1
     inputs = {"x": "n"}

@@ -25,6 +25,7 @@ class SigmoidCrossEntropy(Operator):
     micro: int = 1
     dtype: str = "f32"
 
+    edges = {"logits": ("zeros", "far")}
     choices = {"dtype": ("f32", "bf16")}
     inputs = {"logits": "n", "target": "n"}
     outputs = {"loss": "1", "dlogits": "n"}

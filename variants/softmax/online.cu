@@ -40,12 +40,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     __shared__ float shared[BLOCK / 32];
     const T* source = x + (size_t)blockIdx.x * cols;
     T* target = out + (size_t)blockIdx.x * cols;
-    const float lowest = __int_as_float(0xff800000);  // -infinity
+    const float lowest = -3.402823466e38f;  // not -infinity, as x may be: their difference is no number
     float own = lowest, sum = 0.0f;
     for (int c = threadIdx.x; c < cols; c += BLOCK) {
         const float value = (float)source[c];
         if (value > own) {
-            sum *= __expf(own - value);  // exp(-infinity) is 0, and so is the sum at first
+            sum *= __expf(own - value);  // 0 at first, and so is the sum
             own = value;
         }
         sum += __expf(value - own);

@@ -21,6 +21,7 @@ class Softmax(Operator):
     cols: int
     dtype: str = "f32"
 
+    edges = {"x": ("ties", "level", "far", "masked")}
     choices = {"dtype": ("f32", "bf16")}
     inputs = {"x": "rows cols"}
     outputs = {"out": "rows cols"}

@@ -16,6 +16,7 @@ class Sum(Operator):
 
     n: int
 
+    edges = {"x": ("zeros", "tiny", "far", "masked")}
     degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "1"}

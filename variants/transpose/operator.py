@@ -17,6 +17,7 @@ class Transpose(Operator):
     rows: int
     cols: int
 
+    edges = {"x": ("tiny", "infinite")}
     degree = 1
     linear_in = ("x",)
     inputs = {"x": "rows cols"}
