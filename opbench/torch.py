@@ -10,6 +10,7 @@ except ImportError as _error:
     raise ImportError(f"opbench.torch needs PyTorch ({_error}); {pip_install('torch')}") from None
 
 from opbench.integrations.pytorch.choice import book, settings, use
+from opbench.integrations.pytorch.compiling import compile
 from opbench.integrations.pytorch.functions import (
     batchnorm2d,
     conv2d,
@@ -19,15 +20,18 @@ from opbench.integrations.pytorch.functions import (
     operator,
     softmax,
 )
+from opbench.integrations.pytorch.replacing import replace
 
 __all__ = [
     "batchnorm2d",
     "book",
+    "compile",
     "conv2d",
     "l1_loss",
     "linear",
     "maxpool2d",
     "operator",
+    "replace",
     "settings",
     "softmax",
     "use",

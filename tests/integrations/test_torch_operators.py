@@ -16,8 +16,9 @@ from torch_layers import DEVICE, LAST, Layer, drawn, layers, off  # noqa: E402
 
 import opbench.torch as ours  # noqa: E402
 from opbench.errors import UsageError  # noqa: E402
-from opbench.integrations.pytorch import functions  # noqa: E402
+from opbench.integrations.pytorch import choice, devices, functions  # noqa: E402
 from opbench.integrations.pytorch import layers as registered  # noqa: E402
+from opbench.results.book import Book, BookEntry, BookTime  # noqa: E402
 
 LAYERS = layers()
 CONTIGUOUS = torch.contiguous_format, LAST
@@ -201,3 +202,115 @@ def test_running_statistics_follow_as_pytorchs_do() -> None:
 def test_what_is_not_there_is_refused_in_words(attempt: object, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         attempt(torch.randn(6, 4, device=DEVICE))  # type: ignore[operator]
+
+
+def small() -> torch.nn.Module:
+    """A network with every kind of layer that is swapped, and a shortcut."""
+
+    class Small(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.other = torch.nn.Conv2d(3, 4, 3, padding=1, bias=False), torch.nn.Conv2d(4, 4, 3, padding=1)
+            self.norm, self.pool = torch.nn.BatchNorm2d(4), torch.nn.MaxPool2d(2)
+            self.line = torch.nn.Linear(64, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(self.norm(self.conv(x)))
+            y = self.pool(torch.relu(y + self.other(y)))
+            return self.line(torch.flatten(y, 1))
+
+    torch.manual_seed(4)
+    return Small().to(DEVICE)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_compiled_model_gives_what_the_model_gives(training: bool, layout: str) -> None:
+    x = torch.randn(2, 3, 8, 8, device=DEVICE)
+    model, other = small().train(training), small().train(training)
+    exact = small().train(training).double()
+    made = ours.compile(other, x, layout=layout)
+    right = exact(x.double())
+    found = made(x)
+    assert off(found, right) < 1e-5
+    if not training:
+        assert not any(node.operator == "batchnorm2d" for node in made.network.nodes), "it is folded"
+        assert torch.equal(made(x), found)
+        return
+    found.pow(2).sum().backward()
+    right.pow(2).sum().backward()
+    for (name, mine), parameter in zip(other.named_parameters(), exact.parameters(), strict=True):
+        assert mine.grad is not None and parameter.grad is not None and off(mine.grad, parameter.grad) < 1e-4, name
+    model(x)
+    assert off(other.norm.running_var, model.norm.running_var) < 1e-5 and other.norm.num_batches_tracked == 1
+    torch.optim.SGD(made.parameters(), 0.1).step()
+    assert off(made(x), right) > 1e-3, "the parameters are the model's own"
+
+
+def test_a_model_that_opbench_cannot_run_is_refused_by_node() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+    with pytest.raises(UsageError, match=r"gelu.*unknown operator"):
+        ours.compile(model.eval(), torch.randn(2, 4))
+    with pytest.raises(UsageError, match=r"is \[3, 4\] on cpu; it was compiled for \[2, 4\]"):
+        ours.compile(model[:1].eval(), torch.randn(2, 4))(torch.randn(3, 4))
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+def test_it_is_captured_in_a_cuda_graph() -> None:
+    x = torch.randn(16, 32, device=DEVICE)
+    w = torch.randn(64, 32, device=DEVICE)
+    ours.linear(x, w, relu=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = ours.linear(x, w, relu=True)
+    x.copy_(torch.randn(16, 32))
+    graph.replay()
+    assert off(y, functional.linear(x.double(), w.double()).relu()) < 2e-5
+    other = torch.cuda.CUDAGraph()
+    with pytest.raises(UsageError, match="first time while a CUDA graph is captured"), torch.cuda.graph(other):
+        ours.linear(x[:3], w)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+def test_each_stream_has_its_own_order() -> None:
+    x, w = torch.randn(2048, 2048, device=DEVICE), torch.randn(2048, 2048, device=DEVICE) / 45
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x
+        for _ in range(5):
+            y = ours.linear(y, w)
+    torch.cuda.current_stream().wait_stream(side)
+    right = x.double()
+    for _ in range(5):
+        right = right @ w.double().T
+    assert off(y, right) < 1e-4
+
+
+def test_a_book_decides_between_ours_and_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = "(m=3,n=5,k=4)"
+    case = f"linear/naive{problem}"
+    place = devices.DevicePlace(0, devices.place_of(devices.CPU).backend, "NVIDIA H200", "9.0", None)
+    monkeypatch.setattr(choice, "place_of", lambda index: place)
+    monkeypatch.setattr(choice, "runner", lambda case, place: case)
+    monkeypatch.setattr(choice, "capturing", lambda index: False)
+    named = next(c.name for c in choice.candidates(choice.problem_of("linear", problem), place) if "naive" in c.name)
+    assert case[:12] in named
+
+    def chosen(ours_s: float, theirs_s: float | None) -> object:
+        def time(name: str, seconds: float) -> BookTime:
+            return BookTime(name, seconds, 0.99 * seconds, 1.01 * seconds, "", "0.1.0", "2026-01-01", "a run")
+
+        library = time(f"linear/torch{problem}", theirs_s) if theirs_s else None
+        entry = BookEntry("linear", problem, "f32", place.gpu, "9.0", time(named, ours_s), (), library)
+        ours.use(Book("cold", (entry,)), missing="torch", precision="f32")
+        return choice.choice_for("linear", problem, 0).runner
+
+    try:
+        assert chosen(1e-6, 2e-6).name == named and chosen(1e-6, None).name == named  # type: ignore[attr-defined]
+        assert chosen(2e-6, 1e-6) is None, "PyTorch is faster"
+        assert choice.choice_for("linear", "(m=9,n=5,k=4)", 0).runner is None, "what is not in the book is PyTorch's"
+        ours.use(missing="ranked", prefer=["linear/small_tile"])
+        assert "small_tile" in choice.choice_for("linear", problem, 0).runner.name  # type: ignore[union-attr,attr-defined]
+    finally:
+        ours.use(missing="ranked", precision="f32")

@@ -160,6 +160,17 @@ def entry_for(problem: Operator, place: DevicePlace) -> BookEntry | None:
     return entry
 
 
+def prepare(problems: Sequence[Operator], place: DevicePlace) -> None:
+    """Compile, side by side, what problems that will have to be measured need."""
+    if place.index == CPU or _settings.missing != "measure":
+        return
+    from opbench.integrations.pytorch.measuring import compile_ahead
+
+    known = book()
+    new = [p for p in problems if not known.find(p.name, p, gpu=place.gpu, precisions=allowed(p, place))]
+    compile_ahead([candidates(problem, place) for problem in dict.fromkeys(new)], place)
+
+
 def _running(cases: Sequence[Case], place: DevicePlace, why: str) -> Chosen:
     """The first of some cases that the device takes; raises UsageError for none."""
     reasons = []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -23,7 +24,6 @@ from opbench.timing.sampling import measure
 
 MOST = 6
 """Cases that are compiled and timed of a problem met for the first time: compiling takes seconds each."""
-COMPILERS = 4
 PEER = "torch"
 SLACK = 4.0
 """PyTorch's result has an error of its own, and its accumulation another order: what is compared may be off by both."""
@@ -34,12 +34,9 @@ def measured(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> 
 
     A case whose result is not PyTorch's within what its operator allows has no time, and is told of.
     """
-    able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MOST]
+    able = compiled(fitting, place)
     if not isinstance(place.backend, Timed) or not able:
         return None
-    with ThreadPoolExecutor(COMPILERS) as pool:
-        compiled = list(pool.map(lambda case: _compiles(case, place), able))
-    able = [case for case, ready in zip(able, compiled, strict=True) if ready]
     with torch.no_grad(), on_backend_stream(place) as stream:
         inputs = _inputs(problem, place)
         launches: dict[str, Callable[[], None]] = {}
@@ -74,6 +71,23 @@ def measured(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> 
         ties,
         times.get(PEER),
     )
+
+
+def compiled(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
+    """The first fitting cases that the device takes and that compile; they are compiled side by side."""
+    able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MOST]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        ready = list(pool.map(lambda case: _compiles(case, place), able))
+    return [case for case, good in zip(able, ready, strict=True) if good]
+
+
+def compile_ahead(ladders: Iterable[Sequence[Case]], place: DevicePlace) -> None:
+    """Compile what many problems will be measured with, all side by side."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for cases in ladders:
+            able = [case for case in cases if place.backend.unsupported(case.request()) is None][:MOST]
+            for case in able:
+                pool.submit(_compiles, case, place)
 
 
 def _compiles(case: Case, place: DevicePlace) -> bool:

@@ -1,0 +1,74 @@
+"""Host time of a call on a GPU: `opbench.torch` beside `torch.nn.functional`, on tensors so small that nothing waits.
+
+    python examples/torch_overhead.py
+
+Each number is the least of several rounds of 500 calls in microseconds, by time.perf_counter, the GPU waited for
+between rounds only. Every call runs opbench's kernels here, whatever would be faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+
+import opbench.torch
+
+ROUNDS, CALLS = 20, 500
+
+
+def microseconds(call: Callable[[], object]) -> float:
+    """Host time of one call."""
+    for _ in range(20):
+        call()
+    best = float("inf")
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        best = min(best, (time.perf_counter() - began) / CALLS)
+    torch.cuda.synchronize()
+    return 1e6 * best
+
+
+def pairs(grad: bool) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+    """Each layer by PyTorch and by opbench."""
+    ours, theirs = opbench.torch, functional
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda", requires_grad=grad)
+
+    x, w, b = drawn(8, 16), drawn(16, 16), drawn(16)
+    image, weight, bias = drawn(2, 8, 8, 8), drawn(8, 8, 3, 3), drawn(8)
+    mean, variance = torch.zeros(8, device="cuda"), torch.ones(8, device="cuda")
+    last, weights = (t.detach().to(memory_format=torch.channels_last) for t in (image, weight))
+    last.requires_grad_(grad), weights.requires_grad_(grad)
+    return {
+        "linear": (lambda: theirs.linear(x, w, b), lambda: ours.linear(x, w, b)),
+        "conv2d": (lambda: theirs.conv2d(image, weight, bias), lambda: ours.conv2d(image, weight, bias)),
+        "conv2d, nhwc": (lambda: theirs.conv2d(last, weights, bias), lambda: ours.conv2d(last, weights, bias)),
+        "maxpool2d": (lambda: theirs.max_pool2d(image, 2), lambda: ours.maxpool2d(image, 2)),
+        "softmax": (lambda: theirs.softmax(x, -1), lambda: ours.softmax(x)),
+        "batchnorm2d": (
+            lambda: theirs.batch_norm(image, mean, variance, bias, bias, True),
+            lambda: ours.batchnorm2d(image, mean, variance, bias, bias, True),
+        ),
+        "l1_loss": (lambda: theirs.l1_loss(x, x), lambda: ours.l1_loss(x, x)),
+    }
+
+
+def main() -> None:
+    """One line a layer, without gradients and with them."""
+    opbench.torch.use(prefer=["*"], precision="f32")
+    print(f"{'layer':14} {'gradients':9} {'PyTorch':>8} {'ours':>8} {'more':>8}   µs of host time a call")
+    for grad in (False, True):
+        for name, (one, other) in pairs(grad).items():
+            theirs, ours = microseconds(one), microseconds(other)
+            print(f"{name:14} {'yes' if grad else 'no':9} {theirs:8.2f} {ours:8.2f} {ours - theirs:+8.2f}")
+
+
+if __name__ == "__main__":
+    main()
