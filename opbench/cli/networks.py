@@ -264,7 +264,7 @@ def run_command(
         check=not no_check,
         time_limit_s=time_limit_s,
         weights=weights,
-        **(_inputs(network, sizes_given(network, sizes), image) if image else Pictured()),
+        **(pictured(network, sizes_given(network, sizes), image) if image else Pictured()),
         out=out or paths.new_run(f"{Path(network).stem}-{backends.resolve(backend)}"),
         seed=seed,
         command=tuple(sys.argv[1:]),
@@ -338,7 +338,7 @@ class Pictured(TypedDict, total=False):
     labels: tuple[int, ...]
 
 
-def _inputs(network: str, sizes: Mapping[str, int], image: str) -> Pictured:
+def pictured(network: str, sizes: Mapping[str, int], image: str) -> Pictured:
     """Pictures for the one input of the network, and their classes where those are known."""
     from opbench.nets.options import NetOptions
     from opbench.nets.pictures import labels, pictures

@@ -117,10 +117,15 @@ def _words(entry: BookEntry) -> str:
     return words if entry.speedup is None else f"{words}, {entry.speedup:.2f} x a library's speed"
 
 
-def _fitting(case: Case) -> Case:
-    """The case itself, where it can be shipped."""
+def require_own(case: Case) -> None:
+    """Raise UsageError for a case of a vendor's library."""
     if case.variant.is_library:
         raise UsageError(f"{case.name}: calls a vendor's library from Python; ship one of opbench's own variants")
+
+
+def _fitting(case: Case) -> Case:
+    """The case itself, where it can be shipped."""
+    require_own(case)
     if reason := case.unmet():
         raise UsageError(f"{case.name}: does not fit: {reason}")
     return case

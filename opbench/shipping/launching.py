@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opbench.catalog.case import Case
@@ -80,23 +80,30 @@ def handle(piece: KernelText, kernel: str) -> str:
 
 
 def launch_code(
-    case: Case, piece: KernelText, sm_count: int, sizes: Mapping[str, Sequence[int]], early: bool = False
+    case: Case,
+    piece: KernelText,
+    sm_count: int,
+    sizes: Mapping[str, Sequence[int]],
+    written: Collection[str] | None = None,
+    apart: bool = True,
 ) -> LaunchCode:
     """The launches of a case; `sizes` are the bytes of each kernel's parameters where the compiler has told.
 
-    `early`: whether the first launches may read inputs before what is ahead of them on the stream has ended. Raises
-    UsageError for what a kernel cannot be given.
+    `written` are inputs that what is ahead on the stream may write, all unless told; `apart`: whether launches that
+    prepare may be called without the others. Raises UsageError for what a kernel cannot be given.
     """
-    launches = _as_followed(case.launches(sm_count), early)
+    launches = case.launches(sm_count)
     if case.variant.textures:
         raise UsageError(
             f"{case.name}: it reads textures or surfaces, whose arrays and copies `ship` does not write yet; "
             "ship a variant without them: opbench list variants " + case.problem.name
         )
-    once = [launch for launch in launches if launch.once]
-    rest = [launch for launch in launches if not launch.once]
-    if once and rest and rest[0].programmatic:
+    once = [launch for launch in launches if launch.once and apart]
+    rest = [launch for launch in launches if not (launch.once and apart)]
+    if once and rest:
         rest[0] = replace(rest[0], programmatic=False)  # what is ahead of it may be anything, the preparation too
+    ahead = set(case.problem.inputs if written is None else written)
+    once, rest = _as_followed(once, ahead), _as_followed(rest, ahead)
     shapes = {
         t.name: t for t in (*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count))
     }
@@ -117,13 +124,13 @@ def launch_code(
     )
 
 
-def _as_followed(launches: Sequence[KernelLaunch], early: bool) -> list[KernelLaunch]:
-    """As the harness binds them: a first launch that reads an input early waits, as what is ahead may write it."""
+def _as_followed(launches: Sequence[KernelLaunch], written: set[str]) -> list[KernelLaunch]:
+    """As the harness binds them: a first launch that reads early what is written just ahead waits for all of that."""
     found = list(launches)
     for number, launch in enumerate(found):
         if not launch.programmatic:
             break
-        if launch.early and not early:
+        if set(launch.early) & written:
             found[number] = replace(launch, programmatic=False)
             break
     return found

@@ -162,7 +162,7 @@ def _test(library: Library, operator: str, held: tuple[Held, ...], one: Held, nu
     for tensor in one.code.outputs:
         norm = one.case.problem.tolerance(one.case.variant.precision).norm
         lines.append(
-            f'    right &= judged(file, "{number}.{tensor.name}", {safe(tensor.name)}, {TYPES[tensor.dtype]}, '
+            f'    right &= judged(file, "{number}.{tensor.name}", {safe(tensor.name)}.read(), {TYPES[tensor.dtype]}, '
             f"{step_of(tensor)}, {norm!r});"
         )
     lines += ["    if (right) time_of(call);", "    return right;", "}"]
