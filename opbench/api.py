@@ -16,6 +16,7 @@ from opbench.errors import UsageError
 from opbench.gpus.ceilings import committed
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
+from opbench.runs.devices import ChosenGpu, choose_devices
 from opbench.runs.options import RunOptions
 from opbench.runs.runner import Progress, Tell, run_suite
 from opbench.runs.suite import Suite, read_suite, suite_for_operator, suite_for_variants
@@ -49,6 +50,7 @@ def run(
     time_limit_s: float | None = None,
     mode: str | None = None,
     publish: bool = False,
+    gpus: str = "",
     report: bool = True,
     gpu: str = "h200",
     cpu_only: bool = False,
@@ -60,7 +62,8 @@ def run(
     `target` is a suite's file or name, an operator's name, or a kernel's file; `cases` are printed names or globs;
     `variants` are further folders laid out as variants/; `problems` such as "(n=1000)" are a file's sizes; `out` is
     the run's folder; `mode` is one of `timing.MODES` in
-    place of the suite's; with `publish` each case is measured in three processes. With `cpu_only` NVRTC compiles
+    place of the suite's; with `publish` each case is measured in three processes; `gpus` are "all" or such as "0,1":
+    a worker on each, problems dealt out among them. With `cpu_only` NVRTC compiles
     nothing for a run without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no
     exception but a result.
     """
@@ -81,14 +84,15 @@ def run(
         gpu=gpu,
         target=(str(target), *(str(root) for root in variants)),
         compile_for="" if cpu_only else gpu,
+        devices=choose_devices(gpus, backend),
     )
     if report and backend == "cpu":
         committed(gpu)  # an unknown GPU is refused before anything runs
 
-    def ceilings() -> dict[str, object]:
+    def ceilings(device: ChosenGpu | None) -> dict[str, object]:
         from opbench.runs.probes import ceilings_for_run
 
-        return ceilings_for_run(folder, tell)
+        return ceilings_for_run(folder, tell, device)
 
     finished = run_suite(suite, options, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
     if report:

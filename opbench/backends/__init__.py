@@ -11,7 +11,7 @@ from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.paths import cache_folder
 
 if TYPE_CHECKING:
-    from opbench.backends.base import Backend
+    from opbench.backends.base import Backend, Gpu
 
 NAMES = ("cuda", "cpu")
 
@@ -52,6 +52,13 @@ def rank_environments(name: str, ranks: int) -> list[dict[str, str]]:
 
         return collective.rank_environments(ranks)
     return [{} for _ in range(ranks)]
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs that this process may use; raises EnvironmentFault where it cannot see any."""
+    from opbench.backends.cuda import device
+
+    return device.gpus()
 
 
 def open_backend(name: str) -> Backend:

@@ -28,6 +28,17 @@ class KernelResources:
     max_threads: int
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as it is listed, before anything opens it."""
+
+    index: int
+    uuid: str
+    name: str
+    environment: Mapping[str, str]
+    """What makes a process see this GPU alone."""
+
+
 class Buffer(Protocol):
     """Device memory for one tensor, with guard bands before and after it."""
 

@@ -85,6 +85,12 @@ def shared_options(function: Callable[..., object]) -> Callable[..., object]:
     help=f"Measure in {PROCESSES} processes, each with its own context, so that what differs between them is in the "
     "intervals.",
 )
+@click.option(
+    "--gpus",
+    default="",
+    metavar="all|0,1",
+    help="GPUs of this machine to run on, one worker each: a problem with all its cases goes to one of them.",
+)
 @click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
 @gpu_option
 @problems_option
@@ -95,6 +101,7 @@ def run_command(
     out: Path | None,
     mode: str | None,
     publish: bool,
+    gpus: str,
     resume: bool,
     gpu: str,
     cpu_only: bool,
@@ -124,6 +131,7 @@ def run_command(
             time_limit_s=time_limit_s,
             mode=mode,
             publish=publish,
+            gpus=gpus,
             gpu=gpu,
             cpu_only=cpu_only,
             command=sys.argv[1:],

@@ -71,6 +71,7 @@ def _print_section(section: Section, console: Console) -> None:
             (section.operator, "bold"),
             section.problem,
             (facts, "red" if right < able else "dim"),
+            (f", on {' and '.join(section.devices)}" if section.devices else "", "dim"),
             (f", {predicted}" if predicted else "", "dim"),
         ),
     )

@@ -2,7 +2,7 @@
 
 Format history of results.jsonl (the first line's "format"):
     1   first line {"type": "run"}; then {"type": "result"}, {"type": "ceilings"}, {"type": "counters"}, {"type": "end"}
-        and, since the cpu backend counts, {"type": "traffic"}
+        and, since the cpu backend counts, {"type": "traffic"}; in a run on several GPUs a {"type": "device"} for each
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ class Run:
     """Measured limits: dram_bytes_per_s, l2_bytes_per_s, fp32_flops_per_s, launch_floor_s, gpu, source, cases."""
     counters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Hardware counters by case, from `opbench profile`."""
+    devices: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    """By UUID, in a run on several devices: name, index, environment and measured limits of each; `ceilings` are then
+    those of the first."""
     traffic: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the cpu backend counted, by case; see `opbench.traffic.Traffic.from_json`."""
     finished: bool = False
@@ -60,6 +63,19 @@ class Run:
     """Wall time of the run, and of what completed it, from the first process to the last result: building and checks
     included, ceilings not. None where it never ended; of runs older than this field from whole seconds."""
     warnings: list[str] = field(default_factory=list)
+
+    def _device_of(self, result: Result) -> Mapping[str, object]:
+        """What is known of a result's device: one without its name is of the run's first process, on one device."""
+        return self.devices.get(result.device or str((self.header.get("environment") or {}).get("uuid")), {})
+
+    def ceilings_of(self, result: Result) -> Mapping[str, object] | None:
+        """The measured limits of the device that a result is of."""
+        known = self._device_of(result).get("ceilings")
+        return known if isinstance(known, dict) else self.ceilings
+
+    def device_name(self, result: Result) -> str:
+        """Such as "GPU 1", in a run on several devices; empty in a run on one."""
+        return str(self._device_of(result).get("name", result.device)) if self.devices else ""
 
     @property
     def left_out(self) -> LeftOut:
@@ -222,6 +238,11 @@ class RunReader:
             run.ceilings = value
             if said := (value.get("canary") or {}).get("said"):
                 run.warnings.append(said)
+        elif kind == "device":
+            run.devices[str(value.get("uuid"))] = value
+            run.ceilings = run.ceilings or value.get("ceilings")
+            if said := ((value.get("ceilings") or {}).get("canary") or {}).get("said"):
+                run.warnings.append(f"{value.get('name')}: {said}")
         elif kind == "counters":
             run.counters[str(value.get("case"))] = value
         elif kind == "traffic":

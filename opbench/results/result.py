@@ -114,6 +114,8 @@ class Result:
     machine_code_sha256: str = ""
     """Of the instructions and resources that ran on the GPU, or on `cpu` would; empty for a library, without NVRTC and
     in runs older than this field. Line information and timestamps are not in it."""
+    device: str = ""
+    """The UUID of its GPU in a run on several, whose device lines say more; empty in a run on one."""
 
     def __post_init__(self) -> None:
         if self.measurement is not None and self.status not in ("right", "invalid"):

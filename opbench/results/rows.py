@@ -115,6 +115,8 @@ class Row:
     """Which roof sets `predicted_roof_s`: "memory" or "compute"."""
     predicted_on: str | None = None
     """The GPU whose ceilings predict."""
+    device: str = ""
+    """Such as "GPU 1", in a run on several devices; empty in a run on one."""
     warnings: tuple[str, ...] = ()
     """Names of `opbench.timing.measurement.Warn`."""
 
@@ -134,10 +136,15 @@ COLUMNS = [f.name for f in fields(Row)]
 
 def rows(run: Run, gpu: str = "h200") -> list[Row]:
     """One row a result, in the run's order; `gpu` names whose ceilings predict for a run without a GPU."""
-    measured = Ceilings.from_json(run.ceilings) if run.ceilings else None
+    limits: dict[str, Ceilings | None] = {}  # of each device, read once
+    for result in run.results:
+        if result.device not in limits:
+            known = run.ceilings_of(result)
+            limits[result.device] = Ceilings.from_json(known) if known else None
     predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
-    found = [_row(result, predicting if result.backend == "cpu" else measured) for result in run.results]
+    found = [_row(r, predicting if r.backend == "cpu" else limits[r.device]) for r in run.results]
     for row, result in zip(found, run.results, strict=True):
+        row.device = run.device_name(result)
         if row.case in run.traffic:
             traffic = Traffic.from_json(run.traffic[row.case])
             _set_traffic(row, traffic)

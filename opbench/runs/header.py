@@ -79,11 +79,17 @@ class RunFile:
         if self.earlier is None:
             self.write("run", _header(self._suite, self._options, environment))
             return
-        before, here = self.earlier.header.get("environment", {}).get("gpu"), environment.get("gpu")
-        if before != here:
-            raise UsageError(
-                f"{self._options.out / FILE}: was run on gpu = {before}, not {here}; choose another --out DIR"
-            )
+        for key in ("gpu", "driver"):
+            before, here = self.earlier.header.get("environment", {}).get(key), environment.get(key)
+            unknown = key == "driver" and None in (before, here)
+            if before != here and not unknown:
+                raise UsageError(
+                    f"{self._options.out / FILE}: was run on {key} = {before}, not {here}; choose another --out DIR"
+                )
+
+    def device(self, payload: dict[str, object]) -> None:
+        """Append what one of several devices is and can do at most."""
+        self.write("device", payload)
 
     def write(self, kind: str, payload: dict[str, object]) -> None:
         """Append one line; it is on disk before this returns."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbench.runs.devices import ChosenGpu
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -33,3 +35,5 @@ class RunOptions:
     """The GPU that a cpu run's kernels are compiled for, to see whether they do and what they take; empty for none."""
     every_module: bool = True
     """Whether all modules are compiled for it, or a few of each variant."""
+    devices: tuple[ChosenGpu, ...] = ()
+    """The GPUs to run on, one worker each; none stands for the one that the backend opens."""

@@ -15,6 +15,7 @@ from opbench.errors import EnvironmentFault
 from opbench.gpus.ceilings import Ceilings
 from opbench.results.files import Run
 from opbench.results.result import Result
+from opbench.runs.devices import ChosenGpu
 from opbench.runs.runner import RunOptions, Tell, run_suite
 from opbench.runs.suite import read_suite
 
@@ -22,9 +23,9 @@ KEPT_S = 7 * 24 * 3600.0
 """Measured ceilings are trusted for a week: drivers and cooling change slowly."""
 
 
-def remembered() -> dict[str, object] | None:
-    """The ceilings measured before on this GPU with this driver, if recent."""
-    path = _path()
+def remembered(device: ChosenGpu | None = None) -> dict[str, object] | None:
+    """The ceilings measured before on a GPU, the first unless told, with this driver, if recent."""
+    path = _path(device)
     try:
         if time.time() - path.stat().st_mtime > KEPT_S:
             return None
@@ -34,39 +35,44 @@ def remembered() -> dict[str, object] | None:
     return value
 
 
-def _path() -> Path:
+def _path(device: ChosenGpu | None) -> Path:
     from opbench.backends.cuda import device_key
 
-    return paths.cache_folder("ceilings") / f"{device_key()}.json"
+    return paths.cache_folder("ceilings") / f"{device_key(device.index if device else 0)}.json"
 
 
-def measure_ceilings(out: Path, tell: Tell = lambda progress: None, resume: bool = False) -> tuple[Run, dict[str, Any]]:
+def measure_ceilings(
+    out: Path, tell: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
+) -> tuple[Run, dict[str, Any]]:
     """Run suites/ceilings.toml into `out` and suites/sustained.toml below it, and derive the limits.
 
     Raises EnvironmentFault when a probe fails.
     """
-    run = _run("ceilings", out, tell, resume)
-    sustained = _run("sustained", out / "sustained", tell, resume)
+    run = _run("ceilings", out, tell, resume, device)
+    sustained = _run("sustained", out / "sustained", tell, resume, device)
     ceilings = with_sustained(from_probes(run.results), sustained.results)
     environment = run.header["environment"]
     ceilings = replace(ceilings, gpu=environment["gpu"], l2_bytes=environment["l2_bytes"])
     value = ceilings.to_json()
-    paths.write_atomically(_path(), json.dumps(value, indent=2).encode())
+    paths.write_atomically(_path(device), json.dumps(value, indent=2).encode())
     return run, value
 
 
-def _run(name: str, out: Path, tell: Tell, resume: bool) -> Run:
+def _run(name: str, out: Path, tell: Tell, resume: bool, device: ChosenGpu | None) -> Run:
     suite = read_suite(Path(name), Catalog(), "cuda")
-    run = run_suite(suite, RunOptions(backend="cuda", out=out, resume=resume, command=("ceiling",)), tell)
+    devices = (device,) if device else ()
+    options = RunOptions(backend="cuda", out=out, resume=resume, command=("ceiling",), devices=devices)
+    run = run_suite(suite, options, tell)
     wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
     if wrong:
         raise EnvironmentFault(f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}")
     return run
 
 
-def ceilings_for_run(folder: Path, tell: Tell) -> dict[str, object]:
+def ceilings_for_run(folder: Path, tell: Tell, device: ChosenGpu | None = None) -> dict[str, object]:
     """The remembered ceilings, else fresh ones measured into `folder`, where a run that was killed is completed."""
-    return remembered() or measure_ceilings(folder / "ceilings", tell, resume=True)[1]
+    name = f"ceilings-gpu{device.index}" if device else "ceilings"
+    return remembered(device) or measure_ceilings(folder / name, tell, resume=True, device=device)[1]
 
 
 DRAM_TRAFFIC = 1 << 30

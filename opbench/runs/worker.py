@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar, cast
 
 from opbench.backends import prepare
@@ -35,8 +36,10 @@ class WorkerHung(WorkerLost):
 class Worker:
     """One worker process, started at need and again after a loss."""
 
-    def __init__(self, opening: Open, log: Path) -> None:
+    def __init__(self, opening: Open, log: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.opening, self.log = opening, log
+        self._variables = dict(environment)
+        """What its process has in its environment besides: which device it sees."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._environment: dict[str, object] = {}
@@ -50,7 +53,8 @@ class Worker:
             ours, theirs = Pipe()
             # -P: a user's folder holds an operator.py, which must not stand in for the standard library's.
             command = [sys.executable, "-P", "-m", "opbench.runs.server", str(theirs.fileno())]
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join([p for p in sys.path if p]), "PYTHONUNBUFFERED": "1"}
+            path = os.pathsep.join([p for p in sys.path if p])
+            env = {**os.environ, **self._variables, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
             with self._life, self.log.open("ab") as log:
                 if self._ended:
                     raise WorkerLost("not started: the run has ended")

@@ -12,6 +12,7 @@ import pytest
 from opbench.errors import UsageError
 from opbench.results import files
 from opbench.results.files import FILE, RunWriter, read_run
+from opbench.runs.devices import ChosenGpu
 from opbench.runs.header import RunFile
 from opbench.runs.options import RunOptions
 from opbench.runs.runner import run_suite
@@ -24,7 +25,7 @@ NONE = Suite("none", "none", (), TimingOptions())
 def test_the_file_is_locked_and_fits_before_ceilings_are_measured(tmp_path: Path) -> None:
     asked = []
 
-    def ceilings() -> dict[str, Any]:
+    def ceilings(device: ChosenGpu | None) -> dict[str, Any]:
         with pytest.raises(UsageError, match="another opbench writes this run now"):
             RunWriter(tmp_path)
         asked.append(1)

@@ -8,12 +8,12 @@ from ctypes import c_int
 from typing import Protocol, cast
 
 from opbench.backends.base import Buffer
+from opbench.backends.cuda.device import VISIBLE
 from opbench.backends.cuda.driver import Driver
 from opbench.backends.cuda.memory import DeviceArray
 from opbench.errors import EnvironmentFault
 from opbench.paths import pip_install
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 NO_MULTICAST = "NCCL_NVLS_ENABLE"
 """Sums that the switch does in flight differ from call to call (nccl issue 1497): off unless the environment says."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import uuid
 from ctypes import c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
+from opbench.backends.base import Gpu
 from opbench.backends.cuda.driver import (
     HOST_ALLOC_DEVICEMAP,
     LIMIT_PERSISTING_L2_CACHE_SIZE,
@@ -179,6 +181,27 @@ def device_uuid(driver: Driver, device: int) -> str:
     raw = ctypes.create_string_buffer(16)
     driver.call("cuDeviceGetUuid_v2", raw, device)
     return f"GPU-{uuid.UUID(bytes=raw.raw)}"
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs that this process is shown, with what shows each of them alone to another; opens no context."""
+    _require_gpu()
+    driver = Driver()
+    driver.call("cuInit", 0)
+    count = int(driver.get("cuDeviceGetCount", c_int))
+    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    found = []
+    for index in range(count):
+        handle = int(driver.get("cuDeviceGet", c_int, index))
+        name = ctypes.create_string_buffer(256)
+        driver.call("cuDeviceGetName", name, 256, handle)
+        alone = named[index] if len(named) >= count else str(index)
+        shown = name.value.decode(errors="replace")
+        found.append(Gpu(index, device_uuid(driver, handle), shown, {VISIBLE: alone}))
+    return found
 
 
 def _require_gpu() -> None:

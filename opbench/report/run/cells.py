@@ -82,6 +82,7 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, object]:
         "kernel": units.time(row.kernel_s) if row.kernel_s is not None else "",
         "spark": Markup(sparkline(samples)),
         "samples": _samples(row, result),
+        "device": row.device,
         "count": f"n = {row.samples}" if row.samples else "",
         "range": _range(samples, row),
         "rate": rate(row),

@@ -8,6 +8,7 @@ from typing import Any
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
 from opbench.report.run.sections import Section
+from opbench.results.files import Run
 
 Show = Callable[[float | None], str]
 
@@ -122,6 +123,23 @@ def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list
             label = f"matrix units, {name}, sustained"
             body.append([label, units.flop_rate(sustained), units.flop_rate(quoted), share, case])
     return body
+
+
+def devices_table(run: Run) -> dict[str, object] | None:
+    """What each device of a run on several is, what it can do at most and how much of the run it did."""
+    if not run.devices:
+        return None
+    head = ["device", "model", "UUID", "driver", "DRAM", "fp32", "launch", "problems", "cases"]
+    body = []
+    for device in run.devices.values():
+        limits = device.get("ceilings")
+        known = Ceilings.from_json(limits if isinstance(limits, dict) else {})
+        own = [result for result in run.results if run.device_name(result) == device.get("name")]
+        problems = {(result.operator, result.problem) for result in own}
+        facts = [str(device.get(key) or "–") for key in ("name", "gpu", "uuid", "driver")]
+        rates = [units.byte_rate(known.dram_bytes_per_s), units.flop_rate(known.fp32_flops_per_s)]
+        body.append([*facts, *rates, units.time(known.launch_floor_s), str(len(problems)), str(len(own))])
+    return {"head": head, "body": body}
 
 
 def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:

@@ -33,6 +33,7 @@ def overview(part: Section, anchor: str, predicting: Ceilings | None) -> dict[st
         "from_library": bool(winner and winner.library),
         "right": part.count("right"),
         "total": len(part.rows) - part.count("unsupported"),
+        "devices": ", ".join(part.devices),
         "elsewhere": part.count("unsupported"),
         "flops": work(first.flops, "FLOP"),
         "bytes": units.si(first.compulsory_bytes, "B"),
@@ -95,6 +96,7 @@ def problem_facts(part: Section, predicting: Ceilings | None) -> list[str]:
         f"{units.si(row.compulsory_bytes, 'B')} compulsory",
         intensity(row) if row.flops else "",
     ]
+    facts += [f"on {' and '.join(part.devices)}"] if part.devices else []
     predicted = next((r for r in part.rows if r.predicted_best_s is not None), None)
     if predicting is not None and predicted is not None:
         facts.append(predicted_words([predicted]))

@@ -14,7 +14,7 @@ from opbench.report.charts.chart import Chart
 from opbench.report.run import counted, sentences
 from opbench.report.run.advice import advice
 from opbench.report.run.cells import cells, group_cells
-from opbench.report.run.evidence import ceilings_table, counters_table, flat_rows
+from opbench.report.run.evidence import ceilings_table, counters_table, devices_table, flat_rows
 from opbench.report.run.listing import Listing
 from opbench.report.run.overview import overview, problem_facts
 from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
@@ -82,6 +82,7 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         problems=context.charts["", ""].drawn("all") if ("", "") in context.charts else None,
         operators=_operators(context, parts, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
+        devices=devices_table(run),
         environment=flat_rows(run.header.get("environment") or {}),
         timing=flat_rows(run.header.get("timing") or {}),
         commands=_commands(run, parts),

@@ -64,6 +64,11 @@ class Section:
         """Whether the operator has no FLOPs and so no place on a FLOP roof."""
         return not any(row.flops for row in self.rows)
 
+    @property
+    def devices(self) -> list[str]:
+        """Where it ran, in a run on several devices; one, unless cases were added later."""
+        return sorted({row.device for row in self.rows} - {""})
+
     def count(self, status: str) -> int:
         """How many cases have a status."""
         return sum(row.status == status for row in self.rows)
