@@ -35,7 +35,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,dev)]'
 	@touch $@ $(VENV)/.test $(VENV)/.quick
 
-.PHONY: quick test torch-tests check lint format bench mutants clean
+.PHONY: quick test torch-tests check lint docs format bench mutants clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
@@ -51,7 +51,7 @@ KERNELS = find variants opbench/backends/cuda -name '*.cu' -o -name '*.cuh'
 
 LADDERS = reports/h200/full reports/h200/layers reports/h200/networks reports/h200/hopper/*
 
-check: lint  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
+check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
 	$(OPBENCH) ladder --check $(LADDERS)
 	$(BIN)/python -m pytest -n auto
 
@@ -60,6 +60,9 @@ lint: $(VENV)/.dev  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(KERNELS) | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/mypy
+
+docs: $(VENV)/.dev  ## The guide as a site in build/site; a dead link or a page without a place is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(VENV)/.dev  ## Write the sources in the project's format, and the page of commands
 	$(BIN)/python tests/commands_page.py

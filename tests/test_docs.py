@@ -147,8 +147,17 @@ def test_files_that_a_page_links_to_exist(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_readme_leads_to_every_page_and_stays_short() -> None:
-    readme = PAGES[0].read_text()
+def test_readme_or_the_guides_first_page_leads_to_every_page() -> None:
+    first, guide = PAGES[0].read_text(), (ROOT / "docs" / "index.md").read_text()
     for page in PAGES[1:]:
-        assert f"({page.relative_to(ROOT).as_posix()})" in readme, f"README.md has no link to {page.name}"
-    assert len(readme.encode()) <= 9000
+        path = page.relative_to(ROOT).as_posix()
+        assert f"({path})" in first or f"({page.name})" in guide or page.name == "index.md", f"no link to {path}"
+    assert len(first.encode()) <= 9000
+
+
+def test_every_page_has_its_place_in_the_menu_of_the_guide() -> None:
+    """`make docs` says so, too, where MkDocs is installed."""
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    assert sorted(re.findall(r": ([\w-]+\.md)$", menu, re.MULTILINE)) == sorted(
+        page.name for page in PAGES if page.parent.name == "docs"
+    )
