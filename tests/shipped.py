@@ -15,7 +15,7 @@ from opbench.backends.nvrtc.nvrtc import include_options
 from opbench.catalog.launch import BuildRequest
 
 STAND_IN = ROOT / "tests" / "shipping" / "cudart_on_cpu.cpp"
-KERNEL = re.compile(r'^KERNEL\(\w+, (.+), "(\w+)"\)$', re.MULTILINE)
+HANDLE = re.compile(r'^(KERNEL|CONSTANT)\(\w+, "(\w+)", (.+)\)$', re.MULTILINE)
 
 
 def built(folder: Path, source: str, *programs: str) -> tuple[Path, dict[str, str]]:
@@ -23,12 +23,13 @@ def built(folder: Path, source: str, *programs: str) -> tuple[Path, dict[str, st
     made = folder.parent / f"{folder.name}-built"
     made.mkdir()
     text = (folder / source).read_text()
-    kernels = dict(KERNEL.findall(text))
+    found = HANDLE.findall(text)
+    kernels, constants = ({what: name for kind, name, what in found if kind == one} for one in ("KERNEL", "CONSTANT"))
     device = made / "kernels.cu"
     device.write_text(text.partition("#ifdef __CUDACC__")[2].partition("\n")[2].partition("#endif  // kernels")[0])
     backend = CpuBackend()
-    module = backend.compile(BuildRequest(device, tuple(kernels), (), "9.0a", (folder,)))
-    (made / "names").write_text("\n".join(kernels.values()))
+    module = backend.compile(BuildRequest(device, tuple(kernels), (), "9.0a", (folder,), tuple(constants)))
+    (made / "names").write_text("\n".join([*kernels.values(), "", *constants.values()]))
     cubin = next(folder.glob("*.cubin"))
     program = made / "program"
     flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *include_options(), f"-I{folder}"]

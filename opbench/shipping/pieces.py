@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbench import paths
 from opbench.catalog import device_part
 from opbench.catalog.case import Case
 from opbench.catalog.launch import BuildRequest
@@ -184,4 +185,5 @@ def _config_of(case: str) -> str:
 
 def _origin(variant: Variant) -> str:
     """The file as a reader elsewhere may find it."""
-    return f"variants/{variant.path.parent.name}/{variant.path.name}"
+    near = f"{variant.path.parent.name}/{variant.path.name}"
+    return f"variants/{near}" if paths.portable(str(variant.path)).startswith("variants/") else near

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -52,8 +53,13 @@ def inputs_of(problem: Operator, seed: int) -> Arrays:
 
 
 def step_of(tensor: Tensor) -> int:
-    """Every how many-th element is compared: an odd number, so that all columns have their turn."""
-    return 1 if tensor.elements <= COMPARED else -(-tensor.elements // COMPARED) | 1
+    """Every how many-th element is compared: prime to every axis, so that each index of each axis has its turn."""
+    if tensor.elements <= COMPARED:
+        return 1
+    step = -(-tensor.elements // COMPARED)
+    while math.gcd(step, tensor.elements) > 1:
+        step += 1
+    return step
 
 
 def expectation(one: Held, number: int, numbers: Numbers) -> None:

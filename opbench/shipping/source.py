@@ -56,7 +56,7 @@ def _handles(found: Iterable[KernelText], compiled: CompiledText) -> list[str]:
         for kind, names in (("KERNEL", piece.request.kernels), ("CONSTANT", piece.request.constants)):
             for name in names:
                 qualified = piece.qualified(name)
-                lines.append(f'{kind}({handle(piece, name)}, {qualified}, "{compiled.names.get(qualified, "")}")')
+                lines.append(f'{kind}({handle(piece, name)}, "{compiled.names.get(qualified, "")}", {qualified})')
     return lines
 
 

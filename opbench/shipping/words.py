@@ -17,7 +17,7 @@ def banner(gpu: str, arch: str, command: str) -> list[str]:
     return [
         f"// Made by opbench {opbench.__version__} for {gpu} ({arch}):",
         f"//   {command}",
-        "// Kernels and support are under opbench's MIT License (LICENSE, beside this file).",
+        "// Kernels from variants/ and what launches them are under opbench's MIT License (LICENSE, beside this file).",
     ]
 
 

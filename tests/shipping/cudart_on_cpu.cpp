@@ -1,6 +1,6 @@
 // What shipped programs call of CUDA's runtime, on the cpu backend: with it they are built by g++ and run without a GPU.
 // $SHIP_RUNTIME names the backend's runtime, $SHIP_MODULE the kernels' module, $SHIP_NAMES the file of kernels' names in
-// its order. A finding of the runtime's is an error of the launch.
+// its order and, behind an empty line, of variables'. A finding of the runtime's is an error of the launch.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -50,6 +50,7 @@ struct Device {
     uint32_t (*take)(void*);
     void *touch, *dynamic;
     std::map<std::string, void*> entries;
+    std::map<std::string, std::pair<void*, size_t>> variables;
     cudaError_t last = cudaSuccess;
     Device() {
         runtime = opened("SHIP_RUNTIME", RTLD_NOW | RTLD_GLOBAL);
@@ -60,8 +61,13 @@ struct Device {
         dynamic = dlsym(module, "opb_dynamic_shared");
         std::ifstream names(std::getenv("SHIP_NAMES"));
         std::string name;
-        for (int i = 0; std::getline(names, name); ++i)
+        for (int i = 0; std::getline(names, name) && !name.empty(); ++i)
             entries[name] = dlsym(module, ("opb_entry_" + std::to_string(i)).c_str());
+        for (int i = 0; std::getline(names, name); ++i) {
+            const std::string symbol = "opb_constant_" + std::to_string(i);
+            variables[name] = {((void* (*)())dlsym(module, symbol.c_str()))(),
+                               ((unsigned long long (*)())dlsym(module, (symbol + "_bytes").c_str()))()};
+        }
     }
     static void* opened(const char* variable, int how) {
         const char* path = std::getenv(variable);
@@ -174,7 +180,10 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t, const char
     *kernel = (cudaKernel_t)device().entries[name];
     return *kernel ? cudaSuccess : failed(cudaErrorSymbolNotFound);
 }
-cudaError_t cudaLibraryGetGlobal(void**, size_t*, cudaLibrary_t, const char*) { return failed(cudaErrorSymbolNotFound); }
+cudaError_t cudaLibraryGetGlobal(void** at, size_t* bytes, cudaLibrary_t, const char* name) {
+    *at = device().variables[name].first, *bytes = device().variables[name].second;
+    return *at ? cudaSuccess : failed(cudaErrorSymbolNotFound);
+}
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** found, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* answer) {
     const std::map<std::string, void*> known = {{"cuTensorMapEncodeTiled", (void*)&tiled},

@@ -22,7 +22,7 @@ from opbench.results.book import Book, BookEntry, BookTime
 from opbench.shipping.choosing import chosen, target
 from opbench.shipping.folder import MANIFEST
 from opbench.shipping.held import make_library
-from opbench.shipping.proving import drawn
+from opbench.shipping.proving import COMPARED, drawn, step_of
 from opbench.shipping.shipping import ShipOptions, ship_library
 
 RELU = "relu/vec4[BLOCK=256](n=1027)"
@@ -31,6 +31,75 @@ WGMMA = "matmul/wgmma_bf16[BN=64](m=64,n=72,k=40,dtype=bf16)"
 """Two tensor maps, dynamic shared memory, a header, another problem of the same operator."""
 WINOGRAD = "conv2d/nhwc_winograd_3xtf32[BM=64,BN=64,STAGES=4](n=1,c=4,h=6,w=6,k=8,r=3,s=3,padding=1,layout=nhwc)"
 """Four launches, one of them once, and three workspaces."""
+
+OWN = "scaled/whole[BLOCK=64](n=131)"
+OPERATOR = """\
+from dataclasses import dataclass
+
+import numpy as np
+
+from opbench import Operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(Operator):
+    n: int
+    inputs = {"x": "n", "weight": "3"}
+    outputs = {"out": "n"}
+
+    def reference(self, x, weight):
+        return x * weight[np.arange(self.n) % 3] + 0.5
+
+    @classmethod
+    def examples(cls):
+        return [cls(n=n) for n in (1, 131)]
+"""
+WHOLE = """\
+// /// opbench
+// title = "a whole program: main, a launch, a template in a namespace, a constant, a header beside it"
+// tune = { BLOCK = [64] }
+// constants = { taps = "weight", half_of = [0.5] }
+//
+// [[launch]]
+// fill   = "out"
+// value  = 3
+//
+// [[launch]]
+// kernel = "ops::scale<float, 3>"
+// grid   = ["cdiv(n, BLOCK)"]
+// block  = ["BLOCK"]
+// args   = ["x", "out", { u64 = "n" }]
+// ///
+//
+// Why.
+#include <cstdio>
+#include <vector>
+#include "helper.cuh"
+#define CHECK(call) if ((call) != cudaSuccess) std::exit(1)
+
+__constant__ float taps[3];
+__constant__ float half_of[1];
+
+namespace ops {
+template <class T, int count>
+__global__ void scale(const T* x, T* out, unsigned long long n) {
+    const unsigned long long i = blockIdx.x * (unsigned long long)BLOCK + threadIdx.x;
+    if (i < n) out[i] = fused(x[i], taps[i % count], half_of[0]);
+}
+}  // namespace ops
+
+int main() {
+    std::vector<float> host(10);
+    float* x;
+    CHECK(cudaMalloc(&x, 40));
+    ops::scale<float, 3><<<1, 64>>>(x, x, 10);
+    std::printf("%f\\n", host[0]);
+}
+"""
+"""All that a file of one's own may bring along."""
+HELPER = (
+    "#ifndef H\n#define H\n__device__ inline float fused(float a, float b, float c) { return a * b + c; }\n#endif\n"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,9 +112,14 @@ def _needs_nvrtc() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shipped library."""
+    """A shipped library of opbench's kernels and one of a user's own."""
     out = tmp_path_factory.mktemp("ship") / "lib"
-    ship_library(ShipOptions(names=(RELU, MATMUL, WGMMA), out=out, name="kernels", command="a test"))
+    own = out.parent / "own" / "scaled"
+    own.mkdir(parents=True)
+    for name, text in (("operator.py", OPERATOR), ("whole.cu", WHOLE), ("helper.cuh", HELPER)):
+        (own / name).write_text(text)
+    names = (RELU, MATMUL, WGMMA, OWN)
+    ship_library(ShipOptions(names=names, out=out, name="kernels", roots=(own.parent,), command="a test"))
     return out
 
 
@@ -58,7 +132,7 @@ def test_a_shipped_library_is_built_and_proves_itself_and_catches_a_wrong_build(
     data = folder / "kernels_test.safetensors"
     answer = run(data)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert answer.stdout.count("  right ") == 3 and answer.stdout.endswith("all right\n")
+    assert answer.stdout.count("  right ") == 4 and answer.stdout.endswith("all right\n")
     assert "relu(n=999999937, dtype=f32) is not in this library; it holds (n=1027)" in answer.stdout
     # Another GPU is told, not launched on.
     other = run(data, SHIP_CAPABILITY="80")
@@ -81,8 +155,8 @@ def test_the_source_has_the_chosen_kernels_alone_each_with_its_origin(folder: Pa
     source = (folder / "kernels.cu").read_text()
     for case in (RELU, MATMUL, WGMMA):
         variant = Catalog().case(case).variant
-        assert f"variants/{variant.operator}/{variant.path.name}, sha256 {variant.source_sha256[:16]}" in source
-    assert len(re.findall(r"^__global__|__global__ void", source, re.MULTILINE)) == 3
+        assert f"from variants/{variant.operator}/{variant.path.name}, sha256 {variant.source_sha256[:16]}" in source
+    assert len(re.findall(r"^__global__|__global__ void", source, re.MULTILINE)) == 4
     assert {path.name for path in (folder / "opbench").iterdir()} == {
         "barrier.cuh",
         "overlap.cuh",
@@ -90,8 +164,9 @@ def test_the_source_has_the_chosen_kernels_alone_each_with_its_origin(folder: Pa
         "tma.cuh",
         "wgmma.cuh",
     }
+    assert "from scaled/whole.cu, sha256 " in source and "int main" not in source and "std::vector" not in source
     told = json.loads((folder / MANIFEST).read_text())
-    assert told["arch"] == "sm_90a" and list(told["cases"]) == [RELU, MATMUL, WGMMA]
+    assert told["arch"] == "sm_90a" and list(told["cases"]) == [RELU, MATMUL, WGMMA, OWN]
     header = (folder / "kernels.h").read_text()
     compiled = subprocess.run(
         ["g++", "-x", "c", "-std=c99", "-Wall", "-Werror", "-fsyntax-only", "-"],
@@ -126,6 +201,17 @@ def test_drawn_numbers_are_what_the_type_holds(dtype: str) -> None:
     values = from_storage(drawn(Tensor("x", (4096,), dtype), 3), dtype).astype(np.float64)
     assert -2 <= values.min() < -1.9 and 1.9 < values.max() < 2 and abs(values.mean()) < 0.1
     assert len(np.unique(values)) > (200 if dtype == "bf16" else 1000)
+
+
+@pytest.mark.parametrize("shape", [(1024, 1000), (2048, 2048), (30, 41, 300, 7), (1 << 20, 3)])
+def test_a_sample_of_an_output_looks_at_every_index_of_every_axis(shape: tuple[int, ...]) -> None:
+    size = int(np.prod(shape))
+    step = step_of(Tensor("out", shape))
+    seen = np.unravel_index(np.arange(0, size, step), shape)
+    assert step > 1 and len(seen[0]) <= COMPARED
+    for axis, length in enumerate(shape):
+        everything = min(length, len(seen[0]))
+        assert len(np.unique(seen[axis])) == everything, f"axis {axis} of {shape} by steps of {step}"
 
 
 @pytest.mark.parametrize(
