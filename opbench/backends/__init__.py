@@ -36,7 +36,8 @@ def prepare(name: str) -> None:
     def build() -> None:
         from opbench.backends.cpu.build import prepare as build_own
 
-        with contextlib.suppress(OpbenchError, OSError):  # which the backend will meet and tell
+        # The backend will meet and tell it; RuntimeError: the command has ended, and Python starts no more threads.
+        with contextlib.suppress(OpbenchError, OSError, RuntimeError):
             build_own(cache_folder("cpu"))
 
     threading.Thread(target=build).start()

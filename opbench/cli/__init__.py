@@ -21,6 +21,7 @@ COMMANDS = {
     "list": (".listing", "Operators, variants, suites or cases that opbench knows."),
     "run": (".running", "Check and measure a suite, an operator or a file of your own; write a report."),
     "adopt": (".adopting", "Propose the header of a .cu file of your own, read from its launch."),
+    "new": (".making", "Write the first files of an operator, of a variant or of CI for your kernels."),
     "check": (".running", "Verdicts only, on the operators' examples and on random shapes."),
     "tune": (".tuning", "Find the best of a kernel's configs, thousands of them, within a budget of time."),
     "net": (".training", "Run or train a network from the best variants, with the time of every node."),

@@ -169,6 +169,13 @@ def run_command(
     help="Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is touched.",
 )
 @click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
+@click.option(
+    "--sarif",
+    "sarif_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write what is wrong as SARIF, too, which code hosts show at its lines.",
+)
 @shared_options
 def check_command(
     targets: tuple[str, ...],
@@ -178,6 +185,7 @@ def check_command(
     every: bool,
     huge: bool,
     exit_first: bool,
+    sarif_file: Path | None,
     cpu_only: bool,
     cases: tuple[str, ...],
     roots: tuple[Path, ...],
@@ -207,6 +215,13 @@ def check_command(
             tell=tell,
             note=lambda words: click.echo(f"note: {words}", err=True),
         )
+    if sarif_file is not None:
+        from opbench.export.sarif import faults, sarif
+        from opbench.paths import write_atomically
+
+        found = faults(results, lambda result: _file_of(result, targets))
+        write_atomically(sarif_file, json.dumps(sarif(found), indent=1).encode() + b"\n")
+        click.echo(f"wrote {sarif_file}: {len(found)} fault{'s' if len(found) != 1 else ''}", err=True)
     finish(results, as_json, lambda: _print_verdicts(results, targets))
 
 
@@ -306,6 +321,16 @@ def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
 
     catalog = Catalog(click.get_current_context().params["roots"])
     return {v.id: target for target in targets if is_file(target) for v in own_variants(Path(target), catalog)}
+
+
+def _file_of(result: Result, targets: tuple[str, ...]) -> str:
+    """The file of a result's variant: as it was typed, or where the catalog has it."""
+    from opbench.catalog.folders import Catalog
+
+    if typed := _files_of(targets).get(f"{result.operator}/{result.variant}"):
+        return typed
+    known = Catalog(click.get_current_context().params["roots"]).variants(result.operator)
+    return str(next(v.path for v in known if v.name == result.variant))
 
 
 def print_table(table: pandas.DataFrame, left_out: LeftOut) -> None:
