@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from opbench.catalog.operator import Operator, Tensor
 from opbench.shipping.held import Held, Library, axes_of, names_of, parameters
 from opbench.shipping.launching import safe
-from opbench.shipping.words import banner, comment, quoted, support
+from opbench.shipping.words import banner, comment, quoted, support, wrapped
 
 SHOWN = 8
 """Problems that a refusal names."""
@@ -20,7 +20,7 @@ def header_text(library: Library) -> str:
     top = support.text("header").replace("@n@", n).replace("@N@", upper).replace("@arch@", library.arch)
     lines = [*banner(library.gpu, library.arch, library.command), f"#ifndef {upper}_H", f"#define {upper}_H", top]
     for operator, held in library.held.items():
-        lines += ["", *_operator_header(library, operator, held)]
+        lines += ["", wrapped("\n".join(_operator_header(library, operator, held)))]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
 

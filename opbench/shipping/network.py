@@ -19,7 +19,7 @@ from opbench.shipping.compiling import CompiledText, architecture, compile_text
 from opbench.shipping.launching import LaunchCode, aligned, launch_code, safe
 from opbench.shipping.pieces import DeviceText, KernelText, device_text, pieces
 from opbench.shipping.source import kernels_and_launching, updates
-from opbench.shipping.words import banner, quoted, support
+from opbench.shipping.words import banner, quoted, support, wrapped
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,11 @@ def program_text(program: NetworkProgram) -> str:
         *kernels_and_launching(program.text, program.found, program.compiled, [one.code for one in program.nodes]),
         *(support.text(part) for part in ("memory", "tensors", "judge", "timing", "program")),
         "// ---- the layers: a function each, named as in the network " + "-" * 63,
-        "namespace layer {\n\n" + "\n\n".join(_layer(one) for one in program.nodes) + "\n\n}  // namespace layer",
+        "namespace layer {\n\n"
+        + "\n\n".join(wrapped(_layer(one)) for one in program.nodes)
+        + "\n\n}  // namespace layer",
         f"// ---- {n} " + "-" * (114 - len(n)),
-        _main(program),
+        wrapped(_main(program)),
     ]
     return "\n\n".join(parts) + "\n"
 

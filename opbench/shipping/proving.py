@@ -12,7 +12,7 @@ from opbench.shipping.held import Held, Library, axes_of, names_of
 from opbench.shipping.interface import row
 from opbench.shipping.launching import safe
 from opbench.shipping.numbers_file import Numbers
-from opbench.shipping.words import banner, support
+from opbench.shipping.words import banner, support, wrapped
 
 COMPARED = 1 << 18
 """The most elements of an output that the reference is kept of."""
@@ -118,7 +118,7 @@ def test_text(library: Library) -> str:
         support.text("tensors"),
         support.text("judge"),
         support.text("timing"),
-        *tests,
+        *map(wrapped, tests),
         "\n".join(
             [
                 "int main(int count, char** words) {",

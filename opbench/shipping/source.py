@@ -9,7 +9,7 @@ from opbench.shipping.held import Held, Library
 from opbench.shipping.interface import common_text, functions_text
 from opbench.shipping.launching import LaunchCode, StepLines, aligned, handle, safe
 from opbench.shipping.pieces import DeviceText, KernelText
-from opbench.shipping.words import banner, support
+from opbench.shipping.words import banner, support, wrapped
 
 STEPS = "enum Steps : unsigned { PREPARE = 1, REST = 2, ALL = 3 };"
 
@@ -23,9 +23,9 @@ def source_text(library: Library) -> str:
         *kernels_and_launching(library.text, library.found, library.compiled, codes),
         "// ---- launches: a function a problem " + "-" * 84,
         STEPS,
-        *(_function(one) for one in library.every),
+        *(wrapped(_function(one)) for one in library.every),
         common_text(library),
-        *(functions_text(library, operator, held) for operator, held in library.held.items()),
+        *(wrapped(functions_text(library, operator, held)) for operator, held in library.held.items()),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import textwrap
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import opbench
 from opbench import paths
 
+WIDTH = 120
+"""Columns of a line."""
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -22,10 +27,14 @@ def banner(gpu: str, arch: str, command: str) -> list[str]:
 
 
 def licence() -> bytes:
-    """opbench's own."""
-    for path in (paths.PACKAGE.parent / "LICENSE", paths.shipped("LICENSE")):
-        if path.is_file():
-            return path.read_bytes()
+    """opbench's own: of the checkout, or of the installed wheel."""
+    own = paths.PACKAGE.parent / "LICENSE"
+    if paths.checkout() and own.is_file():
+        return own.read_bytes()
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for file in metadata.files("opbench") or ():
+            if file.name == "LICENSE":
+                return file.read_binary()
     return b"MIT License, Copyright (c) the opbench authors: https://opensource.org/license/mit\n"
 
 
@@ -33,6 +42,22 @@ def comment(text: str, width: int = 112) -> list[str]:
     """Lines of a C comment's inside."""
     safe_text = text.replace("*/", "* /")
     return [f"   {line}" for line in textwrap.wrap(" ".join(safe_text.split()), width)]
+
+
+def wrapped(text: str) -> str:
+    """Code with its long lines folded behind a comma or an `&&`, outside of strings; comments and macros stay."""
+    return "\n".join(piece for line in text.split("\n") for piece in _folded(line))
+
+
+def _folded(line: str, indent: str = "") -> list[str]:
+    if len(line) <= WIDTH or "//" in line or line.startswith("#") or line.endswith("\\"):
+        return [line]
+    bare = re.sub(r'"(?:\\.|[^"\\])*"', lambda match: "x" * len(match[0]), line)
+    place = max(bare.rfind(", ", 0, WIDTH) + 1, bare.rfind(" && ", 0, WIDTH) + 3)
+    indent = indent or " " * (len(line) - len(line.lstrip()) + 4)
+    if place <= len(indent):
+        return [line]
+    return [line[:place], *_folded(indent + line[place:].lstrip(), indent)]
 
 
 def quoted(text: str) -> str:

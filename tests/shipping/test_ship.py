@@ -19,9 +19,10 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Tensor
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.results.book import Book, BookEntry, BookTime
+from opbench.shipping import held
 from opbench.shipping.choosing import chosen, target
+from opbench.shipping.compiling import CompiledText
 from opbench.shipping.folder import MANIFEST
-from opbench.shipping.held import make_library
 from opbench.shipping.proving import COMPARED, drawn, step_of
 from opbench.shipping.shipping import ShipOptions, ship_library
 
@@ -178,14 +179,17 @@ def test_the_source_has_the_chosen_kernels_alone_each_with_its_origin(folder: Pa
     assert compiled.returncode == 0, compiled.stderr
 
 
-def test_a_launch_that_prepares_can_be_called_apart_and_configs_do_not_share_a_namespace() -> None:
+def test_a_launch_that_prepares_can_be_called_apart_and_configs_do_not_share_a_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from opbench.shipping.interface import header_text
     from opbench.shipping.source import source_text
 
     catalog = Catalog()
     other = WINOGRAD.replace("BM=64,BN=64,STAGES=4", "BM=128,BN=64,STAGES=3").replace("w=6", "w=8")
     cases = [catalog.case(WINOGRAD), catalog.case(other)]
-    made = make_library(cases, "kernels", target("h200"), {}, "a test")
+    monkeypatch.setattr(held, "compile_text", lambda text, found, arch: CompiledText(arch))
+    made = held.make_library(cases, "kernels", target("h200"), {}, "a test")
     source, header = source_text(made), header_text(made)
     assert [piece.space for piece in made.found] == ["conv2d_nhwc_winograd_3xtf32", "conv2d_nhwc_winograd_3xtf32_2"]
     assert source.count("#define BM ") == source.count("#undef BM\n") == 2

@@ -19,7 +19,9 @@ from opbench.graphs.build import Builder
 from opbench.graphs.layouts import with_layouts
 from opbench.nets.options import NetOptions
 from opbench.nets.plan import defaults
+from opbench.shipping import network
 from opbench.shipping.choosing import target
+from opbench.shipping.compiling import CompiledText
 from opbench.shipping.network import make_program, program_text
 from opbench.shipping.shipping_network import ship_network
 
@@ -75,7 +77,8 @@ def test_the_program_calls_the_planned_variants_in_order_in_planned_memory(lenet
     assert len(places) > len(set(places)) and max(places) < arena
 
 
-def test_a_preparation_runs_once_with_memory_of_its_own() -> None:
+def test_a_preparation_runs_once_with_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "compile_text", lambda text, found, arch: CompiledText(arch))
 
     build = Builder("small", seed=1)
     graph = build.graph(build.conv2d(build.input("image", 1, 8, 12, 12), 16, 3, padding=1))
