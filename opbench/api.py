@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from opbench.nets.data import DataSet
     from opbench.nets.train_options import Standing
     from opbench.results.training import TrainingRecord
+    from opbench.runs.clusters import Tls
 
 
 def silent(progress: Progress) -> None:
@@ -51,6 +52,8 @@ def run(
     mode: str | None = None,
     publish: bool = False,
     gpus: str = "",
+    on: str = "",
+    tls: Tls | None = None,
     report: bool = True,
     gpu: str = "h200",
     cpu_only: bool = False,
@@ -63,10 +66,15 @@ def run(
     `variants` are further folders laid out as variants/; `problems` such as "(n=1000)" are a file's sizes; `out` is
     the run's folder; `mode` is one of `timing.MODES` in
     place of the suite's; with `publish` each case is measured in three processes; `gpus` are "all" or such as "0,1":
-    a worker on each, problems dealt out among them. With `cpu_only` NVRTC compiles
+    a worker on each, problems dealt out among them; `on` is "dask://HOST:PORT" or "slurm:FILE.toml", whose workers run
+    them, with `tls` for a scheduler that wants it. With `cpu_only` NVRTC compiles
     nothing for a run without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no
     exception but a result.
     """
+    if on and gpus:
+        raise UsageError(f"--on {on} has workers of its own; leave --gpus {gpus} out, each worker has one GPU")
+    if on and backend == "auto":
+        backend = "cuda"  # what the workers have, whatever is here
     suite, roots, backend = expand(target, backend, cases, variants, problems)
     timing = replace(suite.timing, mode=mode or suite.timing.mode)
     suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s, timing=timing)
@@ -94,7 +102,14 @@ def run(
 
         return ceilings_for_run(folder, tell, device)
 
-    finished = run_suite(suite, options, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
+    if on:
+        from opbench.runs.cluster import run_on_cluster
+        from opbench.runs.clusters import connected
+
+        with connected(on, tls) as (client, wait_s):
+            finished = run_on_cluster(suite, options, client, wait_s, tell)
+    else:
+        finished = run_suite(suite, options, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
     if report:
         from opbench.report import write_report
 

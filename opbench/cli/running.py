@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from opbench.results.files import LeftOut
     from opbench.results.result import Result
+    from opbench.runs.clusters import Tls
 
 cpu_only_option = click.option(
     "--cpu-only", is_flag=True, help="On the cpu backend, do not let NVRTC compile the kernels for a GPU as well."
@@ -91,6 +92,19 @@ def shared_options(function: Callable[..., object]) -> Callable[..., object]:
     metavar="all|0,1",
     help="GPUs of this machine to run on, one worker each: a problem with all its cases goes to one of them.",
 )
+@click.option(
+    "--on",
+    default="",
+    metavar="dask://HOST:PORT|slurm:FILE.toml",
+    help="Run on the workers of a cluster, one GPU each; a scheduler runs what it is sent, so keep it private.",
+)
+@click.option(
+    "--tls-ca",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --on dask: the authority that certificates are of; --tls-cert and --tls-key go with it.",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="This side's certificate.")
+@click.option("--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="Its private key.")
 @click.option("--resume", is_flag=True, help="Complete the run in --out; cases that it has are not repeated.")
 @gpu_option
 @problems_option
@@ -102,6 +116,10 @@ def run_command(
     mode: str | None,
     publish: bool,
     gpus: str,
+    on: str,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     resume: bool,
     gpu: str,
     cpu_only: bool,
@@ -132,6 +150,8 @@ def run_command(
             mode=mode,
             publish=publish,
             gpus=gpus,
+            on=on,
+            tls=_tls(tls_ca, tls_cert, tls_key),
             gpu=gpu,
             cpu_only=cpu_only,
             command=sys.argv[1:],
@@ -141,6 +161,17 @@ def run_command(
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
     finish(run.results, as_json, lambda: print_table(frame(run, gpu), run.left_out))
+
+
+def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | None:
+    """All three files, or none."""
+    from opbench.runs.clusters import Tls
+
+    if ca and certificate and key:
+        return Tls(ca, certificate, key)
+    if ca or certificate or key:
+        raise click.UsageError("--tls-ca, --tls-cert and --tls-key go together; give all three")
+    return None
 
 
 @click.command("check")

@@ -18,6 +18,8 @@ class _Problem(Generic[C]):
     number: int
     cases: list[C]
     """Those without an outcome."""
+    losses: int = 0
+    """Workers that died without anybody knowing at which case."""
 
 
 @dataclass
@@ -62,6 +64,14 @@ class Dispatch(Generic[C]):
         """A worker is at a case now."""
         self._at[worker] = case
 
+    def at_case(self, worker: str) -> str:
+        """The case that a worker was last known to be at."""
+        return self._at.get(worker, "")
+
+    def wary(self, worker: str) -> bool:
+        """Whether a worker died of this one's problem at a case that nobody knows: now each is to be told."""
+        return worker in self._running and self._running[worker].losses > 0
+
     def judged(self, worker: str, cases: Sequence[str]) -> None:
         """Outcomes of a worker's cases are on disk."""
         if worker in self._running:
@@ -90,9 +100,12 @@ class Dispatch(Generic[C]):
         problem, at = self._running.get(worker), self._at.get(worker, "")
         guilty: C | None = None
         if problem is not None and problem.cases:
-            suspect = next((case for case in problem.cases if self.name_of(case) == at), problem.cases[0])
-            if self.blamed(self.name_of(suspect)):
+            suspect = next((case for case in problem.cases if self.name_of(case) == at), None)
+            if suspect is None:  # at none of them, or while all were measured in turns
+                problem.losses += 1
+                guilty = problem.cases[0] if problem.losses > self.deaths_allowed else None
+            elif self.blamed(self.name_of(suspect)):
                 guilty = suspect
-                self.judged(worker, [self.name_of(suspect)])
+            self.judged(worker, [self.name_of(guilty)] if guilty is not None else [])
         self.given_back(worker)
         return guilty

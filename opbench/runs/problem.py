@@ -61,6 +61,9 @@ class ProblemDesk(Protocol):
     def announce(self, phase: str, case: str) -> None:
         """Say what is done now; may raise to end it."""
 
+    def started(self, case: str) -> None:
+        """Hear which case is launched now, among those that are measured in turns."""
+
     def record(self, outcomes: Sequence[Ended]) -> None:
         """Keep outcomes: all of them or, where this fails, none."""
 
@@ -142,6 +145,7 @@ class ProblemRun:
                 nonlocal running
                 if isinstance(told, Started):
                     running = told.case
+                    self._desk.started(running)
 
             self._desk.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
             try:

@@ -35,11 +35,11 @@ CASES_PER_WORKER = 64
 FindCeilings = Callable[[ChosenGpu | None], dict[str, object]]
 
 
-class _Stopped(Exception):
+class RunEnded(Exception):
     """The run ends: what its workers still answer, their death above all, is no case's result."""
 
 
-class _Enough(_Stopped):
+class _Enough(RunEnded):
     """A case is not right, and the first such was to end the run."""
 
 
@@ -57,7 +57,7 @@ class RunDesk:
         """Say what is done now; raises where the run has ended."""
         with self.changed:
             if self.stopped:
-                raise _Stopped
+                raise RunEnded
             self.tell(Progress(phase, case, len(self.ended), len(self.suite.cases)))
 
     def record(self, outcomes: Sequence[Ended]) -> None:
@@ -65,7 +65,7 @@ class RunDesk:
         with self.changed:
             for result, traffic in outcomes:
                 if self.stopped:
-                    raise _Stopped
+                    raise RunEnded
                 if traffic:
                     self.file.write("traffic", {"case": result.case, **traffic.to_json()})
                 self.file.result(result)
@@ -332,6 +332,9 @@ class _Counter:
     def __init__(self, desk: RunDesk, dispatch: Dispatch[Case], name: str) -> None:
         self._desk, self._dispatch, self._name = desk, dispatch, name
         self.announce = desk.announce
+
+    def started(self, case: str) -> None:
+        """Nothing: the worker itself is here, and says at which case it died."""
 
     def record(self, outcomes: Sequence[Ended]) -> None:
         """Put outcomes on disk."""

@@ -1,0 +1,195 @@
+"""Where workers are: `--on dask://HOST:PORT`, a scheduler that is there, or `--on slurm:FILE.toml`, one made here."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import shutil
+import socket
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.paths import pip_install
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed.security import Security
+
+WAIT_S = 60.0
+"""How long a run on a scheduler that is there waits for a worker."""
+SLURM_WAIT_S = 3600.0
+"""How long one waits in Slurm's queue, unless its file says."""
+
+SLURM_KEYS: Mapping[str, type] = {
+    "jobs": int, "cores": int, "memory": str, "walltime": str, "queue": str, "account": str, "directives": list,
+    "prologue": list, "python": str, "interface": str, "shared_folder": str, "tls": bool, "wait_s": int,
+}  # fmt: skip
+NEEDED = ("jobs", "cores", "memory", "walltime", "shared_folder")
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files of certificates that both sides show each other."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    def security(self) -> Security:
+        """For a client that speaks to nobody without them."""
+        from distributed.security import Security
+
+        for path in (self.ca, self.certificate, self.key):
+            if not path.is_file():
+                raise UsageError(f"{path}: no such file; --tls-ca, --tls-cert and --tls-key name PEM files")
+        return Security(
+            require_encryption=True,
+            tls_ca_file=str(self.ca),
+            tls_client_cert=str(self.certificate),
+            tls_client_key=str(self.key),
+        )
+
+
+@contextlib.contextmanager
+def connected(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
+    """A client of the scheduler that `--on` names, and how long to wait for a worker; what was made here is ended.
+
+    Raises UsageError for a place that is none, EnvironmentFault where nobody answers or the extra is missing.
+    """
+    kind, _, rest = place.partition(":")
+    if kind not in ("dask", "slurm") or not rest:
+        raise UsageError(f"--on {place}: is no place to run on; give dask://HOST:PORT or slurm:FILE.toml")
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise EnvironmentFault(f"--on {place}: Dask is not installed; {pip_install('cluster')}") from None
+    if kind == "dask":
+        with _scheduler(place, rest.removeprefix("//"), tls) as client:
+            yield client, WAIT_S
+    else:
+        if tls is not None:
+            raise UsageError("--tls-… are for dask://; with slurm: certificates are made for each run (tls = true)")
+        with _slurm(Path(rest)) as found:
+            yield found
+
+
+@contextlib.contextmanager
+def _scheduler(place: str, address: str, tls: Tls | None) -> Iterator[Client]:
+    from distributed import Client
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"--on {place}: names no HOST:PORT; such as dask://10.0.0.5:8786 (dask scheduler prints it)")
+    scheme, security = ("tls", tls.security()) if tls else ("tcp", None)
+    try:
+        client = Client(f"{scheme}://{address}", security=security, timeout="10s", set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise EnvironmentFault(
+            f"--on {place}: no scheduler answers over {scheme} ({error}); start one on a private interface, "
+            f"dask scheduler --interface ib0 --port {port}, or give it the --tls-ca, --tls-cert and --tls-key it wants"
+        ) from None
+    with client:
+        yield client
+
+
+@dataclass(frozen=True)
+class SlurmFile:
+    """What a FILE.toml says of jobs, checked."""
+
+    path: Path
+    table: Mapping[str, object]
+
+    @classmethod
+    def read(cls, path: Path) -> SlurmFile:
+        """Raises UsageError with what is unknown, missing or of the wrong type."""
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--on slurm:{path}: cannot be read: {error}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"--on slurm:{path}: is no TOML: {error}") from None
+        for key, value in table.items():
+            if key not in SLURM_KEYS:
+                raise UsageError(f"{path}: {unknown('key', key, SLURM_KEYS)}")
+            if type(value) is not SLURM_KEYS[key]:
+                raise UsageError(f"{path}: {key} = {value!r} is not allowed; it must be a {SLURM_KEYS[key].__name__}")
+        if missing := [key for key in NEEDED if key not in table]:
+            raise UsageError(f"{path}: has no {', '.join(missing)}; docs/clusters.md has a file to copy")
+        return cls(path, table)
+
+    def options(self, host: str, temporary: str) -> dict[str, object]:
+        """Arguments of `dask_jobqueue.SLURMCluster`: one worker, and so one GPU, a job."""
+        table = self.table
+        found = {
+            "queue": table.get("queue"),
+            "account": table.get("account"),
+            "cores": table["cores"],
+            "processes": 1,
+            "memory": table["memory"],
+            "walltime": table["walltime"],
+            "job_extra_directives": table.get("directives", []),
+            "job_script_prologue": table.get("prologue", []),
+            "interface": table.get("interface"),
+            "shared_temp_directory": temporary,
+            "log_directory": temporary,
+            "scheduler_options": {"host": host, "dashboard": False, "dashboard_address": ""},
+            "protocol": "tls://" if table.get("tls", True) else "tcp://",
+        }
+        return found | ({"python": table["python"]} if "python" in table else {})
+
+
+def private_address(interface: str = "") -> str:
+    """The address that a scheduler listens at: of the interface that is named, else of one that is private.
+
+    Raises EnvironmentFault where there is none, as anybody who reaches a scheduler can have it run what he likes.
+    """
+    import psutil
+
+    found: dict[str, list[str]] = {
+        name: [a.address for a in addresses if a.family == socket.AF_INET]
+        for name, addresses in psutil.net_if_addrs().items()
+    }
+    if interface:
+        if not found.get(interface):
+            raise UsageError(f"interface = {interface!r}: has no IPv4 address; this machine has {', '.join(found)}")
+        return found[interface][0]
+    for addresses in found.values():
+        for address in addresses:
+            known = ipaddress.ip_address(address)
+            if known.is_private and not known.is_loopback and not known.is_link_local:
+                return address
+    raise EnvironmentFault(
+        "no interface of this machine has a private address for the scheduler, which runs whatever it is sent; name "
+        f"one that only the cluster reaches: interface = ... (here are {', '.join(found)})"
+    )
+
+
+@contextlib.contextmanager
+def _slurm(path: Path) -> Iterator[tuple[Client, float]]:
+    file = SlurmFile.read(path)
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError:
+        raise EnvironmentFault(f"--on slurm: needs dask-jobqueue; {pip_install('cluster')}") from None
+    if shutil.which("sbatch") is None:
+        raise EnvironmentFault("--on slurm: this machine has no sbatch; run on a login node of the cluster")
+    host = private_address(str(file.table.get("interface", "")))
+    shared = Path(str(file.table["shared_folder"])).expanduser()
+    if not shared.is_dir():
+        raise UsageError(f"{path}: shared_folder = {shared}: no such folder; it must be one that all nodes see")
+    from distributed import Client
+
+    with tempfile.TemporaryDirectory(prefix="opbench-slurm-", dir=shared) as temporary:
+        try:
+            cluster = SLURMCluster(**file.options(host, temporary))
+        except (ImportError, OSError, RuntimeError, ValueError) as error:
+            raise EnvironmentFault(f"--on slurm:{path}: the scheduler does not start: {error}") from None
+        wait = file.table.get("wait_s", SLURM_WAIT_S)
+        with cluster, Client(cluster, set_as_default=False) as client:
+            cluster.scale(jobs=file.table["jobs"])
+            yield client, float(str(wait))
