@@ -76,6 +76,23 @@ REFUSED = {
         ),
         "grid.sync() in a launch that is not cooperative: write cooperative = true in the header's launch",
     ),
+    "a tile of 24 threads": (
+        RELU.replace("extern", "#include <cooperative_groups.h>\nextern").replace(
+            "{\n    const",
+            "{\n    auto all = cooperative_groups::this_thread_block();\n"
+            "    cooperative_groups::tiled_partition(all, 24).sync();\n    const",
+        ),
+        "mine.cu:11: trap: tiled_partition(group, size): 1, 2, 4, 8, 16 or 32 threads are allowed",
+    ),
+    "a copy from between two numbers": (
+        RELU.replace(
+            "{\n    const",
+            "{\n    __shared__ float copied[1];\n    const unsigned to = __cvta_generic_to_shared(copied);\n"
+            '    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"((const char*)x + 2));\n'
+            "    const",
+        ),
+        "mine.cu:11: trap: cp.async of a misaligned address or an illegal size",
+    ),
     "a texture of three dimensions": (
         RELU.replace(
             "extern", "__device__ float at(cudaTextureObject_t t) { return tex3D<float>(t, 0, 0, 0); }\nextern"

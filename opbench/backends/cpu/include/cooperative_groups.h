@@ -88,12 +88,42 @@ OPB_CONVERGENT static inline coalesced_group coalesced_threads(OPB_SITE) {
   return coalesced_group(__activemask(file, line));
 }
 
-// Of several warps: a named barrier, of which numbers are taken from above.
+// Of several warps: a named barrier, of which numbers are taken from above, and values told by where they lie.
 template <unsigned Size>
 class opb_large_tile {
  public:
   void sync() const { ::opb_ptx::named_barrier(15 - thread_block::thread_rank() / Size, Size); }
   static unsigned thread_rank() { return thread_block::thread_rank() % Size; }
+  template <class T>
+  OPB_CONVERGENT T shfl(const T& value, unsigned rank, OPB_SITE) const {
+    T result;
+    opb_take(&result, tell(&value, file, line), rank % Size, sizeof(T));
+    sync();
+    return result;
+  }
+  OPB_CONVERGENT int any(int predicate, OPB_SITE) const { return count(predicate != 0, file, line) > 0; }
+  OPB_CONVERGENT int all(int predicate, OPB_SITE) const { return count(predicate != 0, file, line) == Size; }
+
+ private:
+  // Where each thread of the tile keeps its value, until all have met again.
+  OPB_CONVERGENT void* const* tell(const void* value, const char* file, unsigned line) const {
+    void* const* told = opb_share_pointers(~0u, const_cast<void*>(value), file, line);
+    sync();
+    return told - thread_rank() / 32 * 32;
+  }
+  OPB_UNSEEN static void opb_take(void* to, void* const* told, unsigned rank, size_t bytes) {
+    __builtin_memcpy(to, told[rank], bytes);
+  }
+  OPB_UNSEEN static unsigned opb_sum(void* const* told) {
+    unsigned sum = 0;
+    for (unsigned rank = 0; rank < Size; ++rank) sum += *(const unsigned*)told[rank];
+    return sum;
+  }
+  OPB_CONVERGENT unsigned count(unsigned one, const char* file, unsigned line) const {
+    const unsigned sum = opb_sum(tell(&one, file, line));
+    sync();
+    return sum;
+  }
 };
 
 template <unsigned Size, class Parent = void>
@@ -149,9 +179,9 @@ class thread_group {
   unsigned lanes_;
 };
 
-static inline thread_group tiled_partition(const thread_group& parent, unsigned size) {
+static inline thread_group tiled_partition(const thread_group& parent, unsigned size, OPB_SITE) {
   if (size == 0 || size > 32 || size & (size - 1)) {
-    opb_trap("tiled_partition(group, size): 1, 2, 4, 8, 16 or 32 threads are allowed", "", 0);
+    opb_trap("tiled_partition(group, size): 1, 2, 4, 8, 16 or 32 threads are allowed", file, line);
   }
   unsigned mask = (size == 32 ? ~0u : (1u << size) - 1) << (opb_lane_id() & ~(size - 1));
   return opb_lanes(parent.opb_mask() ? mask & parent.opb_mask() : mask);

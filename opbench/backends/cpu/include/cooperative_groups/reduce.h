@@ -1,4 +1,4 @@
-// Reductions and scans over the lanes of a tile or a coalesced group, in the order of their ranks.
+// Reductions and scans over the threads of a tile or a coalesced group, in the order of their ranks.
 #pragma once
 #include "../cooperative_groups.h"
 
@@ -44,8 +44,9 @@ OPB_CONVERGENT static inline T inclusive_scan(const Group& group, T value, Opera
 template <class Group, class T, class Operation = plus<T>>
 OPB_CONVERGENT static inline T exclusive_scan(const Group& group, T value, Operation operation = {}, OPB_SITE) {
   const T sum = inclusive_scan(group, value, operation, file, line);
-  const T before = group.shfl_up(sum, 1, file, line);
-  return group.thread_rank() ? before : T{};
+  const unsigned own = group.thread_rank();
+  const T before = group.shfl(sum, own ? own - 1 : 0, file, line);
+  return own ? before : T{};
 }
 
 template <class Group, class Function>

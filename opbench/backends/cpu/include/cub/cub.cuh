@@ -1,3 +1,3 @@
 // The parts of CUB that a block or a warp does together.
 #pragma once
-#include "../opbench_cpu/sorting.hpp"
+#include "../opbench_cpu/ranking.hpp"

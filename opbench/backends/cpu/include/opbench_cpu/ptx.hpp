@@ -136,21 +136,23 @@ OPB_INSTRUCTION void prefetch_global_L1(unsigned long long) {}
 OPB_INSTRUCTION void prefetch_global_L2(unsigned long long) {}
 
 // ---- asynchronous copies
+#define OPB_PTX_SITE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
+constexpr unsigned opb_all_bytes = ~0u;
 template <unsigned Largest>
-OPB_UNSEEN_INLINE void copy_async(unsigned long long to, unsigned long long from, unsigned bytes, unsigned valid) {
+OPB_UNSEEN_INLINE void copy_async(unsigned long long to, unsigned long long from, unsigned bytes, unsigned valid,
+                                  const char* file, unsigned line) {
   char* target = (char*)shared_pointer(to);
   if (bytes > Largest || to % bytes || from % bytes) {
-    opb_trap("cp.async of a misaligned address or an illegal size", "", 0);
+    opb_trap("cp.async of a misaligned address or an illegal size", file, line);
   }
+  if (valid == opb_all_bytes) valid = bytes;
   if (valid) OPB_SEE(from, valid, LOAD);
   opb_copy_async(target, (const void*)from, bytes, valid, __builtin_return_address(0));
 }
-#define OPB_COPY_ASYNC(NAME)                                                                               \
-  OPB_INSTRUCTION void NAME(unsigned long long to, unsigned long long from, unsigned bytes) {              \
-    copy_async<16>(to, from, bytes, bytes);                                                                \
-  }                                                                                                        \
-  OPB_INSTRUCTION void NAME(unsigned long long to, unsigned long long from, unsigned bytes, unsigned valid) { \
-    copy_async<16>(to, from, bytes, valid);                                                                \
+#define OPB_COPY_ASYNC(NAME)                                                                  \
+  OPB_INSTRUCTION void NAME(unsigned long long to, unsigned long long from, unsigned bytes,   \
+                            unsigned valid = opb_all_bytes, OPB_PTX_SITE) {                   \
+    copy_async<16>(to, from, bytes, valid, file, line);                                       \
   }
 OPB_COPY_ASYNC(cp_async_ca_shared_global)
 OPB_COPY_ASYNC(cp_async_cg_shared_global)
@@ -162,7 +164,6 @@ OPB_INSTRUCTION void cp_async_wait_all() {
 }
 
 // ---- barriers and fences
-#define OPB_PTX_SITE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
 OPB_CONVERGENT OPB_INSTRUCTION void bar_warp_sync(unsigned mask, OPB_PTX_SITE) { __syncwarp(mask, file, line); }
 OPB_INSTRUCTION void membar_gl() { __threadfence(); }
 OPB_INSTRUCTION void membar_cta() { __threadfence_block(); }

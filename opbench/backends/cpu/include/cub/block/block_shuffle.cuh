@@ -1,0 +1,2 @@
+#pragma once
+#include "../../opbench_cpu/ranking.hpp"
