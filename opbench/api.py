@@ -172,14 +172,16 @@ def check(
     A target is an operator, a variant ("matmul/tiled") or a file; none means everything. Where each pair of config and
     problem compiles a module of its own, configs take turns at the problems unless `every` pair is wanted or cases are
     named; `note` is told of it. `problems` such as "(n=1000)" are checked in place of examples and random shapes.
-    With `huge` problems beyond 2**31 elements are tried too, on sparse memory: a sample of their blocks, on the cpu
-    backend. With `exit_first` results end with the first case that is not right.
+    With `huge`, or `every` pair on the cpu backend, problems beyond 2**31 elements are tried too, on sparse memory: a
+    sample of their blocks. With `exit_first` results end with the first case that is not right.
     On the cpu backend NVRTC, where it is installed, compiles kernels for `gpu` beside the checks: what it refuses has
     failed; `cpu_only` leaves that out.
     """
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
     patterns = list(cases)
+    backend = backends.resolve(backend)
+    huge |= every and backend == "cpu" and not problems
     chosen = [
         case
         for target in (targets or catalog.operator_names())
@@ -192,7 +194,6 @@ def check(
                 f"{other} and {case.variant.path} are both {case.variant.id}; rename one, or check one after the other"
             )
     suite = Suite("check", "examples and random shapes", tuple(select(chosen, patterns)), TimingOptions(), time_limit_s)
-    backend = backends.resolve(backend)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
         options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False)
         options = replace(

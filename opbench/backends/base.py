@@ -62,6 +62,20 @@ class Buffer(Protocol):
         """Offset in bytes, relative to the buffer's start, of the nearest guard byte that changed, else None."""
 
 
+class Sparse(Buffer, Protocol):
+    """A buffer that takes memory where it is written only."""
+
+    @property
+    def content(self) -> np.ndarray:
+        """The content itself, of which only what is looked at is fetched."""
+
+    def clear(self) -> None:
+        """Zeros everywhere."""
+
+    def written_pages(self) -> np.ndarray | None:
+        """The numbers of the pages that were written since it was filled; None where the system does not tell."""
+
+
 class Program(Protocol):
     """A compiled module, loaded."""
 
@@ -173,6 +187,8 @@ class Trace:
     """False when a launch was abandoned; then the buffers' content means nothing."""
     accesses: int
     """How many accesses of single threads were looked at."""
+    cut_short: int = 0
+    """Of a sample: a bit for each of its blocks that was not let come to its end."""
 
 
 @runtime_checkable
@@ -189,12 +205,16 @@ class Traced(Backend, Protocol):
         """In how many orders of threads a check runs such a module; each run of a bound program takes the next."""
 
     def trace_sample(
-        self, request: BuildRequest, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]
+        self,
+        request: BuildRequest,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        leave_out: int = 0,
     ) -> Trace:
-        """Run some blocks of each launch of a huge problem, on sparse buffers."""
+        """Run some blocks of each launch of a huge problem, on sparse buffers; not those with a bit in `leave_out`."""
 
-    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
-        """A buffer that takes memory where it is written only."""
+    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
+        """A poisoned buffer that takes memory where it is written only."""
 
     def doubts(self, request: BuildRequest) -> Sequence[Finding]:
         """What the compiler thinks may be read before it is written: hints that may explain a wrong result."""

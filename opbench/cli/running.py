@@ -191,13 +191,13 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     "--all",
     "every",
     is_flag=True,
-    help="Every config on every problem, also where each pair compiles a module of its own.",
+    help="Every config on every problem, also where each pair compiles a module of its own; on the cpu also --huge.",
 )
 @problems_option
 @click.option(
     "--huge",
     is_flag=True,
-    help="Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is touched.",
+    help="Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is written.",
 )
 @click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
 @click.option(

@@ -128,8 +128,7 @@ def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
         return variant.unmet(problem, config) is None
 
     served = [problem for problem in examples if fits(problem)]
-    found = [problem for problem in huge_problems(served) if fits(problem)]
-    cases = [Case(variant, config, problem) for problem in found]
+    cases = [Case(variant, config, problem) for problem in huge_problems(served, fits)]
     interpreted = variant.product or variant.compute_capability
     for sizes in long_problems(served) if not interpreted else ():
         longest = [Case(variant, config, problem) for problem in sizes if fits(problem)][:1]

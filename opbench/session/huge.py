@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from opbench.backends.base import Buffer, Traced
+from opbench.backends.base import Sparse, Traced
 from opbench.catalog.case import Case
+from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.operator import Operator
 from opbench.errors import LaunchError
 from opbench.results.result import Launched, Verdict
+from opbench.session.huge_values import Slices, judged, load, slices_of, written
 from opbench.session.verdict import finding_sentence
 
 HUGE = 1 << 31
@@ -26,19 +30,23 @@ def is_huge(problem: Operator) -> bool:
     return any(t.elements >= HUGE or (len(t.shape) == 1 and t.elements >= MOST_INT - HUGE // 64) for t in tensors)
 
 
-def huge_problems(examples: list[Operator]) -> Iterator[Operator]:
-    """Of each set of modes: the largest example with one axis grown until a tensor is huge, for each axis that can be.
+def huge_problems(
+    examples: list[Operator], fits: Callable[[Operator], bool] = lambda problem: True
+) -> Iterator[Operator]:
+    """Of sets of modes, so that any two values meet: the largest example with one axis grown until a tensor is huge.
 
     An axis grows where its tensors grow with it and the work of an output does not: batches, rows, images.
     """
-    seen = set()
+    seen, met = set(), set[tuple[str, ...]]()
     for problem in sorted(examples, key=lambda p: -p.bytes()):
-        modes = tuple(v for v in problem.axes.values() if isinstance(v, str))
+        modes = tuple(f"{name}={value}" for name, value in problem.axes.items() if isinstance(value, str))
         if modes in seen:
             continue
         seen.add(modes)
         for axis, size in problem.axes.items():
-            if isinstance(size, int) and (grown := _grown(problem, axis)):
+            pairs = {(axis,), *((axis, *pair) for pair in itertools.combinations(modes, 2))}
+            if isinstance(size, int) and not pairs <= met and (grown := _grown(problem, axis)) and fits(grown):
+                met |= pairs
                 yield grown
 
 
@@ -90,21 +98,63 @@ def _grown(problem: Operator, axis: str) -> Operator | None:
 
 
 def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
-    """The verdict on a sample of a huge problem's blocks: nothing out of bounds, nothing that no `int` holds."""
-    tensors = [*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count)]
-    buffers: dict[str, Buffer] = {}
+    """The verdict on a sample of a huge problem's blocks.
+
+    Nothing is out of bounds, no sum is larger than an `int` holds, and what they wrote is what the reference says of
+    those slices, where that can be told of them alone: a first run tells which slices, a second one has inputs there.
+    """
+    slices = slices_of(case, sm_count)
+    buffers: dict[str, Sparse] = {}
+    launches = case.launches(sm_count)
     try:
-        for tensor in tensors:
+        for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count)):
             buffers[tensor.name] = backend.allocate_sparse(tensor.name, tensor.shape, tensor.dtype)
-        launches = case.launches(sm_count)
-        try:
-            trace = backend.trace_sample(case.request(), launches, buffers)
-        except LaunchError as refused:
-            return Verdict(False, f"{refused}; say in `requires` for which sizes it is meant")
-        found = tuple(f for f in trace.findings if not f.hint)
-        reason = finding_sentence(found[0]) if found else ""
-        return Verdict(
-            not found, reason, integers="a sample of blocks", findings=found, launches=tuple(map(Launched.of, launches))
+            if isinstance(slices, str) or tensor.name not in case.problem.outputs or tensor.name in case.updates:
+                buffers[tensor.name].clear()
+        verdict, _ = _run(backend, case, launches, buffers)
+        if not verdict.right or isinstance(slices, str):
+            return _only_where(verdict, slices)
+        which = written(case, slices, buffers)
+        if isinstance(which, str):
+            return _only_where(verdict, which)
+        leave_out = 0
+        for _ in range(2):
+            load(case, slices, buffers, which)
+            verdict, cut_short = _run(backend, case, launches, buffers, leave_out)
+            if not verdict.right:
+                return verdict
+            values = judged(case, slices, buffers, which)
+            if not values.mismatch or not cut_short:
+                break
+            leave_out = cut_short  # what a block has not come to the end of may be half of a sum
+        if not values.count or (values.mismatch and cut_short):
+            return _only_where(verdict, "no block came to its end in time")
+        said = f"a sample of blocks, {values.count} elements judged"
+        return replace(
+            verdict,
+            right=not values.mismatch,
+            reason=values.mismatch,
+            worst_error=values.error,
+            allowed_error=values.allowed,
+            integers=said,
         )
     finally:
         backend.free(buffers)
+
+
+def _only_where(verdict: Verdict, why: Slices | str) -> Verdict:
+    said = f"a sample of blocks, for where they reach only: {why}"
+    return replace(verdict, integers=said) if verdict.right else verdict
+
+
+def _run(
+    backend: Traced, case: Case, launches: Sequence[KernelLaunch], buffers: dict[str, Sparse], leave_out: int = 0
+) -> tuple[Verdict, int]:
+    """The verdict on where the blocks reach, and a bit for each that was not let come to its end."""
+    try:
+        trace = backend.trace_sample(case.request(), launches, buffers, leave_out)
+    except LaunchError as refused:
+        return Verdict(False, f"{refused}; say in `requires` for which sizes it is meant"), 0
+    found = tuple(f for f in trace.findings if not f.hint)
+    reason = finding_sentence(found[0]) if found else ""
+    return Verdict(not found, reason, findings=found, launches=tuple(map(Launched.of, launches))), trace.cut_short

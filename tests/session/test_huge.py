@@ -26,11 +26,28 @@ extern "C" __global__ void moves(const float* x, float* out, int rows, int cols)
 """
 
 
+SQUARES = """\
+// /// opbench
+// operator = "relu"
+// launch = [{ kernel = "rectifies", grid = ["cdiv(n, 256)"], block = ["256"] }]
+// ///
+extern "C" __global__ void rectifies(const float* x, float* out, int n) {
+    const long long i = blockIdx.x * 256LL + threadIdx.x;
+    if (i < n) out[i] = x[INDEX] > 0.0f ? x[i] : 0.0f;
+}
+"""
+
+
+SAID: dict[str, str] = {}
+"""What was judged, by problem."""
+
+
 def tried(path: Path) -> dict[str, str]:
     """Each huge problem's outcome."""
     results = api.check([path], backend="cpu", random_shapes=0, cpu_only=True, huge=True, time_limit_s=60.0)
-    operator = Catalog().operator("transpose")
-    return {r.problem: f"{r.status}: {r.reason}" for r in results if is_huge(operator.parse(r.problem))}
+    huge = [r for r in results if is_huge(Catalog().operator(r.operator).parse(r.problem))]
+    SAID.update({r.problem: r.verdict.integers for r in huge if r.verdict and r.status == "right"})
+    return {r.problem: f"{r.status}: {r.reason}" for r in huge}
 
 
 @pytest.mark.parametrize("width", ["int", "long long"])
@@ -41,8 +58,23 @@ def test_indices_too_narrow_are_found_at_their_line(tmp_path: Path, width: str) 
     assert len(found) == 2, found
     if width == "long long":
         assert set(found.values()) == {"right: "}
+        assert {said.partition(", ")[0] for said in SAID.values()} == {"a sample of blocks"}, SAID
+        assert all(int(said.split()[4]) > 1000 for said in SAID.values()), SAID
     else:
         assert any("moves.cu:9: index overflow: " in reason for reason in found.values()), found
+
+
+@pytest.mark.parametrize("index", ["i", "(i & 0x7ffffff)"])
+def test_values_of_the_blocks_that_ran_are_judged(tmp_path: Path, index: str) -> None:
+    """An index that wraps without a sign is in bounds everywhere: only what is written gives it away."""
+    path = tmp_path / "rectifies.cu"
+    path.write_text(SQUARES.replace("INDEX", index))
+    found = tried(path)
+    assert found
+    if index == "i":
+        assert set(found.values()) == {"right: "}
+    else:
+        assert all("wrong at out[" in reason for reason in found.values()), found
 
 
 def test_one_axis_grows_at_a_time() -> None:

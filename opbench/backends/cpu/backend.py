@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from opbench.backends.base import Buffer, Program, Trace, TraceOptions
+from opbench.backends.base import Buffer, Program, Sparse, Trace, TraceOptions
 from opbench.backends.cpu.buffer import CpuArray, CpuBuffer, SparseBuffer, available_memory
 from opbench.backends.cpu.build import KernelBuilder, doubts_of
 from opbench.backends.cpu.findings import LaunchLog, to_findings
@@ -161,18 +161,23 @@ class CpuBackend:
             return Trace(tuple(self.synchronize()), tracing.traffic(completed), completed, tracing.accesses)
 
     def trace_sample(
-        self, request: BuildRequest, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]
+        self,
+        request: BuildRequest,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        leave_out: int = 0,
     ) -> Trace:
         """Run some blocks of each launch, and look at where they reach and at what no `int` holds."""
         path = KernelBuilder(self._toolchain, self._folder, HUGE).module(request)
         program = CpuProgram(path, request, self._runtime, self._log, 1)
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, TraceOptions(count=False, races=False)) as tracing:
-            completed = program.trace(launches, buffers, tracing, sampled=True)
-            return Trace(tuple(self.synchronize()), tracing.traffic(completed), completed, tracing.accesses)
+            completed = program.trace(launches, buffers, tracing, sampled=True, leave_out=leave_out)
+            found, traffic = tuple(self.synchronize()), tracing.traffic(completed)
+            return Trace(found, traffic, completed, tracing.accesses, tracing.cut_short)
 
-    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
-        """A buffer of zeros that takes memory where it is written only."""
+    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
+        """A poisoned buffer that takes memory where it is written only."""
         return SparseBuffer(name, shape, dtype)
 
     def doubts(self, request: BuildRequest) -> list[Finding]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import math
 import mmap
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,11 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 FAILED = ctypes.c_void_p(-1).value
 PROT_NONE = 0
 MAP_NORESERVE = 0x4000
+MAP_FIXED = 0x10
+SPARSE_BYTES = 16 << 20
+"""Of the file that is mapped again and again in a sparse buffer."""
+PAGEMAP_ENTRY = 8
+PAGE_PRESENT, PAGE_SWAPPED, PAGE_OF_FILE = (np.uint64(1 << bit) for bit in (63, 62, 61))
 
 
 class CpuArray:
@@ -180,18 +187,67 @@ class CpuBuffer(CpuArray):
 
 
 class SparseBuffer(CpuBuffer):
-    """Zeros that take memory where they are written only, so that a problem may be larger than the machine."""
+    """Poison, or one number, that takes memory where it is written only: it may be larger than the machine's."""
 
     _limited = False
 
     def poison(self) -> None:
-        """Nothing: zeros stay zeros."""
+        """Poison everywhere, but no page of it is taken."""
+        self._map_file(_pages_of(b"\xff"))
+        self.initialised = False
 
     def clear(self) -> None:
-        """Nothing, likewise."""
+        """Zeros everywhere, likewise."""
+        self.fill(0.0)
+
+    def fill(self, value: float) -> None:
+        """A number everywhere, likewise."""
+        self._map_file(_pages_of(element(self.dtype, value)))
+        self.initialised = True
+
+    @property
+    def content(self) -> np.ndarray:
+        """The content itself, of which only what is looked at is fetched."""
+        content: np.ndarray = self._content
+        return content
+
+    def written_pages(self) -> np.ndarray | None:
+        """Which pages of the content were written since it was filled; None where the system does not tell."""
+        count = -(-self.bytes // mmap.PAGESIZE)
+        try:
+            with Path("/proc/self/pagemap").open("rb", buffering=0) as file:
+                file.seek(self.address // mmap.PAGESIZE * PAGEMAP_ENTRY)
+                entries = np.frombuffer(file.read(count * PAGEMAP_ENTRY), np.uint64)
+        except OSError:
+            return None
+        # A page that was only read is the file's; one that was written is this process's own, in memory or swapped out.
+        own: np.ndarray = ((entries & PAGE_PRESENT) != 0) & ((entries & PAGE_OF_FILE) == 0) | (
+            (entries & PAGE_SWAPPED) != 0
+        )
+        found: np.ndarray = np.flatnonzero(own)
+        return found if entries.size == count else None
+
+    def _map_file(self, file: int) -> None:
+        """Map a file as often as it takes; its pages are copied where they are written."""
+        start = self._base + self._fence + BAND
+        end = start + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        for place in range(start, end, SPARSE_BYTES):
+            flags = mmap.MAP_PRIVATE | MAP_FIXED
+            size = min(SPARSE_BYTES, end - place)
+            if _libc.mmap(place, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0) == FAILED:
+                raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "which the system refuses"))
 
     def _guard(self, size: int) -> None:
         """No pattern: a traced launch knows where the content ends."""
+
+
+@functools.cache
+def _pages_of(number: bytes) -> int:
+    """A file in memory of one number, kept."""
+    file = os.memfd_create("opbench-sparse")
+    with os.fdopen(os.dup(file), "wb") as stream:
+        stream.write(number * (SPARSE_BYTES // len(number)))
+    return file
 
 
 def _too_large(name: str, shape: tuple[int, ...], nbytes: int, why: str) -> str:

@@ -74,6 +74,8 @@ class LaunchArguments(ctypes.Structure):
         ("sample_count", ctypes.c_uint32),
         ("block_milliseconds", ctypes.c_uint32),
         ("samples", ctypes.c_uint64 * MAX_SAMPLES),
+        ("sample", ctypes.c_uint32),
+        ("cut_short", ctypes.c_uint32),
         ("trace", ctypes.c_void_p),
     )
 

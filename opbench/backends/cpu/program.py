@@ -16,7 +16,7 @@ from opbench.backends.cpu.build import constant_symbol, entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays
 from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
-from opbench.backends.cpu.refusals import refuse_static_shared, thread_bound, waits_in_loops
+from opbench.backends.cpu.refusals import is_interpreted, refuse_static_shared, thread_bound, waits_in_loops
 from opbench.backends.cpu.tensor_map import native_map
 from opbench.backends.cpu.texture import native_texture
 from opbench.backends.cpu.tracing import Tracing
@@ -30,7 +30,7 @@ MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
 MAX_COOPERATIVE = 256
 """The runtime's kMaxTeam."""
-BLOCK_MILLISECONDS = 150
+BLOCK_MILLISECONDS = 50
 """Of a block of a sample: its first threads are done by then, or have shown what they do."""
 ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
 """Memory that holds an argument as the kernel takes it."""
@@ -97,11 +97,17 @@ class CpuProgram:
         return run
 
     def trace(
-        self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer], tracing: Tracing, sampled: bool = False
+        self,
+        launches: Sequence[KernelLaunch],
+        buffers: Mapping[str, Buffer],
+        tracing: Tracing,
+        sampled: bool = False,
+        leave_out: int = 0,
     ) -> bool:
         """Run all launches of a traced module in order and gather what they did; False when one was abandoned.
 
-        `sampled`: the first and last blocks of each and some between, and of each block what a moment allows.
+        `sampled`: the first and last blocks of each and some between, and of each block what a moment allows; but not
+        those whose bits are set in `leave_out`.
         """
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._log.buffers = list(memory.values())
@@ -117,9 +123,13 @@ class CpuProgram:
             # One worker: what is seen, and in which order, must not depend on the machine's load.
             native.workers, native.trace = 1, tracing.address
             if sampled:
-                _sample(native, launch)
+                _sample(native, launch, leave_out)
+                native.block_milliseconds = BLOCK_MILLISECONDS * (6 if is_interpreted(self._request) else 1)
+                if not native.sample_count:
+                    continue
             tracing.use_caches(launch)
             completed = self._runtime.launch(native)
+            tracing.cut_short |= native.cut_short
             tracing.gather(launch, self._path)
             if not completed:
                 return False
@@ -194,14 +204,15 @@ class CpuProgram:
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
 
 
-def _sample(native: LaunchArguments, launch: KernelLaunch) -> None:
+def _sample(native: LaunchArguments, launch: KernelLaunch, leave_out: int) -> None:
     clusters = prod(launch.grid) // prod(launch.cluster)
     chance = random.Random(clusters)
     ends = {0, 1, clusters // 2, clusters - 2, clusters - 1}
     drawn = sorted(
         {p for p in ends if 0 <= p < clusters} | {chance.randrange(clusters) for _ in range(MAX_SAMPLES - 6)}
     )
-    native.sample_count, native.block_milliseconds = len(drawn), BLOCK_MILLISECONDS
+    drawn = [position for number, position in enumerate(drawn) if not leave_out >> number & 1]
+    native.sample_count = len(drawn)
     native.samples[: len(drawn)] = drawn
 
 

@@ -39,6 +39,11 @@ def waits_in_loops(request: BuildRequest) -> bool:
     return bool(SPIN.search(_code(request)))
 
 
+def is_interpreted(request: BuildRequest) -> bool:
+    """Whether instructions of the module's own are done lane by lane, which takes long."""
+    return bool(re.search(r"\basm\b", _code(request)))
+
+
 def plain_kernel(name: str) -> str:
     """A kernel's own name: `ops::add<float, 4>` → `add`."""
     return name.split("<", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1].strip()

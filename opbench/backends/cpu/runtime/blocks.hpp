@@ -129,7 +129,11 @@ void run_block(Worker* worker, uint64_t position) {
     check_shared_canary(worker);
   }
   if (worker->copies_in_flight) forget_copies(worker);
+  // What is under way when a sample's time is over is no mistake of the kernel's.
+  const bool aborted = worker->aborted;
+  worker->aborted |= launch->sample_count && launch->cut_short >> launch->sample & 1;
   end_events(worker);
+  worker->aborted = aborted;
 }
 
 void run_blocks(Worker* worker, Launch* launch) {
@@ -147,6 +151,7 @@ void run_blocks(Worker* worker, Launch* launch) {
     if (first >= clusters) return;
     for (uint64_t step = first; step < first + chunk && step < clusters; ++step) {
       if (__atomic_load_n(&launch->aborted, __ATOMIC_RELAXED)) return;
+      launch->sample = launch->sample_count ? (uint32_t)step : 0;
       run_cluster(worker, (launch->sample_count ? launch->samples[step] : step) * size);
       if (worker->aborted) __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
     }

@@ -135,7 +135,10 @@ static void on_tick(int, siginfo_t*, void* raw_context) {
     if (worker->ticking != worker->blocks_begun) worker->ticks = 0;
     worker->ticking = worker->blocks_begun;
     // Enough has been seen of this block: its other threads are left out, and the next one begins.
-    if (++worker->ticks > launch->block_milliseconds) switch_to_main(worker);
+    if (++worker->ticks > launch->block_milliseconds) {
+      worker->launch->cut_short |= 1u << launch->sample;
+      switch_to_main(worker);
+    }
   }
   if (!launch->spins || worker->trace) return;
   bool moved = worker->switches != worker->switches_before;

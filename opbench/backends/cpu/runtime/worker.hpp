@@ -91,6 +91,7 @@ struct Launch {
   uint32_t spins;  // whether threads may wait for each other in loops, so that one that goes on and on must give way
   uint32_t sample_count, block_milliseconds;  // of a sample: how many positions, how long a block may take; 0: all, for ever
   uint64_t samples[16];                       // positions of clusters, in their order
+  uint32_t sample, cut_short;  // of the one that runs its number, and a bit for each that was not let come to its end
   Trace* trace;  // null unless the module is a traced one
 };
 
