@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ def device_text(found: Iterable[KernelText]) -> DeviceText:
     return DeviceText(tuple(sorted(system)), dict(sorted(shared.items())), kernels)
 
 
+@functools.lru_cache(256)
 def _shared_names(source: Source) -> list[str]:
     return [Path(name[1:-1]).name for _, name in includes(source.text) if name[1:].startswith(f"{HEADERS}/")]
 
@@ -116,6 +118,7 @@ def _by_need(common: Mapping[str, Source]) -> list[Source]:
     return list(ordered.values())
 
 
+@functools.lru_cache(256)
 def _header_text(source: Source) -> str:
     """A shared header as it stands beside the source: what it includes has been included ahead of it."""
     needs = ", ".join(_shared_names(source))

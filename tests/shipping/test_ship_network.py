@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import ROOT, Cli
+from common import ROOT
 from safetensors.numpy import load_file, save_file
 from shipped import built
 
 from opbench.catalog.folders import Catalog
+from opbench.cli.shipping import ship_command
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.layouts import with_layouts
@@ -95,9 +96,10 @@ def test_a_preparation_runs_once_with_memory_of_its_own(monkeypatch: pytest.Monk
     assert f"static cudaError_t prepare_{conv.name}(const void* weight, void* filters, cudaStream_t stream)" in before
 
 
-def test_what_is_no_network_and_a_plan_for_something_else_are_refused(cli: Cli, tmp_path: Path) -> None:
-    answer = cli("ship", "relu/vec4(n=5)", "--plan", "plan.json", "--out", "lib")
-    assert answer.returncode == 2 and "--plan is of a network; relu/vec4(n=5) is none" in answer.stderr
+def test_what_is_no_network_and_a_plan_for_something_else_are_refused(tmp_path: Path) -> None:
+    command = ["relu/vec4(n=5)", "--plan", "plan.json", "--out", str(tmp_path / "lib")]
+    with pytest.raises(UsageError, match=re.escape("--plan is of a network; relu/vec4(n=5) is none")):
+        ship_command.main(command, standalone_mode=False)
     with pytest.raises(UsageError, match="the plan is for precision f32, not tf32"):
         options = NetOptions(network="lenet", precision="tf32", plan=PLAN, backend="cpu", out=tmp_path / "lenet")
         ship_network(options, gpu="h200", test=False, replace=False)
