@@ -89,8 +89,8 @@ def step(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
     return loss
 
 
-def main() -> None:
-    """Compare PyTorch, the replaced model and the compiled one."""
+def arguments() -> argparse.Namespace:
+    """Of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", type=int, default=16)
@@ -99,7 +99,12 @@ def main() -> None:
     parser.add_argument("--train", action="store_true", help="forward and backward in place of inference")
     parser.add_argument("--book", help="winners of earlier runs: opbench book RUN --out book.json")
     parser.add_argument("--keep", help="write what was measured here to this book")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Compare PyTorch, the replaced model and the compiled one."""
+    given = arguments()
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     opbench.torch.use(given.book)
@@ -113,8 +118,12 @@ def main() -> None:
     base = copy.deepcopy(model)
     compiled = opbench.torch.compile(base, x)
     rivals = {"PyTorch": model, "opbench.torch.replace": replaced, "opbench.torch.compile": compiled}
+    bases = {"opbench.torch.compile": base}
     if given.device == "cuda":
         rivals["torch.compile"] = compiled_by_torch
+        if given.train:
+            bases["compile, CUDA graphs"] = copy.deepcopy(model)
+            rivals["compile, CUDA graphs"] = opbench.torch.compile(bases["compile, CUDA graphs"], x, graph=True)
     if given.train:
         step(exact, x.double(), labels)
         right = {name: parameter.grad for name, parameter in exact.named_parameters()}
@@ -129,7 +138,7 @@ def main() -> None:
 
             result = call()
             if given.train:
-                own = dict((base if rival is compiled else rival).named_parameters())
+                own = dict(bases.get(name, rival).named_parameters())
                 own = {key.removeprefix("_orig_mod."): parameter for key, parameter in own.items()}
                 error = max(off(own[key].grad, gradient) for key, gradient in right.items())  # type: ignore[arg-type]
                 what = "worst gradient"

@@ -44,6 +44,8 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(("document", "text"), PYTHON, ids=[f"{name}-{i}" for i, (name, _) in enumerate(PYTHON)])
 def test_a_python_example_runs(folder: Path, document: str, text: str) -> None:
+    if re.search(r"^(?:import|from) (?:opbench\.)?torch", text, re.MULTILINE) and not _has("torch"):
+        pytest.skip("make torch-tests installs PyTorch")
     (folder / "test_example.py").write_text(text)
     pytest_words = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if "def test_" in text else []
     done = run([sys.executable, *pytest_words, "test_example.py"], folder)

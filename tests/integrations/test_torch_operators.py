@@ -6,7 +6,9 @@ CI has no PyTorch: `make torch-tests` installs it and runs these. OPBENCH_TEST_D
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="make torch-tests installs it")
@@ -23,6 +25,8 @@ from opbench.results.book import Book, BookEntry, BookTime  # noqa: E402
 LAYERS = layers()
 CONTIGUOUS = torch.contiguous_format, LAST
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2}
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+"""PyTorch's compiler imports what PyTorch deprecates."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -81,6 +85,8 @@ def test_opcheck(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
         return operator(*arguments)
 
     monkeypatch.setattr(functions, "call", noted)
+    monkeypatch.setattr(registered, "call", noted)
+    monkeypatch.setattr(registered, "eager", lambda tensors: False)
     layer.mine(*layer.cast(torch.float32))
     ((operator, arguments),) = seen
     fresh = tuple(a.detach().requires_grad_() if isinstance(a, torch.Tensor) else a for a in arguments)
@@ -312,5 +318,71 @@ def test_a_book_decides_between_ours_and_pytorchs(monkeypatch: pytest.MonkeyPatc
         assert choice.choice_for("linear", "(m=9,n=5,k=4)", 0).runner is None, "what is not in the book is PyTorch's"
         ours.use(missing="ranked", prefer=["linear/small_tile"])
         assert "small_tile" in choice.choice_for("linear", problem, 0).runner.name  # type: ignore[union-attr,attr-defined]
+    finally:
+        ours.use(missing="ranked", precision="f32")
+
+
+OWN = """
+from __future__ import annotations
+from collections.abc import Sequence
+from dataclasses import dataclass
+import numpy as np
+from opbench import Gradient, Operator
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(Operator):
+    \"\"\"out = factor * x.\"\"\"
+    rows: int
+    cols: int
+    factor: int = 3
+    inputs = {"x": "rows cols"}
+    outputs = {"out": "rows cols"}
+    RULE
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return self.factor * x
+
+    @classmethod
+    def examples(cls) -> Sequence[Scaled]:
+        return [cls(rows=2, cols=3)]
+"""
+RULE = """def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        return [Gradient("scaled", self.axes, {"x": "d.out"}, {"out": "d.x"})]"""
+KERNEL = """// /// opbench
+// title = "one thread an element"
+// launch = [{ kernel = "scaled", grid = ["cdiv(rows * cols, 64)"], block = ["64"] }]
+// ///
+//
+// Why.
+extern "C" __global__ void scaled(const float* x, float* out, int rows, int cols, int factor) {
+    const int i = blockIdx.x * 64 + threadIdx.x;
+    if (i < rows * cols) out[i] = factor * x[i];
+}
+"""
+
+
+@pytest.mark.parametrize("rule", [True, False])
+def test_an_operator_of_ones_own_and_arrays_of_other_libraries(rule: bool, tmp_path: Path) -> None:
+    folder = tmp_path / ("with" if rule else "without") / "scaled"
+    folder.mkdir(parents=True)
+    (folder / "operator.py").write_text(OWN.replace("RULE", RULE if rule else ""))
+    (folder / "plain.cu").write_text(KERNEL)
+    try:
+        ours.use(missing="ranked", variants=[folder.parent])
+        scaled = ours.operator("scaled")
+        x = torch.randn(4, 5, device=DEVICE, requires_grad=True)
+        out = scaled(x, factor=7)
+        assert torch.equal(out, 7 * x)
+        if rule:
+            out.sum().backward()
+            assert torch.equal(x.grad, torch.full_like(x, 7))
+        else:
+            with pytest.raises(UsageError, match=r"has no gradient for 'x'; give its operator\.py one"):
+                out.sum().backward()
+        array = np.arange(6, dtype=np.float32).reshape(2, 3)
+        if DEVICE == "cpu":
+            assert np.array_equal(np.from_dlpack(scaled(array)), 3 * array)
+        with pytest.raises(UsageError, match=r"'x' \[5\] is not allowed; 'rows cols' is"):
+            scaled(x[0])
     finally:
         ours.use(missing="ranked", precision="f32")

@@ -47,6 +47,8 @@ class Chosen:
 _settings = Choosing()
 _measured: dict[tuple[str, str, str, str], BookEntry] = {}
 """What was measured in this process, by key."""
+_untimed: set[tuple[int, str, str]] = set()
+"""Problems of which nothing could be timed, by device."""
 _chosen: dict[tuple[str, str, int], Chosen] = {}
 CACHES: list[Callable[[], None]] = []
 """What empties others' memory of what was chosen."""
@@ -86,6 +88,7 @@ def forget() -> None:
     """Choose everything anew at its next call."""
     with _LOCK:
         _chosen.clear()
+        _untimed.clear()
         for cache in CACHES:
             cache()
 
@@ -136,6 +139,8 @@ def _made(problem: Operator, place: DevicePlace) -> Chosen:
     if entry is None and _settings.missing == "torch" and has_peer(problem):
         return Chosen(None, "not in the book")
     if entry is None:
+        if (place.index, problem.name, str(problem)) in _untimed and has_peer(problem):
+            return Chosen(None, "none of ours could be timed")
         return _running(fitting, place, "ranked first, as nothing was measured")
     if entry.speedup is not None and entry.speedup < 1 and has_peer(problem):
         return Chosen(None, "PyTorch is faster")
@@ -154,9 +159,12 @@ def entry_for(problem: Operator, place: DevicePlace) -> BookEntry | None:
     if entry is None and _settings.missing == "measure":
         from opbench.integrations.pytorch.measuring import measured
 
-        entry = measured(problem, candidates(problem, place), place)
+        if (place.index, problem.name, str(problem)) not in _untimed:
+            entry = measured(problem, candidates(problem, place), place)
         if entry is not None:
             _measured[entry.key] = entry
+        else:
+            _untimed.add((place.index, problem.name, str(problem)))
     return entry
 
 

@@ -21,7 +21,7 @@ from opbench.integrations.pytorch import peers
 from opbench.integrations.pytorch.choice import choice_for, entry_for, prepare, problem_of
 from opbench.integrations.pytorch.described import EPSILON
 from opbench.integrations.pytorch.devices import CPU, OURS, TORCH_DTYPES, place_of
-from opbench.integrations.pytorch.primitives import eager, execute, steps_back
+from opbench.integrations.pytorch.primitives import compute, eager, steps_back
 from opbench.integrations.pytorch.replacing import LayerChoice, Replaced
 from opbench.nets.choosing import laid_out, rewritten
 from opbench.nets.options import NetOptions
@@ -64,18 +64,21 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         self._texts = [str(node.problem) for node in graph.nodes]
         self._forms = [Form.of(node, graph) for node in graph.nodes]
         self._own: dict[str, str] = {}
+        self._sources: dict[str, OwnTensor] = {}
         if model.training:
             self.model = model
         for name, array in graph.weights.items():
             value = graph.values[name]
-            if model.training and _source(model, name) is not None:
+            if model.training and (source := _source(model, name)) is not None:
+                self._sources[name] = source
                 continue
             if model.training and any(name.startswith(f"{own}.") for own, _ in model.named_parameters()):
                 raise UsageError(f"{name}: is computed from a parameter when the network is made; it cannot be trained")
             self._own[name] = f"constant{len(self._own)}"
             made = torch.from_numpy(array.copy()).to(example[0].device, TORCH_DTYPES[value.dtype])
             self.register_buffer(self._own[name], made, persistent=not model.training)
-        self._recorded = recorded and self.index != CPU and not model.training
+        self._recorded = recorded and self.index != CPU
+        self._trained_by: nn.Module | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._static: tuple[list[Tensor], list[Tensor]] = ([], [])
 
@@ -129,11 +132,26 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
                     f"{self.network.name}: '{name}' is {list(given.shape)} on {given.device}; it was compiled for "
                     f"{list(shape)}: opbench.torch.compile(model, example)"
                 )
-        if self._recorded and eager(inputs) and not any(t.requires_grad for t in inputs):
+        if not self._recorded or not eager(inputs) or any(t.requires_grad for t in inputs):
+            outputs = self._run(inputs)
+        elif not self.training_mode:
             outputs = self._replayed(inputs)
+        elif self.training and torch.is_grad_enabled():
+            outputs = self._step(inputs)
         else:
             outputs = self._run(inputs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _step(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """By two CUDA graphs, forward and backward, recorded at the first call."""
+        if self._trained_by is None:
+            kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+            places = tuple(given.clone(memory_format=torch.preserve_format) for given in inputs)
+            made = torch.cuda.make_graphed_callables(_Recorded(self), places)
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(kept[name])  # recording has run it
+            self.__dict__["_trained_by"] = made  # no child: it holds this network
+        return list(self._trained_by(*inputs))  # type: ignore[misc]
 
     def _replayed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """By a CUDA graph of all nodes, recorded at the first call."""
@@ -204,15 +222,14 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     def _parameter(self, name: str) -> Tensor:
         """A parameter of the model in the order in which a node reads it."""
-        found = _source(self.model, name)
-        assert found is not None
-        parameter, columns = found
+        owner, attribute, columns = self._sources[name]
+        parameter: Tensor = getattr(owner, attribute)
         if columns:
             c, h, w = columns
             return parameter.reshape(-1, c, h, w).permute(0, 2, 3, 1).reshape(parameter.shape)
         return parameter.permute(0, 2, 3, 1) if name.endswith(".nhwc") else parameter
 
-    def _computed(self, node: Node, text: str, given: list[Tensor]) -> list[Tensor]:
+    def _computed(self, node: Node, text: str, given: list[Tensor]) -> Sequence[Tensor]:
         if node.operator == "layout2d":
             to = (0, 2, 3, 1) if node.problem.axes["to"] == "nhwc" else (0, 3, 1, 2)
             if (seen := given[0].permute(to)).is_contiguous():
@@ -221,10 +238,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             return [functional.dropout(given[0], int(node.problem.axes["percent"]) / 100, self.training)]
         if node.operator == "batchnorm2d" and self.training_mode:
             return self._normalised(node, given)
-        if eager(given) and not (torch.is_grad_enabled() and any(t.requires_grad for t in given)):
-            return execute(node.operator, text, given)
-        found: list[Tensor] = torch.ops.opbench.compute(node.operator, text, given)
-        return found
+        return compute(node.operator, text, given)
 
     def _normalised(self, node: Node, given: list[Tensor]) -> list[Tensor]:
         """A batch norm of a model in training: by its batch, whose statistics the running ones follow."""
@@ -236,33 +250,49 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             return [peers.physical(node.problem, out)]
         axes = {**node.problem.axes, "momentum_percent": round(100 * norm.momentum)}
         text = f"({','.join(f'{key}={value}' for key, value in axes.items())})"
-        out, _, _, mean, variance = torch.ops.opbench.compute("batchnorm2d_train", text, given)
+        out, _, _, mean, variance = compute("batchnorm2d_train", text, given)
         norm.running_mean.copy_(mean.detach())
         norm.running_var.copy_(variance.detach())
         norm.num_batches_tracked.add_(1)
         return [out]
 
 
-def _source(model: nn.Module, name: str) -> tuple[Tensor, tuple[int, ...]] | None:
-    """The parameter or statistic that a weight is, and the image whose order its columns are in; None for another."""
+class _Recorded(nn.Module):  # type: ignore[misc]
+    """What PyTorch records of a network in training: all nodes, by the model's parameters."""
+
+    def __init__(self, network: CompiledNetwork) -> None:
+        super().__init__()
+        self.model, self._run = network.model, network._run
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The outputs."""
+        return tuple(self._run(inputs))
+
+
+OwnTensor = tuple[nn.Module, str, tuple[int, ...]]
+"""The module that has a parameter or statistic, its name there, and the image whose order its columns are in."""
+
+
+def _source(model: nn.Module, name: str) -> OwnTensor | None:
+    """Where the parameter or statistic that a weight is stands; None for another weight."""
     match = re.fullmatch(r"(?P<name>.+?)(?:\.nhwc(?:_(?P<c>\d+)x(?P<h>\d+)x(?P<w>\d+))?)?", name)
     assert match
-    everything = dict(model.named_parameters()) | dict(model.named_buffers())
-    tensor = everything.get(match["name"])
-    if tensor is None:
+    if match["name"] not in {*dict(model.named_parameters()), *dict(model.named_buffers())}:
         return None
-    return tensor, tuple(int(match[axis]) for axis in "chw") if match["c"] else ()
+    owner, _, attribute = match["name"].rpartition(".")
+    return model.get_submodule(owner), attribute, tuple(int(match[axis]) for axis in "chw") if match["c"] else ()
 
 
 def compile(
-    model: nn.Module, example: Tensor | Sequence[Tensor], *, layout: str = "auto", graph: bool = True
+    model: nn.Module, example: Tensor | Sequence[Tensor], *, layout: str = "auto", graph: bool | None = None
 ) -> CompiledNetwork:
     """A model as opbench runs it: imported from PyTorch, its nodes fused, and each node's variant chosen as `use` says.
 
     `example` is what it is called with, in the sizes that it will have. A model in evaluation mode becomes one for
     inference, on a GPU replayed as a CUDA graph unless `graph` is False; one in training mode stays trainable, with
-    gradients by opbench's backward operators, its parameters and statistics the model's own. `layout` is nchw, nhwc or
-    auto, which is nhwc on a GPU. Raises UsageError, naming the node, for what opbench has no operator for.
+    gradients by opbench's backward operators, its parameters and statistics the model's own, and forward and backward
+    are a CUDA graph each where `graph` is True (`torch.cuda.make_graphed_callables`, whose rules hold). `layout` is
+    nchw, nhwc or auto, which is nhwc on a GPU. Raises UsageError, naming the node, for what there is no operator for.
     """
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     dtype = OURS.get(inputs[0].dtype, str(inputs[0].dtype))
@@ -284,7 +314,7 @@ def compile(
         for parameter in model.parameters():
             if parameter.dim() == 4 and "nhwc" in {node.problem.axes.get("layout") for node in laid.nodes}:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    made = CompiledNetwork(laid, model, inputs, graph)
+    made = CompiledNetwork(laid, model, inputs, not model.training if graph is None else graph)
     prepare([problem for _, problem in made.problems()], place_of(index))
     return made
 

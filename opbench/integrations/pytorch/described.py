@@ -88,7 +88,9 @@ def _per_channel(operator: str, channels: int, **parts: Tensor | None) -> None:
 
 def one(operator: str, what: str, value: int | Sequence[int]) -> int:
     """A number that PyTorch has for each side and opbench for both."""
-    sides = {value} if isinstance(value, int) else set(value)
+    if isinstance(value, int):
+        return value
+    sides = set(value)
     if len(sides) != 1:
         raise UsageError(f"opbench.torch.{operator}: {what}={value} is not allowed; one number for all sides is")
     return int(sides.pop())

@@ -39,6 +39,7 @@ OURS = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 ALIGNED = 16
 """Bytes of the widest access: an address that this does not divide is a copy's."""
+MISALIGNED = ALIGNED - 1
 PART = 256
 """Bytes that each workspace begins at a multiple of."""
 CPU = -1
@@ -51,6 +52,11 @@ current_stream = getattr(
     torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
 )
 """The handle of PyTorch's current stream on a device, as compiled code asks for it: a tenth of a microsecond."""
+
+EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) or (
+    lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
+)
+"""An empty tensor on the current device, as compiled code makes one: a third of the cost of torch.empty_strided."""
 
 
 @dataclass(frozen=True)

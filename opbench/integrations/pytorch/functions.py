@@ -13,8 +13,8 @@ from opbench.errors import UsageError
 from opbench.integrations.pytorch.choice import settings
 from opbench.integrations.pytorch.described import EPSILON, one
 from opbench.integrations.pytorch.devices import OURS
-from opbench.integrations.pytorch.layers import call
-from opbench.integrations.pytorch.primitives import eager, execute
+from opbench.integrations.pytorch.layers import call, normalised
+from opbench.integrations.pytorch.primitives import compute
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,27 +99,32 @@ def batchnorm2d(
         percent = round(100 * momentum)
         if abs(percent - 100 * momentum) > 1e-9:
             raise UsageError(f"opbench.torch.batchnorm2d: momentum={momentum} is not there; whole hundredths are")
-        found = call("batchnorm2d_train", x, weight, bias, running_mean, running_var, percent, relu)
-        for kept, new in ((running_mean, found[3]), (running_var, found[4])):
-            if kept is not None:
-                kept.copy_(new)
-        return found[0]
+        return normalised(x, weight, bias, running_mean, running_var, percent, relu)
     if running_mean is None or running_var is None:
         raise UsageError(
             "opbench.torch.batchnorm2d: by running statistics, which are None; training=True takes its own"
         )
-    parts = (weight, bias, running_mean, running_var)
-    watched = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
-    if watched or any(t is not None and t.dtype != x.dtype for t in parts):
+    if _by_pytorch(x, weight, bias, running_mean):
         out = functional.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
         return functional.relu(out) if relu else out
-    return call("batchnorm2d", x, *parts, relu)
+    return call("batchnorm2d", x, weight, bias, running_mean, running_var, relu)
+
+
+def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> bool:
+    """Whether a batch norm by running statistics is PyTorch's: there is no rule for its gradients, and one type."""
+    dtype = x.dtype
+    if mean.dtype != dtype or (weight is not None and weight.dtype != dtype):
+        return True
+    if not torch.is_grad_enabled():
+        return False
+    return any(t is not None and t.requires_grad for t in (x, weight, bias))
 
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """As `torch.nn.functional.softmax`; another axis than the last is moved there and back."""
-    (x,) = _raised(x)
-    if dim % max(1, x.dim()) == x.dim() - 1:
+    if _autocast():
+        (x,) = _raised(x)
+    if dim in (-1, x.dim() - 1):
         return call("softmax", x)
     moved = call("softmax", x.movedim(dim, -1))
     return moved.movedim(-1, dim)  # type: ignore[union-attr]
@@ -140,7 +145,8 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
     """An operator of the catalog in use, a user's own too, as a function of tensors in its physical order.
 
-    It takes the inputs in the operator's order, or by name, and by name what they do not show: modes, strides and so
+    Arrays of other libraries come in without a copy by DLPack, and a result goes out so: cupy.from_dlpack(out). It
+    takes the inputs in the operator's order, or by name, and by name what they do not show: modes, strides and so
     on. Axes are read from the shapes. It is `torch.ops.opbench.compute` with that problem, and differentiable where the
     operator has a rule for its gradients.
     """
@@ -149,7 +155,8 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
     def apply(*tensors: Tensor, **more: Tensor | int | str) -> Tensor | tuple[Tensor, ...]:
         modes = {key: value for key, value in more.items() if isinstance(value, (int, str))}
         names = _input_names(kind, modes)
-        given = dict(zip(names, tensors, strict=False)) | {k: v for k, v in more.items() if k not in modes}
+        arrays = dict(zip(names, tensors, strict=False)) | {k: v for k, v in more.items() if k not in modes}
+        given = {k: a if isinstance(a, torch.Tensor) else torch.from_dlpack(a) for k, a in arrays.items()}
         if missing := [tensor for tensor in names if tensor not in given]:
             raise UsageError(
                 f"opbench.torch.operator('{name}'): '{missing[0]}' is not given; it takes {', '.join(names)}"
@@ -157,9 +164,7 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
         inputs = [given[tensor] for tensor in names]
         axes = _axes(kind, modes, dict(zip(names, inputs, strict=True)))
         text = str(kind.from_axes(axes))
-        watched = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-        run = execute if eager(inputs) and not watched else torch.ops.opbench.compute.default
-        found = run(name, text, inputs)
+        found = compute(name, text, inputs)
         return found[0] if len(found) == 1 else tuple(found)
 
     apply.__name__, apply.__doc__ = name, kind.__doc__

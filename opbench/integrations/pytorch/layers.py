@@ -7,28 +7,22 @@ into the launch's arguments and to launch.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from opbench.catalog.operator import Operator
 from opbench.errors import UsageError
 from opbench.integrations.pytorch import described, peers
 from opbench.integrations.pytorch.choice import CACHES, choice_for
 from opbench.integrations.pytorch.described import Described
-from opbench.integrations.pytorch.devices import ALIGNED, CPU, CudaRunner, capturing, current_device
-from opbench.integrations.pytorch.primitives import NAMESPACE, eager, kept, library, pulled_back, signature
+from opbench.integrations.pytorch.devices import CPU, EMPTY, MISALIGNED, CudaRunner, capturing, current_device
+from opbench.integrations.pytorch.primitives import NAMESPACE, WayBack, eager, library, signature
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-MISALIGNED = ALIGNED - 1
-_EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) or (
-    lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
-)
-"""An empty tensor on the current device, as compiled code makes one: a third of the cost of torch.empty_strided."""
 
 
 class CallPlan:
@@ -55,8 +49,10 @@ class CallPlan:
         ]
         self.outputs = [(shape, _strides(shape, form), dtype) for shape, dtype, form in call.outputs]
         self._at = self.runner.launch_at if isinstance(self.runner, CudaRunner) else None
+        self._into: tuple[int, ...] = ()
+        self._updating: CallPlan | None = None
         self._as_is = not self.filled and not self.copies
-        self._empty = _EMPTY if self._at else torch.empty_strided
+        self.like = [None if t is None else (t.shape, t.dtype) for t in given]
         self._ways: dict[tuple[bool, ...], WayBack] = {}
 
     def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor]:
@@ -77,9 +73,11 @@ class CallPlan:
                 addresses = [tensor.data_ptr() for tensor in tensors]
                 break
         if self._at is not None:
-            found = [self._empty(shape, strides, dtype) for shape, strides, dtype in self.outputs]
+            found = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self.outputs]
             for tensor in found:
                 addresses.append(tensor.data_ptr())
+            for place in self._into:
+                addresses.append(addresses[place])
             self._at(addresses)
             return found
         if self.runner is None:
@@ -88,12 +86,23 @@ class CallPlan:
         self.runner.launch([*tensors, *found])
         return found
 
+    def updating(self, places: tuple[int, ...]) -> CallPlan | None:
+        """The same with its last outputs written over these inputs, for kernels whose operator allows it.
+
+        None where that cannot be: on the host, by PyTorch, and where an input would be copied first.
+        """
+        if self._at is None or not self._as_is:
+            return None
+        if self._updating is None:
+            self._updating = copy.copy(self)
+            self._updating.outputs, self._updating._into = self.outputs[: -len(places)], places
+        return self._updating
+
     def way_back(self, needs: tuple[bool, ...]) -> WayBack:
         """What the gradients of these of its tensors need."""
         found = self._ways.get(needs)
         if found is None:
-            wanted = frozenset(name for name, need in zip(self.call.names, needs, strict=False) if need)
-            found = self._ways[needs] = WayBack(self.call, self.signature.problem, wanted)
+            found = self._ways[needs] = _way(self.call, needs)
         return found
 
     def _by_pytorch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -103,29 +112,10 @@ class CallPlan:
         return [from_order(problem, array, shape) for array, (shape, _, _) in zip(computed, self.outputs, strict=True)]
 
 
-class WayBack:
-    """What takes one form of call back to some of its tensors."""
-
-    def __init__(self, call: Described, problem: Operator, wanted: frozenset[str]) -> None:
-        self.problem, self.wanted = problem, wanted
-        self.places = {name: place for place, name in enumerate(call.names)}
-        names = sorted(kept(problem, wanted))
-        shapes = {t.name: t.shape for t in (*problem.input_tensors(), *problem.output_tensors())}
-        self.saved = [(name, shapes[name]) for name in names]
-        results = list(problem.outputs)
-        self.given = [
-            (self.places[name], True) if name in self.places else (results.index(name), False) for name in names
-        ]
-        """Where each is found: among the call's tensors, else among its results."""
-        self.first = (results[0], shapes[results[0]])
-
-    def pulled(self, saved: Sequence[Tensor], out: Tensor) -> dict[int, Tensor]:
-        """By place among the call's tensors their gradients, in the operator's order, from the first result's."""
-        problem = self.problem
-        known = {name: in_order(problem, t, shape) for (name, shape), t in zip(self.saved, saved, strict=True)}
-        name, shape = self.first
-        found = pulled_back(problem, self.wanted, known, {name: in_order(problem, out, shape)})
-        return {self.places[name]: gradient for name, gradient in found.items()}
+def _way(call: Described, needs: Sequence[bool]) -> WayBack:
+    """What takes a call back to these of its tensors."""
+    wanted = frozenset(name for name, need in zip(call.names, needs, strict=False) if need)
+    return WayBack(signature(call.operator, call.text).problem, wanted)
 
 
 def in_order(problem: object, tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -186,15 +176,17 @@ class LayerOperator:
             """The same without PyTorch's dispatcher."""
 
             @staticmethod
-            def forward(ctx: torch.autograd.function.FunctionCtx, *arguments: object) -> Tensor | tuple[Tensor, ...]:
-                plan = operator.plan(arguments)
+            def forward(
+                ctx: torch.autograd.function.FunctionCtx, plan: CallPlan | None, *arguments: object
+            ) -> Tensor | tuple[Tensor, ...]:
                 output = operator.computed(plan, arguments)
-                operator.keep(ctx, arguments, output, plan)
+                ctx.set_materialize_grads(False)
+                operator.keep(ctx, arguments, output, plan, ctx.needs_input_grad[1:])
                 return output
 
             @staticmethod
             def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
-                return operator.back(ctx, *gradients)
+                return None, *operator.back(ctx, *gradients)
 
         return Differentiated
 
@@ -255,43 +247,44 @@ class LayerOperator:
         inputs: tuple[object, ...],
         output: Tensor | tuple[Tensor, ...],
         plan: CallPlan | None = None,
+        needs: Sequence[bool] = (),
     ) -> None:
         """Save what the way back reads; there is no plan of a call that is traced."""
         given: Sequence[Tensor | None] = inputs[: self.tensors]
         outputs = (output,) if self.outputs == 1 else output
-        ctx.like = [None if t is None else (t.shape, t.dtype) for t in given]
-        ctx.more = (None,) * (len(inputs) - self.tensors)
-        if self.outputs > self.differentiable:
+        needs = tuple((needs or ctx.needs_input_grad)[: self.tensors])
+        ctx.like = plan.like if plan else [None if t is None else (t.shape, t.dtype) for t in given]
+        ctx.needs, ctx.more = needs, (None,) * (len(inputs) - self.tensors)
+        if len(outputs) > self.differentiable:
             ctx.mark_non_differentiable(*outputs[self.differentiable :])
-        needs = tuple(ctx.needs_input_grad[: self.tensors])
-        ctx.way = way = plan.way_back(needs) if plan else self.way_back(inputs, needs)
+        ctx.way = way = plan.way_back(needs) if plan else self._traced_way(inputs, needs)
         if way is not None:
-            tensors = [(given if own else outputs)[place] for place, own in way.given]
-            if any(tensor is None for tensor in tensors):
-                filled = dict(_filled(self.describe(*inputs), given))
-                tensors = [filled[p] if t is None else t for t, (p, _) in zip(tensors, way.given, strict=True)]
+            tensors = [(given if own else outputs)[place] for place, own in way.kept]
+            for tensor in tensors:
+                if tensor is None:
+                    filled = dict(plan.filled if plan else _filled(self.describe(*inputs), given))
+                    tensors = [filled[p] if t is None else t for t, (p, _) in zip(tensors, way.kept, strict=True)]
+                    break
             ctx.save_for_backward(*tensors)
 
-    def way_back(self, arguments: Sequence[object], needs: tuple[bool, ...]) -> WayBack | None:
+    def _traced_way(self, arguments: Sequence[object], needs: Sequence[bool]) -> WayBack | None:
         """What takes a call back; None for one of no elements."""
         if not all(t is None or t.numel() for t in arguments[: self.tensors]):  # type: ignore[attr-defined]
             return None
-        call = self.describe(*arguments)
-        wanted = frozenset(name for name, need in zip(call.names, needs, strict=False) if need)
-        return WayBack(call, signature(call.operator, call.text).problem, wanted)
+        return _way(self.describe(*arguments), needs)
 
     def back(self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
         """The inputs' gradients."""
         out, like = gradients[0], ctx.like
         found: list[Tensor | None] = [None] * len(like)
         if out is not None and ctx.way is not None:
-            for place, gradient in ctx.way.pulled(ctx.saved_tensors, out).items():
+            for place, gradient in ctx.way.pulled(ctx.saved_tensors, (out,)):
                 shape, dtype = like[place]
-                seen = from_order(ctx.way.problem, gradient, shape)
+                seen = gradient if gradient.shape == shape else gradient.reshape(shape)
                 found[place] = seen if seen.dtype == dtype else seen.to(dtype)
         elif out is not None:  # of no elements
             for place, form in enumerate(like):
-                if form is not None and ctx.needs_input_grad[place]:
+                if form is not None and ctx.needs[place]:
                     found[place] = out.new_zeros(form[0], dtype=form[1])
         return (*found, *ctx.more)
 
@@ -305,8 +298,10 @@ class LossOperator(LayerOperator):
         inputs: tuple[object, ...],
         output: Tensor | tuple[Tensor, ...],
         plan: CallPlan | None = None,
+        needs: Sequence[bool] = (),
     ) -> None:
         """Save the gradient."""
+        ctx.needs = tuple(needs or ctx.needs_input_grad)
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1])
 
@@ -316,7 +311,7 @@ class LossOperator(LayerOperator):
         if given is None:
             return None, None
         scaled = own * given.to(own.dtype)
-        return scaled if ctx.needs_input_grad[0] else None, -scaled if ctx.needs_input_grad[1] else None
+        return scaled if ctx.needs[0] else None, -scaled if ctx.needs[1] else None
 
 
 LAYERS = {
@@ -362,6 +357,31 @@ def call(name: str, *arguments: object) -> Tensor | tuple[Tensor, ...]:
         if torch.is_grad_enabled():
             for tensor in tensors:
                 if tensor is not None and tensor.requires_grad:
-                    return _functions[name].apply(*arguments)
+                    return _functions[name].apply(layer.plan(arguments), *arguments)
         found = layer.compute(*arguments)
     return found
+
+
+STATISTICS = (3, 4)
+"""Of a batch norm's tensors, those that follow."""
+
+
+def normalised(*arguments: object) -> Tensor:
+    """A batch norm by its batch's statistics, which the running ones follow in place; arguments as the operator's."""
+    layer = LAYERS["batchnorm2d_train"]
+    tensors: Sequence[Tensor | None] = arguments[: layer.tensors]
+    running = [tensors[place] for place in STATISTICS]
+    if eager(tensors) and all(t is not None and not t.data_ptr() & MISALIGNED for t in running):
+        plan = layer.plan(arguments)
+        updating = plan.updating(STATISTICS) if plan else None
+        if updating is not None:
+            if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+                found = _functions[layer.name].apply(updating, *arguments)
+            else:
+                found = layer.computed(updating, arguments)
+            return found[0]
+    found = call(layer.name, *arguments)
+    for kept, new in zip(running, found[3:], strict=True):
+        if kept is not None:
+            kept.copy_(new)
+    return found[0]

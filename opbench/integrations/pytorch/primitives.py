@@ -5,9 +5,9 @@ Traced programs hold it as a call with the operator's and the problem's names; a
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +17,7 @@ from opbench.catalog.operator import Operator
 from opbench.errors import UsageError
 from opbench.integrations.pytorch import peers
 from opbench.integrations.pytorch.choice import CACHES, choice_for, problem_of, settings
-from opbench.integrations.pytorch.devices import ALIGNED, TORCH_DTYPES
+from opbench.integrations.pytorch.devices import EMPTY, MISALIGNED, TORCH_DTYPES, CudaRunner, current_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +34,8 @@ class Signature:
     problem: Operator
     inputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
     outputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+    ways: dict[frozenset[str], WayBack] = field(default_factory=dict, compare=False)
+    """Back to some of the inputs."""
 
 
 _signatures: dict[object, Signature] = {}
@@ -45,41 +47,85 @@ def signature(operator: str, text: str) -> Signature:
     found = _signatures.get((operator, text))
     if found is None:
         problem = problem_of(operator, text)
-        sides = (
+        inputs, outputs = (
             tuple((t.name, t.shape, TORCH_DTYPES[t.dtype]) for t in tensors)
             for tensors in (problem.input_tensors(), problem.output_tensors())
         )
-        found = _signatures[operator, text] = Signature(problem, *sides)
+        found = _signatures[operator, text] = Signature(problem, inputs, outputs)
     return found
 
 
-def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs of a problem, computed now; inputs that lie otherwise are copied.
+class ReadyProblem:
+    """A problem on one device with what runs it."""
 
-    Raises UsageError for inputs of other shapes, types or devices.
-    """
-    known = signature(operator, text)
-    index = inputs[0].get_device()
-    ready = [_dense(known, given, place, index) for given, place in zip(inputs, known.inputs, strict=True)]
-    chosen = choice_for(operator, text, index)
-    if chosen.runner is None:
-        return peers.compute(known.problem, ready)
-    device = ready[0].device
-    outputs = [torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in known.outputs]
-    chosen.runner.launch([*ready, *outputs])
-    return outputs
+    def __init__(self, operator: str, text: str, index: int) -> None:
+        known = self.signature = signature(operator, text)
+        self.index = index
+        self.runner = choice_for(operator, text, index).runner
+        self._inputs = known.inputs
+        self._outputs = [(shape, _dense_strides(shape), dtype) for _, shape, dtype in known.outputs]
+        self._at = self.runner.launch_at if isinstance(self.runner, CudaRunner) else None
 
+    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs; inputs that lie otherwise are copied."""
+        index, addresses = self.index, []
+        ready = list(inputs)
+        for place, (given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
+            if given.shape != shape or given.dtype != dtype or given.get_device() != index:
+                raise self._refused(given, place)
+            if not given.is_contiguous():
+                ready[place] = given.contiguous()
+            address = ready[place].data_ptr()
+            if address & MISALIGNED:
+                ready[place] = ready[place].clone()
+                address = ready[place].data_ptr()
+            addresses.append(address)
+        if self._at is None:
+            return self._slowly(ready)
+        if current_device() != index:
+            with torch.cuda.device(index):
+                return self(ready)
+        found = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self._outputs]
+        for tensor in found:
+            addresses.append(tensor.data_ptr())
+        self._at(addresses)
+        return found
 
-def _dense(known: Signature, given: Tensor, place: tuple[str, tuple[int, ...], torch.dtype], index: int) -> Tensor:
-    name, shape, dtype = place
-    if tuple(given.shape) != shape or given.dtype != dtype or given.get_device() != index:
-        problem = known.problem
-        raise UsageError(
+    def _slowly(self, ready: Sequence[Tensor]) -> list[Tensor]:
+        ready = [tensor.detach() for tensor in ready]
+        if self.runner is None:
+            return peers.compute(self.signature.problem, ready)
+        found = [torch.empty(shape, dtype=dtype) for shape, _, dtype in self._outputs]
+        self.runner.launch([*ready, *found])
+        return found
+
+    def _refused(self, given: Tensor, place: int) -> UsageError:
+        name, shape, dtype = self._inputs[place]
+        problem = self.signature.problem
+        return UsageError(
             f"{problem.name}{problem}: '{name}' is {given.dtype} {list(given.shape)} on {given.device}; "
             f"{dtype} {list(shape)} on one device with the others is needed"
         )
-    dense = given.detach().contiguous()
-    return dense if dense.data_ptr() % ALIGNED == 0 else dense.clone()
+
+
+_ready: dict[tuple[str, str, int], ReadyProblem] = {}
+CACHES.append(_ready.clear)
+
+
+def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs of a problem, computed now.
+
+    Raises UsageError for inputs of other shapes, types or devices.
+    """
+    key = (operator, text, inputs[0].get_device())
+    ready = _ready.get(key)
+    if ready is None:
+        ready = _ready[key] = ReadyProblem(*key)
+    return ready(inputs)
+
+
+def _dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
 def _fake(operator: str, text: str, inputs: list[Tensor]) -> list[Tensor]:
@@ -101,7 +147,6 @@ class BackwardStep:
     """What each output is called, in which shape; "" for one that nobody asked for."""
 
 
-@functools.lru_cache(maxsize=4096)
 def steps_back(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardStep, ...]:
     """What takes a problem's results back to the wanted inputs, by its operator's rule; raises UsageError for none."""
     names = [name for name in problem.inputs if name in wanted]
@@ -121,56 +166,131 @@ def _step(problem: Operator, entry: Gradient) -> BackwardStep:
     return BackwardStep(entry.operator, str(own), inputs, outputs)
 
 
-def kept(problem: Operator, wanted: frozenset[str]) -> frozenset[str]:
-    """The forward tensors, by name, that the way back reads."""
-    forward = {*problem.inputs, *problem.outputs}
-    return frozenset(name for step in steps_back(problem, wanted) for name, _ in step.inputs if name in forward)
+class WayBack:
+    """What takes one problem's results back to some of its inputs: what is kept for it, and the problems to solve.
+
+    Tensors come as PyTorch has them: in any shape of theirs, and images and filters of a problem in nhwc in nchw; those
+    of `compute`, which are in the operator's order, where `logical` is False.
+    """
+
+    def __init__(self, problem: Operator, wanted: frozenset[str], *, logical: bool = True) -> None:
+        self.wanted = wanted
+        self.steps = steps_back(problem, wanted)
+        inputs, outputs = list(problem.inputs), list(problem.outputs)
+        forward = {*inputs, *outputs}
+        names = sorted({name for step in self.steps for name, _ in step.inputs if name in forward})
+        self.kept = [(inputs.index(n), True) if n in inputs else (outputs.index(n), False) for n in names]
+        """Where each tensor to keep is found: among the inputs, else among the outputs."""
+        nhwc = logical and problem.axes.get("layout") == "nhwc"
+        shapes = {t.name: t.shape for t in (*problem.input_tensors(), *problem.output_tensors())}
+        self._names = [(name, shapes[name], nhwc and len(shapes[name]) == 4) for name in names]
+        self._given = [(GRADIENT + name, shapes[name], nhwc and len(shapes[name]) == 4) for name in outputs]
+        self._found = [
+            (inputs.index(name), GRADIENT + name, nhwc and len(shapes[name]) == 4) for name in inputs if name in wanted
+        ]
+
+    def pulled(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
+        """The wanted gradients by place among the inputs, from those of the outputs; None of these counts as zeros."""
+        known: dict[str, Tensor] = {}
+        for (name, shape, turned), tensor in zip(self._names, saved, strict=True):
+            known[name] = _ordered(tensor, shape, turned)
+        for (name, shape, turned), given in zip(self._given, gradients, strict=False):
+            if given is not None:
+                known[name] = _ordered(given, shape, turned)
+        # A backward pass that is itself differentiated must be seen; every other one need not be.
+        call = torch.ops.opbench.compute.default if torch.is_grad_enabled() or not eager(known.values()) else execute
+        for step in self.steps:
+            given_now = [_ordered(known[name], shape or known[name].shape, False) for name, shape in step.inputs]
+            found = call(step.operator, step.text, given_now) if step.operator else given_now
+            for (name, shape), tensor in zip(step.outputs, found, strict=True):
+                if name:
+                    known[name] = _ordered(tensor, shape, False)
+        return [
+            (place, known[name].permute(0, 3, 1, 2) if turned else known[name]) for place, name, turned in self._found
+        ]
 
 
-def pulled_back(
-    problem: Operator, wanted: frozenset[str], tensors: Mapping[str, Tensor], cotangents: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """The gradients of the wanted inputs by name, in physical order, from those of the outputs."""
-    known = {**tensors, **{GRADIENT + name: tensor for name, tensor in cotangents.items()}}
-    # A backward pass that is itself differentiated must be seen; every other one need not be.
-    call = torch.ops.opbench.compute.default if torch.is_grad_enabled() or not eager(known.values()) else execute
-    for step in steps_back(problem, wanted):
-        given = [known[name].reshape(shape) if shape else known[name] for name, shape in step.inputs]
-        found = call(step.operator, step.text, given) if step.operator else given
-        for (name, shape), tensor in zip(step.outputs, found, strict=True):
-            if name:
-                known[name] = tensor.reshape(shape)
-    return {name: known[GRADIENT + name] for name in wanted}
+def _ordered(tensor: Tensor, shape: Sequence[int], turned: bool) -> Tensor:
+    """A tensor of PyTorch's in the operator's order and shape."""
+    if turned:
+        tensor = tensor.permute(0, 2, 3, 1)
+    return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
-def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: list[Tensor]) -> None:
+def way_back(known: Signature, wanted: frozenset[str]) -> WayBack:
+    """The way of a problem whose tensors are in the operator's order."""
+    found = known.ways.get(wanted)
+    if found is None:
+        found = known.ways[wanted] = WayBack(known.problem, wanted, logical=False)
+    return found
+
+
+def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: Sequence[Tensor]) -> None:
     operator, text, tensors = inputs
     known = signature(str(operator), str(text))
     given: list[Tensor] = list(tensors)  # type: ignore[call-overload]
-    floats = [(place[0], tensor) for place, tensor in zip(known.inputs, given, strict=True)]
-    wanted = frozenset(name for name, tensor in floats if tensor.requires_grad)
-    ctx.signature, ctx.wanted, ctx.saved, ctx.error = known, wanted, [], None
+    wanted = frozenset(place[0] for place, tensor in zip(known.inputs, given, strict=True) if tensor.requires_grad)
+    ctx.signature, ctx.way, ctx.error = known, None, ""
     try:
-        names = kept(known.problem, wanted)
+        ctx.way = way = way_back(known, wanted)
     except UsageError as error:
         ctx.error = str(error)
         return
-    everything = {**dict(floats), **{place[0]: out for place, out in zip(known.outputs, output, strict=True)}}
-    ctx.saved = sorted(names)
-    ctx.save_for_backward(*(everything[name] for name in ctx.saved))
+    ctx.save_for_backward(*((given if own else output)[place] for place, own in way.kept))
 
 
-def _back(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor | None]) -> tuple[object, ...]:
+def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """By place among the inputs."""
     known: Signature = ctx.signature
     if ctx.error:
         raise UsageError(ctx.error)
-    cotangents = {
-        name: given if given is not None else ctx.saved_tensors[0].new_zeros(shape, dtype=dtype)
-        for (name, shape, dtype), given in zip(known.outputs, gradients, strict=True)
-    }
-    saved = dict(zip(ctx.saved, ctx.saved_tensors, strict=True))
-    found = pulled_back(known.problem, ctx.wanted, saved, cotangents)
-    return None, None, [found[name].to(dtype) if name in found else None for name, _, dtype in known.inputs]
+    found: list[Tensor | None] = [None] * len(known.inputs)
+    like = next((gradient for gradient in gradients if gradient is not None), None)
+    if like is None:
+        return found
+    whole = [
+        given if given is not None or not dtype.is_floating_point else like.new_zeros(shape, dtype=dtype)
+        for (_, shape, dtype), given in zip(known.outputs, gradients, strict=True)
+    ]
+    for place, tensor in ctx.way.pulled(ctx.saved_tensors, whole):
+        dtype = known.inputs[place][2]
+        found[place] = tensor if tensor.dtype == dtype else tensor.to(dtype)
+    return found
+
+
+def _back(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor | None]) -> tuple[object, ...]:
+    return None, None, _gradients(ctx, gradients)
+
+
+class Computed(torch.autograd.Function):  # type: ignore[misc]
+    """`compute` without PyTorch's dispatcher."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, operator: str, text: str, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The outputs."""
+        found = execute(operator, text, tensors)
+        ctx.set_materialize_grads(False)
+        _keep(ctx, (operator, text, tensors), found)
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
+        """The inputs' gradients."""
+        return None, None, *_gradients(ctx, gradients)
+
+
+def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """A problem on tensors in the operator's order, differentiable, by the shortest way."""
+    found: Sequence[Tensor]
+    if not eager(inputs):
+        found = torch.ops.opbench.compute.default(operator, text, list(inputs))
+    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        found = Computed.apply(operator, text, *inputs)
+    else:
+        found = execute(operator, text, inputs)
+    return found
 
 
 library.define("compute(str operator, str problem, Tensor[] inputs) -> Tensor[]")

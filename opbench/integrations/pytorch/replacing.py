@@ -88,6 +88,8 @@ SWAPPED: dict[type[nn.Module], type[nn.Module]] = {
 
 def _served(x: Tensor, weight: Tensor) -> bool:
     """Whether opbench has the types, as autocast makes them."""
+    if not functions._autocast():
+        return x.dtype in SERVED and x.dtype == weight.dtype
     if torch.is_autocast_enabled(x.device.type):
         return bool(torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
     return x.dtype in SERVED and x.dtype == weight.dtype
