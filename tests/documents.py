@@ -14,9 +14,13 @@ README = "\n\n".join(page.read_text() for page in PAGES if page.exists())
 """README.md and the pages that it links to, as one text."""
 
 
-def shell_lines() -> Iterator[tuple[str, str]]:
-    """ "opbench" or "make" and its arguments, for each such command in README's shell blocks."""
-    for block in re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", README, re.MULTILINE | re.DOTALL):
+WALKED = [page for page in PAGES if re.search(r'^```\S+ title="', page.read_text(), re.MULTILINE)]
+"""Pages whose examples build on each other; tests/test_tutorials.py runs them."""
+
+
+def shell_lines(text: str = README) -> Iterator[tuple[str, str]]:
+    """ "opbench" or "make" and its arguments, for each such command in the shell blocks of a text."""
+    for block in re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"&&|\|\||[|;](?=\s)", line.removeprefix("$ ")):
                 words = re.match(r"\s*(?:[A-Z_]+=\S+\s+)*(?:\S*/)?(opbench|make)\b(.*)", part)
