@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from common import ROOT
@@ -14,6 +15,12 @@ from opbench.backends.cpu import CpuBackend
 from opbench.backends.nvrtc.nvrtc import include_options
 from opbench.catalog.launch import BuildRequest
 
+RUNTIME = ROOT / "opbench" / "backends" / "cpu"
+STRUCTS = {
+    "include/opbench_cpu/abi.hpp": ("struct opb_tensor_map ", "constexpr unsigned opb_tensor_map_magic"),
+    "runtime/worker.hpp": ("struct Report ", "struct Trace;", "struct Launch "),
+}
+"""What the stand-in shares with the runtime, by how it begins; taken from there, so that the two cannot part."""
 STAND_IN = ROOT / "tests" / "shipping" / "cudart_on_cpu.cpp"
 HANDLE = re.compile(r'^(KERNEL|CONSTANT)\(\w+, "(\w+)", (.+)\)$', re.MULTILINE)
 
@@ -30,9 +37,10 @@ def built(folder: Path, source: str, *programs: str) -> tuple[Path, dict[str, st
     backend = CpuBackend()
     module = backend.compile(BuildRequest(device, tuple(kernels), (), "9.0a", (folder,), tuple(constants)))
     (made / "names").write_text("\n".join([*kernels.values(), "", *constants.values()]))
+    (made / "of_the_runtime.hpp").write_text("\n".join(shared_structs()))
     cubin = next(folder.glob("*.cubin"))
     program = made / "program"
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *include_options(), f"-I{folder}"]
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *include_options(), f"-I{folder}", f"-I{made}"]
     sources = [str(folder / name) for name in (source, *programs)]
     command = [
         "g++",
@@ -51,6 +59,16 @@ def built(folder: Path, source: str, *programs: str) -> tuple[Path, dict[str, st
     runtime = backend._builder.runtime()
     environment = {"SHIP_RUNTIME": str(runtime), "SHIP_MODULE": str(module), "SHIP_NAMES": str(made / "names")}
     return program, {**os.environ, **environment}
+
+
+def shared_structs() -> Iterator[str]:
+    """Their text."""
+    for file, starts in STRUCTS.items():
+        text = (RUNTIME / file).read_text()
+        for start in starts:
+            end = "\n};" if start.endswith(" ") else ";"
+            begin = text.index(start)
+            yield text[begin : text.index(end, begin) + len(end)]
 
 
 def cases_of(folder: Path) -> list[str]:

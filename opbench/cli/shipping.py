@@ -94,6 +94,8 @@ def ship_command(
     if networks:
         if len(names) > 1:
             raise UsageError(f"'{networks[0]}' is a network, which is a program of its own; ship it alone")
+        if name != "opbench":
+            raise UsageError(f"--name {name}: is of a library; a network's files bear its own name")
         if book is not None:
             raise UsageError("--book is of operators; a network's variants are in a plan: --plan plan.json")
         options = network_options_of(networks[0], sizes, plan, weights, image, precision, roots, out)

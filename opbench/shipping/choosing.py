@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbench import units
+from opbench.backends.nvrtc.nvrtc import beyond
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError, unknown
 from opbench.gpus.products import PRODUCTS, product
 from opbench.graphs.problems import ALLOWED
+from opbench.graphs.zoo import NETWORKS
 from opbench.results.book import Book, BookEntry
 
 
@@ -45,6 +47,10 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
         raise UsageError(f"--gpu {gpu}: {unknown('GPU', gpu.lower(), PRODUCTS)}, or an architecture such as sm_90")
     arch = f"sm_{match[1]}"
     in_book = [name for name, capability in (book.gpus if book else {}).items() if _arch(capability) == arch]
+    if len(in_book) > 1:
+        raise UsageError(
+            f"--gpu {gpu}: the book is of {', '.join(in_book)}, all {arch}; say which: --gpu {in_book[0]!r}"
+        )
     found = [one for name in in_book if (one := product(name))] or [p for p in PRODUCTS.values() if p.arch == arch]
     if not found:
         archs = ", ".join(sorted({p.arch for p in PRODUCTS.values()}))
@@ -68,11 +74,11 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
     notes: list[str] = []
     for name in names:
         if "(" in name:
-            cases.append(_fitting(catalog.case(name)))
+            cases.append(_fitting(catalog.case(name), gpu))
             continue
         if name not in catalog.operator_names():
             raise UsageError(
-                f"{unknown('operator or network', name, catalog.operator_names())}; a whole case looks like "
+                f"{unknown('operator or network', name, [*catalog.operator_names(), *NETWORKS])}; a case is such as "
                 "'relu/vec4(n=1048576)' (opbench list cases)"
             )
         if book is None:
@@ -85,7 +91,7 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
             has = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
             raise UsageError(f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {has}")
         for entry in entries:
-            cases.append(_fitting(catalog.case(entry.winner.case)))
+            cases.append(_fitting(catalog.case(entry.winner.case), gpu))
             said[entry.winner.case] = _words(entry)
     if book is not None:
         edited = set(book.edited(catalog))
@@ -101,8 +107,10 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
 def _entries(book: Book, operator: str, gpu: ShipTarget, precision: str) -> list[BookEntry]:
     """The fastest entry of each of an operator's problems."""
     found: dict[str, BookEntry] = {}
+    alike = {name for name, capability in book.gpus.items() if _arch(capability) == gpu.arch}
+    exact = {name for name in alike if name == gpu.name or ((known := product(name)) and known.name == gpu.name)}
     for entry in book.entries:
-        fits = _arch(entry.compute_capability) == gpu.arch and entry.operator == operator
+        fits = entry.gpu in (exact or alike) and entry.operator == operator
         stored = entry.precision in ("bf16", "f16") and f"dtype={entry.precision}" in entry.problem
         if not fits or not (stored or entry.precision in ALLOWED[precision]):
             continue
@@ -117,15 +125,18 @@ def _words(entry: BookEntry) -> str:
     return words if entry.speedup is None else f"{words}, {entry.speedup:.2f} x a library's speed"
 
 
-def require_own(case: Case) -> None:
-    """Raise UsageError for a case of a vendor's library."""
+def require_own(case: Case, gpu: ShipTarget) -> None:
+    """Raise UsageError for a case of a vendor's library, and for one that the GPU cannot run."""
     if case.variant.is_library:
         raise UsageError(f"{case.name}: calls a vendor's library from Python; ship one of opbench's own variants")
+    digits = gpu.arch.removeprefix("sm_")
+    if reason := beyond((int(digits[:-1]), int(digits[-1])), case.request()):
+        raise UsageError(f"{case.name}: {reason} ({gpu.name}, {gpu.arch}); name another variant, or another --gpu")
 
 
-def _fitting(case: Case) -> Case:
+def _fitting(case: Case, gpu: ShipTarget) -> Case:
     """The case itself, where it can be shipped."""
-    require_own(case)
     if reason := case.unmet():
         raise UsageError(f"{case.name}: does not fit: {reason}")
+    require_own(case, gpu)
     return case

@@ -67,7 +67,7 @@ def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm:
         raise UsageError(f"{graph.name}: it has state that a run changes, as training has; what is shipped infers")
     require_fitting(graph, cases)
     for case in cases.values():
-        require_own(case)
+        require_own(case, gpu)
     by_request = pieces(cases[node.name] for node in graph.nodes)
     found = tuple(by_request.values())
     text = device_text(found)

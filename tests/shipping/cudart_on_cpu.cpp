@@ -13,36 +13,10 @@
 #include <map>
 #include <string>
 
+#include "of_the_runtime.hpp"  // Launch, Report and opb_tensor_map, as the runtime has them
+
 namespace {
-struct Three {
-    unsigned x, y, z;
-};
-struct Launch {  // of runtime/worker.hpp
-    void* entry;
-    void** arguments;
-    void *touch_shared, *dynamic_shared;
-    Three grid, block;
-    uint32_t shared_bytes, tag, workers, aborted;
-    uint64_t order_multiplier, order_offset, block_count, next_block, module_base, module_end;
-    Three cluster;
-    uint32_t programmatic;
-    uint64_t seed;
-    uint32_t spins, sample_count, block_milliseconds;
-    uint64_t samples[16];
-    void* trace;
-};
-struct NativeMap {  // opb_tensor_map of opbench_cpu/abi.hpp
-    uint32_t magic;
-    uint8_t im2col, rank, bytes, swizzle;
-    uint64_t address;
-    uint32_t dims[5];
-    uint16_t box[5];
-    uint8_t steps[5], type;
-    uint64_t strides[4];
-    int16_t lower[3], upper[3];
-    uint16_t channels, pixels;
-};
-constexpr size_t kReport = 2048, kReports = 256;
+constexpr size_t kReports = 256;
 
 struct Device {
     void *runtime, *module;
@@ -83,15 +57,15 @@ Device& device() {
 cudaError_t failed(cudaError_t error) { return device().last = error; }
 
 CUresult map_of(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void* memory, const cuuint64_t* dims,
-                const cuuint64_t* strides, const cuuint32_t* steps, CUtensorMapSwizzle swizzle, NativeMap map) {
+                const cuuint64_t* strides, const cuuint32_t* steps, CUtensorMapSwizzle swizzle, opb_tensor_map map) {
     if ((uintptr_t)memory % 16) return CUDA_ERROR_INVALID_VALUE;
     const std::map<int, std::pair<int, int>> types = {{CU_TENSOR_MAP_DATA_TYPE_FLOAT16, {3, 2}},
                                                       {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, {4, 2}},
                                                       {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, {5, 4}},
                                                       {CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, {6, 4}}};
-    map.magic = 0x70616d54u, map.rank = (uint8_t)rank, map.swizzle = (uint8_t)swizzle;
+    map.magic = opb_tensor_map_magic, map.rank = (uint8_t)rank, map.swizzle = (uint8_t)swizzle;
     map.type = (uint8_t)types.at(type).first, map.bytes = (uint8_t)types.at(type).second;
-    map.address = (uint64_t)memory;
+    map.address = (unsigned long long)memory;
     for (unsigned i = 0; i < rank; ++i) {
         map.dims[i] = (uint32_t)dims[i], map.steps[i] = (uint8_t)steps[i];
         if (i + 1 < rank) map.strides[i] = strides[i];
@@ -103,7 +77,7 @@ CUresult map_of(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void
 CUresult tiled(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void* memory, const cuuint64_t* dims,
                const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* steps, CUtensorMapInterleave,
                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-    NativeMap map = {};
+    opb_tensor_map map = {};
     for (unsigned i = 0; i < rank; ++i) map.box[i] = (uint16_t)box[i];
     return map_of(to, type, rank, memory, dims, strides, steps, swizzle, map);
 }
@@ -111,7 +85,7 @@ CUresult im2col(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void
                 const cuuint64_t* strides, const int* lower, const int* upper, cuuint32_t channels, cuuint32_t pixels,
                 const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
                 CUtensorMapFloatOOBfill) {
-    NativeMap map = {};
+    opb_tensor_map map = {};
     map.im2col = 1, map.channels = (uint16_t)channels, map.pixels = (uint16_t)pixels;
     for (unsigned i = 0; i + 2 < rank; ++i) map.lower[i] = (int16_t)lower[i], map.upper[i] = (int16_t)upper[i];
     return map_of(to, type, rank, memory, dims, strides, steps, swizzle, map);
@@ -196,8 +170,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** found, uns
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
     Launch launch = {};
-    launch.entry = (void*)kernel, launch.arguments = arguments;
-    launch.touch_shared = device().touch, launch.dynamic_shared = device().dynamic;
+    launch.entry = (void (*)(void**))kernel, launch.arguments = arguments;
+    launch.touch_shared = (char* (*)())device().touch, launch.dynamic_shared = (char* (*)())device().dynamic;
     launch.grid = {config->gridDim.x, config->gridDim.y, config->gridDim.z};
     launch.block = {config->blockDim.x, config->blockDim.y, config->blockDim.z};
     launch.cluster = {1, 1, 1};
@@ -211,9 +185,9 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
     launch.shared_bytes = (uint32_t)config->dynamicSmemBytes;
     launch.workers = 2, launch.order_multiplier = 1, launch.spins = 1;
     const int answer = device().launch(&launch);
-    static char reports[kReport * kReports];
+    static Report reports[kReports];
     const uint32_t found = device().take(reports);
-    if (found) std::fprintf(stderr, "the cpu runtime has a finding of kind %u\n", *(uint32_t*)reports);
+    if (found) std::fprintf(stderr, "the cpu runtime has a finding of kind %u\n", reports[0].kind);
     return answer || found ? failed(cudaErrorLaunchFailure) : cudaSuccess;
 }
 }

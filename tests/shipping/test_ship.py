@@ -226,6 +226,7 @@ def test_a_sample_of_an_output_looks_at_every_index_of_every_axis(shape: tuple[i
         (("matmul/cublas(m=8,n=8,k=8)",), "calls a vendor's library"),
         (("matmul/wgmma_bf16(m=8,n=8,k=7,dtype=bf16)",), "does not fit: needs k % 8 == 0"),
         ((RELU, "relu/scalar(n=1027)"), "are of one problem"),
+        (("alexne",), "did you mean 'alexnet'"),
     ],
 )
 def test_what_cannot_be_shipped_is_refused_and_nothing_is_written(
@@ -234,6 +235,11 @@ def test_what_cannot_be_shipped_is_refused_and_nothing_is_written(
     with pytest.raises(UsageError, match=re.escape(why)):
         ship_library(ShipOptions(names=names, out=tmp_path / "lib"))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_kernel_that_the_gpu_has_no_instructions_for_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"needs compute capability 9\.0a.* \(L4, sm_89\)"):
+        ship_library(ShipOptions(names=(WGMMA,), out=tmp_path / "lib", gpu="l4"))
 
 
 def test_a_folder_that_is_there_is_replaced_when_asked_and_only_one_of_ours(tmp_path: Path) -> None:
@@ -287,5 +293,9 @@ def test_a_book_gives_the_fastest_of_each_problem_that_the_precision_allows() ->
     assert by_precision == {"f32": ["shared_tile", "wgmma_bf16"], "tf32": ["mma_tf32", "wgmma_bf16"]}
     with pytest.raises(UsageError, match="the book has no problem of softmax in f32 for sm_90; it has matmul, relu"):
         chosen(("softmax",), Catalog(), book, gpu, "f32")
+    both = Book("cold", (*book.entries, *(replace(entry, gpu="NVIDIA H100") for entry in book.entries)))
+    with pytest.raises(UsageError, match="the book is of NVIDIA H200, NVIDIA H100, all sm_90; say which"):
+        target("sm_90", both)
+    assert len(chosen(("matmul",), Catalog(), both, target("h100", both), "f32").cases) == 2
     with pytest.raises(UsageError, match="no GPU of sm_75 is known"):
         target("sm_75")
