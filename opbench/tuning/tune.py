@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from dataclasses import dataclass
@@ -151,6 +152,7 @@ def _search(
 
     strategy = STRATEGIES[options.strategy](space, options.seed)
     search = Search(space, strategy, bench, keep, earlier.spent_s if earlier else 0.0)
+    search.ahead = max(search.ahead, os.cpu_count() or 1)
     search.know(earlier.trials if earlier else ())
     return search
 
