@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from opbench import __version__
 from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
 from opbench.decoding import from_json
 from opbench.errors import EnvironmentFault
 from opbench.gpus.products import product
@@ -88,6 +89,7 @@ class _Crew:
             __version__,
             remote.variants_digest(options.roots),
         )
+        self._roots = Catalog(options.roots).roots
         self._inbox = Queue(self._order.run, client=client)
         self._members: dict[str, _Member] = {}
         self._refused: set[str] = set()
@@ -104,7 +106,7 @@ class _Crew:
         todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
         self._desk.ended = {case.name for case in suite.cases} - {case.name for case in todo}
         for case in todo:
-            remote.to_send(case, self._options.roots)  # what others do not have is refused before anything runs
+            remote.to_send(case, self._roots)  # what others do not have is refused before anything runs
         self._dispatch.add(largest_first(list(iterate_problems(todo))))
         self._gather()
         while not self._dispatch.done:
@@ -239,7 +241,7 @@ class _Crew:
             return
         self._attempts += 1
         member.idle, member.number = False, self._attempts
-        packed = [remote.to_send(case, self._options.roots) for case in cases]
+        packed = [remote.to_send(case, self._roots) for case in cases]
         problem = remote.ProblemOrder(
             self._attempts, packed, frozenset(self._suspects), self._dispatch.wary(member.address)
         )

@@ -6,7 +6,6 @@ import contextlib
 import ipaddress
 import shutil
 import socket
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ class SlurmFile:
             raise UsageError(f"{path}: has no {', '.join(missing)}; docs/clusters.md has a file to copy")
         return cls(path, table)
 
-    def options(self, host: str, temporary: str) -> dict[str, object]:
+    def options(self, host: str, shared: Path) -> dict[str, object]:
         """Arguments of `dask_jobqueue.SLURMCluster`: one worker, and so one GPU, a job."""
         table = self.table
         found = {
@@ -135,10 +134,11 @@ class SlurmFile:
             "job_extra_directives": table.get("directives", []),
             "job_script_prologue": table.get("prologue", []),
             "interface": table.get("interface"),
-            "shared_temp_directory": temporary,
-            "log_directory": temporary,
+            "shared_temp_directory": str(shared),
+            "log_directory": str(shared / "opbench-logs"),
             "scheduler_options": {"host": host, "dashboard": False, "dashboard_address": ""},
             "protocol": "tls://" if table.get("tls", True) else "tcp://",
+            "security": True if table.get("tls", True) else None,  # certificates of this run's own
         }
         return found | ({"python": table["python"]} if "python" in table else {})
 
@@ -184,12 +184,11 @@ def _slurm(path: Path) -> Iterator[tuple[Client, float]]:
         raise UsageError(f"{path}: shared_folder = {shared}: no such folder; it must be one that all nodes see")
     from distributed import Client
 
-    with tempfile.TemporaryDirectory(prefix="opbench-slurm-", dir=shared) as temporary:
-        try:
-            cluster = SLURMCluster(**file.options(host, temporary))
-        except (ImportError, OSError, RuntimeError, ValueError) as error:
-            raise EnvironmentFault(f"--on slurm:{path}: the scheduler does not start: {error}") from None
-        wait = file.table.get("wait_s", SLURM_WAIT_S)
-        with cluster, Client(cluster, set_as_default=False) as client:
-            cluster.scale(jobs=file.table["jobs"])
-            yield client, float(str(wait))
+    try:
+        cluster = SLURMCluster(**file.options(host, shared))
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        raise EnvironmentFault(f"--on slurm:{path}: the scheduler does not start: {error}") from None
+    wait = file.table.get("wait_s", SLURM_WAIT_S)
+    with cluster, Client(cluster, set_as_default=False) as client:
+        cluster.scale(jobs=file.table["jobs"])
+        yield client, float(str(wait))

@@ -66,11 +66,11 @@ def variants_digest(roots: Sequence[Path]) -> str:
 
 
 def to_send(case: Case, roots: Sequence[Path]) -> PackedCase:
-    """A case whose file is named by its place in the folders of variants, which lie elsewhere on another machine."""
-    packed = pack(case)
-    for number, root in enumerate(Catalog(roots).roots):
-        if case.variant.path.resolve().is_relative_to(root.resolve()):
-            return replace(packed, path=f"{number}/{case.variant.path.resolve().relative_to(root.resolve())}")
+    """A case whose file is named by its place in a catalog's roots, which lie elsewhere on another machine."""
+    packed, path = pack(case), case.variant.path.resolve()
+    for number, root in enumerate(roots):
+        if path.is_relative_to(root.resolve()):
+            return replace(packed, path=f"{number}/{path.relative_to(root.resolve())}")
     raise UsageError(
         f"{case.variant.path}: lies in no folder of variants, so that other machines do not have it; put it into "
         f"DIR/{case.variant.operator}/ of a shared folder and add --variants DIR"

@@ -94,7 +94,7 @@ def test_a_case_travels_by_its_place_in_the_folders(tmp_path: Path) -> None:
     roots = (tmp_path / "mine",)
     for name in ("relu/scalar(n=7)", "relu/zz_last(n=7)"):
         case = case_named(name, roots)
-        sent = remote.to_send(case, roots)
+        sent = remote.to_send(case, Catalog(roots).roots)
         assert not Path(sent.path).is_absolute()
         assert remote._received(sent, Catalog(roots)).name == case.name
     digest = remote.variants_digest(roots)
@@ -104,7 +104,7 @@ def test_a_case_travels_by_its_place_in_the_folders(tmp_path: Path) -> None:
     stray.write_text(RELU)
     variant = Catalog().own_variants(stray)[0]
     with pytest.raises(UsageError, match=r"stray\.cu: lies in no folder of variants"):
-        remote.to_send(replace(case_named("relu/scalar(n=7)"), variant=variant), ())
+        remote.to_send(replace(case_named("relu/scalar(n=7)"), variant=variant), Catalog().roots)
 
 
 SLURM = """\
@@ -146,8 +146,9 @@ def test_a_slurm_job_is_one_worker_behind_tls(tmp_path: Path) -> None:
 
     path = tmp_path / "slurm.toml"
     path.write_text(SLURM)
-    options = SlurmFile.read(path).options("10.0.0.5", str(tmp_path))
-    assert options["protocol"] == "tls://" and options["scheduler_options"]["host"] == "10.0.0.5"  # type: ignore[index]
+    options = SlurmFile.read(path).options("10.0.0.5", tmp_path)
+    assert (options["protocol"], options["security"]) == ("tls://", True)
+    assert options["scheduler_options"]["host"] == "10.0.0.5"  # type: ignore[index]
     kept = ("queue", "account", "cores", "processes", "memory", "walltime", "job_extra_directives", "log_directory")
     script = SLURMJob("tls://10.0.0.5:8786", name="w", **{key: options[key] for key in kept}).job_script()
     assert "#SBATCH -p gpu" in script and "#SBATCH --gres=gpu:1" in script and "tls://10.0.0.5:8786" in script
