@@ -127,18 +127,19 @@ static void on_tick(int, siginfo_t*, void* raw_context) {
   Worker* worker = opb_worker;
   const Launch* launch = worker ? worker->launch : nullptr;
   if (!launch) return;
+  if (launch->block_milliseconds) {  // counted wherever the time went: interpreted instructions are the runtime's
+    if (worker->ticking != worker->blocks_begun) worker->ticks = 0;
+    worker->ticking = worker->blocks_begun;
+    ++worker->ticks;
+  }
   MachineState state = machine_state((const ucontext_t*)raw_context);
   // Only where the kernel's own code stands still is everything of ours at rest.
   if (state.program_counter < launch->module_base || state.program_counter >= launch->module_end) return;
   if (state.stack_pointer - (uintptr_t)worker->stacks >= (size_t)worker->stack_count * kStackBytes) return;
-  if (launch->block_milliseconds) {
-    if (worker->ticking != worker->blocks_begun) worker->ticks = 0;
-    worker->ticking = worker->blocks_begun;
-    // Enough has been seen of this block: its other threads are left out, and the next one begins.
-    if (++worker->ticks > launch->block_milliseconds) {
-      worker->launch->cut_short |= 1u << launch->sample;
-      switch_to_main(worker);
-    }
+  // Enough has been seen of this block: its other threads are left out, and the next one begins.
+  if (launch->block_milliseconds && worker->ticks > launch->block_milliseconds) {
+    worker->launch->cut_short |= 1u << launch->sample;
+    switch_to_main(worker);
   }
   if (!launch->spins || worker->trace) return;
   bool moved = worker->switches != worker->switches_before;
