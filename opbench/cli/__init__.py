@@ -31,6 +31,8 @@ COMMANDS = {
     "history": (".recalling", "Show many runs over time, with the steps in each case's trend, or query them with SQL."),
     "export": (".exporting", "Write a run as NVBench's or pytest-benchmark's JSON, as CSV or as Parquet."),
     "book": (".booking", "Write the winner of every problem in some runs, for programs that use it."),
+    "best": (".best", "Say which variant of each problem to ship, and what cannot be told from it."),
+    "open": (".best", "Open a run's page in the browser."),
     "ship": (".shipping", "Write the chosen kernels, or a network, as C++ sources without Python."),
     "profile": (".profiling", "Run Nsight Compute or Nsight Systems on one case."),
     "explain": (".explaining", "Annotate a variant's source with what each line does to memory."),

@@ -15,7 +15,7 @@ from opbench.cli.options import gpu_option
     "--format",
     "layout",
     required=True,
-    type=click.Choice(["nvbench", "pytest-benchmark", "csv", "parquet"]),
+    type=click.Choice(["nvbench", "pytest-benchmark", "csv", "parquet", "chrome-trace"]),
     help="Whose format to write.",
 )
 @click.option(
@@ -25,11 +25,15 @@ from opbench.cli.options import gpu_option
 def export_command(run: Path, layout: str, out: Path, gpu: str) -> None:
     """Write RUN (a run's folder) in the format of another tool.
 
-    nvbench writes sample files beside PATH, which nvbench-compare-robust reads.
+    nvbench writes sample files beside PATH, which nvbench-compare-robust reads; chrome-trace is of a network's run, for
+    Perfetto.
     """
-    from opbench.export import export
+    from opbench.export import export, export_trace
     from opbench.results.files import read_run
 
+    if layout == "chrome-trace":
+        click.echo(f"wrote {export_trace(run, out)}", err=True)
+        return
     files = export(read_run(run), layout, out, gpu)
     more = f" and {len(files) - 1} files of samples" if len(files) > 1 else ""
     click.echo(f"wrote {out}{more}", err=True)

@@ -1,0 +1,71 @@
+"""`opbench best` and `opbench open`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opbench.cli.options import variants_option
+from opbench.errors import UsageError, unknown
+
+PAGES = ("report.html", "network.html", "train.html", "tune.html", "selftest.html", "comparison.html", "agreement.html")
+RUNS = Path("reports")
+
+
+@click.command("best")
+@click.argument("names", nargs=-1, metavar="[OPERATOR|RUN|BOOK]...")
+@variants_option
+def best_command(names: tuple[str, ...], roots: tuple[Path, ...]) -> None:
+    """Say which variant to ship: of each problem the fastest that was right, and what cannot be told from it.
+
+    Out of the runs and books that are named, else of every run with a GPU's times in reports/; of the operators that
+    are named, else of all.
+    """
+    from opbench.catalog.folders import Catalog
+    from opbench.report.book import lines
+    from opbench.results.book import Book, make_book
+
+    catalog = Catalog(tuple(root.resolve() for root in roots))
+    sources = [Path(name) for name in names if Path(name).exists()]
+    operators = [name for name in names if not Path(name).exists()]
+    for name in operators:
+        if name not in catalog.operator_names():
+            raise UsageError(unknown("operator, run or book", name, catalog.operator_names(), "opbench list operators"))
+    book = make_book(sources or _timed_runs(), catalog)
+    for words in book.said:
+        click.echo(f"note: {words}", err=True)
+    chosen = tuple(entry for entry in book.entries if not operators or entry.operator in operators)
+    if not chosen:
+        raise UsageError(
+            f"no run named has {' or '.join(operators) or 'a time'}; measure: opbench run OPERATOR --backend cuda"
+        )
+    for line in lines(Book(book.mode, chosen)):
+        click.echo(line)
+
+
+def _timed_runs() -> list[Path]:
+    """Runs below reports/ that were measured on a GPU; raises UsageError where there is none."""
+    from opbench.results.files import read_run
+
+    found = []
+    for folder in sorted({file.parent for file in RUNS.glob("*/results.jsonl*")}):
+        if read_run(folder).header.get("backend") == "cuda":
+            found.append(folder)
+    if not found:
+        raise UsageError(
+            f"no run with a GPU's times lies in {RUNS}/; name one, or measure: opbench run SUITE --backend cuda"
+        )
+    return found
+
+
+@click.command("open")
+@click.argument("run", type=click.Path(path_type=Path, exists=True))
+def open_command(run: Path) -> None:
+    """Open RUN's page in the browser; without one its path is what is said."""
+    pages = [run] if run.is_file() else [run / name for name in PAGES if (run / name).is_file()]
+    if not pages:
+        raise UsageError(f"{run}: has no page; write it: opbench report {run}")
+    click.echo(pages[0])
+    if click.launch(str(pages[0])) != 0:
+        click.echo("no browser answered", err=True)

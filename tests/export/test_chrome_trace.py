@@ -1,0 +1,51 @@
+"""A network's run as trace events, and what to ship out of runs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import refused
+from common import ROOT, Cli
+
+from opbench.results.network import read_network
+
+LENET = ROOT / "reports/h200/networks-hopper/lenet-1-f32"
+
+
+def test_each_node_is_an_event_of_its_own_time_after_the_one_before(cli: Cli, tmp_path: Path) -> None:
+    assert cli("export", LENET, "--format", "chrome-trace", "--out", "trace.json").returncode == 0
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    nodes = read_network(LENET)["nodes"]
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert [event["name"] for event in events] == [node["name"] for node in nodes]
+    for event, after in itertools.pairwise(events):
+        assert after["ts"] == pytest.approx(event["ts"] + event["dur"], abs=0.002)
+    last = events[-1]
+    assert last["ts"] + last["dur"] == pytest.approx(trace["metadata"]["sum_of_nodes_s"] * 1e6, abs=0.01)
+
+
+def test_a_run_without_times_is_refused(cli: Cli, tmp_path: Path) -> None:
+    record = json.loads((LENET / "network.json").read_text())
+    for node in record["nodes"]:
+        node["kernel_s"] = None
+    (tmp_path / "network.json").write_text(json.dumps(record))
+    refused(
+        cli("export", tmp_path, "--format", "chrome-trace", "--out", "t.json"), 2, "has no times", "opbench net run"
+    )
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_best_is_of_the_runs_in_reports_unless_some_are_named(cli: Cli, tmp_path: Path) -> None:
+    refused(cli("best"), 2, "no run with a GPU's times", "opbench run SUITE")
+    shutil.copytree(ROOT / "reports/h200/quick", tmp_path / "reports/quick")
+    done = cli("best", "relu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith("relu(n=")
+    assert "matmul" not in done.stdout
+    assert cli("best", "relu", tmp_path / "reports/quick").stdout == done.stdout
+    refused(cli("best", "rellu", tmp_path / "reports/quick"), 2, "did you mean 'relu'")
+    refused(cli("open", tmp_path / "reports"), 2, "has no page", "opbench report")
