@@ -17,7 +17,7 @@ from common import CHEATS
 from opbench.backends.cuda import CudaBackend, why_missing
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.runs.runner import floor_s
+from opbench.gpus.floor import floor_s
 from opbench.runs.targets import own_variants
 from opbench.selftest.cheats import expected
 from opbench.session.checking import Session
