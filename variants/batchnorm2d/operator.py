@@ -84,8 +84,16 @@ class BatchNorm2d(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[BatchNorm2d]:
-        """Both layouts, dtypes and epilogues; planes and channels that vectors divide and that none does."""
-        shapes = [(1, 1, 1, 1), (2, 3, 8, 12), (1, 16, 7, 5), (3, 8, 13, 2), (1, 64, 4, 4), (2, 37, 3, 11)]
+        """Every mode; planes and channels that vectors divide and that none does, and planes of several blocks."""
+        shapes = [
+            (1, 1, 1, 1),
+            (2, 3, 8, 12),
+            (1, 16, 7, 5),
+            (3, 8, 13, 2),
+            (1, 64, 4, 4),
+            (2, 37, 3, 11),
+            (2, 4, 48, 64),
+        ]
         return [
             cls(n=n, c=c, h=h, w=w, layout=layout, dtype=dtype, epilogue="relu" if (i + j) % 2 else "none")
             for i, (layout, dtype) in enumerate((a, b) for a in ("nchw", "nhwc") for b in ("f32", "bf16"))

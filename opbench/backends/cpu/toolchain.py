@@ -71,6 +71,8 @@ TRACED = CompileMode(
         "--param=tsan-distinguish-volatile=1",
         # Indices of arrays whose size the compiler knows: local ones are nobody else's business.
         "-fsanitize=bounds",
+        # The same through a pointer into a local variable.
+        "-fsanitize=object-size",
         "-fsanitize-coverage=trace-pc",
         "-fno-tree-sra",
         "-fno-ipa-sra",

@@ -538,6 +538,18 @@ OPB_API void __ubsan_handle_out_of_bounds(const IndexedArray* data, uintptr_t in
   add_report(&fresh);
 }
 
+// -fsanitize=object-size: a pointer beyond the variable it was made of. Only of local ones: others have their shadow.
+OPB_API void __ubsan_handle_type_mismatch_v1(const void*, uintptr_t pointer) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace) return;
+  if (pointer - (uintptr_t)worker->stacks >= kStackBytes * (size_t)worker->stack_count) return;
+  Report fresh = blank_report(worker, kReportLocal, "reaches beyond a local variable, through a pointer into it");
+  fresh.program_counter = site_of(worker, OPB_HERE);
+  fresh.address = 0;
+  fresh.caller = caller_of(worker);
+  add_report(&fresh);
+}
+
 // -fsanitize=signed-integer-overflow, in a build for huge problems.
 struct Overflow {
   decltype(IndexedArray::place) place;

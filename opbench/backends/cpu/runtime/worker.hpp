@@ -47,6 +47,7 @@ enum ReportKind : uint32_t {
   kReportOutsideMask,
   kReportIndex,
   kReportOverflow,
+  kReportLocal,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
