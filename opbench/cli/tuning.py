@@ -129,7 +129,9 @@ def tune_command(
     options = TuneOptions(out, budget_s, strategy, seed, mode, resume, roots, tuple(sys.argv[1:]))
     with progress_on_stderr() as tell:
         found, run = tune(variant, case.problem, options, tell)
-    click.echo(f"search: {found.folder / 'tune.jsonl'}", err=True)
+    from opbench.report.tuning_page import write_tuning
+
+    click.echo(f"report: {write_tuning(found, run)}", err=True)
     code = 0 if run and any(r.status == "right" for r in run.results) else 1
     leave(code, lambda: click.echo(json.dumps(_to_json(found, run), indent=1)) if as_json else _print(found, run))
 

@@ -13,20 +13,21 @@ HEAD = ("config", "median", "95 % interval", "to the best")
 
 def lines(found: Tuning, run: Run | None) -> list[str]:
     """For a terminal: the finals, then what became of all other configs."""
-    best = fastest(run)
-    said = []
-    if best:
-        rows = [_cells(result_config(r.config), r.measurement.median_s, r.measurement.low_s, r.measurement.high_s,
-                       best[0].measurement.median_s if best[0].measurement else 1.0)
-                for r in best if r.measurement]  # fmt: skip
-        said += aligned(HEAD, rows)
+    rows = finals_rows(run)
+    said = aligned(HEAD, rows) if rows else []
     for result in run.results if run else ():
         if result.status != "right":
             said.append(f"{result_config(result.config)}: {result.status}: {result.reason}")
     said.append(summary(found))
-    if best and (tie := tied(run)) > 1:
+    if (tie := tied(run)) > 1:
         said.append(f"the intervals of the first {tie} overlap: any of them may be the fastest")
     return said
+
+
+def finals_rows(run: Run | None) -> list[list[str]]:
+    """A row for each of the finals, the fastest first."""
+    timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
+    return [_cells(result_config(c), m.median_s, m.low_s, m.high_s, timed[0][1].median_s) for c, m in timed]
 
 
 def result_config(config: dict[str, int]) -> str:

@@ -14,6 +14,7 @@ from fake_tuning import TuningWorker, seconds, tune_fake
 
 from opbench.errors import UsageError
 from opbench.report.tuning import lines
+from opbench.report.tuning_page import write_tuning
 from opbench.results.tuning import FILE, Trial, fastest, read_tuning
 from opbench.tuning.search import Search
 
@@ -43,6 +44,16 @@ def test_a_search_keeps_every_outcome_and_measures_the_best_as_an_ordinary_run(
     assert found.stopped is not None and found.stopped.reason == "every config tried"
     assert found.stopped.finals == "finals" and run.folder == tmp_path / "out" / "finals"
     assert {"BLOCK": 32, "ITEMS": 2} in [r.config for r in run.results], "the default is measured beside the best"
+    page = write_tuning(found, run).read_text()
+    for said in (
+        "BLOCK=256 ITEMS=8",
+        "Best so far",
+        "What each tunable does",
+        "does not compile",
+        "an illegal address",
+    ):
+        assert said in page
+    assert page.count("<svg") == 3 and "mathdefault" not in page
     shown = "\n".join(lines(found, run))
     assert "BLOCK=256 ITEMS=8" in shown and "560 of 560 configs tried" in shown
 

@@ -1,0 +1,168 @@
+"""A search as a page: the best with their intervals, best so far, what each tunable does, what was skipped."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from opbench import units
+from opbench.report.charts.chart import COLOURS, Chart
+from opbench.report.charts.svg import STYLE
+from opbench.report.template import render_template, write_page
+from opbench.report.tuning import HEAD, finals_rows, summary, tied
+from opbench.results.files import Run
+from opbench.results.tuning import ENDINGS, Trial, Tuning
+from opbench.timing import stats
+
+FILE = "tune.html"
+COLUMNS = 4
+"""Small pictures side by side, one a tunable."""
+
+
+def write_tuning(found: Tuning, run: Run | None) -> Path:
+    """Write tune.html beside the search's file."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        charts = [chart.drawn(chart.name) for chart in _charts(found)]
+    page = render_template(
+        "tuning.html.j2",
+        title=f"Tuning {found.begun.variant}",
+        found=found,
+        summary=summary(found),
+        head=HEAD,
+        rows=finals_rows(run),
+        fallen=[r for r in run.results if r.status != "right"] if run else [],
+        tie=tied(run),
+        charts=charts,
+        skipped=_skipped(found),
+    )
+    path = found.folder / FILE
+    write_page(path, page)
+    return path
+
+
+def _skipped(found: Tuning) -> list[tuple[str, int, str]]:
+    """How configs ended that were not measured, how many, and the commonest reason."""
+    rows = []
+    for ending, words in ENDINGS.items():
+        reasons = [re.sub(r"\d+", "…", t.reason) for t in found.trials if t.ending == ending]
+        first = next((t.reason for t in found.trials if t.ending == ending and t.reason), "")
+        if reasons and ending != "raced":
+            kinds = len(set(reasons))
+            rows.append((words, len(reasons), first + (f" (and {kinds - 1} other reasons)" if kinds > 1 else "")))
+    return rows
+
+
+def _charts(found: Tuning) -> list[Chart]:
+    ranked = found.ranked
+    if len(ranked) < 2:
+        return []
+    effects = _effects(found, ranked)
+    drawn = [_over_time(found, ranked), _each_tunable(found, ranked, effects)]
+    most = sorted(effects, key=lambda name: -effects[name])[:2]
+    return [*drawn, _heat_map(ranked, most[0], most[1])] if len(most) == 2 else drawn
+
+
+def _over_time(found: Tuning, ranked: Sequence[Trial]) -> Chart:
+    """Every config's score at its time, and the best so far as a line."""
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    best = ranked[0].score or 1.0
+    axes.plot([t.at_s for t in ranked], [(t.score or 0) / best for t in ranked], ".", color=COLOURS[4], markersize=3)
+    steps = [(at_s, score / best) for at_s, score in found.best_so_far()]
+    steps.append((found.trials[-1].at_s, 1.0))
+    axes.step([at for at, _ in steps], [score for _, score in steps], where="post", color=COLOURS[0], linewidth=1.8)
+    _logarithmic(axes, max((t.score or 0) / best for t in ranked))
+    axes.set_xlabel("time of the search (s)")
+    axes.set_ylabel("times the best")
+    axes.grid(True)
+    description = "Each point a config; the line is the best so far. Logarithmic, the best is 1."
+    return Chart("over-time", figure, "Best so far", description, note=description)
+
+
+TICKS = (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
+
+
+def _logarithmic(axes: Axes, most: float) -> None:
+    """A logarithmic axis from the best on, with plain numbers."""
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    ticks = [tick for tick in TICKS if tick <= most * 1.02 and (most < 4 or tick in (1, 2, 5, 10, 20, 50, 100, 1000))]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+
+
+def _groups(ranked: Sequence[Trial], name: str) -> dict[int, list[float]]:
+    groups: dict[int, list[float]] = {}
+    for trial in ranked:
+        groups.setdefault(trial.config[name], []).append(trial.score or 0.0)
+    return dict(sorted(groups.items()))
+
+
+def _effects(found: Tuning, ranked: Sequence[Trial]) -> dict[str, float]:
+    """For each tunable with several values: how much slower the best config is at its worst value than at its best."""
+    effects = {}
+    for name in found.begun.tune:
+        best = [min(scores) for scores in _groups(ranked, name).values()]
+        if len(best) > 1:
+            effects[name] = max(best) / min(best)
+    return effects
+
+
+def _each_tunable(found: Tuning, ranked: Sequence[Trial], effects: Mapping[str, float]) -> Chart:
+    """For each value of each tunable the best config that has it, and the middle half of all."""
+    names = sorted(effects, key=lambda name: -effects[name])
+    rows = max(1, -(-len(names) // COLUMNS))
+    figure = Figure(figsize=(7.2, 1.9 * rows), layout="constrained")
+    best = ranked[0].score or 1.0
+    for number, name in enumerate(names):
+        axes = figure.add_subplot(rows, COLUMNS, number + 1)
+        groups = _groups(ranked, name)
+        for place, scores in enumerate(groups.values()):
+            low, high = (stats.quantile(scores, q) / best for q in (0.25, 0.75))
+            axes.plot([place, place], [low, high], color=COLOURS[4], linewidth=3)
+        axes.plot(range(len(groups)), [min(s) / best for s in groups.values()], "o-", color=COLOURS[0], markersize=4)
+        shown = range(0, len(groups), -(-len(groups) // 6))
+        axes.set_xticks(list(shown), [str(list(groups)[at]) for at in shown], fontsize=7.5)
+        _logarithmic(axes, max(stats.quantile(scores, 0.75) / best for scores in groups.values()))
+        axes.tick_params(axis="y", labelsize=7.5)
+        axes.set_title(f"{name}: {units.ratio(effects[name])}", fontsize=8.5)
+        axes.grid(True)
+    said = (
+        "Points: the best config with that value, over the best of all; bars: the middle half of those tried. "
+        "The title says how much the best config loses at the worst value. A search tries good places more often."
+    )
+    return Chart("each-tunable", figure, "What each tunable does", said, note=said)
+
+
+def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
+    """The best config of each pair of values of two tunables."""
+    best = ranked[0].score or 1.0
+    columns, rows = list(_groups(ranked, one)), list(_groups(ranked, other))
+    cells: dict[tuple[int, int], float] = {}
+    for trial in ranked:  # the best of a cell comes first
+        cells.setdefault((trial.config[other], trial.config[one]), (trial.score or 0.0) / best)
+    figure = Figure(figsize=(7.2, min(6.0, 1.4 + 0.42 * len(rows))), layout="constrained")
+    axes = figure.add_subplot()
+    grid = [[cells.get((row, column), float("nan")) for column in columns] for row in rows]
+    image = axes.imshow(grid, aspect="auto", cmap="viridis_r", vmin=1.0, vmax=min(4.0, max(cells.values())))
+    if len(columns) <= 12 and len(rows) <= 12:
+        for y, x in itertools.product(range(len(rows)), range(len(columns))):
+            value = cells.get((rows[y], columns[x]))
+            dark = value is not None and value > 1 + 0.5 * (min(4.0, max(cells.values())) - 1)
+            text = "–" if value is None else f"{value:.2f}"
+            axes.text(x, y, text, ha="center", va="center", fontsize=8.5, color="white" if dark else "black")
+    axes.set_xticks(range(len(columns)), [str(c) for c in columns], fontsize=8)
+    axes.set_yticks(range(len(rows)), [str(r) for r in rows], fontsize=8)
+    axes.set_xlabel(one)
+    axes.set_ylabel(other)
+    figure.colorbar(image, ax=axes, label="times the best")
+    said = "The best config of each pair of values, over the best of all, for the two that matter most; – not tried."
+    return Chart("heat-map", figure, f"{one} and {other}", said, note=said)
