@@ -73,7 +73,7 @@ format: $(VENV)/.dev  ## Write the sources in the project's format, and the page
 bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
 	$(BIN)/python -m pytest tests/bench --benchmark-enable --benchmark-only -p no:xdist
 
-mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (an hour)
+mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py
 
 clean:  ## Remove the environment, builds and caches of this tree (no run's results)
