@@ -46,6 +46,7 @@ if (filter) {
   filter.hidden = false;
   const input = filter.querySelector("input");
   const status = filter.querySelector("[role=status]");
+  const noun = document.querySelector("section.operator") ? "problem" : "table";
   const articles = [...document.querySelectorAll("article[data-name]")];
   const apply = () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -60,7 +61,7 @@ if (filter) {
         table.hidden = own.length > 0 && own.every((row) => row.hidden);
       }
       for (const listing of article.querySelectorAll("details[data-name]")) listing.hidden = !matches(article.dataset.name + " " + listing.dataset.name);
-      for (const table of article.querySelectorAll("details.searched")) table.open = words.length > 0 && left > 0;
+      for (const table of article.querySelectorAll("details.searched")) table.open = words.length > 0 ? left > 0 : table.hasAttribute("data-open");
       article.hidden = words.length > 0 && !rows.some((row) => !row.hidden);
       cases += left;
       for (const row of document.querySelectorAll(`tr[data-anchor="${article.id}"]`)) row.hidden = article.hidden;
@@ -72,11 +73,12 @@ if (filter) {
     }
     const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
     const shown = articles.filter((article) => !article.hidden).length;
-    status.textContent = words.length ? `${count(cases, "row")} of ${count(shown, "problem")}` : "";
+    status.textContent = words.length ? `${count(cases, "row")} of ${count(shown, noun)}` : "";
     history.replaceState(null, "", words.length ? "#filter=" + encodeURIComponent(input.value) : location.pathname + location.search);
   };
   input.addEventListener("input", apply);
-  if (location.hash.startsWith("#filter=")) {
+  const follow = () => {
+    if (!location.hash.startsWith("#filter=")) return;
     const asked = location.hash.slice(8);
     try {
       input.value = decodeURIComponent(asked);
@@ -84,5 +86,7 @@ if (filter) {
       input.value = asked; // typed by hand, such as "100%"
     }
     apply();
-  }
+  };
+  addEventListener("hashchange", follow); // a link of the contents, such as "only SLOWER"
+  follow();
 }

@@ -1,0 +1,86 @@
+"""Long pages on a narrow screen and by their links: 400 px wide, contents, the filter of a comparison."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from chromium import needs_chromium, opened
+from fabricate import measured, noisy, pair, relu_run
+
+from opbench.paths import shipped
+from opbench.report import comparison, write_report
+from opbench.report.network import read_network
+from opbench.report.network.page import write_network
+from opbench.report.training import write_training
+from opbench.results.comparison import compare_runs
+from opbench.results.training import read_training
+
+WIDTH = 400
+H200 = shipped("reports") / "h200"
+MEASURE = """<script>addEventListener("load", () => {
+  for (const frame of document.querySelectorAll("iframe")) {
+    const root = frame.contentDocument.documentElement;
+    frame.dataset.widths = frame.contentWindow.innerWidth + " " + root.scrollWidth;
+    frame.removeAttribute("srcdoc");
+  }
+})</script>"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    compared = folder / "comparison.html"
+    compared.write_text(comparison.to_page(compare_runs(*pair())), encoding="utf-8")
+    (folder / "training").mkdir()
+    return {
+        "report": write_report(relu_run(), folder / "report")[0],
+        "comparison": compared,
+        "network": write_network(read_network(H200 / "networks" / "lenet-1-f32"), folder / "network")[0],
+        "training": write_training(read_training(H200 / "training" / "lenet-128-f32"), folder / "training")[0],
+    }
+
+
+@needs_chromium
+def test_no_page_is_wider_than_a_phone(pages: dict[str, Path], tmp_path: Path) -> None:
+    frames = []
+    for name, path in {**pages, "too_wide": None}.items():
+        text = path.read_text(encoding="utf-8") if path else '<p style="width: 600px">wide</p>'
+        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+        frames.append(f'<iframe id="{name}" width="{WIDTH}" height="800" srcdoc="{html.escape(text)}"></iframe>')
+    outer = tmp_path / "narrow.html"
+    outer.write_text("<!DOCTYPE html><meta charset='utf-8'>" + "".join(frames) + MEASURE, encoding="utf-8")
+    found = dict(re.findall(r'<iframe id="(\w+)"[^>]*data-widths="(\d+ \d+)"', opened(tmp_path, outer.as_uri())))
+    widths = {name: tuple(map(int, both.split())) for name, both in found.items()}
+    assert widths.keys() == {*pages, "too_wide"} and {inner for inner, _ in widths.values()} == {WIDTH}
+    assert [name for name, (inner, scrolled) in widths.items() if scrolled > inner] == ["too_wide"]
+
+
+def test_every_link_of_the_contents_has_its_place(pages: dict[str, Path]) -> None:
+    for name, path in pages.items():
+        text = path.read_text(encoding="utf-8")
+        contents = re.search(r'<nav aria-label="Contents">(.*?)</nav>', text, re.S)
+        assert contents, name
+        links = [link for link in re.findall(r'href="#([^"]*)"', contents[1]) if not link.startswith("filter=")]
+        assert len(links) > 2 and set(links) <= set(re.findall(r'\bid="([^"]+)"', text)), name
+
+
+def test_headings_that_sort_have_the_script_that_sorts(pages: dict[str, Path]) -> None:
+    for name, path in pages.items():
+        text = path.read_text(encoding="utf-8")
+        assert 'class="sort"' not in text or "aria-sort" in text.partition("<script>")[2], name
+
+
+@needs_chromium
+def test_a_link_shows_one_verdict_and_no_case_that_is_called_like_it(tmp_path: Path) -> None:
+    base, new = pair()
+    for run, seconds in ((base, 1e-3), (new, 5e-4)):
+        run.results.append(measured("slower_once", noisy(3, seconds)))
+    page = tmp_path / "comparison.html"
+    page.write_text(comparison.to_page(compare_runs(base, new)), encoding="utf-8")
+    assert '<a href="#filter=is:slower">only SLOWER (2)</a>' in page.read_text(encoding="utf-8")
+    dom = opened(tmp_path, f"{page.as_uri()}#filter=is:slower")
+    rows = re.findall(r'<tr data-name="is:(\w+) [^"]*"( hidden="")?>', dom)
+    assert [verdict for verdict, hidden in rows if not hidden] == ["SLOWER", "SLOWER"] and len(rows) == 9
