@@ -32,7 +32,7 @@ def new_command() -> None:
     """Write the first files of an operator, of a variant or of CI for your kernels; nothing is ever overwritten."""
 
 
-@new_command.command("operator")
+@new_command.command("operator", short_help="An operator, a first variant and a suite.")
 @click.argument("name")
 @folder_option
 def operator_command(name: str, folder: Path) -> None:
@@ -54,7 +54,7 @@ def operator_command(name: str, folder: Path) -> None:
     _next(f"opbench check {name} --variants {shlex.quote(str(folder))}")
 
 
-@new_command.command("variant")
+@new_command.command("variant", short_help="A variant: a ladder's plainest rung.")
 @click.argument("name", metavar="OPERATOR/NAME")
 @folder_option
 @variants_option
@@ -88,7 +88,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     _next(f"opbench check {name} --variants {shlex.quote(str(folder))}")
 
 
-@new_command.command("ci")
+@new_command.command("ci", short_help="A workflow that checks your kernels.")
 @folder_option
 @click.option(
     "--base", default="reports/base", show_default=True, metavar="RUN", help="The run that others compare with."

@@ -4,6 +4,7 @@
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
+// requires  = ["run1 + run2 <= 2147483647 - BLOCK"]
 //
 // [[launch]]
 // kernel = "concat_runs"

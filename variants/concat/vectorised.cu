@@ -15,7 +15,7 @@
 // kernel = "concat_vectorised"
 // grid   = ["cdiv(outer * (run1 + run2) // lanes, BLOCK * UNROLL)"]
 // block  = ["BLOCK"]
-// args   = ["a", "b", "out", "outer * (run1 + run2) // lanes"]
+// args   = ["a", "b", "out", { u32 = "outer * (run1 + run2) // lanes" }]
 // ///
 //
 // A lane copies the longest vector of up to 16 bytes that divides both runs; no lane is idle, however short the runs,

@@ -15,7 +15,7 @@
 // kernel = "split_vectorised"
 // grid   = ["cdiv(outer * (run1 + run2) // lanes, BLOCK * UNROLL)"]
 // block  = ["BLOCK"]
-// args   = ["x", "a", "b", "outer * (run1 + run2) // lanes"]
+// args   = ["x", "a", "b", { u32 = "outer * (run1 + run2) // lanes" }]
 // ///
 //
 // A lane copies the longest vector of up to 16 bytes that divides both runs; no lane is idle, however short the runs,

@@ -24,7 +24,7 @@ from opbench.catalog.device_part import device_part
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import Tensor
 from opbench.catalog.sources import Source, closure, plain_code, without_comments, without_idle_macros
-from opbench.errors import CompileError
+from opbench.errors import CompileError, EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
 from opbench.traffic.findings import Finding
@@ -177,8 +177,11 @@ class CpuBackend:
             return Trace(found, traffic, completed, tracing.accesses, tracing.cut_short)
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
-        """A poisoned buffer that takes memory where it is written only."""
-        return SparseBuffer(name, shape, dtype)
+        """A poisoned buffer that takes memory where it is written only; raises UsageError beyond what can be mapped."""
+        try:
+            return SparseBuffer(name, shape, dtype)
+        except EnvironmentFault as refused:  # others fit: it is this problem that is too large
+            raise UsageError(str(refused)) from None
 
     def doubts(self, request: BuildRequest) -> list[Finding]:
         """What the compiler thinks may be read before it is written: it may be wrong, so these are hints."""

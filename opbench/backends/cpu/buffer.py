@@ -50,6 +50,8 @@ MAP_NORESERVE = 0x4000
 MAP_FIXED = 0x10
 SPARSE_BYTES = 16 << 20
 """Of the file that is mapped again and again in a sparse buffer."""
+SPARSE_PIECES = 1 << 14
+"""Of a buffer at most: a process has 65,530 mappings (vm.max_map_count), and when they are gone nothing is allocated."""
 PAGEMAP_ENTRY = 8
 PAGE_PRESENT, PAGE_SWAPPED, PAGE_OF_FILE = (np.uint64(1 << bit) for bit in (63, 62, 61))
 
@@ -229,6 +231,8 @@ class SparseBuffer(CpuBuffer):
 
     def _map_file(self, file: int) -> None:
         """Map a file as often as it takes; its pages are copied where they are written."""
+        if self.bytes > SPARSE_PIECES * SPARSE_BYTES:
+            raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "more than can be mapped in pieces"))
         start = self._base + self._fence + BAND
         end = start + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         for place in range(start, end, SPARSE_BYTES):
