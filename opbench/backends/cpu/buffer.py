@@ -51,7 +51,7 @@ MAP_FIXED = 0x10
 SPARSE_BYTES = 16 << 20
 """Of the file that is mapped again and again in a sparse buffer."""
 SPARSE_PIECES = 1 << 14
-"""Of a buffer at most: a process has 65,530 mappings (vm.max_map_count), and when they are gone nothing is allocated."""
+"""Of a buffer at most: a process has 65,530 mappings (vm.max_map_count); without one left nothing is allocated."""
 PAGEMAP_ENTRY = 8
 PAGE_PRESENT, PAGE_SWAPPED, PAGE_OF_FILE = (np.uint64(1 << bit) for bit in (63, 62, 61))
 
