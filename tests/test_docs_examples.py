@@ -13,7 +13,9 @@ import pytest
 from common import ROOT
 from documents import LINES, PAGES, README, WALKED, shell_lines
 
-NEEDS_GPU = re.compile(r"--tune|reports/alexnet/plan")
+NEEDS_GPU = re.compile(
+    r"--tune|reports/alexnet/plan|--gpus (?:all|0)|--on dask|--backend cuda|runs/|--book book|--budget"
+)
 NEEDS_EXTRA = {"--image digits": "sklearn"}
 ENVIRONMENT = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
@@ -35,6 +37,7 @@ def folder(tmp_path: Path) -> Path:
     """Where a reader is: beside the committed runs, with the kernel of README's example, mended."""
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "h200").symlink_to(ROOT / "reports" / "h200")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "my_relu.cu").write_text(GUARDED)
     return tmp_path
 
