@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,10 @@ _CLASSES = {
     "f16": re.compile(r"\bf16\b|\bhalf\b|\b__half\b"),
     "f64": re.compile(r"\bf64\b|\bdouble\b"),
 }
+
+
+TEXTS = 1024
+"""Of so many the last answers are kept: a header is part of a hundred files."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ def checksum(sources: Sequence[Source]) -> str:
     return digest.hexdigest()
 
 
+@functools.lru_cache(TEXTS)
 def without_comments(text: str) -> str:
     """The text with each comment blank, its line ends kept."""
 
@@ -148,10 +154,10 @@ def matrix_classes(sources: Sequence[Source]) -> dict[str, str]:
     return classes
 
 
-def includes(text: str) -> Iterator[tuple[int, str]]:
+@functools.lru_cache(TEXTS)
+def includes(text: str) -> tuple[tuple[int, str], ...]:
     """Line and name, with its quotes, of each include."""
     if "include" not in text:
-        return
-    for match in _TOKEN.finditer(text):
-        if match["name"]:
-            yield text.count("\n", 0, match.start()) + 1, match["name"]
+        return ()
+    named = (match for match in _TOKEN.finditer(text) if match["name"])
+    return tuple((text.count("\n", 0, match.start()) + 1, match["name"]) for match in named)
