@@ -27,9 +27,7 @@ def blocks(document: Path, language: str) -> list[str]:
 PYTHON = [(path.name, text) for path in PAGES for text in blocks(path, "python")]
 UNRELATED = [page for page in PAGES if page not in WALKED]
 KERNEL = next(text for text in blocks(ROOT / "README.md", "c++") if "my_relu" in text)
-GUARDED = KERNEL.replace("    out[i]", "    if (i < n) out[i]").replace(
-    "    out[i + 1]", "    if (i + 1 < n) out[i + 1]"
-)
+GUARDED = (ROOT / "examples" / "my_relu.cu").read_text()
 
 
 @pytest.fixture
@@ -67,6 +65,10 @@ def test_the_first_kernel_is_found_wrong_as_printed_and_right_when_mended(folder
         words = line.strip("… ").partition(" (and ")[0]
         assert " ".join(words.split()) in " ".join(first.stdout.split()), first.stdout
     assert first.returncode == 1
+    mended = KERNEL.replace("    out[i]", "    if (i < n) out[i]").replace(
+        "    out[i + 1]", "    if (i + 1 < n) out[i + 1]"
+    )
+    assert mended == GUARDED, "examples/my_relu.cu is not README's kernel with the two guards that it tells of"
     (folder / "my_relu.cu").write_text(GUARDED)
     again = run(["opbench", "check", "my_relu.cu"], folder)
     assert again.returncode == 0, again.stdout
