@@ -161,3 +161,15 @@ def test_every_page_has_its_place_in_the_menu_of_the_guide() -> None:
     assert sorted(re.findall(r": ([\w-]+\.md)$", menu, re.MULTILINE)) == sorted(
         page.name for page in PAGES if page.parent.name == "docs"
     )
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """`make docs` then refuses a name that is not there."""
+    pages = "\n".join(page.read_text() for page in sorted((ROOT / "docs").glob("reference-*.md")))
+    shown = {entry.rpartition(".")[2] for entry in re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE)}
+    for members in re.findall(r"^ +members: \[([^\]]+)\]", pages, re.MULTILINE):
+        shown |= set(members.replace(",", " ").split())
+    of_torch = re.search(r"__all__ = \[(.*?)\]", (ROOT / "opbench" / "torch.py").read_text(), re.DOTALL)
+    assert of_torch
+    public = {*opbench.__all__, *re.findall(r'"(\w+)"', of_torch[1])} - {"__version__"}
+    assert sorted(public - shown) == []

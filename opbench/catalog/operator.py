@@ -94,6 +94,7 @@ class Operator:
     inputs: ClassVar[Any] = {}
     """Tensor name to its axes, outermost first, such as {"a": "m k"}; may be a property when a mode decides."""
     outputs: ClassVar[Any] = {}
+    """The same of the outputs."""
     library: ClassVar[str] = ""
     """Variant to compare with, such as "cublas"; empty when no library does this operator."""
     integers_exact: ClassVar[bool] = True
@@ -270,7 +271,7 @@ class Operator:
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Seeded inputs: zero-mean normals, or small whole numbers whose sums float32 holds exactly.
 
-        The integers span [-limit, limit] with limit**2 * sqrt(reduction) far below 2**24.
+        The integers span [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`.
         """
         limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5))) if integers else 0
 
