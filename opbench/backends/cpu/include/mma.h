@@ -94,12 +94,12 @@ static inline void fill_fragment(Fragment& destination, V value) {
 template <class Fragment>
 struct opb_place {
   int row, column;
-  explicit opb_place(int slot) {
+  OPB_UNSEEN_INLINE explicit opb_place(int slot) {
     int element = slot * 32 + (int)opb_lane_id();
     row = element / Fragment::columns;
     column = element % Fragment::columns;
   }
-  unsigned offset(bool row_order, unsigned stride) const {
+  OPB_UNSEEN_INLINE unsigned offset(bool row_order, unsigned stride) const {
     return row_order ? row * stride + column : column * stride + row;
   }
 };
@@ -174,31 +174,31 @@ static OPB_UNSEEN void store_matrix_sync(T* target, const Fragment& source, unsi
 template <class T>
 struct opb_sum {
   using type = float;
-  static float read(typename opb_storage<T>::type value) { return value; }
+  static OPB_UNSEEN_INLINE float read(typename opb_storage<T>::type value) { return value; }
 };
 template <>
 struct opb_sum<precision::tf32> {
   using type = float;
-  static float read(float value) { return opb_ptx::tf32_element::read(opb_bit_cast<unsigned>(value), 0); }
+  static OPB_UNSEEN_INLINE float read(float value) { return opb_bit_cast<float>(opb_bit_cast<unsigned>(value) & 0xffffe000u); }
 };
 template <>
 struct opb_sum<signed char> {
   using type = int;
-  static int read(signed char value) { return value; }
+  static OPB_UNSEEN_INLINE int read(signed char value) { return value; }
 };
 template <>
 struct opb_sum<unsigned char> {
   using type = int;
-  static int read(unsigned char value) { return value; }
+  static OPB_UNSEEN_INLINE int read(unsigned char value) { return value; }
 };
 template <>
 struct opb_sum<double> {
   using type = double;
-  static double read(double value) { return value; }
+  static OPB_UNSEEN_INLINE double read(double value) { return value; }
 };
 
 template <class D, class A, class B, class C>
-__attribute__((no_sanitize("thread"))) static inline void mma_sync(D& d, const A& a, const B& b, const C& c, OPB_SITE) {
+static OPB_UNSEEN void mma_sync(D& d, const A& a, const B& b, const C& c, OPB_SITE) {
   using Left = opb_sum<typename A::element_type>;
   using Right = opb_sum<typename B::element_type>;
   struct Fragments {

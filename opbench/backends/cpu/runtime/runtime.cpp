@@ -14,6 +14,7 @@
 #include "pool.hpp"
 #include "scheduler.hpp"
 #include "warp.hpp"
+#include "fragments.hpp"
 
 // In static memory from the start: once a thread has touched them elsewhere, no module that expects them there loads.
 __thread opb_coordinates opb_current __attribute__((tls_model("initial-exec")));
@@ -44,6 +45,27 @@ void* const* opb_share_pointers(unsigned mask, void* pointer, const char* file, 
   worker->pointers[self] = pointer;
   warp_operation(worker, mask, OPB_WARP_SYNC, 0, 0, Site{file, line});
   return &worker->pointers[self - self % kLanes];
+}
+
+void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, const unsigned* b, const char* file,
+                  unsigned line) {
+  Worker* worker = opb_worker;
+  const Site site{file, line};
+  if (type == OPB_S8) {
+    return k == 16 ? multiply_fragments<ByteElement, 16>(worker, (int32_t*)sums, a, b, site)
+                   : multiply_fragments<ByteElement, 32>(worker, (int32_t*)sums, a, b, site);
+  }
+  float* into = (float*)sums;
+  if (type == OPB_TF32) {
+    return k == 4 ? multiply_fragments<Tf32Element, 4>(worker, into, a, b, site)
+                  : multiply_fragments<Tf32Element, 8>(worker, into, a, b, site);
+  }
+  if (type == OPB_BF16) {
+    return k == 8 ? multiply_fragments<BfloatElement, 8>(worker, into, a, b, site)
+                  : multiply_fragments<BfloatElement, 16>(worker, into, a, b, site);
+  }
+  return k == 8 ? multiply_fragments<HalfElement, 8>(worker, into, a, b, site)
+                : multiply_fragments<HalfElement, 16>(worker, into, a, b, site);
 }
 
 char* opb_shared_base(void) { return opb_worker->shared_base; }

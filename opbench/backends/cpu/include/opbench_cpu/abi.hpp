@@ -53,7 +53,7 @@ struct opb_place {
   int at[5], offsets[3];
 };
 
-enum opb_type : unsigned { OPB_U8, OPB_U32, OPB_S32, OPB_F16, OPB_BF16, OPB_F32, OPB_TF32, OPB_E4M3, OPB_E5M2 };
+enum opb_type : unsigned { OPB_U8, OPB_U32, OPB_S32, OPB_F16, OPB_BF16, OPB_F32, OPB_TF32, OPB_E4M3, OPB_E5M2, OPB_S8 };
 
 enum opb_bulk_kind : unsigned {
   OPB_LOAD_TILE,
@@ -94,6 +94,9 @@ OPB_API OPB_CONVERGENT unsigned long long opb_warp(unsigned mask, unsigned kind,
                                                    int source_lane, const char* file, unsigned line);
 // Every lane of the mask posts a pointer; the result is the warp's table of 32, valid until the next warp operation.
 OPB_API OPB_CONVERGENT void* const* opb_share_pointers(unsigned mask, void* pointer, const char* file, unsigned line);
+// mma.sync, 16 x 8 x k: four sums of 32 bits and the registers of a lane.
+OPB_API OPB_CONVERGENT void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, const unsigned* b,
+                                         const char* file, unsigned line);
 OPB_API char* opb_shared_base(void);
 // Asynchronous copies into shared memory: they land at the wait of the thread that started them.
 OPB_API void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter);

@@ -77,83 +77,42 @@ OPB_UNSEEN_INLINE void store_matrices(const unsigned* registers, unsigned long l
 OPB_MATRIX_MOVES(_shared_b16, false)
 OPB_MATRIX_MOVES(_trans_shared_b16, true)
 
-// ---- mma.sync: how many elements a 32-bit register holds, and how to read one of them
-struct half_element {
-  static constexpr int per_register = 2;
-  using Sum = float;
-  static float read(unsigned word, int part) { return opb_half_format::widen((unsigned short)(word >> (16 * part))); }
-};
-struct bfloat_element {
-  static constexpr int per_register = 2;
-  using Sum = float;
-  static float read(unsigned word, int part) { return opb_bfloat_format::widen((unsigned short)(word >> (16 * part))); }
-};
-struct tf32_element {
-  static constexpr int per_register = 1;
-  using Sum = float;
-  static float read(unsigned word, int) { return opb_bit_cast<float>(word & 0xffffe000u); }
-};
-struct int8_element {
-  static constexpr int per_register = 4;
-  using Sum = int;
-  static int read(unsigned word, int part) { return (signed char)(word >> (8 * part)); }
-};
-
-// A 16 x K by K x 8: element (row, k) of A lies in lane 4 (row % 8) + k' / E, and (k, column) of B in 4 column + k' / E,
-// where E elements share a register and k' = k % 4E; registers follow rows first, then k.
-template <class Element, int K>
-OPB_WARP_WIDE void multiply_fragments(typename Element::Sum* sums, const unsigned* a, const unsigned* b,
-                                      const char* file, unsigned line) {
-  constexpr int E = Element::per_register;
-  struct Fragments {
-    const unsigned *a, *b;
-  } own = {a, b};
-  void* const* lanes = opb_share_pointers(opb_full_mask, &own, file, line);
-  int lane = (int)opb_lane_id();
-  for (int index = 0; index < 4; ++index) {
-    int row = lane / 4 + index / 2 * 8, column = lane % 4 * 2 + index % 2;
-    for (int k = 0; k < K; ++k) {
-      int within = k % (4 * E), step = k / (4 * E);
-      unsigned left = ((const Fragments*)lanes[row % 8 * 4 + within / E])->a[row / 8 + 2 * step];
-      unsigned right = ((const Fragments*)lanes[column * 4 + within / E])->b[step];
-      sums[index] += Element::read(left, within % E) * Element::read(right, within % E);
-    }
-  }
-  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
-}
-
-#define OPB_MMA_4_2(NAME, ELEMENT, K, SUM, WORD)                                                                    \
+// ---- mma.sync: the runtime multiplies, out of the sight of what is compiled with the kernel
+#define OPB_MMA_4_2(NAME, TYPE, K, SUM, WORD)                                                                       \
   OPB_WARP_WIDE void NAME(SUM& d0, SUM& d1, SUM& d2, SUM& d3, WORD a0, WORD a1, WORD a2, WORD a3, WORD b0, WORD b1, \
                           SUM c0, SUM c1, SUM c2, SUM c3, OPB_PTX_SITE) {                                           \
     unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                                \
     SUM sums[] = {c0, c1, c2, c3};                                                                                  \
-    multiply_fragments<ELEMENT, K>(sums, a, b, file, line);                                                         \
+    opb_multiply(TYPE, K, sums, a, b, file, line);                                                                  \
     d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                         \
   }
-#define OPB_MMA_2_1(NAME, ELEMENT, K)                                                                                  \
+#define OPB_MMA_2_1(NAME, TYPE, K)                                                                                     \
   OPB_WARP_WIDE void NAME(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned b0, float c0, \
                           float c1, float c2, float c3, OPB_PTX_SITE) {                                                \
     unsigned a[] = {a0, a1}, b[] = {b0};                                                                               \
     float sums[] = {c0, c1, c2, c3};                                                                                   \
-    multiply_fragments<ELEMENT, K>(sums, a, b, file, line);                                                            \
+    opb_multiply(TYPE, K, sums, a, b, file, line);                                                                     \
     d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                            \
   }
-OPB_MMA_4_2(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, half_element, 16, float, unsigned)
-OPB_MMA_4_2(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, bfloat_element, 16, float, unsigned)
-OPB_MMA_4_2(mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32, tf32_element, 8, float, unsigned)
-OPB_MMA_4_2(mma_sync_aligned_m16n8k32_row_col_s32_s8_s8_s32, int8_element, 32, int, unsigned)
-OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_f16_f16_f32, half_element, 8)
-OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_bf16_bf16_f32, bfloat_element, 8)
-OPB_MMA_2_1(mma_sync_aligned_m16n8k4_row_col_f32_tf32_tf32_f32, tf32_element, 4)
+OPB_MMA_4_2(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, OPB_F16, 16, float, unsigned)
+OPB_MMA_4_2(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, OPB_BF16, 16, float, unsigned)
+OPB_MMA_4_2(mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32, OPB_TF32, 8, float, unsigned)
+OPB_MMA_4_2(mma_sync_aligned_m16n8k32_row_col_s32_s8_s8_s32, OPB_S8, 32, int, unsigned)
+OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_f16_f16_f32, OPB_F16, 8)
+OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_bf16_bf16_f32, OPB_BF16, 8)
+OPB_MMA_2_1(mma_sync_aligned_m16n8k4_row_col_f32_tf32_tf32_f32, OPB_TF32, 4)
 
+OPB_UNSEEN_INLINE void widen_pair(unsigned halves, float* into) {
+  for (int i = 0; i < 2; ++i) into[i] = opb_half_format::widen((unsigned short)(halves >> (16 * i)));
+}
 OPB_WARP_WIDE void mma_sync_aligned_m16n8k16_row_col_f16_f16_f16_f16(unsigned& d0, unsigned& d1, unsigned a0,
                                                                      unsigned a1, unsigned a2, unsigned a3, unsigned b0,
                                                                      unsigned b1, unsigned c0, unsigned c1,
                                                                      OPB_PTX_SITE) {
   unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};
-  float sums[] = {half_element::read(c0, 0), half_element::read(c0, 1), half_element::read(c1, 0),
-                  half_element::read(c1, 1)};
-  multiply_fragments<half_element, 16>(sums, a, b, file, line);
+  float sums[4];
+  widen_pair(c0, sums), widen_pair(c1, sums + 2);
+  opb_multiply(OPB_F16, 16, sums, a, b, file, line);
   d0 = opb_half_format::narrow(sums[0]) | (unsigned)opb_half_format::narrow(sums[1]) << 16;
   d1 = opb_half_format::narrow(sums[2]) | (unsigned)opb_half_format::narrow(sums[3]) << 16;
 }
@@ -162,9 +121,9 @@ OPB_WARP_WIDE void mma_sync_aligned_m16n8k8_row_col_f16_f16_f16_f16(unsigned& d0
                                                                     unsigned a1, unsigned b0, unsigned c0, unsigned c1,
                                                                     OPB_PTX_SITE) {
   unsigned a[] = {a0, a1}, b[] = {b0};
-  float sums[] = {half_element::read(c0, 0), half_element::read(c0, 1), half_element::read(c1, 0),
-                  half_element::read(c1, 1)};
-  multiply_fragments<half_element, 8>(sums, a, b, file, line);
+  float sums[4];
+  widen_pair(c0, sums), widen_pair(c1, sums + 2);
+  opb_multiply(OPB_F16, 8, sums, a, b, file, line);
   d0 = opb_half_format::narrow(sums[0]) | (unsigned)opb_half_format::narrow(sums[1]) << 16;
   d1 = opb_half_format::narrow(sums[2]) | (unsigned)opb_half_format::narrow(sums[3]) << 16;
 }
@@ -173,7 +132,7 @@ OPB_WARP_WIDE void mma_sync_aligned_m16n8k16_row_col_s32_s8_s8_s32(int& d0, int&
                                                                    int c3, OPB_PTX_SITE) {
   unsigned a[] = {a0, a1}, b[] = {b0};
   int sums[] = {c0, c1, c2, c3};
-  multiply_fragments<int8_element, 16>(sums, a, b, file, line);
+  opb_multiply(OPB_S8, 16, sums, a, b, file, line);
   d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];
 }
 
