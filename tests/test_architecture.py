@@ -185,6 +185,12 @@ def test_no_test_file_imports_another() -> None:
         assert [n for _, n in imports(path) if n.split(".")[-1].startswith("test_")] == [], path
 
 
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """Of two with one name pytest collects the first alone, in a whole run only."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
 def test_no_file_names_the_machine_that_it_was_written_on() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if listed.returncode != 0:
