@@ -94,8 +94,8 @@ WITH_INSTRUCTIONS = [
 ]
 
 
-SPILLED_BYTES = 8
-"""Two registers once a tile: what conv2d/nhwc_wgmma_f16 has in tiles of 256 filters, which are a quarter faster yet."""
+SPILLED_BYTES = {"conv2d/nhwc_wgmma_f16": 8}
+"""By a rung of headers that may: two registers in tiles of 256 filters, once a tile, behind the last product."""
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
     assert not any("(C75" in line for made in found.values() for line in getattr(made, "warnings", ()))
     if len(variant.sources) > 1:
         made = [one for one in found.values() if isinstance(one, nvrtc.Compiled)]
-        assert max(sum(one.spill_bytes.values()) for one in made) <= SPILLED_BYTES
+        assert max(sum(one.spill_bytes.values()) for one in made) <= SPILLED_BYTES.get(variant.id, 0)
