@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from quiet_clock import QuietClock
+
 from opbench.catalog.folders import Catalog
 from opbench.errors import LaunchError
 from opbench.results.files import read_run
@@ -27,14 +29,12 @@ from opbench.runs.suite import read_suite
 from opbench.runs.worker import Worker
 from opbench.session.checking import Checked
 from opbench.session.measuring import Measured
-from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.clock import Sample
 from opbench.timing.sampling import measure
 
 
-class FakeClock:
+class FakeClock(QuietClock):
     """Time that passes as told."""
-
-    timer = "fake"
 
     def __init__(self, times: Mapping[str, float]) -> None:
         self.times, self.key, self.noise = times, "", random.Random(1)
@@ -44,16 +44,8 @@ class FakeClock:
         launch()
         return Sample(self.times[self.key] * (1 + 1e-4 * self.noise.random()))
 
-    def device_state(self) -> DeviceState:
-        """Nothing known."""
-        return DeviceState()
-
-    def launch_floor(self) -> float:
-        """A microsecond."""
-        return 1e-6
-
     def offset(self) -> float | None:
-        """A little less."""
+        """A little less than a launch takes."""
         return 0.8e-6
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from needs import needs_nvrtc
 
 from opbench import api
 from opbench.backends.nvrtc import nvrtc, resources, sass
@@ -17,17 +18,6 @@ from opbench.catalog.launch import BuildRequest
 from opbench.errors import EnvironmentFault
 from opbench.gpus.products import PRODUCTS, product
 
-
-def missing() -> str:
-    """Why nothing can be compiled for a GPU here, else empty."""
-    try:
-        nvrtc.library()
-    except EnvironmentFault as error:
-        return str(error)
-    return ""
-
-
-needs_nvrtc = pytest.mark.skipif(bool(missing()), reason=missing())
 CATALOG = Catalog()
 VARIANTS = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from needs import NO_NVRTC
 
 from opbench.backends.nvrtc import nvrtc, sass
 from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
@@ -18,11 +19,10 @@ from opbench.errors import EnvironmentFault
 def missing() -> str:
     """Why nothing can be disassembled here, else empty."""
     try:
-        nvrtc.library()
         sass.nvdisasm()
     except EnvironmentFault as error:
-        return str(error)
-    return ""
+        return NO_NVRTC or str(error)
+    return NO_NVRTC
 
 
 needs_tools = pytest.mark.skipif(bool(missing()), reason=missing())

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from common import ROOT
+from needs import needs_nvrtc
 
 from opbench.backends.nvrtc import nvrtc
 from opbench.catalog.folders import Catalog
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.sources import closure, without_comments
 from opbench.catalog.variant import Variant
-from opbench.errors import EnvironmentFault
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
@@ -24,15 +24,6 @@ HEADERS = sorted(FOLDER.glob("opbench/*.cuh"))
 LINES, ALL_LINES, INCLUDES = 170, 3950, 2
 """Of all, 430 are Winograd's, which forward kernels and gradients share, and 1880 Hopper's: its copies, barriers and
 matrix instructions have nothing in common with those of mma.sync, nor have its ways to float32's accuracy."""
-
-
-def missing() -> str:
-    """Why nothing can be compiled for a GPU here, else empty."""
-    try:
-        nvrtc.library()
-    except EnvironmentFault as error:
-        return str(error)
-    return ""
 
 
 def text_of(header: Path) -> str:
@@ -84,7 +75,7 @@ def planned(variant: Variant) -> set[BuildRequest]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing()), reason=missing())
+@needs_nvrtc
 @pytest.mark.parametrize("variant", [v for v in OVER_HEADERS if planned(v)], ids=lambda v: v.id)
 def test_what_networks_use_spills_nothing(variant: Variant) -> None:
     compiled = nvrtc.compile_all(planned(variant), "sm_90")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import RELU
+from needs import needs_nvrtc
 
 from opbench.backends.cpu.backend import CpuBackend
 from opbench.backends.nvrtc import nvrtc
@@ -19,25 +20,13 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.header import read_variants
 from opbench.catalog.sources import checksum, closure, matrix_classes
 from opbench.catalog.variant import Variant
-from opbench.errors import CompileError, EnvironmentFault, UsageError
+from opbench.errors import CompileError, UsageError
 from opbench.runs import targets
 from opbench.runs.protocol import pack, unpack
 
 CATALOG = Catalog()
 CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) if not v.is_library]
 WITH_HEADER = RELU.replace("extern", '#include "limit.cuh"\nextern').replace("0.0f;", "LIMIT;")
-
-
-def missing() -> str:
-    """Why nothing can be compiled for a GPU here, else empty."""
-    try:
-        nvrtc.library()
-    except EnvironmentFault as error:
-        return str(error)
-    return ""
-
-
-needs_nvrtc = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 def lay(folder: Path, **files: str) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from common import RELU, Cli
+from needs import needs_nvrtc
 
 from opbench import api
 from opbench.backends.nvrtc import nvrtc
@@ -18,18 +19,6 @@ PLAIN = RELU.replace('extern "C" __global__', "__global__")
 VECTOR = RELU.replace('extern "C"', '#include <vector>\nextern "C"')
 
 REFUSED = RELU.replace("blockIdx.x *", "__builtin_popcount(0) + blockIdx.x *")
-
-
-def installed() -> bool:
-    """Whether there is an NVRTC."""
-    try:
-        nvrtc.library()
-    except EnvironmentFault:
-        return False
-    return True
-
-
-needs_nvrtc = pytest.mark.skipif(not installed(), reason="NVRTC is not installed")
 
 
 @needs_nvrtc

@@ -6,14 +6,13 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
+import yaml
 from common import RELU, WRONG, Cli
 
 HOOKS = Path(__file__).parents[2] / ".pre-commit-hooks.yaml"
 
 
 def test_the_hook_takes_changed_kernels_and_ends_a_commit_with_a_wrong_one(cli: Cli, tmp_path: Path) -> None:
-    yaml = pytest.importorskip("yaml", reason="opbench[test] brings it")
     (hook,) = yaml.safe_load(HOOKS.read_text())
     assert hook["id"] == "opbench-check"
     assert hook["require_serial"] is True  # else pre-commit splits the files over processes

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from common import RELU
+from quiet_clock import QuietClock
 
 from opbench.backends import open_backend
 from opbench.backends.base import Buffer
@@ -22,7 +23,7 @@ from opbench.catalog.header import read_variants
 from opbench.errors import UsageError
 from opbench.session.checking import Session
 from opbench.session.measuring import Measured, measure_cases
-from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
 
 BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
@@ -40,23 +41,12 @@ CHEATS = {
 }
 
 
-class Steady:
+class Steady(QuietClock):
     """A clock whose every sample is a millisecond."""
-
-    timer = "fake"
 
     def sample(self, launch: Callable[[], None], hold: bool = True) -> Sample:
         launch()
         return Sample(1e-3)
-
-    def device_state(self) -> DeviceState:
-        return DeviceState()
-
-    def launch_floor(self) -> float:
-        return 1e-6
-
-    def offset(self) -> float | None:
-        return None
 
     @property
     def between(self) -> float:

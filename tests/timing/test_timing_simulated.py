@@ -6,9 +6,10 @@ import random
 from collections.abc import Callable
 
 import pytest
+from quiet_clock import QuietClock
 
 from opbench.timing import stats
-from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.clock import Sample
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -24,7 +25,7 @@ NOISES: dict[str, Noise] = {
 }
 
 
-class SimulatedGpu:
+class SimulatedGpu(QuietClock):
     """A clock and the time it measures in: a case takes its true time, times noise, times what the GPU does now."""
 
     timer = "simulated"
@@ -46,15 +47,6 @@ class SimulatedGpu:
         slowness = self.slowness(self.now_s)
         self.now_s += 1e-3
         return Sample(self._true_s * self.noise(self.draw) * slowness, hold, 2e9 / slowness)
-
-    def device_state(self) -> DeviceState:
-        return DeviceState()
-
-    def launch_floor(self) -> float:
-        return 1e-6
-
-    def offset(self) -> float | None:
-        return None
 
     def rest(self, seconds: float) -> None:
         """Time that passes without a sample."""

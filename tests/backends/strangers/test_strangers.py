@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from common import RELU
+from needs import needs_nvrtc
 
 from opbench import api
 from opbench.backends.nvrtc import nvrtc
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
-from opbench.errors import EnvironmentFault
 from opbench.runs.targets import own_variants
 
 FILES = sorted(Path(__file__).parent.glob("*.cu"))
@@ -23,11 +23,8 @@ def test_runs_as_it_is(path: Path) -> None:
     assert [(r.case, r.reason) for r in found if r.status != "right"] == []
 
 
+@needs_nvrtc
 def test_compiles_for_a_gpu_as_it_is() -> None:
-    try:
-        nvrtc.library()
-    except EnvironmentFault:
-        pytest.skip("NVRTC is not installed")
     catalog = Catalog()
     requests = []
     for path in FILES:
