@@ -179,7 +179,9 @@ struct opb_sum {
 template <>
 struct opb_sum<precision::tf32> {
   using type = float;
-  static OPB_UNSEEN_INLINE float read(float value) { return opb_bit_cast<float>(opb_bit_cast<unsigned>(value) & 0xffffe000u); }
+  static OPB_UNSEEN_INLINE float read(float value) {
+    return opb_bit_cast<float>(opb_bit_cast<unsigned>(value) & 0xffffe000u);
+  }
 };
 template <>
 struct opb_sum<signed char> {

@@ -1,10 +1,10 @@
-// The operands of wgmma: where a matrix descriptor says that each element lies, and what number it is.
+// The operands of wgmma: where a matrix descriptor says that each element lies; what number an element is.
 #pragma once
 #include "../include/opbench_cpu/formats.hpp"
 #include "bulk.hpp"
 
-static inline uint32_t type_bytes(opb_type type) {
-  return type == OPB_TF32 || type == OPB_F32 ? 4 : type == OPB_E4M3 || type == OPB_E5M2 ? 1 : 2;
+static constexpr uint32_t type_bytes(opb_type type) {
+  return type == OPB_TF32 || type == OPB_F32 ? 4 : type == OPB_E4M3 || type == OPB_E5M2 || type == OPB_S8 ? 1 : 2;
 }
 
 // Of element (row, k) of an operand; the PTX ISA's canonical layouts, and any other offsets.

@@ -40,32 +40,23 @@ unsigned long long opb_warp(unsigned mask, unsigned kind, unsigned long long val
 }
 
 void* const* opb_share_pointers(unsigned mask, void* pointer, const char* file, unsigned line) {
-  Worker* worker = opb_worker;
-  uint32_t self = worker->current;
-  worker->pointers[self] = pointer;
-  warp_operation(worker, mask, OPB_WARP_SYNC, 0, 0, Site{file, line});
-  return &worker->pointers[self - self % kLanes];
+  return share_pointers(opb_worker, mask, pointer, Site{file, line});
 }
 
 void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, const unsigned* b, const char* file,
                   unsigned line) {
   Worker* worker = opb_worker;
   const Site site{file, line};
-  if (type == OPB_S8) {
-    return k == 16 ? multiply_fragments<ByteElement, 16>(worker, (int32_t*)sums, a, b, site)
-                   : multiply_fragments<ByteElement, 32>(worker, (int32_t*)sums, a, b, site);
+  switch (type) {
+    case OPB_S8:
+      return multiply_fragments<OPB_S8>(worker, k, (int32_t*)sums, a, b, site);
+    case OPB_TF32:
+      return multiply_fragments<OPB_TF32>(worker, k, (float*)sums, a, b, site);
+    case OPB_BF16:
+      return multiply_fragments<OPB_BF16>(worker, k, (float*)sums, a, b, site);
+    default:
+      return multiply_fragments<OPB_F16>(worker, k, (float*)sums, a, b, site);
   }
-  float* into = (float*)sums;
-  if (type == OPB_TF32) {
-    return k == 4 ? multiply_fragments<Tf32Element, 4>(worker, into, a, b, site)
-                  : multiply_fragments<Tf32Element, 8>(worker, into, a, b, site);
-  }
-  if (type == OPB_BF16) {
-    return k == 8 ? multiply_fragments<BfloatElement, 8>(worker, into, a, b, site)
-                  : multiply_fragments<BfloatElement, 16>(worker, into, a, b, site);
-  }
-  return k == 8 ? multiply_fragments<HalfElement, 8>(worker, into, a, b, site)
-                : multiply_fragments<HalfElement, 16>(worker, into, a, b, site);
 }
 
 char* opb_shared_base(void) { return opb_worker->shared_base; }

@@ -155,3 +155,11 @@ static inline uint64_t warp_operation(Worker* worker, uint32_t mask, uint32_t ki
   yield_to_next(worker);
   return worker->lanes[self].result;
 }
+
+// A pointer of each lane of the mask; the table is valid until the warp's next operation.
+static inline void* const* share_pointers(Worker* worker, uint32_t mask, void* pointer, Site site) {
+  uint32_t self = worker->current;
+  worker->pointers[self] = pointer;
+  warp_operation(worker, mask, OPB_WARP_SYNC, 0, 0, site);
+  return &worker->pointers[self - self % kLanes];
+}

@@ -95,27 +95,27 @@ struct __attribute__((aligned(4))) opb_float16x2 {
 };
 
 // ---- functions of both formats. The first argument decides the format; the others may convert to it.
-#define OPB_HALF_FUNCTION template <class F> static inline
+#define OPB_EITHER template <class F> static inline
 #define OPB_OTHER opb_identity<opb_float16<F>>
 #define OPB_OTHER2 opb_identity<opb_float16x2<F>>
 
-OPB_HALF_FUNCTION opb_float16<F> __hfma(opb_float16<F> a, OPB_OTHER b, OPB_OTHER c) {
+OPB_EITHER opb_float16<F> __hfma(opb_float16<F> a, OPB_OTHER b, OPB_OTHER c) {
   return opb_float16<F>(opb_fused_to_odd(a, b, c));
 }
-OPB_HALF_FUNCTION opb_float16x2<F> __hfma2(opb_float16x2<F> a, OPB_OTHER2 b, OPB_OTHER2 c) {
+OPB_EITHER opb_float16x2<F> __hfma2(opb_float16x2<F> a, OPB_OTHER2 b, OPB_OTHER2 c) {
   return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
 // The larger or smaller by IEEE 754-2008's maxNum and minNum, as the GPU's: a NaN yields to a number, also a signalling
 // one, which the host's fmaxf would keep; +0 is larger than -0.
-OPB_HALF_FUNCTION opb_float16<F> opb_larger(opb_float16<F> a, opb_float16<F> b) {
+OPB_EITHER opb_float16<F> opb_larger(opb_float16<F> a, opb_float16<F> b) {
   if (a != a) return b != b ? opb_float16<F>::from_bits(0x7fff) : b;
   if (b != b || a > b) return a;
   return b > a ? b : opb_float16<F>::from_bits(a.bits & b.bits);
 }
-#define OPB_BINARY(NAME, EXPRESSION)                                              \
-  OPB_HALF_FUNCTION opb_float16<F> NAME(opb_float16<F> a, OPB_OTHER b) { return EXPRESSION; } \
-  OPB_HALF_FUNCTION opb_float16x2<F> NAME##2(opb_float16x2<F> a, OPB_OTHER2 b) {            \
-    return {NAME(a.x, b.x), NAME(a.y, b.y)};                                      \
+#define OPB_BINARY(NAME, EXPRESSION)                                                   \
+  OPB_EITHER opb_float16<F> NAME(opb_float16<F> a, OPB_OTHER b) { return EXPRESSION; } \
+  OPB_EITHER opb_float16x2<F> NAME##2(opb_float16x2<F> a, OPB_OTHER2 b) {              \
+    return {NAME(a.x, b.x), NAME(a.y, b.y)};                                           \
   }
 OPB_BINARY(__hadd, a + b)
 OPB_BINARY(__hsub, a - b)
@@ -125,12 +125,12 @@ OPB_BINARY(__hsub_rn, a - b)
 OPB_BINARY(__hmul_rn, a* b)
 OPB_BINARY(__hmax, opb_larger<F>(a, b))
 OPB_BINARY(__hmin, -opb_larger<F>(-a, -opb_float16<F>(b)))
-OPB_HALF_FUNCTION opb_float16<F> __hdiv(opb_float16<F> a, OPB_OTHER b) { return a / b; }
-OPB_HALF_FUNCTION opb_float16x2<F> __h2div(opb_float16x2<F> a, OPB_OTHER2 b) { return a / b; }
+OPB_EITHER opb_float16<F> __hdiv(opb_float16<F> a, OPB_OTHER b) { return a / b; }
+OPB_EITHER opb_float16x2<F> __h2div(opb_float16x2<F> a, OPB_OTHER2 b) { return a / b; }
 
-#define OPB_UNARY(NAME, NAME2, EXPRESSION)                           \
-  OPB_HALF_FUNCTION opb_float16<F> NAME(opb_float16<F> a) { return EXPRESSION; } \
-  OPB_HALF_FUNCTION opb_float16x2<F> NAME2(opb_float16x2<F> a) { return {NAME(a.x), NAME(a.y)}; }
+#define OPB_UNARY(NAME, NAME2, EXPRESSION)                                \
+  OPB_EITHER opb_float16<F> NAME(opb_float16<F> a) { return EXPRESSION; } \
+  OPB_EITHER opb_float16x2<F> NAME2(opb_float16x2<F> a) { return {NAME(a.x), NAME(a.y)}; }
 OPB_UNARY(__hneg, __hneg2, -a)
 OPB_UNARY(__habs, __habs2, opb_float16<F>::from_bits(a.bits & 0x7fffu))
 OPB_UNARY(hexp, h2exp, opb_float16<F>(expf(a)))
@@ -149,16 +149,16 @@ OPB_UNARY(htrunc, h2trunc, opb_float16<F>(truncf(a)))
 OPB_UNARY(hrint, h2rint, opb_float16<F>(rintf(a)))
 
 #define OPB_COMPARE(NAME, SYMBOL) \
-  OPB_HALF_FUNCTION bool NAME(opb_float16<F> a, OPB_OTHER b) { return a SYMBOL b; }
+  OPB_EITHER bool NAME(opb_float16<F> a, OPB_OTHER b) { return a SYMBOL b; }
 OPB_COMPARE(__heq, ==)
 OPB_COMPARE(__hne, !=)
 OPB_COMPARE(__hlt, <)
 OPB_COMPARE(__hle, <=)
 OPB_COMPARE(__hgt, >)
 OPB_COMPARE(__hge, >=)
-OPB_HALF_FUNCTION bool __hisnan(opb_float16<F> a) { return !(a == a); }
-OPB_HALF_FUNCTION int __hisinf(opb_float16<F> a) { return __builtin_isinf_sign((float)a); }
+OPB_EITHER bool __hisnan(opb_float16<F> a) { return !(a == a); }
+OPB_EITHER int __hisinf(opb_float16<F> a) { return __builtin_isinf_sign((float)a); }
 
-OPB_HALF_FUNCTION float __low2float(opb_float16x2<F> a) { return a.x; }
-OPB_HALF_FUNCTION float __high2float(opb_float16x2<F> a) { return a.y; }
-OPB_HALF_FUNCTION opb_float16x2<F> __lowhigh2highlow(opb_float16x2<F> a) { return {a.y, a.x}; }
+OPB_EITHER float __low2float(opb_float16x2<F> a) { return a.x; }
+OPB_EITHER float __high2float(opb_float16x2<F> a) { return a.y; }
+OPB_EITHER opb_float16x2<F> __lowhigh2highlow(opb_float16x2<F> a) { return {a.y, a.x}; }
