@@ -60,8 +60,6 @@ static inline double norm3d(double x, double y, double z) { return sqrt(x * x + 
 static inline double rcbrt(double x) { return 1.0 / cbrt(x); }
 static inline double rhypot(double x, double y) { return 1.0 / hypot(x, y); }
 static inline double normcdf(double x) { return 0.5 * erfc(-x * 0.70710678118654752440); }
-static inline double sinpi(double x) { return sin(3.14159265358979323846 * fmod(x, 2.0)); }
-static inline double cospi(double x) { return cos(3.14159265358979323846 * fmod(x, 2.0)); }
 static inline void sincospif(float x, float* sine, float* cosine) { *sine = sinpif(x), *cosine = cospif(x); }
 static inline float erfcxf(float x) { return (float)(exp((double)x * x) * erfc((double)x)); }
 // Newton's steps from Winitzki's start: to the last place of a double but one.

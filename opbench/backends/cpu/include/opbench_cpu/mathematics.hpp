@@ -31,8 +31,10 @@ static constexpr auto max(A a, B b) -> decltype(A() + B()) {
 #define __tanhf(x) ::tanhf(x)
 #define rsqrt(x) ::opb_rsqrt(x)
 #define rsqrtf(x) ::opb_rsqrt((float)(x))
-#define sinpif(x) ::opb_sinpif(x)
-#define cospif(x) ::opb_cospif(x)
+#define sinpi(x) ::opb_sinpi(x)
+#define cospi(x) ::opb_cospi(x)
+#define sinpif(x) ((float)::opb_sinpi(x))
+#define cospif(x) ((float)::opb_cospi(x))
 
 static inline void opb_sincosf(float x, float* sine, float* cosine) {
   *sine = sinf(x);
@@ -40,8 +42,8 @@ static inline void opb_sincosf(float x, float* sine, float* cosine) {
 }
 static inline float opb_rsqrt(float x) { return 1.0f / sqrtf(x); }
 static inline double opb_rsqrt(double x) { return 1.0 / sqrt(x); }
-static inline float opb_sinpif(float x) { return (float)sin(3.14159265358979323846 * fmod((double)x, 2.0)); }
-static inline float opb_cospif(float x) { return (float)cos(3.14159265358979323846 * fmod((double)x, 2.0)); }
+static inline double opb_sinpi(double x) { return sin(3.14159265358979323846 * fmod(x, 2.0)); }
+static inline double opb_cospi(double x) { return cos(3.14159265358979323846 * fmod(x, 2.0)); }
 static inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 static inline float fdividef(float x, float y) { return x / y; }
 static inline float normcdff(float x) { return 0.5f * erfcf(-x * 0.70710678118654752f); }
