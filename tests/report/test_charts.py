@@ -74,6 +74,17 @@ def test_twenty_problems_are_told_apart_and_no_names_overlap() -> None:
         assert overlaps(chart.figure) == []
 
 
+def test_a_long_name_above_the_roof_stays_within_the_picture() -> None:
+    found = convolutions()
+    for i, problem in enumerate(LAYERS):
+        work = {"operator": "conv2d", "problem": problem, "flops": 10**12 + i, "nbytes": 10**7 + i}
+        found.results.append(result("wgmma_persistent_bf16", 0.009, **work))
+    chart = drawn(found)
+    assert {t.get_text()[-1] for t in chart.figure.axes[0].texts} == {"^"}
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        assert overlaps(chart.figure) == []
+
+
 def test_unrelated_problems_are_joined_by_no_line() -> None:
     chart = drawn(convolutions())
     assert all(len(line.get_xdata()) <= 2 for line in chart.figure.axes[0].lines)
@@ -148,3 +159,17 @@ def test_no_text_of_a_chart_takes_a_colour_that_cannot_be_read(tmp_path: Path) -
     assert "Which variant of matmul wins" in html and "matmul over its problems" in html
     coloured = re.findall(r"<text[^>]*(?:fill: ?|fill=\")#\w+", html)
     assert coloured == []
+
+
+@pytest.mark.parametrize("units", [["tf32/3", "tf32/2"], ["tf32/3", "tf32/2", "tf32"], ["tf32/3", "bf16/9"]])
+def test_roofs_that_are_close_are_named_above_each_other(units: list[str]) -> None:
+    work = {"operator": "matmul", "flops": 10**13, "nbytes": 10**8}
+    found = run(
+        [result(f"mma_{i}", 0.3 / (1 + 4 * i), unit=unit, **work) for i, unit in enumerate(["f32", *units])],
+        ceilings=CEILINGS | {"matrix_flops_per_s": {"tf32": 400e12, "bf16": 1215e12}},
+    )
+    chart = ranked(found)
+    names = {t.get_text() for t in chart.figure.axes[0].texts if "FLOP" not in t.get_text()}
+    assert len(names) == len(units) + 1 and "fp32" in names
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        assert overlaps(chart.figure) == []

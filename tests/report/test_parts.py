@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fabricate import TAKEN, cpu_run, matmul_run, relu_run, remeasured, result, run
+from fabricate import CEILINGS, TAKEN, cpu_run, matmul_run, relu_run, remeasured, result, run
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import printed
@@ -171,6 +171,11 @@ def test_advice_needs_evidence() -> None:
         "At 95 % of the measured roof there is little left to win in this kernel alone: "
         "fuse it with its neighbours or store fewer bits."
     ]
+    work = {"operator": "matmul", "flops": 10**13, "nbytes": 10**8}
+    ceilings = CEILINGS | {"matrix_flops_per_s": {"tf32": 400e12}}
+    full = rows(run([result("a", 0.025, unit="tf32", **work), result("b", 0.2, **work)], ceilings=ceilings))
+    told = [said.rpartition(": ")[2] for row in full for said in advice(row, {}, {}, None)]
+    assert told == ["use fewer FLOPs.", "use fewer FLOPs or the matrix units."]
     taken = TAKEN | {"occupancy": 0.25, "limiter": "registers", "local_bytes": 64}
     slow = rows(run([result("naive", 1.0, resources={"k": taken})]))[0]
     launch = {"k": LaunchResources(32, 0, 0, grid=(7, 1, 1), block=(100, 1, 1))}

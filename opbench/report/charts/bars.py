@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from opbench import units
 from opbench.gpus.ceilings import LEVELS, Ceilings
 from opbench.report.charts.chart import Chart, ChartFrame, row_sentence, shortened, to_the_roof
-from opbench.report.charts.roofs import OFFSET, line_of
+from opbench.report.charts.roofs import OFFSET, line_of, points_wide
 from opbench.report.charts.svg import INK
 from opbench.report.run.sections import Section
 from opbench.results.rows import Row
@@ -120,20 +120,22 @@ def _own_roofs(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -
     for place, row in enumerate(shown):
         if (roof := _roof(row, by_bytes)) is not None and roof <= right:
             axes.plot([roof, roof], [place - 0.36, place + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
+    per_point = right / (8.0 * 72 * axes.get_position().width)
+    ends = [-math.inf, -math.inf]  # of the names in the line above the axes, and in the one above that
     named = -math.inf
     for roof, row in sorted(((_roof(r, by_bytes) or math.inf, r) for r in shown), key=lambda pair: pair[0]):
-        if roof <= right and roof - named > 0.1 * right:
-            level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
-            axes.annotate(
-                level,
-                (roof, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, 2),
-                ha="center",
-                va="bottom",
-                **OFFSET,
-            )
-            named = roof
+        if roof > right or roof < 1.001 * named:
+            continue
+        level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
+        half = 0.5 * points_wide(level) * per_point
+        free = [line for line, end in enumerate(ends) if roof - half > end]
+        if not free:
+            continue
+        axes.annotate(
+            level, (roof, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 + 12 * free[0]), ha="center",
+            va="bottom", **OFFSET,
+        )  # fmt: skip
+        ends[free[0]], named = roof + half, roof
 
 
 def _shared_roof(

@@ -20,6 +20,8 @@ MOST = 30
 """Problems shown, those of most bytes."""
 LINE = 36
 """Characters of a label's line."""
+RIGHT = 26
+"""Characters at the right of the axes, where all are bold."""
 BEYOND = 1.15
 """Shares above this are drawn at the axis' end, with the number beside them."""
 NAMED = "Shares are of the roof of each variant's own unit; at the right the fastest, bold where it is no library."
@@ -85,9 +87,11 @@ def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_roof: bool, p
         )  # fmt: skip
         points[gid] = f"{row.problem}: {row_sentence(row)}"
     first = ordered[0]
-    words = f"{shortened(first.variant, 20)} {units.percent(first.roof_share) if of_roof else units.time(first.time_s)}"
+    said = f" {units.percent(first.roof_share) if of_roof else units.time(first.time_s)}"
+    said += " ^" if first.above_roof else ""
+    name = shortened(first.variant, min(20, RIGHT - len(said)))
     axes.annotate(
-        words + (" ^" if first.above_roof else ""), (1.0, place), xycoords=("axes fraction", "data"), xytext=(10, 0),
+        name + said, (1.0, place), xycoords=("axes fraction", "data"), xytext=(10, 0),
         textcoords="offset points", va="center", ha="left", fontsize=8.5, annotation_clip=False, parse_math=False,
         fontweight="normal" if first.library else "bold",
     )  # fmt: skip

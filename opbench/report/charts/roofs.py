@@ -23,6 +23,11 @@ _LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
 _WIDTH_POINTS = 8.0 * 72 * _WIDTH
 
 
+def points_wide(text: str, *, bold: bool = False) -> float:
+    """Points that a name takes, or a few less."""
+    return (0.68 if bold else 0.62) * SIZE * len(text)
+
+
 @dataclass(frozen=True)
 class Label:
     """A name to stand at the right of a point."""
@@ -42,7 +47,7 @@ class Label:
     @property
     def width(self) -> float:
         """Points that it takes at the right of its point, its thin line included."""
-        return 28 + (0.68 if self.bold else 0.62) * SIZE * len(self.text)
+        return 28 + points_wide(self.text, bold=self.bold)
 
 
 def new_axes(

@@ -104,10 +104,9 @@ def _occupancy(row: Row) -> Iterator[str]:
 
 def _at_the_roof(row: Row) -> Iterator[str]:
     if row.roof_share is not None and 0.9 <= row.roof_share <= 1.05:
-        what = (
-            "fuse it with its neighbours or store fewer bits"
-            if row.bound == "memory"
-            else "use fewer FLOPs or the matrix units"
-        )
+        if row.bound == "memory":
+            what = "fuse it with its neighbours or store fewer bits"
+        else:
+            what = f"use fewer FLOPs{' or the matrix units' if row.unit == 'f32' else ''}"
         share = units.percent(row.roof_share)
         yield f"At {share} of the measured roof there is little left to win in this kernel alone: {what}."
