@@ -1,6 +1,6 @@
 """opbench's layers in PyTorch: results and gradients against float64, and every way in which PyTorch may call them.
 
-CI has no PyTorch: `make torch-tests` installs it and runs these. OPBENCH_TEST_DEVICE=cuda runs them on a GPU.
+`make torch-tests` installs PyTorch and runs these, in CI last of all. OPBENCH_TEST_DEVICE=cuda runs them on a GPU.
 """
 
 from __future__ import annotations

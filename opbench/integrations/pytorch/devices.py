@@ -113,7 +113,7 @@ class CudaRunner:
 
     def __init__(self, case: Case, place: DevicePlace) -> None:
         self.case = case
-        self._index, self._device = place.index, place.device
+        self._index = place.index
         self._backend: CudaBackend = place.backend  # type: ignore[assignment]
         self._workspaces = case.workspace(place.backend.sm_count)
         sizes = [-(-math.prod(t.shape) * DTYPES[t.dtype].itemsize // PART) * PART for t in self._workspaces]
@@ -124,20 +124,13 @@ class CudaRunner:
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> None:
         """Inputs and outputs in the problem's order, dense and aligned."""
-        self.launch_at([tensor.data_ptr() for tensor in tensors])
-
-    def launch_at(self, addresses: list[int]) -> None:
-        """The same by address."""
-        if current_device() != self._index:
-            with torch.cuda.device(self._index):
-                self.launch_on(addresses, current_stream(self._index))
-        else:
-            self.launch_on(addresses, current_stream(self._index))
+        with torch.cuda.device(self._index):
+            self.launch_on([tensor.data_ptr() for tensor in tensors], current_stream(self._index))
 
     def launch_on(self, addresses: list[int], stream: int) -> None:
-        """The same on a stream by its handle, with the device current."""
+        """The same by address, on a stream by its handle, with the device current."""
         if self._bytes:
-            scratch = torch.empty(self._bytes, dtype=torch.uint8, device=self._device)
+            scratch = EMPTY((self._bytes,), (1,), torch.uint8)
             base = scratch.data_ptr()
             addresses = addresses + [base + offset for offset in self._offsets]
         (self._launch or self._made(addresses))(addresses, stream)
