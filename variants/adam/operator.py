@@ -58,8 +58,9 @@ class Adam(Operator):
         arrays["moment2"] *= arrays["gradient"] * arrays["gradient"]
         step = int(10.0 ** rng.uniform(0, 3))  # early ones more often, whose corrections are large
         lr, factor = 10.0 ** rng.uniform(-4, -1), rng.choice([1.0, rng.uniform(0.1, 1)])
-        arrays["rates"] = np.array([lr, 1 / (1 - 0.9**step), 1 / (1 - 0.999**step), factor], np.float32)
         arrays["hyper"] = np.array([0.9, 0.999, 1e-8, 0.01], np.float32)
+        beta1, beta2 = (float(beta) for beta in arrays["hyper"][:2])  # as stored: 1 - 0.999 loses five digits
+        arrays["rates"] = np.array([lr, 1 / (1 - beta1**step), 1 / (1 - beta2**step), factor], np.float32)
         return arrays
 
     def reference(

@@ -40,7 +40,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
         with torch.no_grad(), torch.cuda.stream(stream):
             torch.mul(gradient, rates[3], out=scaled)
-            step.copy_(rates[2].reciprocal().neg_().log1p_().div_(math.log(beta2)))
+            torch.round(rates[2].reciprocal().neg_().log1p_().div_(math.log(beta2)), out=step)
             update.tensor_lr(
                 [parameter], [scaled], [moment1], [moment2], [], [step], lr=rates[0], beta1=beta1, beta2=beta2,
                 weight_decay=weight_decay, eps=epsilon, amsgrad=False, maximize=False,
