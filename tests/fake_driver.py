@@ -171,6 +171,11 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
     if (i || fill || lower[0] != -1 || upper[1] != -2 || steps[1] != 2) return CUDA_ERROR_INVALID_VALUE;
     return encode(map, type, rank, at, dims, strides, channels << 16 | pixels);
 }
+CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* at) {
+    if ((size_t)map % 64 || (size_t)at % 16) return CUDA_ERROR_INVALID_VALUE;
+    map->opaque[0] = (cuuint64_t)at;
+    return CUDA_SUCCESS;
+}
 CUresult cuMemAlloc(CUdeviceptr* p, size_t n) {
     if (n > 1 << 28) return CUDA_ERROR_OUT_OF_MEMORY;
     *p = (CUdeviceptr)aligned_alloc(512, (n + 511) / 512 * 512);

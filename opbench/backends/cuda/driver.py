@@ -80,6 +80,7 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
     "cuTensorMapEncodeTiled": (*TENSOR, c_void_p, c_void_p, *MODES),
     "cuTensorMapEncodeIm2col": (*TENSOR, c_void_p, c_void_p, c_uint, c_uint, c_void_p, *MODES),
+    "cuTensorMapReplaceAddress": (c_void_p, c_void_p),
     "cuArray3DCreate_v2": (POINTER(c_void_p), c_void_p),
     "cuArrayDestroy": (c_void_p,),
     "cuTexObjectCreate": (POINTER(c_uint64), c_void_p, c_void_p, c_void_p),
@@ -120,9 +121,8 @@ TEXTURES = (
     "cuArray3DCreate_v2", "cuArrayDestroy", "cuTexObjectCreate", "cuTexObjectDestroy", "cuSurfObjectCreate",
     "cuSurfObjectDestroy", "cuMemcpy2DAsync_v2",
 )  # fmt: skip
-OPTIONAL = frozenset(
-    {"cuFuncGetParamInfo", "cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", *TEXTURES}
-)
+TENSOR_MAPS = ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapReplaceAddress")
+OPTIONAL = frozenset({"cuFuncGetParamInfo", "cuLaunchKernelEx", *TENSOR_MAPS, *TEXTURES})
 """Calls that only newer drivers have (CUDA 12.4 for the first), and those that few kernels need."""
 
 

@@ -25,10 +25,8 @@ EncodedMap = ctypes.Array[c_char]
 """The 128 bytes of a CUtensorMap."""
 
 
-def encode(
-    driver: Driver, tensor: TensorMap, address: int, nbytes: int, instead: EncodedMap | None = None
-) -> EncodedMap:
-    """The hardware's own form of a map of a buffer, in the place of another where that is given.
+def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> EncodedMap:
+    """The hardware's own form of a map of a buffer.
 
     Raises LaunchError, in words, for what the hardware refuses.
     """
@@ -36,10 +34,8 @@ def encode(
     call = "cuTensorMapEncodeIm2col" if tensor.is_im2col else "cuTensorMapEncodeTiled"
     if not driver.has(call):
         raise LaunchError(f"the NVIDIA driver has no {call}; update it (CUDA 12 or newer)")
-    encoded = instead
-    if encoded is None:
-        room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
-        encoded = (c_char * MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % MAP_ALIGNMENT)
+    room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+    encoded = (c_char * MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % MAP_ALIGNMENT)
     rank, at = len(tensor.dims), c_void_p(address + tensor.offset)
     head = (encoded, TYPES[tensor.type], rank, at, _array(c_uint64, tensor.dims), _array(c_uint64, tensor.strides))
     steps = _array(c_uint, tensor.element_strides)

@@ -90,13 +90,17 @@ class DeviceArray:
 
 
 class MovableArray(DeviceArray):
-    """A tensor's place that changes from launch to launch: arguments and tensor maps made of it follow."""
+    """A tensor's place that changes from launch to launch: arguments and tensor maps made of it follow.
+
+    It stays aligned as it was, as maps are checked when they are made.
+    """
 
     def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, address: c_uint64) -> None:
-        """`address` is what every kernel's argument will be: who sets it calls `encode_again` where there are maps."""
+        """`address` is what every kernel's argument will be: who sets it calls `move_maps` where there are maps."""
         super().__init__(device, name, shape, dtype)
         self.address = address
-        self.maps: list[tuple[EncodedMap, TensorMap]] = []
+        self.maps: list[tuple[EncodedMap, int]] = []
+        """With the offset in bytes at which each begins."""
         self._encoded_for = address.value
 
     @property
@@ -110,14 +114,14 @@ class MovableArray(DeviceArray):
 
     def encoded(self, tensor: TensorMap) -> EncodedMap:
         """A tensor map that follows."""
-        self.maps.append((found := super().encoded(tensor), tensor))
+        self.maps.append((found := super().encoded(tensor), tensor.offset))
         return found
 
-    def encode_again(self) -> None:
+    def move_maps(self) -> None:
         """Bring the tensor maps to where it lies now."""
         if (pointer := self.address.value) != self._encoded_for:
-            for found, tensor in self.maps:
-                encode(self._device.driver, tensor, pointer, self.nbytes, found)
+            for found, offset in self.maps:
+                self._device.driver.call("cuTensorMapReplaceAddress", found, pointer + offset, where=self.name)
             self._encoded_for = pointer
 
 

@@ -2,7 +2,7 @@
 
 A bound launch costs microseconds to make and holds addresses. Here what it holds is one number a tensor, which all its
 kernels' arguments are, so that the same launch serves any memory: setting an address costs a tenth of a microsecond,
-and only a Hopper kernel's tensor maps have to be encoded again, where a tensor of theirs has moved.
+and only a Hopper kernel's tensor maps are told where a tensor of theirs has moved.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MovableLaunch:
         with self._lock:  # the driver copies arguments as it is called, and not before
             self._write(self._room, 0, *addresses)
             for array in self._mapped:
-                array.encode_again()
+                array.move_maps()
             if stream != self._last:
                 self._last = self._stream.value = stream
                 for config in self._configs:
