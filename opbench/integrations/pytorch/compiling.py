@@ -21,7 +21,8 @@ from opbench.integrations.pytorch import peers
 from opbench.integrations.pytorch.choice import choice_for, entry_for, prepare, problem_of
 from opbench.integrations.pytorch.described import EPSILON
 from opbench.integrations.pytorch.devices import CPU, OURS, TORCH_DTYPES, place_of
-from opbench.integrations.pytorch.primitives import compute, eager, steps_back
+from opbench.integrations.pytorch.layers import normalised
+from opbench.integrations.pytorch.primitives import compute, eager, ordered, steps_back
 from opbench.integrations.pytorch.replacing import LayerChoice, Replaced
 from opbench.nets.choosing import laid_out, rewritten
 from opbench.nets.options import NetOptions
@@ -77,6 +78,11 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             self._own[name] = f"constant{len(self._own)}"
             made = torch.from_numpy(array.copy()).to(example[0].device, TORCH_DTYPES[value.dtype])
             self.register_buffer(self._own[name], made, persistent=not model.training)
+        self._norms = {
+            node.name: model.get_submodule(node.inputs["mean"].rpartition(".")[0])
+            for node in graph.nodes
+            if node.operator == "batchnorm2d" and model.training
+        }
         self._recorded = recorded and self.index != CPU
         self._trained_by: nn.Module | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -183,10 +189,10 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         known: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
         for number, node in enumerate(graph.nodes):
             form = self._forms[number]
-            given = [self._value(known, name).reshape(shape) for name, shape in form.inputs]
+            given = [ordered(self._value(known, name), shape) for name, shape in form.inputs]
             found = self._computed(node, self._texts[number], given)
             for (name, shape), tensor in zip(form.outputs, found, strict=False):
-                known[name] = tensor.reshape(shape)
+                known[name] = ordered(tensor, shape)
             for name in self._last.get(number, ()):
                 known.pop(name, None)
         return [self._value(known, name) for name in graph.outputs]
@@ -242,19 +248,16 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     def _normalised(self, node: Node, given: list[Tensor]) -> list[Tensor]:
         """A batch norm of a model in training: by its batch, whose statistics the running ones follow."""
-        norm = self.model.get_submodule(node.inputs["mean"].rpartition(".")[0])
+        x, relu = peers.logical(node.problem, given[0]), node.problem.axes["epilogue"] == "relu"
         if not self.training:
-            x = peers.logical(node.problem, given[0])
             out = functional.batch_norm(x, given[3], given[4], given[1], given[2], False, 0.0, EPSILON)
-            out = functional.relu(out) if node.problem.axes["epilogue"] == "relu" else out
-            return [peers.physical(node.problem, out)]
-        axes = {**node.problem.axes, "momentum_percent": round(100 * norm.momentum)}
-        text = f"({','.join(f'{key}={value}' for key, value in axes.items())})"
-        out, _, _, mean, variance = compute("batchnorm2d_train", text, given)
-        norm.running_mean.copy_(mean.detach())
-        norm.running_var.copy_(variance.detach())
-        norm.num_batches_tracked.add_(1)
-        return [out]
+            out = functional.relu(out) if relu else out
+        else:
+            norm = self._norms[node.name]
+            statistics = norm.running_mean, norm.running_var
+            out = normalised(x, given[1], given[2], *statistics, round(100 * norm.momentum), relu)
+            norm.num_batches_tracked.add_(1)
+        return [peers.physical(node.problem, out)]
 
 
 class _Recorded(nn.Module):  # type: ignore[misc]

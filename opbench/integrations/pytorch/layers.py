@@ -19,7 +19,7 @@ from opbench.integrations.pytorch.choice import CACHES
 from opbench.integrations.pytorch.described import Described
 from opbench.integrations.pytorch.devices import MISALIGNED
 from opbench.integrations.pytorch.plans import Backward, CallPlan, fillings
-from opbench.integrations.pytorch.primitives import NAMESPACE, eager, library
+from opbench.integrations.pytorch.primitives import NAMESPACE, applied, eager, library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -221,9 +221,7 @@ LAYERS = {
         LossOperator("l1_loss", "Tensor x, Tensor target", 2, described.l1_loss, outputs=2),
     )
 }
-_functions = {name: layer.register() for name, layer in LAYERS.items()}
-_applied = {name: super(torch.autograd.Function, function).apply for name, function in _functions.items()}
-"""Of PyTorch's `apply` the part that has no eye for functorch's transforms, under which nothing is called directly."""
+_applied = {name: applied(layer.register()) for name, layer in LAYERS.items()}
 _overloads = {name: getattr(torch.ops.opbench, name).default for name in LAYERS}
 _differentiating = torch.is_grad_enabled
 

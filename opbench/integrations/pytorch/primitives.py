@@ -6,7 +6,7 @@ Traced programs hold it as a call with the operator's and the problem's names; a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -191,33 +191,45 @@ class WayBack:
         nhwc = logical and problem.axes.get("layout") == "nhwc"
         shapes = {t.name: t.shape for t in (*problem.input_tensors(), *problem.output_tensors())}
         self._names = [(name, shapes[name], nhwc and len(shapes[name]) == 4) for name in names]
-        self._given = [(GRADIENT + name, shapes[name], nhwc and len(shapes[name]) == 4) for name in outputs]
+        read = {name for step in self.steps for name, _ in step.inputs}
+        self._given = [
+            (place, GRADIENT + t.name, t.shape, nhwc and len(t.shape) == 4, TORCH_DTYPES[t.dtype])
+            for place, t in enumerate(problem.output_tensors())
+            if GRADIENT + t.name in read
+        ]
         self._found = [
             (inputs.index(name), GRADIENT + name, nhwc and len(shapes[name]) == 4) for name in inputs if name in wanted
         ]
 
     def pulled(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
-        """The wanted gradients by place among the inputs, from those of the outputs; None of these counts as zeros."""
+        """The wanted gradients by place among the inputs, from those of the outputs; None of these counts as zeros.
+
+        Of the outputs' gradients at least one is there; of those that no step reads none need be.
+        """
         known: dict[str, Tensor] = {}
         for (name, shape, turned), tensor in zip(self._names, saved, strict=True):
-            known[name] = _ordered(tensor, shape, turned)
-        for (name, shape, turned), given in zip(self._given, gradients, strict=False):
-            if given is not None:
-                known[name] = _ordered(given, shape, turned)
+            known[name] = ordered(tensor, shape, turned)
+        for place, name, shape, turned, dtype in self._given:
+            given = gradients[place] if place < len(gradients) else None
+            if given is None:
+                like = next(gradient for gradient in gradients if gradient is not None)
+                known[name] = like.new_zeros(shape, dtype=dtype)
+            else:
+                known[name] = ordered(given, shape, turned)
         # A backward pass that is itself differentiated must be seen; every other one need not be.
         call = torch.ops.opbench.compute.default if torch.is_grad_enabled() or not eager(known.values()) else execute
         for step in self.steps:
-            given_now = [_ordered(known[name], shape or known[name].shape, False) for name, shape in step.inputs]
+            given_now = [ordered(known[name], shape or known[name].shape) for name, shape in step.inputs]
             found = call(step.operator, step.text, given_now) if step.operator else given_now
             for (name, shape), tensor in zip(step.outputs, found, strict=True):
                 if name:
-                    known[name] = _ordered(tensor, shape, False)
+                    known[name] = ordered(tensor, shape)
         return [
             (place, known[name].permute(0, 3, 1, 2) if turned else known[name]) for place, name, turned in self._found
         ]
 
 
-def _ordered(tensor: Tensor, shape: Sequence[int], turned: bool) -> Tensor:
+def ordered(tensor: Tensor, shape: Sequence[int], turned: bool = False) -> Tensor:
     """A tensor of PyTorch's in the operator's order and shape."""
     if turned:
         tensor = tensor.permute(0, 2, 3, 1)
@@ -252,14 +264,9 @@ def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Ten
     if ctx.error:
         raise UsageError(ctx.error)
     found: list[Tensor | None] = [None] * len(known.inputs)
-    like = next((gradient for gradient in gradients if gradient is not None), None)
-    if like is None:
+    if all(gradient is None for gradient in gradients):
         return found
-    whole = [
-        given if given is not None or not dtype.is_floating_point else like.new_zeros(shape, dtype=dtype)
-        for (_, shape, dtype), given in zip(known.outputs, gradients, strict=True)
-    ]
-    for place, tensor in ctx.way.pulled(ctx.saved_tensors, whole):
+    for place, tensor in ctx.way.pulled(ctx.saved_tensors, gradients):
         dtype = known.inputs[place][2]
         found[place] = tensor if tensor.dtype == dtype else tensor.to(dtype)
     return found
@@ -267,6 +274,12 @@ def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Ten
 
 def _back(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor | None]) -> tuple[object, ...]:
     return None, None, _gradients(ctx, gradients)
+
+
+def applied(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
+    """Of PyTorch's `apply` the part that does not look for functorch, under whose transforms nothing comes this way."""
+    found: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
+    return found
 
 
 class Computed(torch.autograd.Function):  # type: ignore[misc]
@@ -288,13 +301,16 @@ class Computed(torch.autograd.Function):  # type: ignore[misc]
         return None, None, *_gradients(ctx, gradients)
 
 
+_applied = applied(Computed)
+
+
 def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """A problem on tensors in the operator's order, differentiable, by the shortest way."""
     found: Sequence[Tensor]
     if not eager(inputs):
         found = torch.ops.opbench.compute.default(operator, text, list(inputs))
     elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        found = Computed.apply(operator, text, *inputs)
+        found = _applied(operator, text, *inputs)
     else:
         found = execute(operator, text, inputs)
     return found
