@@ -1,6 +1,7 @@
 """`opbench tune` on a GPU that is not there: a worker and compilers that answer from a formula.
 
-python fake_tuning.py FOLDER: a search that goes on until it is killed.
+python fake_tuning.py FOLDER: a search that goes on until it is killed; with "all" it tries all at once, and its finals
+go on until it is killed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from fake_worker import FakeClock, FakeWorker
 
+from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
 from opbench.catalog.folders import Catalog
 from opbench.catalog.variant import Variant
 from opbench.errors import LaunchError
@@ -28,7 +30,6 @@ from opbench.session.racing import RacedCases
 from opbench.timing.racing import race
 from opbench.timing.sampling import measure
 from opbench.tuning import tune as tuning
-from opbench.tuning.compiling import CompiledCase, GpuTarget
 from opbench.tuning.tune import TuneOptions
 
 KERNEL = """// /// opbench
@@ -54,7 +55,7 @@ def seconds(config: dict[str, int]) -> float:
 class TuningWorker(FakeWorker):
     """Races by the formula; ITEMS = 5 is wrong, ITEMS = 13 kills its process."""
 
-    pause_s = 0.0
+    pause_s = check_s = 0.0
 
     def start(self) -> dict[str, Any]:
         return {"gpu": self.gpu, "compute_capability": "9.0", "sm_count": 132}
@@ -66,6 +67,7 @@ class TuningWorker(FakeWorker):
         time.sleep(self.pause_s)
         catalog = Catalog(self.opening.roots)
         if isinstance(request, Check):
+            time.sleep(self.check_s)
             return Checked(Verdict(True), {}, None, "")
         cases = [unpack(catalog, packed) for packed in request.cases]
         if isinstance(request, Race):
@@ -100,19 +102,24 @@ class TuningWorker(FakeWorker):
 
 
 class TuningCompilers:
-    """BLOCK = 1024 takes too many registers; ITEMS = 17 does not compile; ITEMS = 3 is the code of ITEMS = 2."""
+    """BLOCK = 1024 takes too many registers; ITEMS = 17 does not compile; ITEMS = 3 is the code of ITEMS = 2.
 
-    def __init__(self, roots: tuple[Path, ...], target: GpuTarget) -> None:
-        assert target.limits is not None and target.limits.sm_count == 132
+    ITEMS = 16 takes too long to compile.
+    """
+
+    def __init__(self, roots: tuple[Path, ...], folder: Path, limit_s: float) -> None:
+        self.limit_s = limit_s
         self.waiting: list[tuple[int, CompiledCase]] = []
 
-    def begin(self, number: int, packed: PackedCase) -> None:
+    def begin(self, number: int, packed: PackedCase, target: GpuTarget) -> None:
+        assert target.limits is not None and target.limits.sm_count == 132
         block, items = packed.config["BLOCK"], packed.config["ITEMS"]
         self.waiting.append(
             (
                 number,
                 CompiledCase(
                     refused="ranges.cu:9: no" if items == 17 else "",
+                    overtime=f"not compiled within {self.limit_s:g} s" if items == 16 else "",
                     unfit="a block of 1024 threads" if block == 1024 else "",
                     identity=f"{block} {2 if items == 3 else items}",
                     registers=40,
@@ -120,7 +127,7 @@ class TuningCompilers:
             )
         )
 
-    def done(self, wait: bool) -> list[tuple[int, CompiledCase]]:
+    def done(self, wait_s: float) -> list[tuple[int, CompiledCase]]:
         found, self.waiting = self.waiting, []
         return found
 
@@ -144,5 +151,8 @@ def tune_fake(
 
 
 if __name__ == "__main__":
-    TuningWorker.pause_s = 0.02
+    if sys.argv[2:] == ["all"]:
+        TuningWorker.check_s = 1.0
+    else:
+        TuningWorker.pause_s = 0.02
     tune_fake(Path(sys.argv[1]), budget_s=600)

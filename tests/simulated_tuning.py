@@ -87,9 +87,9 @@ class SimulatedBench:
             self.queue.append((self.free_at[at], number))
         self.queue.sort()
 
-    def compiled(self, wait: bool) -> list[CompiledConfig]:
-        if wait and self.queue:
-            self.now_s = max(self.now_s, self.queue[0][0])
+    def compiled(self, wait_s: float) -> list[CompiledConfig]:
+        if wait_s > 0 and self.queue:
+            self.now_s = max(self.now_s, min(self.queue[0][0], self.now_s + wait_s))
         done = [number for at, number in self.queue if at <= self.now_s]
         self.queue = [entry for entry in self.queue if entry[0] > self.now_s]
         return [self._prepared(number) for number in done]

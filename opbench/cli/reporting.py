@@ -19,15 +19,19 @@ from opbench.errors import EnvironmentFault, UsageError
 @click.argument("run", type=click.Path(path_type=Path))
 @gpu_option
 def report_command(run: Path, gpu: str) -> None:
-    """Write report.html and the PNGs of RUN (a run's folder, a network's or training's too) again; print its table."""
+    """Write the page and PNGs of RUN (the folder of a run, network, training or search) again; print its table."""
     from opbench.report.network import is_network
     from opbench.results.training import is_training
+    from opbench.results.tuning import is_tuning
 
     if is_network(run):
         _report_network(run)
         return
     if is_training(run):
         _report_training(run)
+        return
+    if is_tuning(run):
+        _report_tuning(run)
         return
     from opbench.report import write_report
     from opbench.results.files import read_run
@@ -47,6 +51,17 @@ def _report_training(run: Path) -> None:
     for path in write_training(record, run if run.is_dir() else run.parent):
         click.echo(f"wrote {path}", err=True)
     click.echo("\n".join(headline(record)))
+
+
+def _report_tuning(run: Path) -> None:
+    from opbench.report.tuning import lines
+    from opbench.report.tuning_page import write_tuning
+    from opbench.results.tuning import finals_run, read_tuning
+
+    found = read_tuning(run)
+    finals = finals_run(found)
+    click.echo(f"wrote {write_tuning(found, finals)}", err=True)
+    click.echo("\n".join(lines(found, finals)))
 
 
 def _report_network(run: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,17 @@ if TYPE_CHECKING:
 LEAST_BUDGET_S = 5.0
 
 
-def seconds(context: click.Context, option: click.Parameter, text: str) -> float:
-    """A time such as 60s, 90, 5min or 1h."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)?", text)
-    value = float(found[1]) * {"min": 60, "h": 3600}.get(found[2], 1) if found else math.nan
-    if not value >= LEAST_BUDGET_S:
-        raise click.BadParameter(f"{text!r} is not allowed; a time of {LEAST_BUDGET_S:g}s or more: 60s, 5min, 1h")
-    return value
+def seconds(least_s: float) -> Callable[[click.Context, click.Parameter, str], float]:
+    """Reads a time such as 60s, 90, 5min or 1h."""
+
+    def read(context: click.Context, option: click.Parameter, text: str) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)?", text)
+        value = float(found[1]) * {"min": 60, "h": 3600}.get(found[2], 1) if found else math.nan
+        if not value >= least_s:
+            raise click.BadParameter(f"{text!r} is not allowed; a time of {least_s:g}s or more: 60s, 5min, 1h")
+        return value
+
+    return read
 
 
 @click.command("tune")
@@ -40,7 +45,7 @@ def seconds(context: click.Context, option: click.Parameter, text: str) -> float
 @click.option(
     "--budget",
     "budget_s",
-    callback=seconds,
+    callback=seconds(LEAST_BUDGET_S),
     default="60s",
     show_default=True,
     metavar="TIME",
@@ -68,6 +73,15 @@ def seconds(context: click.Context, option: click.Parameter, text: str) -> float
     help="Each sample with a flushed L2 cache, or with the case's data left in it.",
 )
 @click.option(
+    "--compile-limit",
+    "compile_limit_s",
+    callback=seconds(1.0),
+    default="20s",
+    show_default=True,
+    metavar="TIME",
+    help="A config that takes longer to compile is given up, and is told so.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="The search's folder [default: reports/<time>-tune].",
@@ -87,6 +101,7 @@ def tune_command(
     strategy: str,
     seed: int,
     mode: str,
+    compile_limit_s: float,
     out: Path | None,
     resume: bool,
     dry_run: bool,
@@ -126,7 +141,7 @@ def tune_command(
             "whether its kernels are right"
         )
     out = out or paths.new_run("tune")
-    options = TuneOptions(out, budget_s, strategy, seed, mode, resume, roots, tuple(sys.argv[1:]))
+    options = TuneOptions(out, budget_s, strategy, seed, mode, compile_limit_s, resume, roots, tuple(sys.argv[1:]))
     with progress_on_stderr() as tell:
         found, run = tune(variant, case.problem, options, tell)
     from opbench.report.tuning_page import write_tuning
@@ -138,9 +153,9 @@ def tune_command(
 
 def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
     """What a search of the space would begin with."""
+    from opbench.backends.nvrtc.fitting import too_large
     from opbench.gpus.products import product
     from opbench.tuning.candidates import candidates
-    from opbench.tuning.compiling import too_large
 
     known = product(gpu)
     if known is None:

@@ -48,8 +48,8 @@ def tied(run: Run | None) -> int:
 def summary(found: Tuning) -> str:
     """Such as "412 of 5210 configs tried in 60 s: 390 measured, 12 never launched, …"."""
     words: dict[str, str] = {
-        "raced": "measured", "same": "same code as another", "refused": "not compiled", "unfit": "never launched",
-        "wrong": "wrong", "failed": "failed",
+        "raced": "measured", "same": "same code as another", "refused": "not compiled",
+        "overtime": "too long to compile", "unfit": "never launched", "wrong": "wrong", "failed": "failed",
     }  # fmt: skip
     counts = found.counts()
     told = ", ".join(f"{counts[ending]} {words[ending]}" for ending in ENDINGS if ending in counts)

@@ -9,17 +9,18 @@ from typing import Literal
 
 from opbench.decoding import from_json
 from opbench.errors import UsageError
-from opbench.results.files import Run, read_lines
+from opbench.results.files import Run, read_lines, read_run, run_file
 from opbench.results.result import Result
 
 FILE = "tune.jsonl"
 FORMAT = 1
 
-Ending = Literal["raced", "same", "refused", "unfit", "wrong", "failed"]
+Ending = Literal["raced", "same", "refused", "overtime", "unfit", "wrong", "failed"]
 ENDINGS: Mapping[Ending, str] = {
     "raced": "measured",
     "same": "same machine code and launches as another: not measured again",
     "refused": "does not compile",
+    "overtime": "takes longer to compile than the limit",
     "unfit": "cannot be launched: known from its cubin, never launched",
     "wrong": "computes something else",
     "failed": "could not be launched, or died",
@@ -47,6 +48,8 @@ class Trial:
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
+    compile_s: float | None = None
+    """What compiling took; next to nothing where the cache had it."""
 
     @property
     def is_ranked(self) -> bool:
@@ -77,6 +80,17 @@ class Begun:
 
 
 @dataclass(frozen=True)
+class Finals:
+    """The best are measured from here on, in a run of their own."""
+
+    folder: str
+    """Below the search's."""
+    configs: tuple[dict[str, int], ...]
+    spent_s: float
+    """Of all processes."""
+
+
+@dataclass(frozen=True)
 class Stopped:
     """The end of one process's search."""
 
@@ -96,6 +110,8 @@ class Tuning:
     folder: Path
     begun: Begun
     trials: list[Trial] = field(default_factory=list)
+    finals: Finals | None = None
+    """The last that were begun."""
     stopped: Stopped | None = None
     """Of the last process that came to its end."""
 
@@ -103,7 +119,8 @@ class Tuning:
     def spent_s(self) -> float:
         """Time of all its processes, as far as they told."""
         last = self.trials[-1].at_s if self.trials else 0.0
-        return max(last, self.stopped.spent_s if self.stopped else 0.0)
+        ends = [end.spent_s for end in (self.finals, self.stopped) if end]
+        return max(last, *ends, 0.0)
 
     @property
     def ranked(self) -> list[Trial]:
@@ -137,6 +154,13 @@ def fastest(run: Run | None) -> list[Result]:
     return [r for _, r in sorted(timed, key=lambda pair: pair[0])]
 
 
+def finals_run(found: Tuning) -> Run | None:
+    """The run that measured the best, as far as it came; None where none was begun."""
+    name = found.finals.folder if found.finals else found.stopped.finals if found.stopped else ""
+    place = found.folder / name
+    return read_run(place) if name and run_file(place).is_file() else None
+
+
 def is_tuning(place: Path) -> bool:
     """Whether a folder, or a file, holds a search."""
     return place.name == FILE or (place / FILE).is_file()
@@ -157,6 +181,8 @@ def read_tuning(place: Path) -> Tuning:
             elif kind == "trial":
                 trial = from_json(Trial, line)
                 trials[tuple(trial.config.items())] = trial
+            elif kind == "finals" and found:
+                found.finals = from_json(Finals, line)
             elif kind == "stopped" and found:
                 found.stopped = from_json(Stopped, line)
         except (TypeError, ValueError) as error:

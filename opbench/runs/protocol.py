@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
 from opbench.backends.nvrtc.resources import Resources
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
@@ -66,6 +67,7 @@ class Open(Request[dict[str, object]]):
     """Open a backend; the answer is its environment as JSON, with the multiprocessors that grids are sized by."""
 
     backend: str
+    """Empty for none: the process only compiles."""
     roots: tuple[Path, ...] = ()
     seed: int = SEED
     stands_for: DeviceLimits | None = None
@@ -87,6 +89,14 @@ class CompileFor(Request[None]):
     cases: Sequence[PackedCase]
     every: bool = True
     """Whether each of their modules, or a few of each variant."""
+
+
+@dataclass(frozen=True)
+class CompileOne(Request[CompiledCase]):
+    """Compile one case for a GPU into the cache."""
+
+    case: PackedCase
+    target: GpuTarget
 
 
 @dataclass(frozen=True)

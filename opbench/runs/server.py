@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -14,8 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from opbench.backends import open_backend
-from opbench.backends.base import DeviceClock, Timed, Traced
+from opbench.backends.base import Backend, DeviceClock, Timed, Traced
 from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
+from opbench.backends.nvrtc.fitting import CompiledCase, compile_case
 from opbench.backends.nvrtc.resources import resources_of
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
@@ -28,6 +30,7 @@ from opbench.runs.protocol import (
     Built,
     Check,
     CompileFor,
+    CompileOne,
     Fault,
     Measure,
     Open,
@@ -64,7 +67,7 @@ def main() -> None:
         try:
             if isinstance(request, Open):
                 server = Server(request)
-                ended = Answer({**server.backend.environment(), "sm_count": server.session.sm_count})
+                ended = Answer(server.environment())
             else:
                 assert server is not None
                 ended = Answer(server.serve(request, pipe.send))
@@ -88,9 +91,25 @@ class Server:
     """Answers requests about cases on one backend."""
 
     def __init__(self, request: Open) -> None:
+        self._opening = request
         self.catalog = Catalog(request.roots)
-        self.backend = open_backend(request.backend)
-        self.session = Session(self.backend, request.seed, request.stands_for, request.traced_work)
+
+    @functools.cached_property
+    def backend(self) -> Backend:
+        """The backend that it was opened for."""
+        return open_backend(self._opening.backend)
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """Cases on the backend."""
+        opening = self._opening
+        return Session(self.backend, opening.seed, opening.stands_for, opening.traced_work)
+
+    def environment(self) -> dict[str, object]:
+        """The backend's, opened here; of a process that only compiles nothing."""
+        if not self._opening.backend:
+            return {}
+        return {**self.backend.environment(), "sm_count": self.session.sm_count}
 
     def serve(self, request: Request[Any], tell: SendTold) -> object:
         """The answer to a request."""
@@ -141,6 +160,10 @@ class Server:
         numbers = list(chosen)
         for place, found in resources_of(chosen.values(), request.gpu):
             tell(Taken(numbers[place], found))
+
+    def compile_one(self, request: CompileOne, tell: SendTold) -> CompiledCase:
+        """One case in the cache."""
+        return compile_case(unpack(self.catalog, request.case), request.target)
 
     def check(self, request: Check, tell: SendTold) -> Checked:
         """The checks of one case."""
@@ -220,6 +243,7 @@ def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
 HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, SendTold], object]] = {
     Build: Server.build,
     CompileFor: Server.compile_for,
+    CompileOne: Server.compile_one,
     Check: Server.check,
     Measure: Server.measure,
     Probe: Server.probe,

@@ -49,7 +49,8 @@ class Worker:
     def start(self) -> dict[str, object]:
         """Start the process if there is none and open its backend; returns the environment."""
         if self._process is None:
-            prepare(self.opening.backend)
+            if self.opening.backend:
+                prepare(self.opening.backend)
             ours, theirs = Pipe()
             # -P: a user's folder holds an operator.py, which must not stand in for the standard library's.
             command = [sys.executable, "-P", "-m", "opbench.runs.server", str(theirs.fileno())]

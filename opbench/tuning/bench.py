@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Operator
 from opbench.catalog.variant import Variant
@@ -15,7 +16,7 @@ from opbench.runs.worker import Worker
 from opbench.session.racing import RacedCases
 from opbench.timing.racing import Raced, RaceOptions
 from opbench.tuning.candidates import Candidates
-from opbench.tuning.compiling import CompiledCase, Compilers
+from opbench.tuning.compiling import Compilers
 from opbench.tuning.search import CompiledConfig
 
 SILENCE_S = 60.0
@@ -32,12 +33,14 @@ class GpuBench:
         space: Candidates,
         worker: Worker,
         compilers: Compilers,
+        target: GpuTarget,
         options: RaceOptions,
         mode: str = "cold",
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._variant, self._problem, self._space = variant, problem, space
-        self._worker, self._compilers, self._options, self._mode = worker, compilers, options, mode
+        self._worker, self._compilers, self._target = worker, compilers, target
+        self._options, self._mode = options, mode
         self._twins: dict[str, int] = {}
         self._races = 0
         self.now = now
@@ -49,15 +52,15 @@ class GpuBench:
     def compile(self, numbers: Sequence[int]) -> None:
         """Begin to compile these."""
         for number in numbers:
-            self._compilers.begin(number, pack(self.case(number)))
+            self._compilers.begin(number, pack(self.case(number)), self._target)
 
-    def compiled(self, wait: bool) -> list[CompiledConfig]:
+    def compiled(self, wait_s: float) -> list[CompiledConfig]:
         """What was compiled since the last call."""
-        return [self._prepared(number, found) for number, found in self._compilers.done(wait)]
+        return [self._prepared(number, found) for number, found in self._compilers.done(wait_s)]
 
     def _prepared(self, number: int, found: CompiledCase) -> CompiledConfig:
-        ending: Ending = "refused" if found.refused else "unfit"
-        if reason := found.refused or found.unfit:
+        ending: Ending = "refused" if found.refused else "overtime" if found.overtime else "unfit"
+        if reason := found.refused or found.overtime or found.unfit:
             trial = Trial(
                 self._space[number],
                 ending,
@@ -65,11 +68,12 @@ class GpuBench:
                 registers=found.registers,
                 shared_bytes=found.shared_bytes,
                 occupancy=found.occupancy,
+                compile_s=found.compile_s,
             )
             return CompiledConfig(number, trial)
         twin = self._twins.setdefault(found.identity, number) if found.identity else number
         seen = twin if twin != number else None
-        return CompiledConfig(number, None, seen, found.registers, found.shared_bytes, found.occupancy)
+        return CompiledConfig(number, None, seen, found.registers, found.shared_bytes, found.occupancy, found.compile_s)
 
     def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
         """Race these and the leader; one that takes the worker with it is told of, and the others race again."""

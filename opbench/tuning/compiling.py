@@ -1,174 +1,49 @@
-"""Configs compiled in processes of their own, ahead of the GPU; what cannot fit is known from the cubin."""
+"""Configs compiled ahead of the GPU, each compiler a worker process that is ended when it takes too long."""
 
 from __future__ import annotations
 
-import math
-import multiprocessing
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opbench.backends.base import KernelResources
-from opbench.backends.nvrtc import nvrtc
-from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256, read_cubin
-from opbench.backends.nvrtc.resources import launch_resources
-from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
-from opbench.catalog.launch import KernelLaunch
-from opbench.errors import CompileError, EnvironmentFault, OpbenchError
-from opbench.gpus.occupancy import DeviceLimits
-from opbench.gpus.products import MULTIPROCESSORS
-from opbench.gpus.resources import LaunchResources
-from opbench.runs.protocol import PackedCase, unpack
+from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
+from opbench.errors import OpbenchError
+from opbench.runs.protocol import CompileOne, Open, PackedCase
+from opbench.runs.worker import Worker, WorkerHung, WorkerLost
 
-
-@dataclass(frozen=True)
-class GpuTarget:
-    """The GPU that is compiled for, as far as fitting is concerned."""
-
-    capability: tuple[int, int]
-    sm_count: int
-
-    @property
-    def limits(self) -> DeviceLimits | None:
-        """What a multiprocessor holds; None of a GPU that is newer than the table, whose driver will say it."""
-        found = MULTIPROCESSORS.get(self.capability)
-        return replace(found, sm_count=self.sm_count) if found else None
-
-
-@dataclass(frozen=True)
-class CompiledCase:
-    """What compiling one case came to."""
-
-    refused: str = ""
-    """What the compiler said against it."""
-    unfit: str = ""
-    """Why no block of it can be launched."""
-    identity: str = ""
-    """Of its machine code with its launches: alike for what must take equally long; empty where not known."""
-    registers: int | None = None
-    shared_bytes: int | None = None
-    occupancy: float | None = None
-
-
-def compile_case(case: Case, target: GpuTarget) -> CompiledCase:
-    """Compile one case into the cache and see whether it fits; raises nothing that a config alone can cause."""
-    try:
-        launches = case.launches(target.sm_count)
-        if reason := too_large(launches, target.limits):
-            return CompiledCase(unfit=reason)
-        request = case.request()
-        compiled = nvrtc.compile_cubin(request, nvrtc.architecture(target.capability, request))
-        cubin = compiled.cubin.read_bytes()
-        asked = {lowered: name for name, lowered in compiled.names.items()}
-        kernels = {
-            asked.get(name, name): KernelResources(
-                found.registers,
-                found.shared_bytes,
-                found.local_bytes,
-                min(found.bound_threads or 1024, nvrtc.max_threads(found.registers)),
-            )
-            for name, found in read_cubin(cubin).items()
-        }
-        taken = launch_resources(kernels, launches, target.limits)
-        code = machine_code_sha256(cubin)
-    except BadCubin:
-        return CompiledCase()  # a compiler newer than our reader: the driver will say what does not fit
-    except CompileError as error:
-        return CompiledCase(refused=str(error).splitlines()[0])
-    except EnvironmentFault:
-        raise
-    except OpbenchError as error:
-        return CompiledCase(unfit=str(error))
-    worst = min(taken.values(), key=lambda r: r.occupancy or 0.0, default=None)
-    return CompiledCase(
-        unfit=next(filter(None, (does_not_fit(n, r, target.limits) for n, r in taken.items())), ""),
-        identity=f"{code} {launches}",
-        registers=worst.registers if worst else None,
-        shared_bytes=worst.shared_bytes + (worst.dynamic_shared_bytes or 0) if worst else None,
-        occupancy=worst.occupancy if worst else None,
-    )
-
-
-def too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> str:
-    """What is beyond the GPU before a compiler is asked: threads of a block, dynamic shared memory; empty for none."""
-    for step in launches:
-        if not limits or not step.kernel:
-            continue
-        threads = math.prod(step.block)
-        if not 1 <= threads <= limits.threads_per_block:
-            return f"{step.kernel}: a block of {threads} threads; 1 to {limits.threads_per_block} are allowed"
-        if step.shared_bytes > limits.shared_per_block:
-            return f"{step.kernel}: {step.shared_bytes} bytes of shared memory; a block has {limits.shared_per_block}"
-    return ""
-
-
-def does_not_fit(kernel: str, taken: LaunchResources, limits: DeviceLimits | None) -> str:
-    """Why a compiled kernel cannot be launched as it is to be; empty where it can, or where that is not known."""
-    threads = math.prod(taken.block or (1,))
-    if taken.max_threads and threads > taken.max_threads:
-        return f"{kernel}: a block of {threads} threads at {taken.registers} registers; {taken.max_threads} fit"
-    shared = taken.shared_bytes + (taken.dynamic_shared_bytes or 0)
-    if limits and shared > limits.shared_per_block:
-        return f"{kernel}: {shared} bytes of shared memory; a block has {limits.shared_per_block}"
-    if taken.blocks_per_sm == 0:
-        return f"{kernel}: no block fits on a multiprocessor, for {taken.limiter}"
-    return ""
-
-
-# In a process of its own --------------------------------------------------------------------------------------------
-
-_OPENED: dict[tuple[Path, ...], Catalog] = {}
-
-
-def _follow_parent() -> None:
-    """End with the process that began this one, however that ends."""
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _compile(roots: tuple[Path, ...], packed: PackedCase, target: GpuTarget) -> CompiledCase:
-    if roots not in _OPENED:
-        _OPENED[roots] = Catalog(roots)
-    return compile_case(unpack(_OPENED[roots], packed), target)
+LIMIT_S = 20.0
+"""How long one config may compile unless a user says otherwise: some that unroll by a tunable take minutes."""
+LOG = "compilers.log"
 
 
 class Compilers:
-    """As many compilers at work as there are processors; each result comes back as it is done."""
+    """As many compilers at work as there are processors; each result comes back as it is done.
 
-    def __init__(self, roots: tuple[Path, ...], target: GpuTarget, workers: int = 0) -> None:
-        self._roots, self._target = roots, target
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(workers or os.cpu_count() or 1, context, _follow_parent)
-        self._done: queue.Queue[tuple[int, CompiledCase]] = queue.Queue()
+    Their processes start at once, beside the GPU's. One that is over the limit is killed with its config and another
+    takes its place: NVRTC cannot be interrupted, and a pool of the standard library cannot end one of its jobs.
+    """
+
+    def __init__(self, roots: tuple[Path, ...], folder: Path, limit_s: float = LIMIT_S, count: int = 0) -> None:
+        self._limit_s = limit_s
+        self._asked: queue.SimpleQueue[tuple[int, PackedCase, GpuTarget] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, CompiledCase]] = queue.SimpleQueue()
         self._pending = 0
+        self._workers = [Worker(Open("", roots), folder / LOG) for _ in range(count or os.cpu_count() or 1)]
+        for worker in self._workers:
+            threading.Thread(target=self._serve, args=(worker,), daemon=True).start()
 
-    def begin(self, number: int, packed: PackedCase) -> None:
+    def begin(self, number: int, packed: PackedCase, target: GpuTarget) -> None:
         """Compile one; returns at once."""
         self._pending += 1
-        try:
-            future = self._pool.submit(_compile, self._roots, packed, self._target)
-        except RuntimeError:  # the pool broke: whoever launches this compiles it, and a compiler's death is told there
-            self._done.put((number, CompiledCase()))
-            return
-        future.add_done_callback(self._taker(number))
+        self._asked.put((number, packed, target))
 
-    def done(self, wait: bool) -> list[tuple[int, CompiledCase]]:
-        """What was done since the last call; with `wait` at least one, as long as some is under way."""
+    def done(self, wait_s: float) -> list[tuple[int, CompiledCase]]:
+        """What was done since the last call; waits so long for the first one, if any is under way."""
         found: list[tuple[int, CompiledCase]] = []
         while self._pending:
             try:
-                found.append(self._done.get(block=wait and not found))
+                found.append(self._done.get(block=wait_s > 0 and not found, timeout=wait_s))
             except queue.Empty:
                 break
             self._pending -= 1
@@ -176,13 +51,33 @@ class Compilers:
 
     def close(self) -> None:
         """End all compilers; what is not done is left."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in list((getattr(self._pool, "_processes", None) or {}).values()):
-            process.kill()
+        for worker in self._workers:
+            worker.end()
+            self._asked.put(None)
 
-    def _taker(self, number: int) -> Callable[[Future[CompiledCase]], None]:
-        def take(future: Future[CompiledCase]) -> None:
-            lost = future.cancelled() or future.exception() is not None
-            self._done.put((number, CompiledCase() if lost else future.result()))
+    def _serve(self, worker: Worker) -> None:
+        """Compile what is asked for, one after another, in one process at a time."""
+        _starts(worker)
+        while (asked := self._asked.get()) is not None:
+            number, packed, target = asked
+            self._done.put((number, self._compile(worker, CompileOne(packed, target))))
 
-        return take
+    def _compile(self, worker: Worker, request: CompileOne) -> CompiledCase:
+        if not _starts(worker):
+            return CompiledCase()  # whoever launches this compiles it
+        try:
+            return worker.ask(request, self._limit_s)
+        except WorkerHung:
+            return CompiledCase(overtime=f"not compiled within {self._limit_s:g} s", compile_s=self._limit_s)
+        except WorkerLost as error:
+            return CompiledCase(refused=f"the compiler died: {error}")
+        except OpbenchError:
+            return CompiledCase()  # of this machine, and told where it is launched
+
+
+def _starts(worker: Worker) -> bool:
+    try:
+        worker.start()
+    except OpbenchError:
+        return False
+    return True

@@ -29,6 +29,7 @@ class CompiledConfig:
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
+    compile_s: float | None = None
 
 
 class Bench(Protocol):
@@ -40,8 +41,8 @@ class Bench(Protocol):
     def compile(self, numbers: Sequence[int]) -> None:
         """Begin to compile these; returns at once."""
 
-    def compiled(self, wait: bool) -> list[CompiledConfig]:
-        """What was compiled since the last call; with `wait` at least one, as long as some is under way."""
+    def compiled(self, wait_s: float) -> list[CompiledConfig]:
+        """What was compiled since the last call; waits so long for the first one, if any is under way."""
 
     def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
         """Check these and race those that are right against the leader, whose samples come too; a Trial for others."""
@@ -87,7 +88,8 @@ class Search:
             self._ask()
             if not self.pending and not self.waiting:
                 return "every config tried"
-            found = self.bench.compiled(wait=len(self.waiting) < self.batch and self.pending > 0)
+            idle = len(self.waiting) < self.batch and self.pending > 0
+            found = self.bench.compiled(until_s - self.bench.now() if idle else 0.0)
             self.pending -= len(found)
             self.waiting += [prepared for prepared in found if not self._ended_at_compiling(prepared)]
             if len(self.waiting) >= self.batch or (self.waiting and not self.pending):
@@ -121,7 +123,9 @@ class Search:
         twin = self.trials.get(prepared.twin) if prepared.twin is not None else None
         if twin is None or not twin.is_ranked:
             return False
-        same = replace(twin, config=self.space[prepared.number], ending="same", samples=(), stop="")
+        same = replace(
+            twin, config=self.space[prepared.number], ending="same", samples=(), stop="", compile_s=prepared.compile_s
+        )
         self._end(prepared.number, same)
         return True
 
@@ -150,6 +154,7 @@ class Search:
                 registers=prepared.registers,
                 shared_bytes=prepared.shared_bytes,
                 occupancy=prepared.occupancy,
+                compile_s=prepared.compile_s,
             )
             self._end(number, trial)
 

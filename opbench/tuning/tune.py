@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import time
@@ -10,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from opbench import __version__
+from opbench.backends.nvrtc.fitting import GpuTarget
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Operator
 from opbench.catalog.variant import Variant
 from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.results.files import Run, RunWriter
-from opbench.results.tuning import FILE, FORMAT, Begun, Stopped, Trial, Tuning, read_tuning
+from opbench.results.tuning import FILE, FORMAT, Begun, Finals, Stopped, Trial, Tuning, read_tuning
 from opbench.runs.options import RunOptions
 from opbench.runs.protocol import Open
 from opbench.runs.runner import Progress, Tell, run_suite
@@ -26,7 +28,7 @@ from opbench.timing.racing import RaceOptions
 from opbench.timing.sampling import TimingOptions
 from opbench.tuning.bench import GpuBench
 from opbench.tuning.candidates import Candidates, candidates
-from opbench.tuning.compiling import Compilers, GpuTarget
+from opbench.tuning.compiling import LIMIT_S, Compilers
 from opbench.tuning.search import Search
 from opbench.tuning.strategies import STRATEGIES
 
@@ -45,6 +47,7 @@ class TuneOptions:
     strategy: str = "local"
     seed: int = 0
     mode: str = "cold"
+    compile_limit_s: float = LIMIT_S
     resume: bool = False
     roots: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
@@ -61,7 +64,7 @@ def tune(
     space = candidates(variant, problem)
     writer = RunWriter(options.out, FILE)
     worker = Worker(Open("cuda", options.roots), options.out / "worker.log")
-    compilers: Compilers | None = None
+    compilers = Compilers(options.roots, options.out, options.compile_limit_s)
     try:
         earlier = _earlier(writer, options, variant, problem)
         environment = worker.open()
@@ -70,23 +73,26 @@ def tune(
             writer.write("tuning", to_json(begun))
         else:
             _require_same(earlier.begun, begun, options.out)
-        compilers = Compilers(options.roots, _target(environment))
-        bench = GpuBench(variant, problem, space, worker, compilers, RaceOptions(), options.mode)
+        target = _target(environment)
+        bench = GpuBench(variant, problem, space, worker, compilers, target, RaceOptions(), options.mode)
         search = _search(space, options, bench, earlier, writer, tell)
         search.began = began - search.spent_s  # the GPU's context, and finding the configs, are on the budget
         final_s = min(FINAL_SHARE * options.budget_s, LONGEST_FINAL_S)
         reason = search.run(options.budget_s - final_s)
         compilers.close()
         worker.end()
-        run, folder = _finals(search, bench, options, final_s, tell)
+        finals = _finals(search, bench, options, earlier)
+        if finals and (earlier is None or finals != earlier.finals):
+            writer.write("finals", to_json(finals))
+        run = _measured(finals, variant, problem, options, final_s, tell) if finals else None
+        folder = finals.folder if finals else ""
         spent_s = bench.now() - search.began
         writer.write("stopped", to_json(Stopped(round(spent_s, 3), options.budget_s, reason, folder)))
     except KeyboardInterrupt:
         kept = f"what was tried is kept; go on with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(kept) from None
     finally:
-        if compilers is not None:
-            compilers.close()
+        compilers.close()
         worker.end()
         writer.close()
     return read_tuning(options.out), run
@@ -157,17 +163,28 @@ def _search(
     return search
 
 
-def _finals(
-    search: Search, bench: GpuBench, options: TuneOptions, final_s: float, tell: Tell
-) -> tuple[Run | None, str]:
-    """The best checked in full and measured to the target, side by side, as an ordinary run below the search's."""
-    cases: list[Case] = [bench.case(number) for number in search.finalists(FINALISTS)]
-    if not cases:
-        return None, ""
-    folder = next(
-        n for k in range(1, 1000) if not (options.out / (n := FINALS if k == 1 else f"{FINALS}-{k}")).exists()
-    )
+def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuning | None) -> Finals | None:
+    """Which configs are measured to the end, and where; those that were begun, where nothing was tried since."""
+    if earlier and earlier.finals and len(search.trials) == len(earlier.trials):
+        return earlier.finals
+    numbers = search.finalists(FINALISTS)
+    if not numbers:
+        return None
+    names = (FINALS if k == 1 else f"{FINALS}-{k}" for k in itertools.count(1))
+    folder = next(name for name in names if not (options.out / name).exists())
+    spent_s = round(bench.now() - search.began, 3)
+    return Finals(folder, tuple(search.space[number] for number in numbers), spent_s)
+
+
+def _measured(
+    finals: Finals, variant: Variant, problem: Operator, options: TuneOptions, final_s: float, tell: Tell
+) -> Run:
+    """The best checked in full and measured to the target, side by side, as an ordinary run below the search's.
+
+    What a killed process had measured of it stands.
+    """
+    cases = tuple(Case(variant, config, problem) for config in finals.configs)
     timing = TimingOptions(mode=options.mode, budget_s=max(0.2, 0.5 * final_s / len(cases)))
-    suite = Suite(folder, f"the best of {cases[0].variant.id}", tuple(cases), timing)
-    run_options = RunOptions("cuda", options.out / folder, roots=options.roots, command=options.command)
-    return run_suite(suite, run_options, tell), folder
+    suite = Suite(finals.folder, f"the best of {variant.id}", cases, timing)
+    folder = options.out / finals.folder
+    return run_suite(suite, RunOptions("cuda", folder, resume=True, roots=options.roots, command=options.command), tell)

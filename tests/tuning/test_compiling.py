@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget, compile_case
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.runs.protocol import pack
 from opbench.runs.targets import own_variants
-from opbench.tuning.compiling import Compilers, GpuTarget, compile_case
+from opbench.tuning.compiling import Compilers
 
 pytest.importorskip("nvidia", reason="needs NVRTC's wheel")
 
@@ -35,6 +39,22 @@ extern "C" __global__ void relu(const float* x, float* out, int n) {
     for (int k = 0; k < LIVE; ++k) sum += live[LIVE - 1 - k] * live[k];
     tile[threadIdx.x % 32] = sum;
     if (i < n) out[i] = fmaxf(x[i], 0.0f) + 0.0f * tile[threadIdx.x % 32];
+}
+"""
+
+
+ENDLESS = """// /// opbench
+// operator = "relu"
+// tune     = { DEPTH = [1, 200] }
+// launch   = [{ kernel = "relu", grid = ["cdiv(n, 128)"], block = [128] }]
+// ///
+template <int N, int M> struct Sum {
+    static __device__ float of(float x) { return Sum<N - 1, 2 * M>::of(x) + Sum<N - 1, 2 * M + 1>::of(x); }
+};
+template <int M> struct Sum<0, M> { static __device__ float of(float x) { return x * M; } };
+extern "C" __global__ void relu(const float* x, float* out, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = fmaxf(x[i], 0.0f) + 0.0f * Sum<DEPTH == 1 ? 1 : 24, 1>::of(x[i]);
 }
 """
 
@@ -65,15 +85,60 @@ def test_two_spellings_of_one_code_share_an_identity_and_two_launches_do_not(tmp
     assert first == second != third
 
 
+def unmeasured(found: CompiledCase) -> CompiledCase:
+    return replace(found, compile_s=0.0)
+
+
+def all_done(compilers: Compilers, count: int, within_s: float = 60) -> dict[int, CompiledCase]:
+    found: dict[int, CompiledCase] = {}
+    until_s = time.monotonic() + within_s
+    while len(found) < count and time.monotonic() < until_s:
+        found |= dict(compilers.done(wait_s=until_s - time.monotonic()))
+    return found
+
+
 def test_compilers_in_processes_of_their_own_answer_by_number_and_end(tmp_path: Path) -> None:
-    compilers = Compilers((), H200, workers=1)
+    compilers = Compilers((), tmp_path, count=1)
     try:
+        assert compilers.done(wait_s=60) == [], "nothing is under way, so nothing is waited for"
         for number, config in ((7, {}), (8, {"FAULT": 1})):
-            compilers.begin(number, pack(case(tmp_path, **config)))
-        found = dict(compilers.done(wait=True))
-        while len(found) < 2:
-            found |= dict(compilers.done(wait=True))
-        assert found[7] == compile_case(case(tmp_path), H200) and found[8].refused
-        assert compilers.done(wait=True) == [], "nothing is under way"
+            compilers.begin(number, pack(case(tmp_path, **config)), H200)
+        found = all_done(compilers, 2)
+        assert unmeasured(found[7]) == unmeasured(compile_case(case(tmp_path), H200)) and found[8].refused
+        assert found[7].compile_s > 0
+    finally:
+        compilers.close()
+
+
+def test_a_config_that_compiles_for_too_long_is_given_up_and_holds_up_no_other(tmp_path: Path) -> None:
+    """Recursive templates keep NVRTC busy far beyond the limit; the same compiler's next config is compiled."""
+    path = tmp_path / "endless.cu"
+    path.write_text(ENDLESS)
+    variant, problem = own_variants(path, Catalog())[0], Catalog().operator("relu").parse("(n=1000)")
+    compilers = Compilers((), tmp_path, limit_s=4.0, count=1)
+    try:
+        for number, depth in enumerate((200, 1)):
+            compilers.begin(number, pack(Case(variant, {"DEPTH": depth}, problem)), H200)
+        began = time.monotonic()
+        found = all_done(compilers, 2)
+        assert found[0].overtime == "not compiled within 4 s" and found[0].compile_s == 4.0
+        assert found[1].identity and not found[1].overtime
+        assert time.monotonic() - began < 40
+    finally:
+        compilers.close()
+
+
+def test_a_compiler_that_dies_costs_its_config_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compilers = Compilers((), tmp_path, count=1)
+    try:
+        compilers.begin(0, pack(case(tmp_path)), H200)
+        assert all_done(compilers, 1)[0].identity
+        process = compilers._workers[0]._process
+        assert process is not None
+        process.send_signal(signal.SIGSEGV)
+        compilers.begin(1, pack(case(tmp_path, BLOCK=512)), H200)
+        assert "the compiler died" in (found := all_done(compilers, 1)[1]).refused and "SIGSEGV" in found.refused
+        compilers.begin(2, pack(case(tmp_path, BLOCK=512)), H200)
+        assert all_done(compilers, 1)[2].identity, "another compiler took its place"
     finally:
         compilers.close()

@@ -6,16 +6,20 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from common import ROOT
 from fake_tuning import TuningWorker, seconds, tune_fake
 
+from opbench.cli.reporting import report_command
 from opbench.errors import UsageError
 from opbench.report.tuning import lines
 from opbench.report.tuning_page import write_tuning
-from opbench.results.tuning import FILE, Trial, fastest, read_tuning
+from opbench.results.tuning import FILE, Trial, fastest, finals_run, read_tuning
+from opbench.runs.protocol import Measure
 from opbench.tuning.search import Search
 
 
@@ -36,10 +40,12 @@ def test_a_search_keeps_every_outcome_and_measures_the_best_as_an_ordinary_run(
         by_ending.setdefault(trial.ending, []).append(trial)
     assert {t.config["BLOCK"] for t in by_ending["unfit"]} == {1024}
     assert {t.config["ITEMS"] for t in by_ending["refused"]} == {17}
+    assert {t.config["ITEMS"] for t in by_ending["overtime"]} == {16}
+    assert by_ending["overtime"][0].reason == "not compiled within 20 s"
     assert {t.config["ITEMS"] for t in by_ending["wrong"]} == {5}
     assert {t.config["ITEMS"] for t in by_ending["failed"]} == {13}
     assert {t.config["ITEMS"] for t in by_ending["same"]} <= {2, 3} and len(by_ending["same"]) > 10
-    assert all(t.reason for name in ("unfit", "refused", "wrong", "failed") for t in by_ending[name])
+    assert all(t.reason for name in ("unfit", "refused", "overtime", "wrong", "failed") for t in by_ending[name])
     assert run is not None and fastest(run)[0].config == {"BLOCK": 256, "ITEMS": 8}
     assert found.stopped is not None and found.stopped.reason == "every config tried"
     assert found.stopped.finals == "finals" and run.folder == tmp_path / "out" / "finals"
@@ -72,15 +78,8 @@ def test_another_search_and_another_kernel_are_refused(tmp_path: Path, monkeypat
 
 def test_a_killed_search_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while it writes: what it had kept stands byte by byte, and no config of it is tried again."""
-    child = subprocess.Popen([sys.executable, ROOT / "tests" / "fake_tuning.py", tmp_path])
     path = tmp_path / "out" / FILE
-    try:
-        while not path.exists() or path.read_bytes().count(b"\n") < 60:
-            assert child.poll() is None
-            time.sleep(0.01)
-    finally:
-        child.kill()
-        child.wait()
+    killed_when(tmp_path, lambda: path.exists() and path.read_bytes().count(b"\n") >= 60)
     before = path.read_bytes()
     whole = before[: before.rfind(b"\n") + 1]
     path.write_bytes(before + b'{"type":"trial","conf')
@@ -95,4 +94,63 @@ def test_a_killed_search_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytes
     assert all(t.at_s >= killed.spent_s > 0 for t in found.trials[len(killed.trials) :])
     assert run is not None and seconds(fastest(run)[0].config) == 1e-4
     again, other = tune_fake(tmp_path, monkeypatch.setattr, resume=True, budget_s=1e6)
-    assert len(again.trials) == len(found.trials) and other is not None and other.folder.name == "finals-2"
+    assert len(again.trials) == len(found.trials) and other == run, "nothing was left to try: the finals stand"
+
+
+def killed_when(folder: Path, is_time: Callable[[], bool], *arguments: str) -> None:
+    """Kill a search in a process of its own at the right moment."""
+    child = subprocess.Popen([sys.executable, ROOT / "tests" / "fake_tuning.py", folder, *arguments])
+    try:
+        while not is_time():
+            assert child.poll() is None
+            time.sleep(0.005)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_one_killed_in_its_finals_completes_these_and_tries_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its finals are those that were begun, and what they had measured is not measured twice."""
+    path, results = tmp_path / "out" / FILE, tmp_path / "out" / "finals" / "results.jsonl"
+    killed_when(tmp_path, lambda: results.exists() and b"\n" in results.read_bytes(), "all")
+    killed, before = read_tuning(path), path.read_bytes()
+    assert killed.finals is not None and killed.stopped is None and finals_run(killed) is not None
+    every(monkeypatch)
+    found, run = tune_fake(tmp_path, monkeypatch.setattr, resume=True, budget_s=600)
+    assert path.read_bytes().startswith(before) and found.trials == killed.trials
+    assert found.stopped is not None and found.stopped.finals == "finals" and found.finals == killed.finals
+    assert run is not None and [r.config for r in run.results] == list(killed.finals.configs)
+    assert all(r.status == "right" for r in run.results) and not (tmp_path / "out" / "finals-2").exists()
+
+    # Killed a little later: some of the results were on disk, the last one torn.
+    whole = results.read_bytes().splitlines(keepends=True)
+    kept = b"".join(line for line in whole if not line.startswith(b'{"type":"end"'))
+    lines_kept = kept.splitlines(keepends=True)
+    results.write_bytes(b"".join(lines_kept[:-2]) + lines_kept[-2][:40])
+    path.write_bytes(before)
+    measured: list[str] = []
+    ask = TuningWorker.ask
+
+    def noted(worker: TuningWorker, request: object, limit_s: float, listen: object = None) -> object:
+        if isinstance(request, Measure):
+            measured.extend(str(case.config) for case in request.cases)
+        return ask(worker, request, limit_s, listen)
+
+    monkeypatch.setattr(TuningWorker, "ask", noted)
+    again, completed = tune_fake(tmp_path, monkeypatch.setattr, resume=True, budget_s=600)
+    assert again.trials == killed.trials and completed is not None
+    assert results.read_bytes().startswith(b"".join(lines_kept[:-2]))
+    assert measured == [str(config) for config in killed.finals.configs[-2:]]
+    assert sorted(str(r.config) for r in completed.results) == sorted(map(str, killed.finals.configs))
+
+
+def test_report_writes_the_page_of_a_search_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, run = tune_fake(tmp_path, monkeypatch.setattr, budget_s=5)
+    written = write_tuning(found, run).read_text()
+    (tmp_path / "out" / "tune.html").unlink()
+    for place in (tmp_path / "out", tmp_path / "out" / FILE):
+        shown = CliRunner().invoke(report_command, [str(place)])
+        assert shown.exit_code == 0 and "BLOCK=256 ITEMS=8" in shown.stdout and "configs tried" in shown.stdout
+        assert (tmp_path / "out" / "tune.html").read_text() == written
