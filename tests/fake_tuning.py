@@ -52,13 +52,19 @@ def seconds(config: dict[str, int]) -> float:
     return 1e-4 * (1 + abs(config["BLOCK"] - 256) / 512 + abs(config["ITEMS"] - 8) / 16)
 
 
+def watts(config: dict[str, int]) -> float:
+    """Fewer items a thread take less power: ITEMS=6 costs the fewest joules."""
+    return 400.0 + 100.0 * max(0, config["ITEMS"] - 6)
+
+
 class TuningWorker(FakeWorker):
     """Races by the formula; ITEMS = 5 is wrong, ITEMS = 13 kills its process."""
 
     pause_s = check_s = 0.0
+    counted = True
 
     def start(self) -> dict[str, Any]:
-        return {"gpu": self.gpu, "compute_capability": "9.0", "sm_count": 132}
+        return {"gpu": self.gpu, "energy_counted": self.counted, "compute_capability": "9.0", "sm_count": 132}
 
     def end(self) -> None:
         """Nothing to end."""
@@ -80,9 +86,12 @@ class TuningWorker(FakeWorker):
             times = {c.name: seconds(c.config) for c in cases if c.name not in wrong}
             clock = FakeClock(times)
 
+            config_of = {c.name: c.config for c in cases}
+
             def sample(name: str) -> float:
                 clock.key = name
-                return clock.sample(lambda: None).seconds
+                found_s = clock.sample(lambda: None).seconds
+                return found_s * watts(config_of[name]) if request.energy else found_s
 
             return RacedCases(race(sample, list(times), request.options), wrong, {})
         if isinstance(request, Measure):

@@ -68,10 +68,9 @@ def seconds(least_s: float) -> Callable[[click.Context, click.Parameter, str], f
 @click.option(
     "--mode",
     type=click.Choice(["cold", "hot"]),
-    default="cold",
-    show_default=True,
-    help="Each sample with a flushed L2 cache, or with the case's data left in it.",
+    help="Each sample with a flushed L2 cache, or with the case's data left in it [default: cold; with --energy hot].",
 )
+@click.option("--energy", is_flag=True, help="Rank by joules a launch, of launches without a break, not by time.")
 @click.option(
     "--compile-limit",
     "compile_limit_s",
@@ -100,7 +99,8 @@ def tune_command(
     space: Path | None,
     strategy: str,
     seed: int,
-    mode: str,
+    mode: str | None,
+    energy: bool,
     compile_limit_s: float,
     out: Path | None,
     resume: bool,
@@ -122,6 +122,9 @@ def tune_command(
 
     if resume and out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the search to go on with")
+    if energy and mode == "cold":
+        raise click.UsageError("--energy counts launches without a break, whose caches are hot; leave --mode cold out")
+    mode = mode or ("hot" if energy else "cold")
     roots = tuple(root.resolve() for root in roots)
     case = case_of(target, pattern, Catalog(roots))
     variant = with_space(case.variant, space) if space else case.variant
@@ -141,7 +144,9 @@ def tune_command(
             "whether its kernels are right"
         )
     out = out or paths.new_run("tune")
-    options = TuneOptions(out, budget_s, strategy, seed, mode, compile_limit_s, resume, roots, tuple(sys.argv[1:]))
+    options = TuneOptions(
+        out, budget_s, strategy, seed, mode, energy, compile_limit_s, resume, roots, tuple(sys.argv[1:])
+    )
     with progress_on_stderr() as tell:
         found, run = tune(variant, case.problem, options, tell)
     from opbench.report.tuning_page import write_tuning
@@ -183,13 +188,14 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
 
 
 def _to_json(found: Tuning, run: Run | None) -> dict[str, object]:
-    from opbench.results.tuning import fastest
+    from opbench.results.tuning import fastest, ranked_finals
 
     return {
         "folder": str(found.folder),
         "allowed": found.begun.allowed,
         "counts": found.counts(),
         "spent_s": found.spent_s,
+        "joules": [vars(final) for final in ranked_finals(found, run)] if found.begun.unit == "J" else [],
         "best": [
             {"case": r.case, "median_s": m.median_s, "low_s": m.low_s, "high_s": m.high_s}
             for r in fastest(run)

@@ -6,28 +6,38 @@ from opbench import units
 from opbench.catalog.variant import print_config
 from opbench.report.columns import aligned
 from opbench.results.files import Run
-from opbench.results.tuning import ENDINGS, Tuning, fastest
+from opbench.results.tuning import ENDINGS, Tuning, ranked_finals
 
-HEAD = ("config", "median", "95 % interval", "to the best")
+
+def head(found: Tuning) -> tuple[str, ...]:
+    """The finals' columns."""
+    columns = ("config", "median", "95 % interval", "to the best")
+    return columns if found.begun.unit == "s" else ("config", "joules a launch", *columns[2:], "time")
 
 
 def lines(found: Tuning, run: Run | None) -> list[str]:
     """For a terminal: the finals, then what became of all other configs."""
-    rows = finals_rows(run)
-    said = aligned(HEAD, rows) if rows else []
+    rows = finals_rows(found, run)
+    said = aligned(head(found), rows) if rows else []
     for result in run.results if run else ():
         if result.status != "right":
             said.append(f"{result_config(result.config)}: {result.status}: {result.reason}")
     said.append(summary(found))
-    if (tie := tied(run)) > 1:
-        said.append(f"the intervals of the first {tie} overlap: any of them may be the fastest")
+    if (tie := tied(found, run)) > 1:
+        said.append(f"the intervals of the first {tie} overlap: any of them may be the best")
     return said
 
 
-def finals_rows(run: Run | None) -> list[list[str]]:
-    """A row for each of the finals, the fastest first."""
-    timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
-    return [_cells(result_config(c), m.median_s, m.low_s, m.high_s, timed[0][1].median_s) for c, m in timed]
+def finals_rows(found: Tuning, run: Run | None) -> list[list[str]]:
+    """A row for each of the finals, the best first."""
+    finals, unit = ranked_finals(found, run), found.begun.unit
+    rows = []
+    for final in finals:
+        measured = [units.si(final.median, unit), units.interval(final.low, final.high, unit)]
+        rows.append([result_config(final.config), *measured, units.ratio(final.median / finals[0].median)])
+        if unit == "J":
+            rows[-1].append(units.time(final.time_s))
+    return rows
 
 
 def result_config(config: dict[str, int]) -> str:
@@ -35,14 +45,10 @@ def result_config(config: dict[str, int]) -> str:
     return print_config(config).strip("[]").replace(",", " ") or "(no tunables)"
 
 
-def _cells(config: str, median: float, low: float, high: float, best: float) -> list[str]:
-    return [config, units.time(median), units.interval(low, high), units.ratio(median / best)]
-
-
-def tied(run: Run | None) -> int:
-    """How many of the finals cannot be told from the fastest."""
-    found = [r.measurement for r in fastest(run) if r.measurement]
-    return sum(1 for m in found if m.low_s <= found[0].high_s)
+def tied(found: Tuning, run: Run | None) -> int:
+    """How many of the finals cannot be told from the best."""
+    finals = ranked_finals(found, run)
+    return sum(1 for final in finals if final.low <= finals[0].high)
 
 
 def summary(found: Tuning) -> str:
@@ -55,5 +61,5 @@ def summary(found: Tuning) -> str:
     told = ", ".join(f"{counts[ending]} {words[ending]}" for ending in ENDINGS if ending in counts)
     return (
         f"{len(found.trials)} of {found.begun.allowed} configs tried in {units.duration(found.spent_s)} "
-        f"({found.begun.strategy}): {told or 'none'}"
+        f"({found.begun.strategy}{', by joules' * (found.begun.unit == 'J')}): {told or 'none'}"
     )

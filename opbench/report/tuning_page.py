@@ -15,7 +15,7 @@ from opbench import units
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE
 from opbench.report.template import render_template, write_page
-from opbench.report.tuning import HEAD, finals_rows, summary, tied
+from opbench.report.tuning import finals_rows, head, summary, tied
 from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Trial, Tuning
 from opbench.timing import stats
@@ -37,10 +37,10 @@ def write_tuning(found: Tuning, run: Run | None) -> Path:
         title=f"Tuning {found.begun.variant}",
         found=found,
         summary=summary(found),
-        head=HEAD,
-        rows=finals_rows(run),
+        head=head(found),
+        rows=finals_rows(found, run),
         fallen=[r for r in run.results if r.status != "right"] if run else [],
-        tie=tied(run),
+        tie=tied(found, run),
         charts=charts,
         skipped=_skipped(found),
     )
@@ -82,7 +82,7 @@ def _over_time(found: Tuning, ranked: Sequence[Trial]) -> Chart:
     axes.step([at for at, _ in steps], [score for _, score in steps], where="post", color=COLOURS[0], linewidth=1.8)
     _logarithmic(axes, max((t.score or 0) / best for t in ranked))
     axes.set_xlabel("time of the search (s)")
-    axes.set_ylabel("times the best")
+    axes.set_ylabel("joules, the best is 1" if found.begun.unit == "J" else "times the best")
     axes.grid(True)
     description = "Each point a config; the line is the best so far. Logarithmic, the best is 1."
     return Chart("over-time", figure, "Best so far", description, note=description)

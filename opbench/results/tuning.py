@@ -91,6 +91,25 @@ class Finals:
 
 
 @dataclass(frozen=True)
+class Joules:
+    """What a launch of one of the finals' configs costs, beside the others."""
+
+    config: dict[str, int]
+    median: float
+    low: float
+    high: float
+    samples: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Energies:
+    """The finals of a search that ranks by joules."""
+
+    folder: str
+    joules: tuple[Joules, ...]
+
+
+@dataclass(frozen=True)
 class Stopped:
     """The end of one process's search."""
 
@@ -112,6 +131,8 @@ class Tuning:
     trials: list[Trial] = field(default_factory=list)
     finals: Finals | None = None
     """The last that were begun."""
+    energies: Energies | None = None
+    """Of the last finals, of a search that ranks by joules."""
     stopped: Stopped | None = None
     """Of the last process that came to its end."""
 
@@ -146,6 +167,28 @@ def steps_down(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float
         if not found or score < found[-1][1]:
             found.append((at_s, score))
     return found
+
+
+@dataclass(frozen=True)
+class Final:
+    """One of the finals in the search's unit."""
+
+    config: dict[str, int]
+    median: float
+    low: float
+    high: float
+    time_s: float
+
+
+def ranked_finals(found: Tuning, run: Run | None) -> list[Final]:
+    """The right ones of the finals, the best in the search's unit first; of joules only those that were measured."""
+    timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
+    if found.begun.unit == "s":
+        return [Final(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
+    told = found.energies.joules if found.energies else ()
+    both = ((j, m) for j in told for config, m in timed if config == j.config)
+    finals = [Final(j.config, j.median, j.low, j.high, m.median_s) for j, m in both]
+    return sorted(finals, key=lambda final: final.median)
 
 
 def fastest(run: Run | None) -> list[Result]:
@@ -183,6 +226,8 @@ def read_tuning(place: Path) -> Tuning:
                 trials[tuple(trial.config.items())] = trial
             elif kind == "finals" and found:
                 found.finals = from_json(Finals, line)
+            elif kind == "energies" and found:
+                found.energies = from_json(Energies, line)
             elif kind == "stopped" and found:
                 found.stopped = from_json(Stopped, line)
         except (TypeError, ValueError) as error:

@@ -133,6 +133,8 @@ class Race(Request[RacedCases]):
     options: RaceOptions
     limit_s: float
     mode: str = "cold"
+    energy: bool = False
+    """Whether for joules, not for time."""
 
 
 # Told on the way --------------------------------------------------------------------------------------------------

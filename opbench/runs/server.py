@@ -200,6 +200,7 @@ class Server:
                 self._clock(request.mode),
                 request.limit_s,
                 lambda name: tell(Started(name)),
+                energy=request.energy,
             )
 
     def probe(self, request: Probe, tell: SendTold) -> dict[str, float]:

@@ -11,6 +11,7 @@ from opbench.catalog.case import Case
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
 from opbench.session.checking import Ready, Session
 from opbench.timing.clock import Clock
+from opbench.timing.energy import EnergyMeter
 from opbench.timing.racing import Raced, RaceOptions, race
 
 
@@ -32,8 +33,11 @@ def race_cases(
     limit_s: float,
     on_start: Callable[[str], None] = lambda name: None,
     now: Callable[[], float] = time.perf_counter,
+    energy: bool = False,
 ) -> RacedCases:
     """Run each case once on normals and judge it, then race the right ones, and the leader, for `limit_s` at most.
+
+    What they race for is time or, with `energy`, joules.
 
     One run is no check: what wins is to be checked in full. Raises LaunchError where a case took the device with it;
     `on_start` has named it then.
@@ -54,6 +58,7 @@ def race_cases(
     if not running:
         return RacedCases({}, wrong, failed)
     ready: dict[str, Ready] = {}
+    meter = EnergyMeter(clock, now=now) if energy else None
     try:
         prepared = session.prepare(running[0].problem)
         prepared.load("normal", verify=True)
@@ -63,7 +68,8 @@ def race_cases(
 
         def sample(name: str) -> float:
             on_start(name)
-            return clock.sample(ready[name].binding.launch).seconds
+            launch = ready[name].binding.launch
+            return meter.joules(launch) if meter else clock.sample(launch).seconds
 
         return RacedCases(race(sample, list(ready), options, lambda: now() - began > limit_s), wrong, failed)
     except EnvironmentFault as error:

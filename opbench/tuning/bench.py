@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
 from opbench.catalog.case import Case
@@ -36,11 +37,12 @@ class GpuBench:
         target: GpuTarget,
         options: RaceOptions,
         mode: str = "cold",
+        energy: bool = False,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._variant, self._problem, self._space = variant, problem, space
         self._worker, self._compilers, self._target = worker, compilers, target
-        self._options, self._mode = options, mode
+        self._options, self._mode, self._energy = options, mode, energy
         self._twins: dict[str, int] = {}
         self._races = 0
         self.now = now
@@ -75,14 +77,16 @@ class GpuBench:
         seen = twin if twin != number else None
         return CompiledConfig(number, None, seen, found.registers, found.shared_bytes, found.occupancy, found.compile_s)
 
-    def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
+    def race(
+        self, numbers: Sequence[int], leader: int | None, until_s: float, options: RaceOptions | None = None
+    ) -> Mapping[int, Raced | Trial]:
         """Race these and the leader; one that takes the worker with it is told of, and the others race again."""
         found: dict[int, Raced | Trial] = {}
         running = {self.case(number).name: number for number in numbers}
         first = self.case(leader) if leader is not None else None
         while running:
             packed = [pack(self.case(number)) for number in running.values()]
-            culprit, outcome = self._ask(packed, pack(first) if first else None, until_s)
+            culprit, outcome = self._ask(packed, pack(first) if first else None, until_s, options or self._options)
             if isinstance(outcome, RacedCases):
                 for name, raced in outcome.raced.items():
                     found[leader if first and name == first.name else running[name]] = raced  # type: ignore[index]
@@ -100,7 +104,7 @@ class GpuBench:
         return found
 
     def _ask(
-        self, cases: list[PackedCase], leader: PackedCase | None, until_s: float
+        self, cases: list[PackedCase], leader: PackedCase | None, until_s: float, options: RaceOptions
     ) -> tuple[str, RacedCases | OpbenchError]:
         """The outcome of one race, or which case was running when it ended in an error."""
         running = ""
@@ -111,8 +115,8 @@ class GpuBench:
                 running = told.case
 
         self._races += 1
-        options = RaceOptions(**{**vars(self._options), "seed": self._races})
-        request = Race(cases, leader, options, max(0.0, until_s - self.now()), self._mode)
+        options = replace(options, seed=self._races)
+        request = Race(cases, leader, options, max(0.0, until_s - self.now()), self._mode, self._energy)
         try:
             return "", self._worker.ask(request, SILENCE_S, listen)
         except EnvironmentFault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import shlex
 import time
@@ -18,13 +19,14 @@ from opbench.catalog.variant import Variant
 from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.results.files import Run, RunWriter
-from opbench.results.tuning import FILE, FORMAT, Begun, Finals, Stopped, Trial, Tuning, read_tuning
+from opbench.results.tuning import FILE, FORMAT, Begun, Energies, Finals, Joules, Stopped, Trial, Tuning, read_tuning
 from opbench.runs.options import RunOptions
 from opbench.runs.protocol import Open
 from opbench.runs.runner import Progress, Tell, run_suite
 from opbench.runs.suite import Suite
 from opbench.runs.worker import Worker
-from opbench.timing.racing import RaceOptions
+from opbench.timing.energy import NO_COUNTER
+from opbench.timing.racing import Raced, RaceOptions
 from opbench.timing.sampling import TimingOptions
 from opbench.tuning.bench import GpuBench
 from opbench.tuning.candidates import Candidates, candidates
@@ -47,6 +49,8 @@ class TuneOptions:
     strategy: str = "local"
     seed: int = 0
     mode: str = "cold"
+    energy: bool = False
+    """Whether joules rank, not time."""
     compile_limit_s: float = LIMIT_S
     resume: bool = False
     roots: tuple[Path, ...] = ()
@@ -68,22 +72,29 @@ def tune(
     try:
         earlier = _earlier(writer, options, variant, problem)
         environment = worker.open()
+        if options.energy and not environment.get("energy_counted"):
+            raise EnvironmentFault(NO_COUNTER)
         begun = _begun(variant, problem, options, space, environment)
         if earlier is None:
             writer.write("tuning", to_json(begun))
         else:
             _require_same(earlier.begun, begun, options.out)
         target = _target(environment)
-        bench = GpuBench(variant, problem, space, worker, compilers, target, RaceOptions(), options.mode)
+        bench = GpuBench(
+            variant, problem, space, worker, compilers, target, _racing(options), options.mode, options.energy
+        )
         search = _search(space, options, bench, earlier, writer, tell)
         search.began = began - search.spent_s  # the GPU's context, and finding the configs, are on the budget
         final_s = min(FINAL_SHARE * options.budget_s, LONGEST_FINAL_S)
         reason = search.run(options.budget_s - final_s)
         compilers.close()
-        worker.end()
         finals = _finals(search, bench, options, earlier)
         if finals and (earlier is None or finals != earlier.finals):
             writer.write("finals", to_json(finals))
+        told = earlier.energies if earlier else None
+        if finals and options.energy and (told is None or told.folder != finals.folder):
+            writer.write("energies", to_json(_energies(search, bench, finals, final_s)))
+        worker.end()
         run = _measured(finals, variant, problem, options, final_s, tell) if finals else None
         folder = finals.folder if finals else ""
         spent_s = bench.now() - search.began
@@ -119,7 +130,7 @@ def _begun(
         allowed=len(space),
         strategy=options.strategy,
         seed=options.seed,
-        unit="s",
+        unit="J" if options.energy else "s",
         mode=options.mode,
         source_sha256=variant.source_sha256,
         environment=environment,
@@ -174,6 +185,29 @@ def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuni
     folder = next(name for name in names if not (options.out / name).exists())
     spent_s = round(bench.now() - search.began, 3)
     return Finals(folder, tuple(search.space[number] for number in numbers), spent_s)
+
+
+ENERGY_RACE = RaceOptions(rounds=4, least=2, hopeless=1.25, warm_up=0)
+"""A sample of joules takes half a second, and is true to a few per cent."""
+ENERGY_FINALS = RaceOptions(rounds=6, least=7, hopeless=math.inf, warm_up=0)
+"""In the finals nobody drops out."""
+
+
+def _racing(options: TuneOptions) -> RaceOptions:
+    return ENERGY_RACE if options.energy else RaceOptions()
+
+
+def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -> Energies:
+    """The joules of the finals' configs, sampled in turns."""
+    numbers = [number for config in finals.configs if (number := search.space.number_of(config)) is not None]
+    found = bench.race(numbers, None, bench.now() + 0.5 * final_s, ENERGY_FINALS)
+    told = []
+    for number, raced in found.items():
+        if isinstance(raced, Raced) and raced.samples:
+            interval = raced.interval
+            samples = tuple(raced.samples)
+            told.append(Joules(search.space[number], raced.median, interval.low, interval.high, samples))
+    return Energies(finals.folder, tuple(told))
 
 
 def _measured(

@@ -15,10 +15,10 @@ from common import ROOT
 from fake_tuning import TuningWorker, seconds, tune_fake
 
 from opbench.cli.reporting import report_command
-from opbench.errors import UsageError
+from opbench.errors import EnvironmentFault, UsageError
 from opbench.report.tuning import lines
 from opbench.report.tuning_page import write_tuning
-from opbench.results.tuning import FILE, Trial, fastest, finals_run, read_tuning
+from opbench.results.tuning import FILE, Trial, fastest, finals_run, ranked_finals, read_tuning
 from opbench.runs.protocol import Measure
 from opbench.tuning.search import Search
 
@@ -62,6 +62,34 @@ def test_a_search_keeps_every_outcome_and_measures_the_best_as_an_ordinary_run(
     assert page.count("<svg") == 3 and "mathdefault" not in page
     shown = "\n".join(lines(found, run))
     assert "BLOCK=256 ITEMS=8" in shown and "560 of 560 configs tried" in shown
+
+
+def test_a_search_by_joules_ranks_by_them_and_keeps_and_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every(monkeypatch)
+    found, run = tune_fake(tmp_path, monkeypatch.setattr, energy=True, mode="hot")
+    assert found.begun.unit == "J" and found.energies is not None
+    assert found.ranked[0].config == {"BLOCK": 256, "ITEMS": 6} and (found.ranked[0].score or 0) > 0.04
+    finals = ranked_finals(found, run)
+    assert finals[0].config == {"BLOCK": 256, "ITEMS": 6} and finals[0].low <= finals[0].median <= finals[0].high
+    assert len(finals) == len(found.finals.configs if found.finals else ())
+    shown = "\n".join(lines(found, run))
+    assert "joules a launch" in shown and "45.0 mJ" in shown and "by joules" in shown
+    page = write_tuning(found, run).read_text()
+    assert "45.0 mJ" in page and "ranked by joules a launch" in page
+    size = found.folder.joinpath(FILE).read_bytes().count(b'"energies"')
+    tune_fake(tmp_path, monkeypatch.setattr, energy=True, mode="hot", resume=True)
+    assert size == found.folder.joinpath(FILE).read_bytes().count(b'"energies"') == 1
+    with pytest.raises(UsageError, match="was begun with unit = J, not s"):
+        tune_fake(tmp_path, monkeypatch.setattr, mode="hot", resume=True)
+
+
+def test_where_no_energy_is_counted_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TuningWorker, "counted", False)
+    with pytest.raises(EnvironmentFault, match=r"counts no energy .* leave --energy out"):
+        tune_fake(tmp_path, monkeypatch.setattr, energy=True, mode="hot")
+    assert not (tmp_path / "out" / FILE).read_bytes()
 
 
 def test_another_search_and_another_kernel_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

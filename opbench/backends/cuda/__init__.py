@@ -84,6 +84,7 @@ class CudaBackend:
             "sm_count": device.sm_count,
             "l2_bytes": device.l2_bytes,
             "memory_bytes": device.memory_bytes,
+            "energy_counted": self._nvml.state().energy_j is not None,
             "driver_cuda": "{}.{}".format(*device.cuda_version()),
             "nvrtc": "{}.{}".format(*nvrtc.library().version),
             "nvrtc_options": list(nvrtc.OPTIONS),
