@@ -23,6 +23,8 @@ from opbench.timing import stats
 FILE = "tune.html"
 COLUMNS = 4
 """Small pictures side by side, one a tunable."""
+MOST_TICKS = 12
+"""Values of a tunable that stand beside the map without running into each other."""
 
 
 def write_tuning(found: Tuning, run: Run | None) -> Path:
@@ -153,16 +155,19 @@ def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
     axes = figure.add_subplot()
     grid = [[cells.get((row, column), float("nan")) for column in columns] for row in rows]
     image = axes.imshow(grid, aspect="auto", cmap="viridis_r", vmin=1.0, vmax=min(4.0, max(cells.values())))
-    if len(columns) <= 12 and len(rows) <= 12:
+    written = len(columns) <= MOST_TICKS and len(rows) <= MOST_TICKS
+    if written:
         for y, x in itertools.product(range(len(rows)), range(len(columns))):
             value = cells.get((rows[y], columns[x]))
             dark = value is not None and value > 1 + 0.5 * (min(4.0, max(cells.values())) - 1)
             text = "–" if value is None else f"{value:.2f}"
             axes.text(x, y, text, ha="center", va="center", fontsize=8.5, color="white" if dark else "black")
-    axes.set_xticks(range(len(columns)), [str(c) for c in columns], fontsize=8)
-    axes.set_yticks(range(len(rows)), [str(r) for r in rows], fontsize=8)
+    across, down = (range(0, len(values), -(-len(values) // MOST_TICKS)) for values in (columns, rows))
+    axes.set_xticks(list(across), [str(columns[at]) for at in across], fontsize=8)
+    axes.set_yticks(list(down), [str(rows[at]) for at in down], fontsize=8)
     axes.set_xlabel(one)
     axes.set_ylabel(other)
-    figure.colorbar(image, ax=axes, label="times the best")
-    said = "The best config of each pair of values, over the best of all, for the two that matter most; – not tried."
+    figure.colorbar(image, ax=axes, label="times the best", extend="max" if max(cells.values()) > 4.0 else "neither")
+    untried = "–" if written else "white"
+    said = f"The best config of each pair of values, over the best of all, for the two that matter most; {untried}: none."
     return Chart("heat-map", figure, f"{one} and {other}", said, note=said)
