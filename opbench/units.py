@@ -26,13 +26,13 @@ def time(seconds: float | None) -> str:
     return si(seconds, "s")
 
 
-def interval(low_s: float | None, high_s: float | None, unit: str = "s") -> str:
-    """Two times with as many digits as tell them apart, such as "3.990–3.993 ms"; "–" when one is missing."""
-    if low_s is None or high_s is None:
+def interval(least: float | None, most: float | None, unit: str = "s") -> str:
+    """Two quantities with as many digits as tell them apart, such as "3.990–3.993 ms"; "–" when one is missing."""
+    if least is None or most is None:
         return "–"
     low, high = next(
-        ((a, b) for digits in range(3, 8) if (a := si(low_s, unit, digits)) != (b := si(high_s, unit, digits))),
-        (si(low_s, unit), si(high_s, unit)),
+        ((a, b) for digits in range(3, 8) if (a := si(least, unit, digits)) != (b := si(most, unit, digits))),
+        (si(least, unit), si(most, unit)),
     )
     if low == high:
         return f"{low} at both ends"

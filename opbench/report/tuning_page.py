@@ -168,6 +168,8 @@ def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
     axes.set_xlabel(one)
     axes.set_ylabel(other)
     figure.colorbar(image, ax=axes, label="times the best", extend="max" if max(cells.values()) > 4.0 else "neither")
-    untried = "–" if written else "white"
-    said = f"Each pair of values by its best config, over the best of all; the two that matter most; {untried}: none."
+    said = (
+        "The best config of each pair of values, over the best of all, for the two that matter most; "
+        f"{'–' if written else 'white'}: not tried."
+    )
     return Chart("heat-map", figure, f"{one} and {other}", said, note=said)

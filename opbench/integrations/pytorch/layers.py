@@ -145,7 +145,13 @@ class LayerOperator:
         ctx.backward_of = backward
         if len(outputs) > self.differentiable:
             ctx.mark_non_differentiable(*outputs[self.differentiable :])
-        ctx.save_for_backward(*backward.kept(given, outputs))
+        ctx.save_for_backward(*self.read_back(given, outputs, backward))
+
+    def read_back(
+        self, given: Sequence[Tensor | None], outputs: Sequence[Tensor], backward: Backward
+    ) -> Sequence[Tensor]:
+        """The tensors that the way back reads."""
+        return backward.kept(given, outputs)
 
     def back(self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
         """The gradients of all arguments of a traced call; there are none of its numbers."""
@@ -172,17 +178,11 @@ class LayerOperator:
 class LossOperator(LayerOperator):
     """A loss that gives its gradient with it."""
 
-    def keep(
-        self,
-        ctx: torch.autograd.function.FunctionCtx,
-        given: Sequence[Tensor | None],
-        outputs: Sequence[Tensor],
-        backward: Backward,
-    ) -> None:
-        """Save the gradient."""
-        ctx.backward_of = backward
-        ctx.mark_non_differentiable(outputs[1])
-        ctx.save_for_backward(outputs[1])
+    def read_back(
+        self, given: Sequence[Tensor | None], outputs: Sequence[Tensor], backward: Backward
+    ) -> Sequence[Tensor]:
+        """The gradient."""
+        return outputs[1:]
 
     def pulled(self, ctx: torch.autograd.function.FunctionCtx, out: Tensor | None) -> Sequence[Tensor | None]:
         """The gradient, times the loss's own; of the target the opposite."""
