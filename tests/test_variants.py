@@ -35,16 +35,6 @@ def served(case: Case) -> set[tuple[str, str]]:
     return {(mode, case.problem.scope[mode]) for mode in case.problem.modes()}
 
 
-@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
-def test_each_value_of_a_mode_that_it_serves_is_met_by_an_example(variant: Variant) -> None:
-    """So that no epilogue, layout or dtype of a rung goes unchecked; the problem that lacks stands in the message."""
-    examples = CATALOG.operator(variant.operator).examples()
-    fitting = (Case(variant, config, problem) for problem in examples for config in variant.configs)
-    met = set().union(*(served(case) for case in fitting if case.unmet() is None))
-    modes = examples[0].modes().items()
-    assert {(mode, value) for mode, default in modes for value in variant.supports.get(mode, (default,))} - met == set()
-
-
 MODULES = 4
 """As many as the check of one variant compiles here, unless its tuned parameters take more."""
 

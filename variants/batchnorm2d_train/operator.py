@@ -169,7 +169,7 @@ class BatchNorm2dTrain(Operator):
         """Every mode; planes and channels that vectors divide and that none does, down to one pixel."""
         shapes = [
             {"n": 1, "c": 1, "h": 1, "w": 1},
-            {"n": 2, "c": 3, "h": 8, "w": 12},
+            {"n": 2, "c": 3, "h": 32, "w": 16},
             {"n": 1, "c": 16, "h": 7, "w": 5, "momentum_percent": 100},
             {"n": 3, "c": 8, "h": 13, "w": 2, "momentum_percent": 0},
             {"n": 1, "c": 64, "h": 4, "w": 4},

@@ -60,5 +60,5 @@ class Fma(Operator):
     @classmethod
     def examples(cls) -> Sequence[Fma]:
         """No round at all, numbers of rounds around the unrolled loops' lengths, and lengths around a block."""
-        shapes = [(1, 1), (3, 0), (31, 2), (127, 7), (257, 8), (129, 33), (1021, 64), (5, 1000), (1, 4099)]
+        shapes = [(1, 1), (3, 0), (31, 2), (127, 7), (256, 8), (129, 33), (1021, 64), (5, 1000), (1, 4099)]
         return [cls(n=n, rounds=rounds) for n, rounds in shapes]

@@ -71,7 +71,7 @@ class Gather(Operator):
     @classmethod
     def examples(cls) -> Sequence[Gather]:
         """Rows that vectors divide and not, of one element and of many, fewer and more of them than the order holds."""
-        shapes = [(1, 1, 1, 1), (7, 1, 5, 7), (10, 3, 4, 9), (13, 16, 8, 26), (5, 40, 11, 3), (31, 131, 6, 31)]
+        shapes = [(1, 1, 1, 1), (7, 1, 5, 7), (10, 3, 4, 9), (13, 16, 16, 26), (5, 40, 11, 3), (31, 131, 6, 31)]
         shapes += [(20, 1028, 7, 20), (600, 1, 300, 601)]
         names = ("items", "features", "rows", "total")
         return [cls(**dict(zip(names, s, strict=True)), dtype=d) for d in cls.choices["dtype"] for s in shapes]

@@ -66,7 +66,7 @@ class Layout2d(Operator):
     @classmethod
     def examples(cls) -> Sequence[Layout2d]:
         """Both ways and dtypes, with channels and planes that vectors and tiles divide and that none does."""
-        shapes = [(1, 1, 1, 1), (2, 3, 5, 7), (1, 32, 8, 8), (2, 37, 3, 11), (1, 66, 6, 10), (1, 96, 9, 8)]
+        shapes = [(1, 1, 1, 1), (2, 3, 35, 31), (1, 32, 8, 8), (2, 37, 3, 11), (1, 66, 6, 10), (1, 96, 9, 8)]
         return [
             cls(n=n, c=c, h=h, w=w, to=to, dtype=dtype)
             for to in ("nhwc", "nchw")

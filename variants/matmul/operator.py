@@ -45,7 +45,7 @@ class Matmul(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Matmul]:
-        """Ones, primes, one off the tiles, in both orders of b and both dtypes; some rows 16-byte aligned, some not."""
+        """Ones, primes, whole tiles and not, in both orders of b and both dtypes; rows 16-byte aligned and not."""
         sizes = [
             (1, 1, 1),
             (2, 3, 5),
@@ -53,11 +53,11 @@ class Matmul(Operator):
             (17, 31, 33),
             (33, 65, 127),
             (129, 1, 67),
-            (67, 132, 36),
+            (128, 128, 32),
             (131, 260, 20),
         ]
         rows = [cls(m=m, n=n, k=k) for m, n, k in sizes]
         columns = [cls(m=m, n=n, k=k, b_order="col") for m, n, k in sizes if (m, n, k) != (1, 129, 17)]
-        halves = [(1, 1, 1), (2, 72, 264), (17, 31, 33), (131, 264, 72)]
+        halves = [(1, 1, 1), (2, 128, 256), (17, 31, 33), (131, 264, 72)]
         orders = ("row", "col")
         return [*rows, *columns, *(cls(m=m, n=n, k=k, b_order=o, dtype="bf16") for m, n, k in halves for o in orders)]

@@ -69,6 +69,6 @@ class Tick(Operator):
         """Tables of one rate and of many."""
         return [
             cls(steps=steps, factor=factor)
-            for factor, sizes in (("one", (1, 2, 3, 5, 7, 31, 1021)), ("later", (1, 3, 1021)))
+            for factor, sizes in (("one", (1, 2, 3, 5, 7, 31, 1024)), ("later", (1, 3, 1021)))
             for steps in sizes
         ]

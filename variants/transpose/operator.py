@@ -38,6 +38,6 @@ class Transpose(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Transpose]:
-        """A single element, single rows and columns, primes, one off the tiles, and rows of 16-byte multiples."""
-        sizes = [(1, 1), (1, 37), (129, 1), (3, 5), (31, 33), (67, 64), (64, 127), (65, 132), (200, 268), (257, 131)]
+        """A single element, single rows and columns, primes, whole tiles and not, and rows of 16-byte multiples."""
+        sizes = [(1, 1), (1, 37), (129, 1), (3, 5), (64, 64), (67, 64), (64, 127), (65, 132), (200, 268), (257, 131)]
         return [cls(rows=rows, cols=cols) for rows, cols in sizes]

@@ -132,7 +132,7 @@ class UpsampleConcatConv2d(Operator):
         nhwc, bf16 = {"layout": "nhwc"}, {"dtype": "bf16"}
         return [
             cls(n=1, c1=1, c2=1, h=1, w=1, k=1, r=1, s=1),
-            cls(n=2, c1=5, c2=3, h=4, w=3, k=7, r=3, s=3, padding=1),
+            cls(n=1, c1=2, c2=1, h=17, w=16, k=8, r=3, s=3, padding=1),
             cls(n=1, c1=3, c2=4, h=3, w=5, k=5, r=2, s=5, padding=2, **relu),
             cls(n=1, c1=4, c2=2, h=5, w=2, k=6, r=3, s=3, padding=1, **bias, **bf16),
             cls(n=2, c1=20, c2=17, h=4, w=9, k=70, r=3, s=3, padding=1, **relu),
@@ -142,7 +142,7 @@ class UpsampleConcatConv2d(Operator):
             cls(n=1, c1=24, c2=12, h=5, w=4, k=68, r=3, s=3, padding=1, **nhwc, **relu),
             cls(n=3, c1=20, c2=8, h=3, w=4, k=23, r=3, s=2, padding=1, **nhwc, **bias),
             cls(n=5, c1=16, c2=12, h=1, w=1, k=9, r=3, s=3, padding=1, **nhwc, **bias),
-            cls(n=1, c1=8, c2=16, h=3, w=5, k=33, r=3, s=3, padding=1, **nhwc),
+            cls(n=1, c1=8, c2=16, h=4, w=4, k=33, r=3, s=3, padding=1, **nhwc),
             cls(n=1, c1=8, c2=24, h=2, w=5, k=11, r=3, s=3, padding=1, **nhwc, **bias, **bf16),
             cls(n=2, c1=12, c2=36, h=3, w=5, k=9, r=5, s=5, padding=2, **nhwc),
             cls(n=1, c1=40, c2=30, h=4, w=3, k=35, r=2, s=4, **nhwc, **relu),
