@@ -109,7 +109,7 @@ ALLOWED = {
     "cuda": ("backends.cuda", "selftest", "doctor"),
     "pynvml": ("backends.cuda", "doctor"),
     "ziglang": ("backends.cpu", "doctor"),
-    "subprocess": ("backends", "profile", "selftest", "doctor", "runs.worker", "nets.ranks"),
+    "subprocess": ("backends", "profile", "selftest", "doctor", "runs.worker", "nets.ranks", "cli.watching"),
     "nvtx": ("nvtx", "doctor"),
     "matplotlib": ("report",),
     "jinja2": ("report",),

@@ -207,6 +207,7 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     metavar="FILE",
     help="Write what is wrong as SARIF, too, which code hosts show at its lines.",
 )
+@click.option("--watch", is_flag=True, help="Check FILE.cu again whenever it, or a header that it includes, is saved.")
 @shared_options
 def check_command(
     targets: tuple[str, ...],
@@ -217,6 +218,7 @@ def check_command(
     huge: bool,
     exit_first: bool,
     sarif_file: Path | None,
+    watch: bool,
     cpu_only: bool,
     cases: tuple[str, ...],
     roots: tuple[Path, ...],
@@ -225,6 +227,13 @@ def check_command(
     as_json: bool,
 ) -> None:
     """Check variants on the operators' examples and on random shapes; no times, no report."""
+    if watch:
+        from opbench.cli.watching import watch_targets
+
+        if as_json or sarif_file:
+            given = "--json" if as_json else "--sarif"
+            raise click.UsageError(f"--watch and {given}: a watch has no last result; check without one for {given}")
+        watch_targets(targets, roots)
     if backend == "cpu" and all(Path(target).exists() for target in targets if target.endswith(".cu")):
         backends.prepare(backend)  # whose compiler works while Python reads the rest of itself
     from opbench import api
