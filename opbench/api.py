@@ -14,7 +14,7 @@ from opbench.catalog.case import select
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.gpus.ceilings import committed
-from opbench.results.files import Run, read_run
+from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.runs.devices import ChosenGpu, choose_devices
 from opbench.runs.options import RunOptions
@@ -216,10 +216,14 @@ def _workers(backend: str) -> int:
 
 
 def load(folder: str | Path) -> pandas.DataFrame:
-    """A run as a pandas frame, one row a case; see `opbench.results.rows.frame` for the columns."""
+    """A run as a pandas frame, one row a case; see `opbench.results.rows.frame` for the columns.
+
+    Of a network's run the first row is the whole, and each other one a node.
+    """
+    from opbench.results.network_run import read_any_run
     from opbench.results.rows import frame
 
-    return frame(read_run(Path(folder)))
+    return frame(read_any_run(Path(folder)))
 
 
 def train(

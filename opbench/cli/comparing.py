@@ -52,15 +52,17 @@ def compare_command(
 ) -> None:
     """Say which cases of run NEW broke, became slower or faster than in run BASE, and which cannot be told.
 
+    Of two runs of a network the cases are its nodes and the whole.
+
     \b
     Exit codes: 0 no regression · 1 a confirmed regression · 2 usage (unlike
     environments among it) · 4 undecided · 5 a verdict turned wrong ·
     6 nothing to compare. The first that holds of 5, 1, 4, 0.
     """
-    from opbench.results.files import read_run
+    from opbench.results.network_run import read_any_run
 
     threshold = threshold_percent / 100 if threshold_percent is not None else None
-    before, after = read_run(base), read_run(new)
+    before, after = read_any_run(base), read_any_run(new)
     for run in (before, after):
         unfinished = [] if run.finished else [f"{run.folder}: this run is not finished; complete it with --resume"]
         for warning in [*run.warnings, *unfinished]:

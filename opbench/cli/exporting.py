@@ -23,17 +23,17 @@ from opbench.cli.options import gpu_option
 )
 @gpu_option
 def export_command(run: Path, layout: str, out: Path, gpu: str) -> None:
-    """Write RUN (a run's folder) in the format of another tool.
+    """Write RUN (a run's folder, or a network's) in the format of another tool.
 
     nvbench writes sample files beside PATH, which nvbench-compare-robust reads; chrome-trace is of a network's run, for
     Perfetto.
     """
     from opbench.export import export, export_trace
-    from opbench.results.files import read_run
+    from opbench.results.network_run import read_any_run
 
     if layout == "chrome-trace":
         click.echo(f"wrote {export_trace(run, out)}", err=True)
         return
-    files = export(read_run(run), layout, out, gpu)
+    files = export(read_any_run(run), layout, out, gpu)
     more = f" and {len(files) - 1} files of samples" if len(files) > 1 else ""
     click.echo(f"wrote {out}{more}", err=True)

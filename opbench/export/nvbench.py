@@ -99,7 +99,8 @@ def _state(result: Result, point: dict[str, int | str], path: Path, binaries: di
         for name, value in point.items()
     ]
     measured = result.status == "right" and result.samples_s
-    why = result.reason or "no time: it ran without a GPU"
+    untimed = "no samples: an older run of a network" if result.measurement else "no time: it ran without a GPU"
+    why = result.reason if result.status != "right" else untimed
     return {
         "name": "Device=0 " + " ".join(f"{name}={value}" for name, value in point.items()),
         "description": result.case,

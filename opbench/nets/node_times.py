@@ -13,9 +13,12 @@ CHAINS = 15
 """How often the nodes are timed one by one; the median counts."""
 
 
-def node_times(context: Context, clock: DeviceClock) -> dict[str, float]:
-    """Each node's own time among the others, its input where the node before left it."""
-    names = list(context.launches)
+def node_samples(context: Context, clock: DeviceClock) -> dict[str, list[float]]:
+    """Each node's own times among the others, its input where the node before left it: a sample in s of each chain."""
     chains = [clock.chain(list(context.launches.values())) for _ in range(CHAINS)]
-    medians = (statistics.median(chain[i] for chain in chains) for i in range(len(names)))
-    return {name: max(0.0, seconds - clock.between) for name, seconds in zip(names, medians, strict=True)}
+    return {name: [max(0.0, chain[i] - clock.between) for chain in chains] for i, name in enumerate(context.launches)}
+
+
+def node_times(context: Context, clock: DeviceClock) -> dict[str, float]:
+    """The medians of `node_samples`."""
+    return {name: statistics.median(samples) for name, samples in node_samples(context, clock).items()}

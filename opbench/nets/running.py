@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,7 +28,7 @@ from opbench.nets.choosing import Rewrite, planned, results_for, rewritten
 from opbench.nets.defaults import target
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
-from opbench.nets.node_times import TIMING, node_times
+from opbench.nets.node_times import TIMING, node_samples
 from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
 from opbench.nets.peers import Peers, peers
@@ -168,7 +169,8 @@ def _measured(
     context = Context(network, graph=options.graph, parallel=options.parallel, left_out=left_out)
     outputs: Arrays = {}
     ends: dict[str, OutputVerdict] = {}
-    total, nodes_s, between_s = None, {}, None
+    total, between_s = None, None
+    samples_s: dict[str, list[float]] = {}
     timed: dict[str, PeerRecord] = {}
     try:
         number = len(graph.nodes)
@@ -190,11 +192,14 @@ def _measured(
                     timed |= found.failed
                 total = measured["opbench"]
             between_s = clock.between
-            nodes_s = node_times(context, clock)
+            samples_s = node_samples(context, clock)
     finally:
         context.close()
     memory = context.memory
+    nodes_s = {name: statistics.median(samples) for name, samples in samples_s.items()}
     nodes = [_node(node, network, ceilings, nodes_s, checks) for node in graph.nodes]
+    for made in nodes:
+        made["samples_s"] = samples_s.get(made["name"], [])
     own = [n["kernel_s"] for n in nodes if n["kernel_s"] is not None]
     return {
         "format": 1,
@@ -302,6 +307,7 @@ def _node(
         "share": kernel_s / whole if kernel_s is not None and whole else None,
         "bound_s": bound[0] if bound else None,
         "bound": bound[1] if bound else None,
+        "memory_level": problem.bandwidth(),
         "roof_share": bound[0] / kernel_s if bound and kernel_s else None,
         "check": _verdict(check) if check else None,
     }

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from opbench import units
 from opbench.catalog.case import is_named
+from opbench.catalog.variant import print_config
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
 from opbench.results.environments import Difference, differences
 from opbench.results.files import Run
@@ -115,6 +116,11 @@ def compare_runs(
 
     Raises UsageError for runs of unlike environments unless forced, and for a pattern that names no case.
     """
+    if ("network" in base.header) != ("network" in new.header):
+        network, other = (base, new) if "network" in base.header else (new, base)
+        raise UsageError(
+            f"{network.folder} is the run of a network, {other.folder} one of single cases; compare two of one kind"
+        )
     found = differences(base, new)
     unlike = [difference for difference in found if difference.matters]
     if unlike and not force:
@@ -185,6 +191,11 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) ->
     if base.status != "right":
         return CaseComparison(new.case, Change.FIXED, f"was {_status(base)}", machine_code=code)
     before, after = base.samples_s, new.samples_s
+    alone = [side for side, result in (("BASE", base), ("NEW", new)) if result.measurement and not result.samples_s]
+    if alone and base.measurement and new.measurement:
+        times = base.measurement.median_s, new.measurement.median_s
+        reason = f"no interval: {' and '.join(alone)} kept no samples of nodes; run the network again"
+        return CaseComparison(new.case, Change.UNDECIDED, _other_variant(base, new) + reason, *times, machine_code=code)
     if not before or not after:
         return CaseComparison(new.case, Change.RIGHT, "no times", machine_code=code)
     if min(*before, *after) <= 0:
@@ -203,6 +214,7 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) ->
             reason += f"; the {percent_change(time.value)} is the machine's"
     else:
         change, reason = decide(time, cycles, threshold, min(len(before), len(after)))
+        reason = _other_variant(base, new) + reason
     return CaseComparison(
         case=new.case,
         change=change,
@@ -215,6 +227,12 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) ->
         machine_code=code,
         warnings=_warnings(base, new),
     )
+
+
+def _other_variant(base: Result, new: Result) -> str:
+    """What serves a network's node now, where it is another; cases of single runs have their variant in their name."""
+    one, other = (result.variant + print_config(result.config) for result in (base, new))
+    return f"{one} → {other}: " if one != other else ""
 
 
 def _warnings(base: Result, new: Result) -> tuple[str, ...]:

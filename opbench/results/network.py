@@ -73,10 +73,15 @@ class NodeRecord(TypedDict, total=False):
     flops: int
     compulsory_bytes: int
     kernel_s: float | None
+    """The median of `samples_s`."""
+    samples_s: list[float]
+    """One of each chain of all nodes; empty where the device has no clock, not in older records."""
     share: float | None
     bound_s: float | None
     bound: str | None
     """What sets the least time: "memory" or "compute"."""
+    memory_level: str
+    """Whose bandwidth bounds it, as `Result.memory_level`; not in older records."""
     roof_share: float | None
     check: NodeVerdict | None
     source: str

@@ -150,7 +150,7 @@ def rows(run: Run, gpu: str = "h200") -> list[Row]:
             _set_traffic(row, traffic)
             _set_levels(row, levels(traffic, result.resources), predicting)
     problems: dict[tuple[str, str], list[Row]] = {}
-    for row in found:
+    for row in found if "network" not in run.header else []:  # its nodes are no rivals
         problems.setdefault((row.operator, row.problem), []).append(row)
     for group in problems.values():
         _compare(group)
@@ -226,15 +226,16 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
 
 def _set_times(row: Row, measurement: Measurement) -> None:
     row.time_s = measurement.median_s or None
-    row.time_low_s, row.time_high_s = measurement.low_s, measurement.high_s
     row.samples = len(measurement.samples_s) or None
+    if row.samples:  # a node of an older network's run has a median alone
+        row.time_low_s, row.time_high_s = measurement.low_s, measurement.high_s
     row.mode, row.kernel_s = measurement.mode, measurement.kernel_s
     row.throttled = len(measurement.throttled)
     row.warnings = tuple(str(warning) for warning in measurement.warnings)
     if row.time_s is None:
         return
     first, third = measurement.quartiles_s
-    row.spread = (third - first) / row.time_s
+    row.spread = (third - first) / row.time_s if row.samples else None
     row.bytes_per_s = row.compulsory_bytes / row.time_s if row.compulsory_bytes else None
     row.flops_per_s = row.flops / row.time_s if row.flops else None
 
