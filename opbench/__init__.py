@@ -18,10 +18,12 @@ __all__ = [
     "UsageError",
     "__version__",
     "check",
+    "figures",
     "from_storage",
     "load",
     "magnitude_of_rounded",
     "passed_on",
+    "read_run",
     "rounded",
     "run",
     "to_storage",
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from opbench.api import check, load, run, train
+    from opbench.api import check, load, read_run, run, train
     from opbench.catalog.gradient import Gradient, passed_on
     from opbench.catalog.operator import (
         Arrays,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from opbench.errors import UsageError
     from opbench.graphs.build import Builder
     from opbench.nets.executor import Network
+    from opbench.report import figures
 
 _HOMES = {
     "UNIT_ROUNDOFF": "opbench.catalog.precision",
@@ -57,10 +60,12 @@ _HOMES = {
     "Tolerance": "opbench.catalog.operator",
     "UsageError": "opbench.errors",
     "check": "opbench.api",
+    "figures": "opbench.report",
     "from_storage": "opbench.catalog.operator",
     "load": "opbench.api",
     "magnitude_of_rounded": "opbench.catalog.operator",
     "passed_on": "opbench.catalog.gradient",
+    "read_run": "opbench.api",
     "rounded": "opbench.catalog.operator",
     "run": "opbench.api",
     "to_storage": "opbench.catalog.operator",

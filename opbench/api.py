@@ -220,10 +220,14 @@ def load(folder: str | Path) -> pandas.DataFrame:
 
     Of a network's run the first row is the whole, and each other one a node.
     """
-    from opbench.results.network_run import read_any_run
-    from opbench.results.rows import frame
+    return read_run(folder).frame()
 
-    return frame(read_any_run(Path(folder)))
+
+def read_run(folder: str | Path) -> Run:
+    """A run from its folder, also one of a network; a notebook shows it as a table. Raises UsageError."""
+    from opbench.results.network_run import read_any_run
+
+    return read_any_run(Path(folder))
 
 
 def train(

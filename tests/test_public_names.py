@@ -12,7 +12,7 @@ from common import ROOT
 import opbench
 
 NAMES = {
-    "run", "check", "load", "train",
+    "read_run", "run", "check", "figures", "load", "train",
     "Operator", "Tensor", "Tolerance", "Arrays", "UNIT_ROUNDOFF", "from_storage", "to_storage", "UsageError",
     "rounded", "magnitude_of_rounded",
     "Gradient", "passed_on",

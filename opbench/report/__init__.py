@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,16 +15,19 @@ from opbench.report.ladder import ladder_readme
 from opbench.report.run.sections import Section, chart_name, file_name, sections
 from opbench.report.terminal import print_table
 from opbench.results.files import Run
+from opbench.results.network import read_network
 from opbench.results.rows import rows
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from opbench.report.charts.chart import Chart
 
 CHARTS_OF_OPERATOR = 3
 CHARTS = 12
 """More charts than this make a page slow to build and to read; the tables hold every number."""
 
-__all__ = ["ladder_readme", "print_table", "write_report"]
+__all__ = ["figures", "ladder_readme", "print_table", "write_report"]
 
 
 def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
@@ -31,27 +35,14 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
 
     Returns the files written, the page first.
     """
-    from opbench.report.charts.svg import STYLE, to_png
+    from opbench.report.charts.svg import to_png
     from opbench.report.run.listing import listings
     from opbench.report.run.page import PageContext, render
 
-    on_cpu = run.header.get("backend") == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
-    measured = Ceilings.from_json(run.ceilings) if run.ceilings and not on_cpu else None
-    device = str((run.header.get("environment") or {}).get("gpu") or (measured.gpu if measured else ""))
-    predicting = committed(gpu) if on_cpu else None
-    sheet = datasheet(gpu if on_cpu else device)
+    measured, sheet, predicting = _limits(run, gpu)
     parts = sections(rows(run, gpu))
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
-        # A name in a script that matplotlib's font lacks shows as boxes in the PNG; a browser has other fonts.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        charts, undrawn = _charts(run, parts, measured, sheet)
-        if predicting is not None:
-            from opbench.report.run.predictions import problems_chart
-
-            over = problems_chart(parts, predicting)
-            charts |= {("", ""): over} if over is not None else {}
+    with _styled():
+        charts, undrawn = _charts(run, parts, measured, sheet, predicting)
         sizes = _crossovers(parts)
         results = {r.case: r for r in run.results}
         context = PageContext(run, measured, sheet, predicting, charts, undrawn, results, sizes, listings(run, parts))
@@ -67,8 +58,54 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
     return [_write(folder / name, content) for name, content in files.items()]
 
 
+def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
+    """The figures of a run's report by name, such as "matmul-1": the same that `write_report` writes as PNG.
+
+    Of a network's run they are those of its page, "timeline" and "memory", read from its folder.
+    """
+    with _styled():
+        if "network" in run.header:
+            from opbench.report.network.figures import memory_chart, timeline_chart
+
+            record = read_network(run.folder)
+            found = {"timeline": timeline_chart(record), "memory": memory_chart(record)}
+        else:
+            parts = sections(rows(run, gpu))
+            charts, _ = _charts(run, parts, *_limits(run, gpu))
+            found = {chart.name: chart for chart in [*charts.values(), *_crossovers(parts).values()]}
+        drawn = {name: chart.figure for name, chart in found.items() if chart is not None}
+        for figure in drawn.values():
+            figure.draw_without_rendering()  # ticks take the style when they are first drawn
+    return drawn
+
+
+def _limits(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceilings | None]:
+    """What the run measured, its GPU's datasheet, and for a run without a GPU the ceilings that predict."""
+    on_cpu = run.header.get("backend") == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
+    measured = Ceilings.from_json(run.ceilings) if run.ceilings and not on_cpu else None
+    device = str((run.header.get("environment") or {}).get("gpu") or (measured.gpu if measured else ""))
+    return measured, datasheet(gpu if on_cpu else device), committed(gpu) if on_cpu else None
+
+
+@contextmanager
+def _styled() -> Iterator[None]:
+    """Figures drawn within look as the report's do."""
+    import matplotlib
+
+    from opbench.report.charts.svg import STYLE
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        # A name in a script that matplotlib's font lacks shows as boxes in the PNG; a browser has other fonts.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
 def _charts(
-    run: Run, parts: Sequence[Section], measured: Ceilings | None, sheet: Ceilings | None
+    run: Run,
+    parts: Sequence[Section],
+    measured: Ceilings | None,
+    sheet: Ceilings | None,
+    predicting: Ceilings | None,
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
     from opbench.report.charts.chart import ChartFrame, look
@@ -91,6 +128,11 @@ def _charts(
         over = over_problems(operator, own, f"{file_name(operator)}-problems", measured)
         if over is not None:
             charts[operator, ""] = over
+    if predicting is not None:
+        from opbench.report.run.predictions import problems_chart
+
+        predicted = problems_chart(parts, predicting)
+        charts |= {("", ""): predicted} if predicted is not None else {}
     undrawn = {(part.operator, part.problem) for part in parts if part.groups} - charts.keys()
     return charts, frozenset(undrawn)
 

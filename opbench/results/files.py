@@ -16,11 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opbench.decoding import from_json
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
 from opbench.results.result import Result
+
+if TYPE_CHECKING:
+    import pandas
 
 FORMAT = 1
 FILE = "results.jsonl"
@@ -63,6 +66,26 @@ class Run:
     """Wall time of the run, and of what completed it, from the first process to the last result: building and checks
     included, ceilings not. None where it never ended; of runs older than this field from whole seconds."""
     warnings: list[str] = field(default_factory=list)
+
+    def frame(self, gpu: str = "h200") -> pandas.DataFrame:
+        """One row a case, with the columns of `opbench.results.rows.Row`: times in s, sizes in bytes, rates per second.
+
+        `gpu` names whose ceilings predict for a run without a GPU. Missing values are NaN or None, never 0.
+        """
+        from opbench.results.rows import frame
+
+        return frame(self, gpu)
+
+    def __repr__(self) -> str:
+        from opbench.results.showing import title
+
+        return f"<Run {title(self)}, in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from opbench.results.showing import to_html
+
+        return to_html(self)
 
     def _device_of(self, result: Result) -> Mapping[str, object]:
         """What is known of a result's device: one without its name is of the run's first process, on one device."""

@@ -1,0 +1,64 @@
+"""A run as a notebook shows it: a line of what it is and a short table, as HTML of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from opbench import units
+from opbench.results.files import Run
+from opbench.results.result import GOOD
+from opbench.results.rows import Row, rows
+
+MOST_ROWS = 24
+"""What is worth a look in passing; all of it is `Run.frame()`."""
+
+HEADINGS = ("variant", "verdict", "time", "95 % interval", "of roof", "rank")
+CELL = 'style="text-align:left"'
+
+
+def title(run: Run) -> str:
+    """Such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
+    counts: dict[str, int] = {}
+    for result in run.results:
+        counts[result.status] = counts.get(result.status, 0) + 1
+    environment = run.header.get("environment") or {}
+    device = environment.get("gpu") or f"the {run.header.get('backend', 'unknown')} backend"
+    verdicts = ", ".join(f"{count} {status}" for status, count in counts.items())
+    number = f"{len(run.results)} case{'s' if len(run.results) != 1 else ''}" + (f": {verdicts}" if verdicts else "")
+    return f"{run.header.get('suite', 'run')} on {device}, {number}" + ("" if run.finished else ", unfinished")
+
+
+def to_html(run: Run) -> str:
+    """What is wrong first, then each problem's variants, the fastest first; nothing in it is trusted to be no HTML."""
+    found = sorted(rows(run), key=_order) if "network" not in run.header else rows(run)
+    shown = found[:MOST_ROWS]
+    head = "".join(f"<th {CELL}>{name}</th>" for name in HEADINGS)
+    body, above = "", ""
+    for row in shown:
+        problem = row.operator + row.problem if "network" not in run.header else row.case
+        if problem != above:  # once, across the table, which is narrow enough so for a cell's output
+            body += f'<tr><th {CELL} colspan="{len(HEADINGS)}">{escape(problem)}</th></tr>'
+            above = problem
+        body += f"<tr>{''.join(f'<td {CELL}>{escape(cell)}</td>' for cell in _cells(row))}</tr>"
+    left = len(found) - len(shown)
+    more = f"<p>… and {left} more: run.frame() has all</p>" if left else ""
+    warnings = "".join(f"<p>warning: {escape(warning)}</p>" for warning in run.warnings)
+    where = f"<p><b>{escape(title(run))}</b><br><code>{escape(str(run.folder))}</code></p>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if shown else ""
+    return f"<div>{where}{warnings}{table}{more}</div>"
+
+
+def _order(row: Row) -> tuple[bool, str, str, float]:
+    return row.status in GOOD, row.operator, row.problem, row.time_s or 0.0
+
+
+def _cells(row: Row) -> Sequence[str]:
+    interval = (
+        f"{units.time(row.time_low_s)} – {units.time(row.time_high_s)}" if row.time_low_s and row.time_high_s else "–"
+    )
+    reason = row.reason.strip().splitlines()
+    verdict = row.status + (f": {reason[0]}" if reason and row.status not in GOOD else "")
+    time = units.time(row.time_s) if row.time_s else "–"
+    roof = units.percent(row.roof_share) if row.roof_share is not None else "–"
+    return row.name, verdict, time, interval, roof, row.rank or "–"
