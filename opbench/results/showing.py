@@ -14,7 +14,7 @@ MOST_ROWS = 24
 """What is worth a look in passing; all of it is `Run.frame()`."""
 
 HEADINGS = ("variant", "verdict", "time", "95 % interval", "of roof", "rank")
-CELL = 'style="text-align:left"'
+LEFT, FIGURE = 'style="text-align:left;overflow-wrap:anywhere"', 'style="text-align:left;white-space:nowrap"'
 
 
 def title(run: Run) -> str:
@@ -33,14 +33,17 @@ def to_html(run: Run) -> str:
     """What is wrong first, then each problem's variants, the fastest first; nothing in it is trusted to be no HTML."""
     found = sorted(rows(run), key=_order) if "network" not in run.header else rows(run)
     shown = found[:MOST_ROWS]
-    head = "".join(f"<th {CELL}>{name}</th>" for name in HEADINGS)
+    head = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)
     body, above = "", ""
     for row in shown:
-        problem = row.operator + row.problem if "network" not in run.header else row.case
+        problem = row.operator + row.problem if "network" not in run.header else ""
         if problem != above:  # once, across the table, which is narrow enough so for a cell's output
-            body += f'<tr><th {CELL} colspan="{len(HEADINGS)}">{escape(problem)}</th></tr>'
+            body += f'<tr><th {LEFT} colspan="{len(HEADINGS)}">{escape(problem)}</th></tr>'
             above = problem
-        body += f"<tr>{''.join(f'<td {CELL}>{escape(cell)}</td>' for cell in _cells(row))}</tr>"
+        node = row.case.rpartition(")/")[2] + ": " if ")/" in row.case else ""
+        name, verdict, *figures = (escape(cell) for cell in _cells(row))
+        body += f"<tr><td {LEFT}>{escape(node)}{name}</td><td {LEFT}>{verdict}</td>"
+        body += "".join(f"<td {FIGURE}>{figure}</td>" for figure in figures) + "</tr>"
     left = len(found) - len(shown)
     more = f"<p>… and {left} more: run.frame() has all</p>" if left else ""
     warnings = "".join(f"<p>warning: {escape(warning)}</p>" for warning in run.warnings)
