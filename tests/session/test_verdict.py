@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Tolerance, to_storage
+from opbench.session import verdict
 from opbench.session.verdict import changed_input, exact_integers_fit, guard_sentence, is_dyadic, judge
 
 CATALOG = Catalog()
@@ -73,6 +74,28 @@ def test_the_tolerance_lets_float32_through_and_stops_tf32(k: int) -> None:
     assert right.mismatch is None and wrong.mismatch is not None
     relaxed = problem.tolerance("tf32")
     assert judge("out", "f32", chopped[0] @ chopped[1], reference["out"], magnitude["out"], relaxed).mismatch is None
+
+
+ODD = st.sampled_from([0.0, 1.0, -2.5, 1e-30, 3e38, np.inf, -np.inf, np.nan])
+
+
+@given(
+    st.lists(st.tuples(ODD, ODD, st.sampled_from([0.0, 1e-30, 0.5, 3.0])), min_size=1, max_size=9),
+    st.sampled_from([1e-6, 0.3]),
+    st.sampled_from([1.0, 2.0]),
+    st.integers(0, 9),
+)
+def test_the_short_way_for_a_right_piece_says_what_the_long_one_says(
+    elements: list[tuple[float, float, float]], elementwise: float, scale: float, right: int
+) -> None:
+    got, want, magnitude = (np.array(column) for column in zip(*elements, strict=True))
+    with np.errstate(all="ignore"):
+        got = np.where(np.arange(got.size) < right, scale * want, got).astype(np.float32)
+        arguments = "out", "f32", got, want, magnitude, Tolerance(elementwise, 1.0), "value", scale
+        found = judge(*arguments)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(verdict, "_compare_finite", lambda *values: None)
+            assert str(judge(*arguments)) == str(found)
 
 
 def test_a_changed_input_is_placed() -> None:
