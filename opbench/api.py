@@ -97,10 +97,10 @@ def run(
     if report and backend == "cpu":
         committed(gpu)  # an unknown GPU is refused before anything runs
 
-    def ceilings(device: ChosenGpu | None) -> dict[str, object]:
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, object]]:
         from opbench.runs.probes import ceilings_for_run
 
-        return ceilings_for_run(folder, tell, device)
+        return ceilings_for_run(folder, tell, devices)
 
     if on:
         from opbench.runs.cluster import run_on_cluster

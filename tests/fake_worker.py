@@ -111,7 +111,7 @@ def run_fake(folder: Path, ceilings: dict[str, Any] | None = None, **options: An
     text = '[timing]\nbudget_s = 0.05\n[[run]]\noperator = "relu"\nconfigs = "default"\nproblems = [{ n = 67108864 }]\n'
     (folder / "s.toml").write_text(text)
     suite = read_suite(folder / "s.toml", Catalog(), "cuda")
-    find_ceilings = (lambda device: ceilings) if ceilings else None
+    find_ceilings = (lambda devices: [ceilings]) if ceilings else None
     run = run_suite(suite, RunOptions("cuda", folder / "out", **options), find_ceilings=find_ceilings)
     assert run == read_run(folder / "out"), "what is returned is what is on disk"
     return {r.variant: r for r in run.results}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from opbench.gpus.ceilings import Ceilings
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.runs.devices import ChosenGpu
-from opbench.runs.runner import RunOptions, Tell, run_suite
+from opbench.runs.options import RunOptions
+from opbench.runs.progress import Progress, Tell
+from opbench.runs.runner import RunEnded, run_suite
 from opbench.runs.suite import read_suite
 
 KEPT_S = 7 * 24 * 3600.0
@@ -69,10 +73,31 @@ def _run(name: str, out: Path, tell: Tell, resume: bool, device: ChosenGpu | Non
     return run
 
 
-def ceilings_for_run(folder: Path, tell: Tell, device: ChosenGpu | None = None) -> dict[str, object]:
-    """The remembered ceilings, else fresh ones measured into `folder`, where a run that was killed is completed."""
-    name = f"ceilings-gpu{device.index}" if device else "ceilings"
-    return remembered(device) or measure_ceilings(folder / name, tell, resume=True, device=device)[1]
+def ceilings_for_run(folder: Path, tell: Tell, devices: Sequence[ChosenGpu] = ()) -> list[dict[str, object]]:
+    """The remembered ceilings of each GPU, of the first where none is named, else fresh ones measured into `folder`.
+
+    GPUs are measured beside each other; one whose measuring was killed is completed.
+    """
+    if not devices:
+        return [remembered() or measure_ceilings(folder / "ceilings", tell, resume=True)[1]]
+    telling, ended = threading.Lock(), threading.Event()
+
+    def told(progress: Progress) -> None:
+        with telling:
+            if ended.is_set():
+                raise RunEnded
+            tell(progress)
+
+    def find(device: ChosenGpu) -> dict[str, object]:
+        out = folder / f"ceilings-gpu{device.index}"
+        return remembered(device) or measure_ceilings(out, told, resume=True, device=device)[1]
+
+    with ThreadPoolExecutor(len(devices)) as pool:
+        try:
+            return list(pool.map(find, devices))
+        except BaseException:
+            ended.set()
+            raise
 
 
 DRAM_TRAFFIC = 1 << 30

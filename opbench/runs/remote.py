@@ -150,7 +150,7 @@ def introduce(order: RunOrder, place: str) -> dict[str, object]:
         if order.ceilings:
             from opbench.runs.probes import ceilings_for_run
 
-            seat.station.ceilings = ceilings_for_run(Path(seat.folder.name), lambda progress: None)
+            (seat.station.ceilings,) = ceilings_for_run(Path(seat.folder.name), lambda progress: None)
         told["ceilings"] = seat.station.ceilings
     except OpbenchError as error:
         told["fault"] = str(error)

@@ -32,7 +32,7 @@ from opbench.timing.sampling import TimingOptions
 CASES_PER_WORKER = 64
 """A process of its own pays for its start, half a second, from about so many checks on."""
 
-FindCeilings = Callable[[ChosenGpu | None], dict[str, object]]
+FindCeilings = Callable[[Sequence[ChosenGpu]], list[dict[str, object]]]
 
 
 class RunEnded(Exception):
@@ -108,13 +108,13 @@ def run_suite(
 ) -> Run:
     """Run a suite's cases and return what is on disk afterwards.
 
-    `find_ceilings` gives a device's measured limits, which are kept with the run; it is asked when the run's file is
-    locked and fits. Raises EnvironmentFault when the backend cannot be opened or the disk is full, UsageError when
-    --resume does not fit the run in the folder.
+    `find_ceilings` gives the measured limits of each device, or of the one there is where none is named, which are kept
+    with the run; it is asked when the run's file is locked and fits. Raises EnvironmentFault when the backend cannot be
+    opened or the disk is full, UsageError when --resume does not fit the run in the folder.
     """
     with RunFile(suite, options) as file:
         # Asked before any worker of this run is there: the probes have workers of their own.
-        found = [find_ceilings(device) for device in options.devices or (None,)] if find_ceilings else []
+        found = find_ceilings(options.devices) if find_ceilings else []
         # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
         stands_for = product(options.gpu) if options.backend == "cpu" and options.gpu else None
         limits = stands_for.limits if stands_for else None

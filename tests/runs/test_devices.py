@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,12 @@ from opbench.errors import EnvironmentFault, UsageError
 from opbench.report import write_report
 from opbench.results.files import FILE, Run, read_run
 from opbench.results.rows import rows
-from opbench.runs import runner
+from opbench.runs import probes, runner
 from opbench.runs.devices import ChosenGpu, choose_devices
 from opbench.runs.dispatch import Dispatch
+from opbench.runs.progress import Progress, Tell
 from opbench.runs.protocol import Build, Measure, Started, unpack
-from opbench.runs.runner import Progress, RunOptions, run_suite
+from opbench.runs.runner import RunEnded, RunOptions, run_suite
 from opbench.runs.suite import read_suite
 from opbench.runs.worker import WorkerLost
 
@@ -101,13 +105,53 @@ def run_on_two(folder: Path, told: list[Progress] | None = None, **options: Any)
     )
     suite = read_suite(folder / "s.toml", Catalog(), "cuda")
 
-    def ceilings(device: ChosenGpu | None) -> dict[str, Any]:
-        assert device
-        return {**ROOF, "dram_bytes_per_s": 4e12 / (1 + device.index), "launch_floor_s": 1e-6}
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, Any]]:
+        return [{**ROOF, "dram_bytes_per_s": 4e12 / (1 + d.index), "launch_floor_s": 1e-6} for d in devices]
 
     found = RunOptions("cuda", folder / "out", devices=TWO, **options)
     tell = told.append if told is not None else lambda progress: None
     return run_suite(suite, found, tell, ceilings)
+
+
+def test_ceilings_of_all_devices_are_measured_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, dict[str, object]]:
+        both.wait()
+        return None, {"at": out.name, "of": device.uuid}
+
+    monkeypatch.setattr(probes, "remembered", lambda device=None: None)
+    monkeypatch.setattr(probes, "measure_ceilings", measured)
+    found = probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
+    assert found == [{"at": f"ceilings-gpu{d.index}", "of": d.uuid} for d in TWO]
+
+
+def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, begun = threading.Event(), threading.Event()
+
+    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, dict[str, object]]:
+        if device.index == 0:
+            assert begun.wait(20)
+            raise EnvironmentFault("a probe failed")
+        try:
+            for _ in range(2000):
+                tell(Progress("measure", "a probe", 0, 1))
+                begun.set()
+                time.sleep(0.01)
+        except RunEnded:
+            ended.set()
+            raise
+        return None, {}
+
+    monkeypatch.setattr(probes, "remembered", lambda device=None: None)
+    monkeypatch.setattr(probes, "measure_ceilings", measured)
+    with pytest.raises(EnvironmentFault, match="a probe failed"):
+        probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
+    assert ended.is_set()
 
 
 def test_a_problem_goes_whole_to_one_device_and_says_to_which(tmp_path: Path, on_device: type[OnDevice]) -> None:

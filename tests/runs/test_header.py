@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ NONE = Suite("none", "none", (), TimingOptions())
 def test_the_file_is_locked_and_fits_before_ceilings_are_measured(tmp_path: Path) -> None:
     asked = []
 
-    def ceilings(device: ChosenGpu | None) -> dict[str, Any]:
+    def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, Any]]:
         with pytest.raises(UsageError, match="another opbench writes this run now"):
             RunWriter(tmp_path)
         asked.append(1)
-        return {"source": "measured"}
+        return [{"source": "measured"}]
 
     run = run_suite(NONE, RunOptions("cpu", tmp_path), find_ceilings=ceilings)
     assert run == read_run(tmp_path) and run.ceilings == {"source": "measured"}
