@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -311,9 +312,22 @@ def sizes_of(name: str) -> dict[str, int]:
     from opbench.graphs.zoo import NETWORKS
 
     if name not in NETWORKS:
-        hint = "opbench net list; a saved network is a .json file"
+        hint = _importing(name) or "opbench net list; a saved network is a .json file"
         raise UsageError(unknown("network", name, NETWORKS, hint))
     return {key: parameter.default for key, parameter in inspect.signature(NETWORKS[name]).parameters.items()}
+
+
+def _importing(name: str) -> str:
+    """How a model's file of another program becomes one that commands take; empty where the name is none."""
+    saved = str(Path(name).with_suffix(".json"))
+    reader = {".onnx": "from_onnx", ".pt2": "from_torch"}.get(Path(name).suffix)
+    if reader:
+        read = f"importing.{reader}({json.dumps(name)})"
+        code = f"from opbench.graphs import importing, saving; saving.save({read}, {json.dumps(saved)})"
+        return f"import it once, then name {saved}: python -c {shlex.quote(code)}"
+    if name.endswith((".pt", ".pth")):
+        return f"a module is imported in Python: opbench.graphs.importing.from_torch, then saving.save to {saved}"
+    return ""
 
 
 def sizes_given(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]:

@@ -82,6 +82,8 @@ def test_a_wrong_node_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_p
     ("words", "message"),
     [
         (["run", "lenett"], "unknown network 'lenett'; did you mean 'lenet'?"),
+        (["run", "a/model.onnx"], "import it once, then name a/model.json: python -c "),
+        (["show", "model.pt"], "from_torch, then saving.save to model.json"),
         (["run", "alexnet", "--levels", "3"], "--levels: alexnet has no such size; it has --batch 1"),
         (["show", "unet", "--size", "30"], "size=30 cannot be halved 4 times; take a multiple of 16"),
         (["run", "mine.json", "--batch", "2"], "--batch: a saved network has its sizes"),
