@@ -11,7 +11,7 @@ from opbench import Operator
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerNorm(Operator):
+class Layernorm(Operator):
     """out[row][col] = (x[row][col] - mean(x[row])) / sqrt(var(x[row]) + 1e-5)."""
 
     rows: int
@@ -33,6 +33,6 @@ class LayerNorm(Operator):
         return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
 
     @classmethod
-    def examples(cls) -> Sequence[LayerNorm]:
+    def examples(cls) -> Sequence[Layernorm]:
         """Small and odd: 1, primes, more than a block."""
         return [cls(rows=r, cols=c) for r, c in ((1, 1), (3, 7), (5, 131), (2, 1031))]
