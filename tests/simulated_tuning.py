@@ -83,9 +83,12 @@ class SimulatedBench:
     def compile(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             at = min(range(self.compilers), key=self.free_at.__getitem__)
-            self.free_at[at] = max(self.free_at[at], self.now_s) + self.compile_s * self.chance.uniform(0.5, 1.5)
+            self.free_at[at] = max(self.free_at[at], self.now_s) + self.compiling_s(number)
             self.queue.append((self.free_at[at], number))
         self.queue.sort()
+
+    def compiling_s(self, number: int) -> float:
+        return self.compile_s * self.chance.uniform(0.5, 1.5)
 
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
         if wait_s > 0 and self.queue:
