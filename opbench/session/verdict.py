@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
+from opbench.catalog.arrays import THREADS
 from opbench.catalog.operator import INTEGERS, Arrays, Operator, Tolerance, from_storage, to_storage
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.paths import from_here
 from opbench.traffic.findings import Finding
 
-CHUNK = 1 << 16
-"""Elements compared at a time: what a comparison holds besides stays in a core's cache, and memory is read once."""
+CHUNK = 1 << 20
+"""Elements that a thread compares at a time, so that a comparison of gigabytes needs little memory."""
+BLOCK = 1 << 15
+"""Of these, elements that are gone over together: what is computed of them stays in a core's cache."""
 FEW_ROUNDINGS = 64
 """An error of so many roundings of float32 may be one of the allowance, not of the kernel."""
 
@@ -110,7 +112,7 @@ def judge(
         allowed = None if magnitudes is None else _times(scale, magnitudes[part])
         return _compare_piece(dtype, flat[part], want, allowed, tolerance.elementwise)
 
-    with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         starts = range(0, flat.size, CHUNK)
         pieces = list(zip(starts, pool.map(piece, starts), strict=True))
     unwritten, nan = ([(start, p.unwritten) for start, p in pieces], [(start, p.nan) for start, p in pieces])
@@ -175,7 +177,7 @@ def _compare_piece(
 ) -> _Piece:
     faultless = None
     if magnitude is not None and dtype not in INTEGERS:
-        faultless = _compare_finite(from_storage(out, dtype), want, magnitude, elementwise)
+        faultless = _compare_finite(dtype, out, want, magnitude, elementwise)
     if faultless is not None:
         return faultless
     bits = out.view(f"u{out.itemsize}")
@@ -209,22 +211,28 @@ def _compare_piece(
     )
 
 
-def _compare_finite(got: np.ndarray, want: np.ndarray, magnitude: np.ndarray, elementwise: float) -> _Piece | None:
+def _compare_finite(
+    dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray, elementwise: float
+) -> _Piece | None:
     """A piece without a fault in as few passes as tell that it has none; None where one must be looked for."""
-    with np.errstate(all="ignore"):
-        error = np.subtract(got, want, dtype=np.float64)
-        np.abs(error, out=error)
-        square_error = float(error @ error)
-        relative = error / magnitude
-        worst = float(relative.max())
-        # What was not written is no number, and would show in the sum; so would an infinity.
-        if not (math.isfinite(square_error) and math.isfinite(worst)):
-            return None
-        excess = np.multiply(magnitude, -elementwise, out=relative)
-        excess += error
-        if not excess.max() <= 0:
-            return None
-    return _Piece(worst=worst, square_error=square_error, square_reference=float(want @ want))
+    square_error, square_reference, worst = 0.0, 0.0, 0.0
+    scratch = np.empty((2, min(BLOCK, out.size)))
+    for start in range(0, out.size, BLOCK):
+        wanted, allowance = want[start : start + BLOCK], magnitude[start : start + BLOCK]
+        error, relative = scratch[:, : wanted.size]
+        with np.errstate(all="ignore"):
+            np.subtract(from_storage(out[start : start + BLOCK], dtype), wanted, out=error)
+            np.abs(error, out=error)
+            square_error += float(error @ error)
+            square_reference += float(wanted @ wanted)
+            np.divide(error, allowance, out=relative)
+            worst = max(worst, float(np.fmax.reduce(relative, initial=0.0)))  # 0/0 is no error, and passed over
+            np.multiply(allowance, -elementwise, out=relative)
+            relative += error
+            # What was not written is no number, and shows in the sum; so does an infinity.
+            if not (math.isfinite(square_error) and math.isfinite(worst) and relative.max() <= 0):
+                return None
+    return _Piece(worst=worst, square_error=square_error, square_reference=square_reference)
 
 
 def _deviation(got: np.ndarray, want: np.ndarray) -> np.ndarray:
