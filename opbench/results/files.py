@@ -67,6 +67,11 @@ class Run:
     included, ceilings not. None where it never ended; of runs older than this field from whole seconds."""
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def of_network(self) -> bool:
+        """Whether its cases are a network's nodes and the whole, which are no rivals."""
+        return "network" in self.header
+
     def frame(self, gpu: str = "h200") -> pandas.DataFrame:
         """One row a case, with the columns of `opbench.results.rows.Row`: times in s, sizes in bytes, rates per second.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -19,9 +20,7 @@ LEFT, FIGURE = 'style="text-align:left;overflow-wrap:anywhere"', 'style="text-al
 
 def title(run: Run) -> str:
     """Such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
-    counts: dict[str, int] = {}
-    for result in run.results:
-        counts[result.status] = counts.get(result.status, 0) + 1
+    counts = Counter(result.status for result in run.results)
     environment = run.header.get("environment") or {}
     device = environment.get("gpu") or f"the {run.header.get('backend', 'unknown')} backend"
     verdicts = ", ".join(f"{count} {status}" for status, count in counts.items())
@@ -31,12 +30,12 @@ def title(run: Run) -> str:
 
 def to_html(run: Run) -> str:
     """What is wrong first, then each problem's variants, the fastest first; nothing in it is trusted to be no HTML."""
-    found = sorted(rows(run), key=_order) if "network" not in run.header else rows(run)
+    found = rows(run) if run.of_network else sorted(rows(run), key=_order)
     shown = found[:MOST_ROWS]
     head = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)
     body, above = "", ""
     for row in shown:
-        problem = row.operator + row.problem if "network" not in run.header else ""
+        problem = "" if run.of_network else row.operator + row.problem
         if problem != above:  # once, across the table, which is narrow enough so for a cell's output
             body += f'<tr><th {LEFT} colspan="{len(HEADINGS)}">{escape(problem)}</th></tr>'
             above = problem
@@ -57,11 +56,8 @@ def _order(row: Row) -> tuple[bool, str, str, float]:
 
 
 def _cells(row: Row) -> Sequence[str]:
-    interval = (
-        f"{units.time(row.time_low_s)} – {units.time(row.time_high_s)}" if row.time_low_s and row.time_high_s else "–"
-    )
     reason = row.reason.strip().splitlines()
     verdict = row.status + (f": {reason[0]}" if reason and row.status not in GOOD else "")
     time = units.time(row.time_s) if row.time_s else "–"
     roof = units.percent(row.roof_share) if row.roof_share is not None else "–"
-    return row.name, verdict, time, interval, roof, row.rank or "–"
+    return row.name, verdict, time, units.interval(row.time_low_s, row.time_high_s), roof, row.rank or "–"
