@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import stat
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -43,6 +44,16 @@ def from_here(path: str) -> str:
     """A path as a compiler would print it: from here, where it lies below."""
     here = f"{Path.cwd()}/"
     return path.removeprefix(here)
+
+
+def python(*words: str) -> list[str]:
+    """A command line of this very Python; -P: a user's folder may hold an operator.py, which is not the library's."""
+    return [sys.executable, "-P", *words]
+
+
+def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process of our own, with `more`: it imports what this one does, from the same places."""
+    return {**os.environ, **(more or {}), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def new_run(name: str) -> Path:

@@ -18,6 +18,7 @@ from opbench.catalog.arrays import drawn, on_the_gpu, widened
 from opbench.catalog.gradient import Gradient
 from opbench.catalog.magnitude import magnitudes, subtracts, terms
 from opbench.catalog.precision import UNIT_ROUNDOFF
+from opbench.catalog.variant import read_axes
 from opbench.errors import UsageError, unknown
 
 Arrays = dict[str, np.ndarray]
@@ -348,9 +349,7 @@ class Operator:
     @classmethod
     def parse(cls, text: str) -> Operator:
         """The problem that prints as `text`, such as "(m=64,n=64,k=64)"."""
-        body = text.strip().removeprefix("(").removesuffix(")")
-        pairs = [part.partition("=") for part in body.split(",") if part]
-        return cls.from_axes({key: int(value) if value.isdigit() else value for key, _, value in pairs})
+        return cls.from_axes(read_axes(text))
 
     @classmethod
     def from_axes(cls, axes: Mapping[str, object]) -> Operator:

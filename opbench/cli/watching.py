@@ -22,7 +22,7 @@ from typing import NoReturn
 import click
 from click.core import ParameterSource
 
-from opbench import units
+from opbench import paths, units
 from opbench.catalog.folders import Catalog
 from opbench.catalog.sources import closure
 from opbench.errors import UsageError
@@ -122,13 +122,11 @@ class _Check:
         self._began_s = 0.0
 
     def start(self, targets: list[str]) -> None:
-        path = os.pathsep.join(p for p in sys.path if p)
-        # -P: a user's folder may hold an operator.py, which must not stand in for the standard library's.
-        command = [sys.executable, "-P", "-c", CHECK, "check", *self.flags, "--", *targets]
+        command = paths.python("-c", CHECK, "check", *self.flags, "--", *targets)
         sys.stdout.flush()
         self.targets, self._began_s = targets, time.monotonic()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
+            command, stdin=subprocess.DEVNULL, env=paths.child_environment(), start_new_session=True
         )
 
     def ended_after_s(self) -> float | None:

@@ -15,7 +15,7 @@ from opbench.decoding import to_json
 from opbench.graphs.layouts import permuted_from
 from opbench.graphs.training_step import Training
 from opbench.nets.executor import Network
-from opbench.nets.node_times import TIMING, node_times
+from opbench.nets.node_times import TIMING, node_samples, node_times
 from opbench.nets.peers import find_torch, in_one_line, require_known, to_module, versions_of
 from opbench.nets.steps import Step
 from opbench.nets.training_peers import FirstStep, StepProblem, StepWay, first_step, step_ways
@@ -82,7 +82,7 @@ class Beside:
                 }
         if fault:
             cold, hot = _timed(backend, {OWN: step.launch})
-        nodes_s = node_times(step.context, backend.clock("cold"))
+        nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
         return {"cold": to_json(cold[OWN]), "hot": to_json(hot[OWN]), "nodes_s": nodes_s}, comparison
 
     @contextlib.contextmanager

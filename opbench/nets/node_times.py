@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 
 from opbench.backends.base import DeviceClock
 from opbench.nets.executor import Context
@@ -19,6 +20,6 @@ def node_samples(context: Context, clock: DeviceClock) -> dict[str, list[float]]
     return {name: [max(0.0, chain[i] - clock.between) for chain in chains] for i, name in enumerate(context.launches)}
 
 
-def node_times(context: Context, clock: DeviceClock) -> dict[str, float]:
-    """The medians of `node_samples`."""
-    return {name: statistics.median(samples) for name, samples in node_samples(context, clock).items()}
+def node_times(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Each node's median of its `node_samples`."""
+    return {name: statistics.median(times) for name, times in samples.items()}

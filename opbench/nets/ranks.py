@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from opbench import backends
+from opbench import backends, paths
 from opbench.graphs.graph import Graph
 from opbench.graphs.saving import save
 from opbench.nets.data import DataSet
@@ -82,9 +80,8 @@ class _Processes:
 
     def _start(self, rank: int, environment: Mapping[str, str]) -> None:
         ours, theirs = Pipe()
-        # -P: a user's folder holds an operator.py, which must not stand in for the standard library's.
-        command = [sys.executable, "-P", "-m", "opbench.nets.rank", str(theirs.fileno()), f"rank{rank}"]
-        env = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        command = paths.python("-m", "opbench.nets.rank", str(theirs.fileno()), f"rank{rank}")
+        env = paths.child_environment(environment)
         with self._log(rank).open("wb") as log:
             # A pipe that nobody writes to: it ends with this process, however that ends, and the rank with it.
             process = subprocess.Popen(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -28,7 +27,7 @@ from opbench.nets.choosing import Rewrite, planned, results_for, rewritten
 from opbench.nets.defaults import target
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
-from opbench.nets.node_times import TIMING, node_samples
+from opbench.nets.node_times import TIMING, node_samples, node_times
 from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
 from opbench.nets.peers import Peers, peers
@@ -196,10 +195,8 @@ def _measured(
     finally:
         context.close()
     memory = context.memory
-    nodes_s = {name: statistics.median(samples) for name, samples in samples_s.items()}
-    nodes = [_node(node, network, ceilings, nodes_s, checks) for node in graph.nodes]
-    for made in nodes:
-        made["samples_s"] = samples_s.get(made["name"], [])
+    nodes_s = node_times(samples_s)
+    nodes = [_node(node, network, ceilings, nodes_s, samples_s, checks) for node in graph.nodes]
     own = [n["kernel_s"] for n in nodes if n["kernel_s"] is not None]
     return {
         "format": 1,
@@ -281,7 +278,12 @@ def _ceilings(environment: Mapping[str, object], backend: Backend, gpu: str) -> 
 
 
 def _node(
-    node: Node, network: Network, ceilings: Ceilings | None, times: Mapping[str, float], checks: Mapping[str, NodeCheck]
+    node: Node,
+    network: Network,
+    ceilings: Ceilings | None,
+    times: Mapping[str, float],
+    samples: Mapping[str, list[float]],
+    checks: Mapping[str, NodeCheck],
 ) -> NodeRecord:
     problem, case = node.problem, network.cases[node.name]
     limits = ceilings.at_level(problem.bandwidth()) if ceilings else None
@@ -304,6 +306,7 @@ def _node(
         "flops": problem.flops(),
         "compulsory_bytes": problem.bytes(),
         "kernel_s": kernel_s,
+        "samples_s": samples.get(node.name, []),
         "share": kernel_s / whole if kernel_s is not None and whole else None,
         "bound_s": bound[0] if bound else None,
         "bound": bound[1] if bound else None,

@@ -35,7 +35,7 @@ from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.group import RankGroup
 from opbench.nets.losses import LossLog, judged
 from opbench.nets.memory import aligned
-from opbench.nets.node_times import node_times
+from opbench.nets.node_times import node_samples, node_times
 from opbench.nets.nodes import check_nodes
 from opbench.nets.plan import Plan, choose, load_plan, save_plan
 from opbench.nets.recompute import fitted, replayed
@@ -325,7 +325,7 @@ class Trainer:
                 record["comparison"] = comparison
         elif isinstance(self.backend, Timed):
             exchanged = exchange_times(step, self.group.gather)
-            timed = {"nodes_s": node_times(step.context, self.backend.clock("cold"))}
+            timed = {"nodes_s": node_times(node_samples(step.context, self.backend.clock("cold")))}
             record = training_record(self, step, timed, rate) | {"exchange": exchanged}
         else:
             record = training_record(self, step, {}, rate)

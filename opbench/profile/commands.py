@@ -7,12 +7,12 @@ Nsight Systems `range@domain`. Both are built here and nowhere else.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from opbench import paths
 from opbench.nvtx import DOMAIN, safe_name
 from opbench.profile.metrics import metric_names
 
@@ -39,7 +39,7 @@ class Target:
 
 def target_argv(case: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
     """The program that the tools watch: this Python, this opbench, one case."""
-    return (sys.executable, "-P", "-m", "opbench", "profile-target", "--case", case, *extra)
+    return tuple(paths.python("-m", "opbench", "profile-target", "--case", case, *extra))
 
 
 def report_path(target: Target, folder: Path, tool: Tool) -> Path:

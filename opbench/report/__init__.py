@@ -64,7 +64,7 @@ def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
     Of a network's run they are those of its page, "timeline" and "memory", read from its folder.
     """
     with _styled():
-        if "network" in run.header:
+        if run.of_network:
             from opbench.report.network.figures import memory_chart, timeline_chart
 
             record = read_network(run.folder)

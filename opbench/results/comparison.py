@@ -116,8 +116,8 @@ def compare_runs(
 
     Raises UsageError for runs of unlike environments unless forced, and for a pattern that names no case.
     """
-    if ("network" in base.header) != ("network" in new.header):
-        network, other = (base, new) if "network" in base.header else (new, base)
+    if base.of_network != new.of_network:
+        network, other = (base, new) if base.of_network else (new, base)
         raise UsageError(
             f"{network.folder} is the run of a network, {other.folder} one of single cases; compare two of one kind"
         )

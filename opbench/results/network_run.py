@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opbench.catalog.case import CASE_NAME
-from opbench.catalog.variant import read_config
+from opbench.catalog.variant import read_axes, read_config
 from opbench.decoding import from_json
 from opbench.errors import UsageError
 from opbench.results.files import Run, read_run, run_file
@@ -52,15 +52,14 @@ def network_run(record: Record, folder: Path) -> Run:
 
 def _whole(record: Record, name: str, problem: str) -> Result:
     check, total = record.get("check"), record.get("total")
-    status, reason = "right", "" if check else "not checked"
-    if check and not check.get("right"):
+    right, reason = not check or bool(check.get("right")), "" if check else "not checked"
+    if check and not right:
         missing = check.get("missing") or []
         off = [end for end, verdict in (check.get("outputs") or {}).items() if not verdict["right"]]
         bad = [node["name"] for node in record["nodes"] if not (node.get("check") or {"right": True}).get("right")]
-        words = (
+        reason = (
             f"outputs beyond what is allowed: {', '.join(off)}" if off else f"wrong nodes: {', '.join(missing or bad)}"
         )
-        status, reason = "wrong", words
     return Result(
         case=name,
         operator=record["network"],
@@ -70,9 +69,9 @@ def _whole(record: Record, name: str, problem: str) -> Result:
         axes={**record["sizes"], "precision": record["precision"]},
         precision=record["precision"],
         backend=record["backend"],
-        status="right" if status == "right" else "wrong",
+        status="right" if right else "wrong",
         reason=reason,
-        measurement=_measurement(total, name) if total and status == "right" else None,
+        measurement=_measurement(total, name) if total and right else None,
         title="all nodes, in one",
     )
 
@@ -91,7 +90,6 @@ def _node(node: NodeRecord, record: Record, name: str) -> Result:
     variant, config = (found["variant"], read_config(found["config"])) if found else (node["case"], {})
     check = node.get("check")
     right = check is None or bool(check.get("right"))
-    pairs = [part.partition("=") for part in node["problem"].strip("()").split(",") if part]
     said = (check or {}).get("status") or "wrong"
     return Result(
         case=f"{name}/{node['name']}",
@@ -99,7 +97,7 @@ def _node(node: NodeRecord, record: Record, name: str) -> Result:
         variant=variant,
         config=config,
         problem=node["problem"],
-        axes={key: int(value) if value.isdigit() else value for key, _, value in pairs},
+        axes=read_axes(node["problem"]),
         precision=node.get("precision") or record["precision"],
         backend=record["backend"],
         status="right" if right else "failed" if said == "failed" else "wrong",

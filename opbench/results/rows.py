@@ -150,7 +150,7 @@ def rows(run: Run, gpu: str = "h200") -> list[Row]:
             _set_traffic(row, traffic)
             _set_levels(row, levels(traffic, result.resources), predicting)
     problems: dict[tuple[str, str], list[Row]] = {}
-    for row in found if "network" not in run.header else []:  # its nodes are no rivals
+    for row in [] if run.of_network else found:
         problems.setdefault((row.operator, row.problem), []).append(row)
     for group in problems.values():
         _compare(group)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, Pipe
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar, cast
 
+from opbench import paths
 from opbench.backends import prepare
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError
 from opbench.runs.protocol import OPEN_LIMIT_S, Answer, Fault, Open, Request, Told
@@ -52,10 +52,8 @@ class Worker:
             if self.opening.backend:
                 prepare(self.opening.backend)
             ours, theirs = Pipe()
-            # -P: a user's folder holds an operator.py, which must not stand in for the standard library's.
-            command = [sys.executable, "-P", "-m", "opbench.runs.server", str(theirs.fileno())]
-            path = os.pathsep.join([p for p in sys.path if p])
-            env = {**os.environ, **self._variables, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+            command = paths.python("-m", "opbench.runs.server", str(theirs.fileno()))
+            env = paths.child_environment({**self._variables, "PYTHONUNBUFFERED": "1"})
             with self._life, self.log.open("ab") as log:
                 if self._ended:
                     raise WorkerLost("not started: the run has ended")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from opbench import paths
 from opbench.errors import EnvironmentFault
 from opbench.profile.commands import Target
 from opbench.profile.profile import ProfileOptions, Say, profile_case, run_tool
@@ -53,7 +53,7 @@ def in_child(
 
 def opbench(command: str) -> tuple[str, ...]:
     """The start of a command line that runs one of opbench's commands in a process of its own."""
-    return (sys.executable, "-P", "-m", "opbench", command)
+    return tuple(paths.python("-m", "opbench", command))
 
 
 def words_for(cells: Sequence[Cell]) -> list[str]:
