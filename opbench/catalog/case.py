@@ -12,6 +12,7 @@ from opbench.catalog import expression
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.catalog.once import Preparation, preparation
 from opbench.catalog.operator import Operator, Tensor
+from opbench.catalog.places import at
 from opbench.catalog.scalar import Scalar
 from opbench.catalog.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
 from opbench.errors import UsageError, unknown
@@ -89,7 +90,7 @@ class Case:
             preparation(found, self.problem.inputs, self.problem.outputs)  # refuses what cannot be
             return found
         except UsageError as error:
-            raise UsageError(f"{self.variant.path}: launch: {error}") from None
+            raise UsageError(at(self.variant.sources, (), f"launch: {error}")) from None
 
     def threads(self) -> int:
         """CUDA threads of all its launches, on a GPU of one multiprocessor."""

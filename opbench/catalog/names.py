@@ -22,6 +22,11 @@ FOREIGN = words("std cg cooperative_groups cub thrust nvcuda wmma cuda ptx")
 """Namespaces whose functions are no user's own."""
 
 
+def plain_kernel(name: str) -> str:
+    """A kernel's own name: `ops::add<float, 4>` → `add`."""
+    return name.split("<", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1].strip()
+
+
 def used_names(code: Sequence[Token]) -> Iterator[str]:
     """The names in a declaration that are no member's."""
     for index, token in enumerate(code):

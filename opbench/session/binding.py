@@ -13,6 +13,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.folders import load_module
 from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.operator import Tensor, to_storage
+from opbench.catalog.places import placed
 from opbench.errors import OpbenchError, UsageError
 from opbench.timing.clock import Launch
 
@@ -62,7 +63,8 @@ def bind(
             break
     load = backend.load_traced if traced and isinstance(backend, Traced) else backend.load
     program = load(case.request())
-    return Binding(program.bind(launches, buffers), tuple(launches), program)
+    with placed(case.variant):
+        return Binding(program.bind(launches, buffers), tuple(launches), program)
 
 
 def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -> Launch:

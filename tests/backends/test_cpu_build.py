@@ -36,7 +36,7 @@ def test_a_compile_error_shows_file_and_line(bench: Bench) -> None:
 
 def test_a_missing_kernel_is_named(bench: Bench) -> None:
     text = 'extern "C" __global__ void present(float* x) {}\ntemplate <int N> __global__ void other(int* y) {}'
-    with pytest.raises(CompileError, match=r"kernel\.cu: no kernel 'absent'; defined: other, present"):
+    with pytest.raises(CompileError, match=r"kernel\.cu:1: no kernel 'absent'; defined: other, present"):
         bench.backend.compile(bench.request(text, "absent"))
 
 

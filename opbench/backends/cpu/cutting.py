@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opbench.catalog import device_part, scan, sources
 from opbench.catalog.launch import BuildRequest
+from opbench.catalog.places import at
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError
 
@@ -40,12 +41,14 @@ def require_device_functions(request: BuildRequest) -> None:
 def _no_constant(request: BuildRequest, name: str) -> str:
     found = scan.declarations(request.source.read_text())
     known = sorted(n for one in found if "__constant__" in one.marks for n in one.names)
-    return f"{request.source}: constants: no __constant__ variable '{name}'; defined: {', '.join(known) or 'none'}"
+    refusal = f"constants: no __constant__ variable '{name}'; defined: {', '.join(known) or 'none'}"
+    return at(closure(request.source, request.include), (), refusal)
 
 
 def no_kernel(request: BuildRequest, kernel: str) -> str:
     defined = sorted({found.qualified for found in device_part.kernels_of(request.source.read_text())})
-    return f"{request.source}: no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
+    refusal = f"no kernel '{kernel}'; defined: {', '.join(defined) or 'none'}"
+    return at(closure(request.source, request.include), (), refusal)
 
 
 def has_host_part_in(request: BuildRequest) -> bool:

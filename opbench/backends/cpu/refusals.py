@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opbench.backends.cpu.elf import SharedArray
 from opbench.catalog.launch import BuildRequest, KernelLaunch
+from opbench.catalog.names import plain_kernel
 from opbench.catalog.sources import closure, without_comments
 from opbench.errors import LaunchError
 
@@ -42,11 +43,6 @@ def waits_in_loops(request: BuildRequest) -> bool:
 def is_interpreted(request: BuildRequest) -> bool:
     """Whether instructions of the module's own are done lane by lane, which takes long."""
     return bool(re.search(r"\basm\b", _code(request)))
-
-
-def plain_kernel(name: str) -> str:
-    """A kernel's own name: `ops::add<float, 4>` → `add`."""
-    return name.split("<", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1].strip()
 
 
 def thread_bound(request: BuildRequest, kernel: str) -> int | None:

@@ -19,6 +19,7 @@ from opbench.backends.base import KernelResources
 from opbench.backends.nvrtc.unit import Unit, name_expressions, reduced, unknown_kernel, whole
 from opbench.catalog import device_part
 from opbench.catalog.launch import BuildRequest
+from opbench.catalog.places import at
 from opbench.catalog.sources import Source, closure
 from opbench.errors import CompileError, EnvironmentFault, unknown
 from opbench.paths import pip_install
@@ -275,7 +276,7 @@ def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit:
     for kernel in request.kernels:
         if compiled.names.get(kernel, kernel) not in present:
             hint = 'is it extern "C" __global__?'
-            raise CompileError(f"{name}: {unknown('kernel', kernel, present, hint)}")
+            raise CompileError(at(sources, (), unknown("kernel", kernel, present, hint)))
     return compiled
 
 

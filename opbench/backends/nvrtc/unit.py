@@ -11,6 +11,7 @@ from pathlib import Path
 from opbench.backends.nvrtc import standard
 from opbench.catalog import device_part
 from opbench.catalog.launch import BuildRequest
+from opbench.catalog.places import at
 from opbench.catalog.scan import Declaration
 from opbench.catalog.sources import Source, includes
 from opbench.errors import unknown
@@ -70,5 +71,5 @@ def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -
         plain = re.split(r"[<\s]", kernel)[0].removeprefix("::")
         last = plain.rpartition("::")[2]
         if f'"{last}"' in log and all(one.rpartition("::")[2] != last for one in known):
-            return f"{request.source}: {unknown('kernel', kernel, known)}"
+            return at(sources, (), unknown("kernel", kernel, known))
     return ""
