@@ -297,5 +297,8 @@ class Libraries(Backend, Protocol):
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
         """The buffers as the library's arrays on the same memory."""
 
+    def memory_of(self, array: object) -> Buffer:
+        """A library's contiguous array as a buffer on the same memory, which the array goes on to own."""
+
     def on_stream(self) -> AbstractContextManager[object]:
         """Within it, the library's work goes to this backend's stream."""

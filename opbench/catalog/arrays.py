@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,7 +33,9 @@ def drawn(seeds: list[int], shape: tuple[int, ...], draw: Draw) -> np.ndarray:
 
 
 def widened(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """`convert` of an array, element by element, as float64."""
+    """`convert` of an array, element by element, as float64; of CuPy's, on its device."""
+    if not isinstance(array, np.ndarray):
+        return convert(array).astype(np.float64)
     values = np.empty(array.shape, np.float64)
     before, flat = np.ascontiguousarray(array).reshape(-1), values.reshape(-1)
 
@@ -55,8 +57,9 @@ def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]
     Results are NumPy arrays, alone or by name. What a kernel under test may break afterwards is not touched: they have
     left the device by then.
     """
-    cupy = _cupy()
-    if cupy is None:
+    try:
+        cupy = cupy_module()
+    except ImportError:
         return None
     try:
         if cupy.cuda.runtime.memGetInfo()[0] < ROOM * sum(array.nbytes for array in inputs.values()):
@@ -72,14 +75,16 @@ def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]
 
 
 @functools.cache
-def _cupy() -> ModuleType | None:
-    """CuPy where it is installed and sees a device."""
-    try:
-        import cupy
+def cupy_module() -> ModuleType:
+    """CuPy where it is installed and sees a device; raises ImportError elsewhere."""
+    import cupy
 
-        return cupy if cupy.cuda.runtime.getDeviceCount() else None
-    except Exception:
-        return None
+    try:
+        if cupy.cuda.runtime.getDeviceCount():
+            return cast(ModuleType, cupy)
+    except Exception as error:
+        raise ImportError(f"CuPy sees no device: {error}") from error
+    raise ImportError("CuPy sees no device")
 
 
 def _each(work: Callable[[int], None], elements: int) -> None:

@@ -126,7 +126,7 @@ def _reals(problem: Operator) -> list[str]:
 def _signs(name: str, array: np.ndarray, number: int) -> np.ndarray:
     """+1 and -1 at random, the same for the same tensor and number."""
     rng = np.random.default_rng([number, *name.encode()])
-    signs: np.ndarray = rng.integers(0, 1, array.shape, np.int8, endpoint=True) * 2.0 - 1.0
+    signs: np.ndarray = np.asarray(rng.integers(0, 1, array.shape, np.int8, endpoint=True), like=array) * 2.0 - 1.0
     return signs
 
 

@@ -303,8 +303,9 @@ class Operator:
         return {name: widened(a, functools.partial(from_storage, dtype=dtypes[name])) for name, a in inputs.items()}
 
     def evaluated(self, wide: Arrays) -> Arrays:
-        """The reference's outputs by name for float64 inputs; long ones are computed on the GPU where there is one."""
-        result = on_the_gpu(self.computed, wide) if self.flops() >= LONG_FLOPS else None
+        """The reference's outputs by name for float64 inputs, on the GPU where long or where the inputs are there."""
+        here = all(isinstance(array, np.ndarray) for array in wide.values())
+        result = on_the_gpu(self.computed, wide) if here and self.flops() >= LONG_FLOPS else None
         return self.computed(**wide) if result is None else result
 
     def computed(self, **wide: np.ndarray) -> Arrays:

@@ -22,6 +22,7 @@ from opbench.results.result import Launched, Verdict
 from opbench.session.binding import Binding, allocate, bind
 from opbench.session.expected import Expected, Prepared
 from opbench.session.huge import check_huge, is_huge
+from opbench.session.on_device import judge_buffer
 from opbench.session.verdict import (
     Judgement,
     changed_input,
@@ -29,7 +30,6 @@ from opbench.session.verdict import (
     finding_sentence,
     guard_sentence,
     is_dyadic,
-    judge,
     summarise,
 )
 from opbench.timing.clock import Launch
@@ -113,7 +113,9 @@ class Session:
         held = self._prepared
         if held is None or held.problem != problem or held.given is not given:
             self.release()
-            held = self._prepared = Prepared(problem, self.seed, allocate(self.backend, _tensors(problem)), given)
+            held = self._prepared = Prepared(
+                problem, self.seed, allocate(self.backend, _tensors(problem)), given, self.backend
+            )
         return held
 
     def move(self, prepared: Prepared) -> Prepared:
@@ -124,7 +126,7 @@ class Session:
         except EnvironmentFault:
             self.release()
             buffers = allocate(self.backend, _tensors(prepared.problem))
-        self._prepared = Prepared(prepared.problem, self.seed, buffers, prepared.given)
+        self._prepared = Prepared(prepared.problem, self.seed, buffers, prepared.given, self.backend)
         prepared.moved_to(self._prepared)
         return self._prepared
 
@@ -302,7 +304,7 @@ class Session:
         findings = tuple(f for f in (*before, *self.backend.synchronize()) if not f.hint)
         damage = _memory_damage(ready.buffers) or _changed_inputs(ready.prepared, expected)
         outputs = ready.case.problem.output_tensors()
-        judged = [] if damage else [_judged(ready.prepared, t, expected, kind) for t in outputs]
+        judged = [] if damage else [_judged(self.backend, ready.prepared, t, expected, kind) for t in outputs]
         return Outcome(_verdict(expected.tolerance, judged, findings, damage), damaged=bool(damage))
 
 
@@ -366,24 +368,19 @@ def _changed_inputs(prepared: Prepared, expected: Expected) -> str:
             index = changed_input(array, prepared.buffers[name].read())
             place = f"[{','.join(map(str, index))}]" if index is not None else ""
             return f"changed its input: {name}{place}"
+    if prepared.overwritten():
+        return "out of bounds: wrote outside of its buffers, where the reference lies"
     return ""
 
 
-def _judged(prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
+def _judged(backend: Backend, prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
     """An output against its reference; the very bits that were right before are right again, and not fetched."""
     buffer = prepared.buffers[tensor.name]
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
     if (found := prepared.judged.get(key)) is None:
-        found = judge(
-            tensor.name,
-            tensor.dtype,
-            buffer.read(),
-            expected.reference[tensor.name],
-            expected.magnitude[tensor.name] if expected.magnitude else None,
-            expected.tolerance,
-            "integers" if kind == "integers" else "value",
-            expected.scale,
-        )
+        magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
+        terms = expected.tolerance, "integers" if kind == "integers" else "value", expected.scale
+        found = judge_buffer(backend, tensor, buffer, expected.reference[tensor.name], magnitude, *terms)
         if found.mismatch is None:
             prepared.judged[key] = found
     return found

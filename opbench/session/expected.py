@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from opbench.backends.base import Buffer
+from opbench.backends.base import Backend, Buffer
 from opbench.catalog.edges import EDGES, at_the_edge
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+from opbench.session.on_device import Sealed, expected_there, overwritten
 from opbench.session.verdict import Judgement
 
 ANY_NORM = 1e9
@@ -28,6 +29,8 @@ class Expected:
     tolerance: Tolerance
     scale: float = 1.0
     """What `reference` and `magnitude` are to be multiplied by: a power of two."""
+    sealed: Sealed = ()
+    """Where these are on the device under test, their memory there: no kernel is to write it."""
 
 
 @dataclass
@@ -39,6 +42,8 @@ class Prepared:
     buffers: dict[str, Buffer]
     given: Arrays | None = None
     """Inputs as stored, in place of seeded normals."""
+    backend: Backend | None = None
+    """Where the buffers are; without one references are the host's."""
     expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
     loaded: str = ""
     """Which kind of inputs the device holds."""
@@ -79,6 +84,10 @@ class Prepared:
         """Whether an input is no longer what was written."""
         return self.buffers[name].fingerprint() != self.loaded_prints[name]
 
+    def overwritten(self) -> bool:
+        """Whether a kernel wrote where references lie."""
+        return any(overwritten(expected.sealed) for expected in self.expected.values())
+
     def moved_to(self, other: Prepared) -> None:
         """Let the same problem in other buffers know what is known here."""
         other.expected, other.made, other.judged = self.expected, self.made, self.judged
@@ -94,18 +103,23 @@ class Prepared:
             if other is None:
                 inputs = self.inputs(kind)
                 exact = kind == "integers" or self.problem.tolerance(precision).exact
-                with ThreadPoolExecutor(2) as pool:  # half of it each, as one thread of NumPy is busy with either
-                    scale = None if exact else pool.submit(_quietly, self.problem.magnitude_outputs, inputs)
-                    reference = _quietly(self.problem.reference_outputs, inputs)
-                    magnitude = scale.result() if scale else None
+                found = expected_there(self.backend, self.problem, inputs, exact)
+                reference, magnitude, sealed = found or (*_expected_here(self.problem, inputs, exact), ())
                 if magnitude and kind in EDGES:
                     magnitude = {name: _finite(m, reference[name]) for name, m in magnitude.items()}
-                other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0))
+                other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0), sealed=sealed)
             tolerance = self.problem.tolerance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
             if kind in EDGES and not tolerance.exact:
                 tolerance = replace(tolerance, norm=ANY_NORM)
             self.expected[key] = replace(other, tolerance=tolerance)
         return self.expected[key]
+
+
+def _expected_here(problem: Operator, inputs: Arrays, exact: bool) -> tuple[Arrays, Arrays | None]:
+    with ThreadPoolExecutor(2) as pool:  # half of it each, as one thread of NumPy is busy with either
+        scale = None if exact else pool.submit(_quietly, problem.magnitude_outputs, inputs)
+        reference = _quietly(problem.reference_outputs, inputs)
+        return reference, scale.result() if scale else None
 
 
 def _quietly(compute: Callable[[Arrays], Arrays], inputs: Arrays) -> Arrays:

@@ -19,6 +19,8 @@ CHUNK = 1 << 20
 """Elements that a thread compares at a time, so that a comparison of gigabytes needs little memory."""
 BLOCK = 1 << 15
 """Of these, elements that are gone over together: what is computed of them stays in a core's cache."""
+NORM_FROM = 64
+"""Elements from which the error of all together says something."""
 FEW_ROUNDINGS = 64
 """An error of so many roundings of float32 may be one of the allowance, not of the kernel."""
 
@@ -153,7 +155,7 @@ def _together(
         allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[at])
         want = scale * float(reference[at])
         mismatch = Mismatch(kind, name, _index(at, out.shape), got, want, allowed, outside, out.size)
-    elif norm > tolerance.norm and not tolerance.exact and out.size >= 64:
+    elif norm > tolerance.norm and not tolerance.exact and out.size >= NORM_FROM:
         mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
     return Judgement(worst, norm, mismatch)
 

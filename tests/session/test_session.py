@@ -151,6 +151,9 @@ class WithLibrary(CpuBackend):
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
         return {name: buffer._content for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
 
+    def memory_of(self, array: object) -> Buffer:
+        raise NotImplementedError
+
     def on_stream(self) -> AbstractContextManager[object]:
         return nullcontext()
 

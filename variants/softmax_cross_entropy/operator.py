@@ -95,7 +95,7 @@ class SoftmaxCrossEntropy(Operator):
         exponents = wide["logits"].max(axis=1, keepdims=True) - wide["logits"]
         sums = np.exp(-exponents).sum(axis=1, keepdims=True)
         p = np.exp(-exponents) / sums
-        onehot = np.arange(self.cols) == wide["labels"][:, None]
+        onehot = np.arange(self.cols, like=wide["labels"]) == wide["labels"][:, None]
         losses = np.sum((onehot + p) * exponents, axis=1) + np.log(sums[:, 0]) + 1
         share = 8 * 2.0**-24 * self.cols**0.5 / self.tolerance("f32").elementwise
         count = self.rows * self.micro

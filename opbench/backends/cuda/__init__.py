@@ -194,6 +194,11 @@ class CudaBackend:
             views[name] = cupy.ndarray(ours.shape, ours.dtype, cupy.cuda.MemoryPointer(memory, 0))
         return views
 
+    def memory_of(self, array: object) -> DeviceArray:
+        """A CuPy array as a buffer on the same memory, which the array goes on to own."""
+        found = cast("cupy.ndarray", array)
+        return DeviceArray(self._device, "reference", found.shape, found.dtype, found.data.ptr)
+
 
 class _External:
     """A stream handle in the CUDA stream protocol."""
