@@ -1,71 +1,96 @@
-"""Arrays that are as picky as a device's: NumPy's functions take them, arrays of the host beside them are refused."""
+"""Arrays that are as picky as a device's, and a CuPy of them: what NumPy does not take there CuPy does not either."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import types
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
-class Elsewhere(NDArrayOperatorsMixin):
-    """An array that is not the host's, as CuPy's are not: nothing makes a NumPy array of it in passing."""
+class Foreign(NDArrayOperatorsMixin):
+    """An array that NumPy's functions take but that, as CuPy's, is never made NumPy's without being asked."""
 
-    __array_priority__ = 100
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
 
-    def __init__(self, held: np.ndarray) -> None:
-        self.held = held
-
-    def __array__(self, *_: object, **__: object) -> np.ndarray:
+    def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("implicit conversion to a NumPy array is not allowed")
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: Any) -> object:
-        if method != "__call__":
-            return NotImplemented
-        return _wrapped(ufunc(*_held(inputs), **_held(options)))
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or "where" in kwargs:
+            raise TypeError(f"Wrong arguments {method} {kwargs}")
+        return foreign(getattr(ufunc, method)(*native(strict(args)), **native(strict(kwargs))))
 
-    def __array_function__(self, function: Callable[..., Any], _: object, inputs: Any, options: Any) -> object:
-        return _wrapped(function(*_held(inputs), **_held(options)))
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if "device" in kwargs:  # NumPy's full and ones hand it on to whoever is like=, and CuPy's take none
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument 'device'")
+        return foreign(function(*native(strict(args)), **native(strict(kwargs))))
+
+    def __getitem__(self, index: Any) -> Any:
+        return foreign(self.array[native(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.array[native(index)] = native(strict(value))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__"):  # such as __array_interface__, by which NumPy would help itself
             raise AttributeError(name)
-        found = getattr(self.held, name)
-        return (lambda *a, **o: _wrapped(found(*_held(a), **_held(o)))) if callable(found) else _wrapped(found)
-
-    def __getitem__(self, index: object) -> Any:
-        return _wrapped(self.held[_held(index)])
-
-    def __setitem__(self, index: Any, value: object) -> None:
-        self.held[_held(index)] = _held(value)
-
-    def __len__(self) -> int:
-        return len(self.held)
-
-    def __bool__(self) -> bool:
-        return bool(self.held)
-
-    def __float__(self) -> float:
-        return float(self.held)
-
-    def __int__(self) -> int:
-        return int(self.held)
+        found = getattr(self.array, name)
+        if callable(found):
+            return lambda *args, **kwargs: foreign(found(*native(args), **native(kwargs)))
+        return foreign(found)
 
 
-def _held(value: Any) -> Any:
-    if isinstance(value, Elsewhere):
-        return value.held
-    if isinstance(value, np.ndarray) and value.ndim:
-        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
-    if isinstance(value, Mapping):
-        return {key: _held(one) for key, one in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return type(value)(_held(one) for one in value)
+def foreign(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(foreign, value))
+    return Foreign(value) if isinstance(value, np.ndarray) else value
+
+
+def strict(value: Any) -> Any:
+    """The same; NumPy's arrays are refused, as CuPy refuses them beside its own."""
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else [value]:
+        if isinstance(item, np.ndarray):
+            raise TypeError("a NumPy array among foreign ones")
+        if isinstance(item, (tuple, list)):
+            strict(item)
     return value
 
 
-def _wrapped(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return Elsewhere(np.asarray(value))
-    return type(value)(map(_wrapped, value)) if isinstance(value, list | tuple) and type(value) is not str else value
+def native(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(native, value))
+    if isinstance(value, dict):
+        return {key: native(item) for key, item in value.items()}
+    return value.array if isinstance(value, Foreign) else value
+
+
+def stand_in(free: int, calls: list[str]) -> Any:
+    """A CuPy of such arrays."""
+
+    def asarray(array: np.ndarray) -> Foreign:
+        calls.append("to")
+        return Foreign(array)
+
+    def asnumpy(array: Foreign) -> np.ndarray:
+        assert isinstance(array, Foreign)
+        calls.append("from")
+        return array.array
+
+    pool = types.SimpleNamespace(free_all_blocks=lambda: calls.append("freed"))
+    runtime = types.SimpleNamespace(memGetInfo=lambda: (free, free))
+    return types.SimpleNamespace(
+        asarray=asarray,
+        asnumpy=asnumpy,
+        ascontiguousarray=lambda array: Foreign(np.ascontiguousarray(array.array)),
+        ndarray=Foreign,
+        cuda=types.SimpleNamespace(runtime=runtime),
+        get_default_memory_pool=lambda: pool,
+    )
+
+
+def no_cupy() -> Any:
+    """Where it is not, or sees no device."""
+    raise ImportError

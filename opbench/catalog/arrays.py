@@ -10,9 +10,12 @@ from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 PIECE = 1 << 22
-"""Elements of a piece; a smaller array is made at once."""
+"""Elements of a piece that has a generator of its own; a smaller array is made at once."""
+CACHED = 1 << 18
+"""Elements of a piece that is converted: what lies between stays in a core's cache."""
 THREADS = min(16, os.cpu_count() or 1)
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -28,23 +31,34 @@ def drawn(seeds: list[int], shape: tuple[int, ...], draw: Draw) -> np.ndarray:
         part = flat[piece * PIECE : (piece + 1) * PIECE]
         part[...] = draw(np.random.default_rng([*seeds, piece] if piece else seeds), part.size)
 
-    _each(fill, flat.size)
+    _each(fill, -(-flat.size // PIECE))
     return values
 
 
-def widened(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """`convert` of an array, element by element, as float64; of CuPy's, on its device."""
+def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dtype: DTypeLike) -> np.ndarray:
+    """`convert` of an array, element by element, by several threads as `dtype`; of CuPy's, on its device."""
     if not isinstance(array, np.ndarray):
-        return convert(array).astype(np.float64)
-    values = np.empty(array.shape, np.float64)
+        return convert(array).astype(dtype, copy=False)
+    values = np.empty(array.shape, dtype)
     before, flat = np.ascontiguousarray(array).reshape(-1), values.reshape(-1)
 
     def fill(piece: int) -> None:
-        part = slice(piece * PIECE, (piece + 1) * PIECE)
+        part = slice(piece * CACHED, (piece + 1) * CACHED)
         flat[part] = convert(before[part])
 
-    _each(fill, flat.size)
+    _each(fill, -(-flat.size // CACHED))
     return values
+
+
+def to_bf16(values: np.ndarray) -> np.ndarray:
+    """The 16 bits of each number; a float64 is rounded twice, but inputs are float32."""
+    bits = values.astype(np.float32, order="C", copy=False).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(bits: np.ndarray) -> np.ndarray:
+    """The number that each 16 bits are, as float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 ROOM = 8
@@ -87,12 +101,11 @@ def cupy_module() -> ModuleType:
     raise ImportError("CuPy sees no device")
 
 
-def _each(work: Callable[[int], None], elements: int) -> None:
-    pieces = range(-(-elements // PIECE))
-    if len(pieces) < 2:
-        for piece in pieces:
+def _each(work: Callable[[int], None], pieces: int) -> None:
+    if pieces < 2:
+        for piece in range(pieces):
             work(piece)
         return
     with ThreadPoolExecutor(THREADS) as pool:
-        for _ in pool.map(work, pieces):
+        for _ in pool.map(work, range(pieces)):
             pass

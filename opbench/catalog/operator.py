@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opbench.catalog.arrays import drawn, on_the_gpu, widened
+from opbench.catalog.arrays import by_pieces, drawn, from_bf16, on_the_gpu, to_bf16
 from opbench.catalog.gradient import Gradient
 from opbench.catalog.magnitude import magnitudes, subtracts, terms
 from opbench.catalog.precision import UNIT_ROUNDOFF
@@ -300,7 +300,7 @@ class Operator:
     def widened(self, inputs: Arrays) -> Arrays:
         """Stored inputs as float64."""
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
-        return {name: widened(a, functools.partial(from_storage, dtype=dtypes[name])) for name, a in inputs.items()}
+        return {n: by_pieces(a, functools.partial(from_storage, dtype=dtypes[n]), "f8") for n, a in inputs.items()}
 
     def evaluated(self, wide: Arrays) -> Arrays:
         """The reference's outputs by name for float64 inputs, on the GPU where long or where the inputs are there."""
@@ -367,19 +367,12 @@ class Operator:
 
 def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
     """Round float32 values to `dtype` as it is stored (to nearest, ties to even)."""
-    if dtype != "bf16":
-        return values.astype(DTYPES[dtype], copy=False)
-    bits = values.astype(np.float32, order="C", copy=False).view(
-        np.uint32
-    )  # a float64 is rounded twice; inputs are float32
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return by_pieces(values, to_bf16, "u2") if dtype == "bf16" else values.astype(DTYPES[dtype], copy=False)
 
 
 def from_storage(array: np.ndarray, dtype: str) -> np.ndarray:
     """Stored values as float32 or float64."""
-    if dtype != "bf16":
-        return array
-    return (array.astype(np.uint32) << 16).view(np.float32)
+    return by_pieces(array, from_bf16, "f4") if dtype == "bf16" else array
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:

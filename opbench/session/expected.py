@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.backends.base import Backend, Buffer
+from opbench.catalog.arrays import by_pieces
 from opbench.catalog.edges import EDGES, at_the_edge
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
 from opbench.session.on_device import Sealed, expected_there, overwritten
@@ -137,4 +138,4 @@ def _finite(magnitude: np.ndarray, reference: np.ndarray) -> np.ndarray:
 def _twice(array: np.ndarray, tensor: Tensor) -> np.ndarray:
     if tensor.is_integer:
         return array  # an index has no size
-    return to_storage(2 * from_storage(array, tensor.dtype), tensor.dtype)
+    return by_pieces(array, lambda a: to_storage(2 * from_storage(a, tensor.dtype), tensor.dtype), array.dtype)

@@ -294,7 +294,7 @@ def finding_sentence(finding: Finding) -> str:
 def exact_integers_fit(problem: Operator, inputs: Arrays) -> bool:
     """Whether every partial sum of the integer run stays below 2**24, where float32 counts exactly."""
     added = [from_storage(inputs[t.name], t.dtype) for t in problem.input_tensors() if not t.is_integer]
-    largest = max((float(np.abs(a).max()) for a in added), default=0.0)
+    largest = max((max(-float(a.min()), float(a.max())) for a in added), default=0.0)
     return problem.integers_exact and largest**2 * float(np.sqrt(problem.reduction())) * 8 < 2.0**24
 
 

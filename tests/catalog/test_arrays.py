@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import types
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.lib.mixins import NDArrayOperatorsMixin
+from device_arrays import no_cupy, stand_in
 
 from opbench.backends.cuda import why_missing
 from opbench.catalog import arrays, operator
@@ -16,87 +13,9 @@ from opbench.graphs import graph
 from opbench.graphs.zoo import NETWORKS
 
 
-class Foreign(NDArrayOperatorsMixin):
-    """An array that NumPy's functions take but that, as CuPy's, is never made NumPy's without being asked."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("implicit conversion to a NumPy array is not allowed")
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        return foreign(getattr(ufunc, method)(*native(strict(args)), **native(strict(kwargs))))
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if "device" in kwargs:  # NumPy's full and ones hand it on to whoever is like=, and CuPy's take none
-            raise TypeError(f"{function.__name__}() got an unexpected keyword argument 'device'")
-        return foreign(function(*native(strict(args)), **native(strict(kwargs))))
-
-    def __getitem__(self, index: Any) -> Any:
-        return foreign(self.array[native(index)])
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.array[native(index)] = native(strict(value))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # such as __array_interface__, by which NumPy would help itself
-            raise AttributeError(name)
-        found = getattr(self.array, name)
-        if callable(found):
-            return lambda *args, **kwargs: foreign(found(*native(args), **native(kwargs)))
-        return foreign(found)
-
-
-def foreign(value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(foreign, value))
-    return Foreign(value) if isinstance(value, np.ndarray) else value
-
-
-def strict(value: Any) -> Any:
-    """The same; NumPy's arrays are refused, as CuPy refuses them beside its own."""
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else [value]:
-        if isinstance(item, np.ndarray):
-            raise TypeError("a NumPy array among foreign ones")
-        if isinstance(item, (tuple, list)):
-            strict(item)
-    return value
-
-
-def native(value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(native, value))
-    if isinstance(value, dict):
-        return {key: native(item) for key, item in value.items()}
-    return value.array if isinstance(value, Foreign) else value
-
-
-def stand_in(free: int, calls: list[str]) -> Any:
-    """A CuPy of such arrays."""
-
-    def asarray(array: np.ndarray) -> Foreign:
-        calls.append("to")
-        return Foreign(array)
-
-    def asnumpy(array: Foreign) -> np.ndarray:
-        assert isinstance(array, Foreign)
-        calls.append("from")
-        return array.array
-
-    pool = types.SimpleNamespace(free_all_blocks=lambda: calls.append("freed"))
-    runtime = types.SimpleNamespace(memGetInfo=lambda: (free, free))
-    return types.SimpleNamespace(
-        asarray=asarray,
-        asnumpy=asnumpy,
-        cuda=types.SimpleNamespace(runtime=runtime),
-        get_default_memory_pool=lambda: pool,
-    )
-
-
 def test_a_long_reference_goes_to_the_gpu_and_a_short_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(arrays, "_cupy", lambda: stand_in(1 << 40, calls))
+    monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))
     problem = Catalog().operator("conv2d").examples()[0]
     inputs = problem.make_inputs(1)
     host = problem.reference_outputs(inputs)["out"]
@@ -109,7 +28,7 @@ def test_a_long_reference_goes_to_the_gpu_and_a_short_one_does_not(monkeypatch: 
 @pytest.mark.parametrize("name", Catalog().operator_names())
 def test_every_reference_can_be_computed_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(arrays, "_cupy", lambda: stand_in(1 << 40, calls))
+    monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))
     for problem in Catalog().operator(name).examples():
         inputs = problem.make_inputs(1)
         host = problem.reference_outputs(inputs)
@@ -142,23 +61,23 @@ def test_the_outputs_of_a_network_can_be_computed_there(network: str, monkeypatc
     inputs = {name: np.random.default_rng(1).random(net.values[name].shape, np.float32) for name in net.inputs}
     host = net.reference(inputs)
     calls: list[str] = []
-    monkeypatch.setattr(arrays, "_cupy", lambda: stand_in(1 << 40, calls))
+    monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))
     monkeypatch.setattr(graph, "LONG_FLOPS", 0)
     there = net.reference_outputs(inputs)
     assert calls[-2:] == ["from", "freed"] and list(there) == list(net.outputs)
     for name, array in there.items():
         np.testing.assert_array_equal(array, host[name])
-    monkeypatch.setattr(arrays, "_cupy", lambda: None)
+    monkeypatch.setattr(arrays, "cupy_module", no_cupy)
     np.testing.assert_array_equal(net.reference_outputs(inputs)[net.outputs[0]], host[net.outputs[0]])
 
 
 def test_what_the_gpu_has_no_room_for_or_cannot_do_is_left_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     given = {"x": np.ones(100)}
-    monkeypatch.setattr(arrays, "_cupy", lambda: stand_in(800 * arrays.ROOM - 1, calls))
+    monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(800 * arrays.ROOM - 1, calls))
     assert arrays.on_the_gpu(lambda x: x, given) is None and calls == ["freed"]
-    monkeypatch.setattr(arrays, "_cupy", lambda: stand_in(1 << 40, calls))
+    monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))
     assert arrays.on_the_gpu(lambda x: x.no_such_method(), given) is None
     assert arrays.on_the_gpu(lambda x: {"a": x, "b": -x}, given)["b"][0] == -1
-    monkeypatch.setattr(arrays, "_cupy", lambda: None)
+    monkeypatch.setattr(arrays, "cupy_module", no_cupy)
     assert arrays.on_the_gpu(lambda x: x, given) is None

@@ -96,6 +96,7 @@ def test_large_inputs_are_drawn_piece_by_piece_and_the_same_by_any_threads(monke
     flat = several.reshape(-1)
     np.testing.assert_array_equal(flat[:1000], np.random.default_rng([7, 8]).standard_normal(1000, np.float32))
     assert abs(flat.mean()) < 0.1 and len({float(x) for x in flat}) > 4490, "no piece is drawn twice"
-    wide = arrays.widened(several, lambda part: 2 * part)
+    monkeypatch.setattr(arrays, "CACHED", 1000)
+    wide = arrays.by_pieces(several, lambda part: 2 * part, "f8")
     assert wide.dtype == np.float64 and wide.shape == (3, 1501)
     np.testing.assert_array_equal(wide, 2 * several)

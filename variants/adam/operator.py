@@ -95,7 +95,7 @@ class Adam(Operator):
         m, v = b1 * np.abs(wide["moment1"]) + (1 - b1) * g, b2 * wide["moment2"] + (1 - b2) * g * g
         exact = self.reference(**wide)
         least = exact["new_moment2"]
-        cancelled = np.divide(v, least, out=np.ones_like(v), where=least > 0)
+        cancelled = np.where(least > 0, v / np.where(least > 0, least, 1.0), 1.0)
         size = p * (1 + lr * decay) + lr * c1 * m / (np.sqrt(least * c2) + eps) * cancelled
         found = {"new_parameter": size, "new_moment1": m, "new_moment2": v}
         if self.copy == "bf16":
