@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 
 from opbench.backends.nvrtc.resources import describe
 from opbench.catalog.case import Case
@@ -227,24 +228,47 @@ def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
         return {}
     built, code = 0, {}
 
-    def listen(told: Told) -> None:
-        nonlocal built
-        if isinstance(told, Unsupported):
-            state.known.unsupported[cases[told.index].name] = told.reason
-        elif isinstance(told, Built):
-            names = [cases[index].name for index in told.indices]
-            state.known.broken |= dict.fromkeys(names, told.error) if told.error else {}
-            code.update(dict.fromkeys(names, told.machine_code_sha256))
-            built += len(names)
-            state.desk.announce("build", f"{built} of {len(cases)}")
+    def build(worker: Worker, part: Sequence[Case]) -> None:
+        def listen(told: Told) -> None:
+            nonlocal built
+            if isinstance(told, Unsupported):
+                state.known.unsupported[part[told.index].name] = told.reason
+            elif isinstance(told, Built):
+                names = [part[index].name for index in told.indices]
+                with state.desk.changed:
+                    state.known.broken |= dict.fromkeys(names, told.error) if told.error else {}
+                    code.update(dict.fromkeys(names, told.machine_code_sha256))
+                    built += len(names)
+                    state.desk.announce("build", f"{built} of {len(cases)}")
+
+        try:
+            worker.ask(Build([pack(case) for case in part]), BUILD_LIMIT_S, listen)
+        except WorkerLost:
+            # A compiler that dies or hangs costs its own case: each is compiled again, alone, when it is checked.
+            state.desk.announce("build", "stopped early; the rest is compiled case by case")
 
     state.desk.announce("build", f"{len(cases)} cases")
-    try:
-        state.stations[0].worker.ask(Build([pack(case) for case in cases]), BUILD_LIMIT_S, listen)
-    except WorkerLost:
-        # A compiler that dies or hangs costs its own case: each is compiled again, alone, when it is checked.
-        state.desk.announce("build", "stopped early; the rest is compiled case by case")
+    # Of several devices each builds some variants: what a process pays once, such as a library's start, is paid then.
+    variants = list(dict.fromkeys(case.variant.id for case in cases))
+    workers = [station.worker for station in state.stations[: max(1, len(state.options.devices))]]
+    shares = [[c for c in cases if variants.index(c.variant.id) % len(workers) == n] for n in range(len(workers))]
+    _together(state, [partial(build, *pair) for pair in zip(workers, shares, strict=True) if pair[1]])
     return code
+
+
+def _together(state: _State, tasks: Sequence[Callable[[], None]]) -> None:
+    """Do tasks of several stations at once; when one fails, or the run is interrupted, all workers end."""
+    if len(tasks) == 1:
+        tasks[0]()
+        return
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        running = [pool.submit(task) for task in tasks]
+        try:
+            for ended in as_completed(running):
+                ended.result()
+        except BaseException:
+            state.stop()
+            raise
 
 
 def largest_first(problems: Sequence[Sequence[Case]]) -> list[Sequence[Case]]:
@@ -264,17 +288,7 @@ def _run_problems(state: _State, cases: Sequence[Case]) -> None:
     stations = state.stations[: max(1, min(len(state.stations), wanted))]
     state.dispatch.deaths_allowed = DEATHS if several else 1
     state.dispatch.add(largest_first(problems) if several else problems)
-    if len(stations) < 2:
-        _work(state, stations[0])
-        return
-    with ThreadPoolExecutor(len(stations)) as pool:
-        running = [pool.submit(_work, state, station) for station in stations]
-        try:
-            for ended in as_completed(running):
-                ended.result()
-        except BaseException:
-            state.stop()
-            raise
+    _together(state, [partial(_work, state, station) for station in stations])
 
 
 def _work(state: _State, station: Station) -> None:
