@@ -27,7 +27,7 @@ from opbench.runs.options import RunOptions
 from opbench.runs.problem import Terms
 from opbench.runs.progress import Progress, Tell
 from opbench.runs.protocol import Open, iterate_problems
-from opbench.runs.runner import RunDesk, RunEnded, largest_first
+from opbench.runs.runner import RunDesk, RunEnded, slowest_first
 from opbench.runs.suite import Suite
 from opbench.traffic.counts import Traffic
 
@@ -107,7 +107,7 @@ class _Crew:
         self._desk.ended = {case.name for case in suite.cases} - {case.name for case in todo}
         for case in todo:
             remote.to_send(case, self._roots)  # what others do not have is refused before anything runs
-        self._dispatch.add(largest_first(list(iterate_problems(todo))))
+        self._dispatch.add(slowest_first(list(iterate_problems(todo))))
         self._gather()
         while not self._dispatch.done:
             self._look_around()

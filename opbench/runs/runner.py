@@ -33,6 +33,9 @@ from opbench.timing.sampling import TimingOptions
 CASES_PER_WORKER = 64
 """A process of its own pays for its start, half a second, from about so many checks on."""
 
+CASE_S, LAUNCHES, SLOW_FLOPS_PER_S, SLOW_BYTES_PER_S, INPUT_BYTES_PER_S = 0.05, 20, 1e12, 1e12, 1e9
+"""What a problem's time is guessed by, for its turn only: as seen on an H200's host, and of naive kernels there."""
+
 FindCeilings = Callable[[Sequence[ChosenGpu]], list[dict[str, object]]]
 
 
@@ -271,13 +274,16 @@ def _together(state: _State, tasks: Sequence[Callable[[], None]]) -> None:
             raise
 
 
-def largest_first(problems: Sequence[Sequence[Case]]) -> list[Sequence[Case]]:
-    """Problems with most cases first, so that no device begins a long one when the others are done."""
+def slowest_first(problems: Sequence[Sequence[Case]]) -> list[Sequence[Case]]:
+    """Problems that may take longest first, so that no device begins a long one when the others are done."""
 
-    def size(cases: Sequence[Case]) -> tuple[int, int, int]:
-        return len(cases), cases[0].problem.flops(), cases[0].problem.bytes()
+    def guessed_s(cases: Sequence[Case]) -> float:
+        """A case takes what a process does for it and some launches at a first rung's pace, its problem the inputs."""
+        problem = cases[0].problem
+        launches_s = LAUNCHES * (problem.flops() / SLOW_FLOPS_PER_S + problem.bytes() / SLOW_BYTES_PER_S)
+        return len(cases) * (CASE_S + launches_s) + problem.bytes() / INPUT_BYTES_PER_S
 
-    return sorted(problems, key=size, reverse=True)
+    return sorted(problems, key=guessed_s, reverse=True)
 
 
 def _run_problems(state: _State, cases: Sequence[Case]) -> None:
@@ -287,7 +293,7 @@ def _run_problems(state: _State, cases: Sequence[Case]) -> None:
     wanted = len(problems) if several else -(-len(cases) // CASES_PER_WORKER)
     stations = state.stations[: max(1, min(len(state.stations), wanted))]
     state.dispatch.deaths_allowed = DEATHS if several else 1
-    state.dispatch.add(largest_first(problems) if several else problems)
+    state.dispatch.add(slowest_first(problems) if several else problems)
     _together(state, [partial(_work, state, station) for station in stations])
 
 

@@ -17,7 +17,7 @@ from two_problems import NAMES, own_variant
 
 from opbench import api, backends
 from opbench.backends.base import Gpu
-from opbench.catalog.folders import Catalog
+from opbench.catalog.folders import Catalog, case_named
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.report import write_report
 from opbench.results.files import FILE, Run, read_run
@@ -27,7 +27,7 @@ from opbench.runs.devices import ChosenGpu, choose_devices
 from opbench.runs.dispatch import Dispatch
 from opbench.runs.progress import Progress, Tell
 from opbench.runs.protocol import Build, Measure, Started, unpack
-from opbench.runs.runner import RunEnded, RunOptions, run_suite
+from opbench.runs.runner import RunEnded, RunOptions, run_suite, slowest_first
 from opbench.runs.suite import read_suite
 from opbench.runs.worker import WorkerLost
 
@@ -250,3 +250,12 @@ def test_what_is_dealt_out_comes_back_whatever_dies() -> None:
         dispatch.judged(worker, cases)
         dispatch.finished(worker)
     assert dispatch.done and dispatch.lost("nobody") is None
+
+
+def test_what_may_take_longest_is_begun_first() -> None:
+    """A few cases of a large product outlast many of a small one; of like ones those with more cases."""
+    suite = [case_named(f"matmul/naive_col(m={n},n={n},k={n})") for n in (4096, 64)]
+    large, small = [suite[0]] * 2, [suite[1]] * 60
+    bytes_only = [case_named("relu/scalar(n=268435456)")] * 3
+    assert slowest_first([small, bytes_only, large]) == [large, small, bytes_only]
+    assert slowest_first([small[:5], small[:50]]) == [small[:50], small[:5]]
