@@ -168,7 +168,7 @@ class Tracer:
     def clean(self, *args: Any, **kwargs: Any) -> Trace:
         """Trace, and demand that nothing is found."""
         trace = self.run(*args, **kwargs)
-        assert trace.findings == ()
+        assert trace.findings == (), trace.findings
         assert trace.completed
         return trace
 

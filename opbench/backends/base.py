@@ -189,6 +189,8 @@ class Trace:
     """How many accesses of single threads were looked at."""
     cut_short: int = 0
     """Of a sample: a bit for each of its blocks that was not let come to its end."""
+    notes: tuple[Finding, ...] = ()
+    """What is allowed, and is no finding."""
 
 
 @runtime_checkable

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas
     from rich.console import Console
 
+    from opbench.export.sarif import FaultAtLine
     from opbench.results.files import LeftOut
     from opbench.results.result import Result
     from opbench.runs.clusters import Tls
@@ -207,6 +208,7 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     metavar="FILE",
     help="Write what is wrong as SARIF, too, which code hosts show at its lines.",
 )
+@click.option("--notes", "with_notes", is_flag=True, help="Say also what is allowed: threads that store one value.")
 @click.option("--watch", is_flag=True, help="Check FILE.cu again whenever it, or a header that it includes, is saved.")
 @shared_options
 def check_command(
@@ -218,6 +220,7 @@ def check_command(
     huge: bool,
     exit_first: bool,
     sarif_file: Path | None,
+    with_notes: bool,
     watch: bool,
     cpu_only: bool,
     cases: tuple[str, ...],
@@ -255,14 +258,17 @@ def check_command(
             tell=tell,
             note=lambda words: click.echo(f"note: {words}", err=True),
         )
+    from opbench.export.sarif import faults, notes, sarif
+
+    noted = notes(results, lambda result: _file_of(result, targets)) if with_notes else []
     if sarif_file is not None:
-        from opbench.export.sarif import faults, sarif
         from opbench.paths import write_atomically
 
-        found = faults(results, lambda result: _file_of(result, targets))
+        found = [*faults(results, lambda result: _file_of(result, targets)), *noted]
         write_atomically(sarif_file, json.dumps(sarif(found), indent=1).encode() + b"\n")
-        click.echo(f"wrote {sarif_file}: {len(found)} fault{'s' if len(found) != 1 else ''}", err=True)
-    finish(results, as_json, lambda: _print_verdicts(results, targets))
+        wrong = len(found) - len(noted)
+        click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
+    finish(results, as_json, lambda: _print_verdicts(results, targets, noted))
 
 
 def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:
@@ -295,7 +301,7 @@ def _flags_given() -> str:
     return " ".join(words)
 
 
-def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...]) -> None:
+def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: Sequence[FaultAtLine]) -> None:
     """One line per variant, then each kind of failure once, with the command that repeats it."""
     tally: dict[str, dict[str, int]] = {}
     failures: dict[tuple[str, str], list[Result]] = {}
@@ -310,8 +316,7 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...]) -> None
         gpu_code.setdefault(variant, []).append(r)
         if r.status == "unsupported":
             lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
-    width = max((len(name) for name in tally), default=0)
-    files = _files_of(targets)
+    width, files = max((len(name) for name in tally), default=0), _files_of(targets)
     for name, counts in tally.items():
         code = _gpu_words(gpu_code[name])
         why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
@@ -324,6 +329,8 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...]) -> None
         rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case {shlex.quote(first.case)}"
         verdict = _coloured(first.status, first.status)
         click.echo(f"{first.case}: {verdict}: {first.reason}{more}\n    rerun: {rerun}")
+    for note in noted:
+        click.echo(f"note: {note.uri.removeprefix('file://')}:{note.line}: {note.text}")
     _print_uncompiled(results)
 
 

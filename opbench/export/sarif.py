@@ -25,23 +25,36 @@ class FaultAtLine:
     """Relative to the current folder where the file lies in it."""
     line: int
     text: str
+    level: str = "error"
+    """"note" for what is allowed."""
 
 
 def faults(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
     """What is wrong, by kind and line; `file_of` names a variant's file, for what no line is known of."""
+    return _by_line([(result, _of(result, file_of)) for result in results if result.status in WRONG], "error")
+
+
+def notes(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
+    """What is allowed and may surprise, such as several threads that store one value, by kind and line."""
+    seen = [(result, result.verdict.notes) for result in results if result.verdict]
+    return _by_line(
+        [(r, [(n.kind, n.file or file_of(r), n.line, n.message) for n in each]) for r, each in seen], "note"
+    )
+
+
+def _by_line(seen: Sequence[tuple[Result, Sequence[tuple[str, str, int, str]]]], level: str) -> list[FaultAtLine]:
     words: dict[tuple[str, str, int], str] = {}
     cases: dict[tuple[str, str, int], list[str]] = {}
-    for result in results:
-        if result.status in WRONG:
-            for kind, file, line, text in _of(result, file_of):
-                key = kind, _uri(file), max(line, 1)
-                words.setdefault(key, text)
-                cases.setdefault(key, []).append(result.case)
+    for result, places in seen:
+        for kind, file, line, text in places:
+            key = kind, _uri(file), max(line, 1)
+            words.setdefault(key, text)
+            cases.setdefault(key, []).append(result.case)
     found = []
     for (kind, uri, line), text in words.items():
         met = list(dict.fromkeys(cases[kind, uri, line]))
         more = f" and {len(met) - 1} more" if len(met) > 1 else ""
-        found.append(FaultAtLine(kind, uri, line, f"{kind.replace('_', ' ')}: {text} (in {met[0]}{more})"))
+        found.append(FaultAtLine(kind, uri, line, f"{kind.replace('_', ' ')}: {text} (in {met[0]}{more})", level))
     return found
 
 
@@ -73,7 +86,7 @@ def sarif(found: Sequence[FaultAtLine]) -> dict[str, object]:
         {
             "ruleId": fault.kind,
             "ruleIndex": rules.index(fault.kind),
-            "level": "error",
+            "level": fault.level,
             "message": {"text": fault.text},
             "locations": [
                 {"physicalLocation": {"artifactLocation": {"uri": fault.uri}, "region": {"startLine": fault.line}}}

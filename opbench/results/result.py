@@ -63,6 +63,8 @@ class Verdict:
     integers: str = ""
     """"exact", or why that run was left out."""
     findings: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
+    """What is allowed and may surprise, such as several threads that store the same value."""
     launches: tuple[Launched, ...] = ()
 
     def to_json(self) -> dict[str, object]:
@@ -70,6 +72,7 @@ class Verdict:
         return {
             **to_json(self),
             "findings": [to_json(finding, sparse=True) for finding in self.findings],
+            "notes": [to_json(note, sparse=True) for note in self.notes],
             "launches": [to_json(launch, sparse=True) for launch in self.launches],
         }
 

@@ -203,7 +203,8 @@ class Session:
                 outcome = self._check_orders(ready, outcome)
             if not outcome.verdict.right and not found:
                 outcome = self._explained(outcome, case, hints)
-            verdict = replace(outcome.verdict, launches=tuple(map(Launched.of, ready.binding.launches)))
+            launched = tuple(map(Launched.of, ready.binding.launches))
+            verdict = replace(outcome.verdict, launches=launched, notes=trace.notes if trace else ())
             counted = trace.traffic.renamed(portable) if trace else None
             sha256 = ready.binding.program.machine_code_sha256 if ready.binding.program else ""
             return Checked(verdict, self._resources(ready.binding), counted, sha256, outputs)

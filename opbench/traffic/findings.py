@@ -7,6 +7,9 @@ from pathlib import PurePath
 
 from opbench.catalog.launch import Dim3
 
+SAME_VALUE = "same_value"
+"""Of several threads that store one value: allowed, and said on request."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import refused
-from common import Cli
+from common import ROOT, Cli
 
 from opbench.catalog.folders import Catalog
 from opbench.runs.suite import read_suite
@@ -96,3 +96,16 @@ def test_ci_says_what_a_check_prints_at_its_line(cli: Cli, here: Path) -> None:
     assert log["version"] == "2.1.0" and log["runs"][0]["tool"]["driver"]["rules"] == [
         {"id": "out_of_bounds", "shortDescription": {"text": "out of bounds"}}
     ]
+
+
+def test_notes_are_said_on_request_and_are_no_faults(cli: Cli, here: Path) -> None:
+    (here / "flag.cu").write_text((ROOT / "tests/truth/right/all_raise_one_flag.cu").read_text())
+    asked = ("check", "flag.cu", "--cpu-only", "--random", "0", "--case", "*(n=31)")
+    silent = cli(*asked, "--sarif", "silent.sarif")
+    assert silent.returncode == 0 and "note" not in silent.stdout
+    assert json.loads((here / "silent.sarif").read_text())["runs"][0]["results"] == []
+    said = cli(*asked, "--notes", "--sarif", "said.sarif")
+    (line,) = (line for line in said.stdout.splitlines() if line.startswith("note: "))
+    assert said.returncode == 0 and line.startswith("note: flag.cu:13: same value: writes 4 bytes")
+    (entry,) = json.loads((here / "said.sarif").read_text())["runs"][0]["results"]
+    assert (entry["level"], entry["ruleId"]) == ("note", "same_value")

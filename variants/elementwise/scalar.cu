@@ -17,7 +17,7 @@
 // kernel = "elementwise_scalar"
 // grid   = ["cdiv(elements, BLOCK)"]
 // block  = ["BLOCK"]
-// args   = ["a", "b", "out", "elements", "channels", "inner"]
+// args   = ["a", "b", "out", { u32 = "elements" }, "channels", "inner"]
 // ///
 //
 // The first rung: operation and broadcast are macros, the sizes are not. Limits: 4 bytes (2) per access leave too few

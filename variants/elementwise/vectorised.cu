@@ -21,7 +21,7 @@
 // kernel = "elementwise_vectorised"
 // grid   = ["cdiv(elements, lanes * BLOCK * UNROLL)"]
 // block  = ["BLOCK"]
-// args   = ["a", "b", "out", "elements"]
+// args   = ["a", "b", "out", { u32 = "elements" }]
 // ///
 //
 // 16 bytes per lane and access keep 64 KB per SM in flight at full occupancy. Along a broadcast axis a vector never

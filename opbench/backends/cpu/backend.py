@@ -27,7 +27,7 @@ from opbench.catalog.sources import Source, closure, plain_code, without_comment
 from opbench.errors import CompileError, EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
-from opbench.traffic.findings import Finding
+from opbench.traffic.findings import SAME_VALUE, Finding
 
 HIGHEST_CAPABILITY = (9, 0)
 BEYOND = {
@@ -158,7 +158,10 @@ class CpuBackend:
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, options) as tracing:
             completed = program.trace(launches, buffers, tracing)
-            return Trace(tuple(self.synchronize()), tracing.traffic(completed), completed, tracing.accesses)
+            seen = self.synchronize()
+            findings = tuple(f for f in seen if f.kind != SAME_VALUE)
+            notes = tuple(f for f in seen if f.kind == SAME_VALUE)
+            return Trace(findings, tracing.traffic(completed), completed, tracing.accesses, notes=notes)
 
     def trace_sample(
         self,

@@ -14,7 +14,7 @@ from opbench.backends.cpu.library import Report
 from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
 from opbench.backends.cpu.toolchain import INCLUDE
 from opbench.catalog.launch import Dim3
-from opbench.traffic.findings import Finding, place_words
+from opbench.traffic.findings import SAME_VALUE, Finding, place_words
 
 OUT_OF_BOUNDS = "out_of_bounds"
 UNINITIALISED_GLOBAL = "uninitialised_global"
@@ -46,7 +46,8 @@ INDEX_OVERFLOW = "index_overflow"
  _MISALIGNED, _UNFINISHED_COPY,
  _STUCK, _UNFINISHED_BULK, _UNFINISHED_PRODUCT, _EARLY_OVERWRITE, _MISSING_FENCE, _MBARRIER, _CLUSTER_EXIT,
  _ILLEGAL_INSTRUCTION, _BEYOND_SHARED, _DIFFERENT_PRODUCTS, _TOUCHED_SUMS,
- _MISSING_WAIT, _THREAD_RACE, _OUTSIDE_MASK, _INDEX, _OVERFLOW, _LOCAL) = range(1, 34)  # fmt: skip
+ _MISSING_WAIT, _THREAD_RACE, _OUTSIDE_MASK, _INDEX, _OVERFLOW, _LOCAL,
+ _SAME_VALUE) = range(1, 35)  # fmt: skip
 KINDS = {
     _FAULT: OUT_OF_BOUNDS,
     _STACK_OVERFLOW: STACK_OVERFLOW,
@@ -81,8 +82,9 @@ KINDS = {
     _INDEX: OUT_OF_BOUNDS,
     _OVERFLOW: INDEX_OVERFLOW,
     _LOCAL: OUT_OF_BOUNDS,
+    _SAME_VALUE: SAME_VALUE,
 }
-HINTS = frozenset({_OUTSIDE_MASK})
+HINTS = frozenset({_OUTSIDE_MASK, _SAME_VALUE})
 """What is undefined, and harmless where nobody uses it."""
 BY_CELL = {
     _UNFINISHED_BULK: "which the copy that thread {thread} started at {other} may still be filling: this thread has "
@@ -91,6 +93,8 @@ BY_CELL = {
     _MISSING_FENCE: "which thread {thread} wrote at {other} and did not make known: no fence.proxy.async is between",
 }
 """How a finding about one location of shared memory goes on."""
+BOTH_VOLATILE, BETWEEN_BLOCKS = 4, 8
+"""Bits of a report's `instructions`; see runtime/worker.hpp."""
 VERBS = ("reads", "writes", "updates atomically")
 MAX_DYNAMIC = 232 << 10
 NEAR = 1 << 30
@@ -324,8 +328,8 @@ def _message(report: Report, spot: _Spot, place: str, other: str) -> str:
         case k if k == _INDEX:
             index = ctypes.c_int64(report.address).value
             return f"index {index} of an array {text}"
-        case k if k in {_SHARED_RACE, _THREAD_RACE}:
-            return _shared_race(report, access, place, other)
+        case k if k in {_SHARED_RACE, _THREAD_RACE, _SAME_VALUE}:
+            return (_same_value if k == _SAME_VALUE else _shared_race)(report, access, place, other)
         case k if k == _UNFINISHED_COPY:
             copy = f"the cp.async of thread {_dim3(report.other_thread)} at {other} may still be filling"
             return f"{access} at {place}, which {copy}; that thread has not waited for it"
@@ -353,7 +357,22 @@ def _shared_race(report: Report, access: str, place: str, other: str) -> str:
     same_warp = report.warp == report.other_warp
     barrier = "__syncwarp() or __syncthreads()" if same_warp else "__syncthreads()"
     earlier = f"thread {thread} {VERBS[report.other_access]} at {other}"
-    return f"{access} at {place}, which {earlier} with no {barrier} between"
+    words = f"{access} at {place}, which {earlier} with no {barrier} between"
+    if same_warp and report.instructions & BOTH_VOLATILE:
+        words += (
+            "; volatile sufficed where the lanes of a warp went in step, before compute capability 7.0: now write "
+            "__syncwarp() between the two"
+        )
+    return words
+
+
+def _same_value(report: Report, access: str, place: str, other: str) -> str:
+    """Of a store that leaves the bytes as they are."""
+    who = f"block {_dim3(report.other_block)}" if report.instructions & BETWEEN_BLOCKS else ""
+    who = who or f"thread {_dim3(report.other_thread)}"
+    if VERBS[report.other_access] == "reads":
+        return f"{access} at {place}, as they are, which {who} reads at {other}; nothing orders the two"
+    return f"{access} at {place}, the same as {who} wrote at {other}: allowed, whoever is last"
 
 
 def _dim3(value: Iterable[int]) -> Dim3:

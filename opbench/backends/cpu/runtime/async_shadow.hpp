@@ -132,7 +132,7 @@ static void start_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
                     OPB_ACCESS_STORE);
       } else if (owner == worker && readers_unordered(trace, cell, self, &other)) {
         report_cell(worker, kReportEarlyOverwrite, copy.site, offset, OPB_ACCESS_STORE,
-                    other ? cell->other_site : cell->read_site, other ? cell->other_reader : cell->reader & kThreadMask,
+                    other ? cell->other_site : cell->read_site, reader_of(cell, other) & kThreadMask,
                     OPB_ACCESS_LOAD);
       }
       cell->write_interval = kCopyInFlight;

@@ -26,7 +26,7 @@ static Report* add_report(const Report* fresh) {
     ++known->count;
     kept = known;
   }
-  if (!kept && report_count < kMaxReports) {
+  if (!kept && report_count < (fresh->kind == kReportSameValue ? kMaxReports / 4 : kMaxReports)) {
     kept = &reports[report_count++];
     *kept = *fresh;
   }

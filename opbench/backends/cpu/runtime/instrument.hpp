@@ -32,7 +32,10 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
     trace_report(worker, kReportMisaligned, site, address, bytes, access, nullptr);
     abandon_launch(worker);  // as a GPU does; the CPU may fault too
   }
-  if (__builtin_expect(trace->pending_count, 0)) settle_pending(worker);
+  if (__builtin_expect(trace->pending_count, 0) && !trace->in_range) {
+    settle_pending(worker);
+    trace->range_written = 0;
+  }
   if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) look_at_flag(worker, region, address, bytes, access, site);
   if (access == OPB_ACCESS_STORE) trace->idle = 0;
   trace->plain = address;
@@ -67,19 +70,25 @@ static __attribute__((noinline)) void record_volatile_access(const void* pointer
   worker->trace->is_volatile = false;
 }
 
-// Ranges (copies of structures) reach memory in pieces of at most 16 bytes.
-static void record_range(const void* pointer, size_t bytes, uint32_t access, const void* program_counter) {
+// Ranges (copies of structures) reach memory in pieces of at most 16 bytes; whether the store of all `follows` directly.
+static void record_range(const void* pointer, size_t bytes, uint32_t access, const void* program_counter,
+                         bool follows = true) {
   const char* first = (const char*)pointer;
   Trace* trace = opb_worker ? opb_worker->trace : nullptr;
   if (!trace) return;
-  trace->at_once = true;
+  // A compiler looks at what a copy writes before it looks at what that reads, and copies after both.
+  bool half = access == OPB_ACCESS_LOAD && bytes == trace->range_written;
+  trace->range_written = access == OPB_ACCESS_STORE && follows ? bytes : 0;
+  if (trace->pending_count && !half) settle_pending(opb_worker);
+  trace->at_once = !follows;
+  trace->in_range = follows;
   for (size_t offset = 0; offset < bytes;) {
     size_t piece = 16;
     while (piece > bytes - offset || ((uintptr_t)first + offset) % piece) piece /= 2;
     record_rare_access(first + offset, (uint32_t)piece, access, program_counter, true);
     offset += piece;
   }
-  trace->at_once = false;
+  trace->at_once = trace->in_range = false;
 }
 
 // ---- the trace's life, as the scheduler tells it
@@ -254,7 +263,7 @@ extern "C" {
 #define OPB_HERE __builtin_return_address(0)
 
 void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter) {
-  record_range(pointer, bytes, access, program_counter);
+  record_range(pointer, bytes, access, program_counter, false);
 }
 
 void opb_trace_fence(void) {

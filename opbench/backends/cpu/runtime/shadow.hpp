@@ -20,9 +20,10 @@ static __attribute__((noinline)) void settle_pending(Worker* worker) {
   for (uint32_t index = 0; index < count; ++index) {
     const Pending* store = &trace->pending[index];
     bool same = memcmp(store->before, (const void*)store->address, store->bytes) == 0;
-    if (same && (store->kind != kReportGlobalRace || is_flag(store))) continue;
+    bool allowed = same && (store->kind != kReportGlobalRace || is_flag(store));
+    ReportKind kind = allowed ? kReportSameValue : store->kind;
     set_current(worker, store->thread);
-    trace_report(worker, store->kind, store->site, store->address, store->bytes, store->access, &store->other);
+    trace_report(worker, kind, store->site, store->address, store->bytes, store->access, &store->other);
     set_current(worker, self);
   }
 }
@@ -30,9 +31,17 @@ static __attribute__((noinline)) void settle_pending(Worker* worker) {
 static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address,
                                                   uint32_t bytes, uint32_t access, const Other* other) {
   Trace* trace = worker->trace;
-  bool later = access == OPB_ACCESS_STORE && !trace->at_once && bytes <= 16 && trace->pending_count < kPending &&
+  bool later = access == OPB_ACCESS_STORE && !trace->at_once && bytes <= kPendingBytes &&
                (kind == kReportSharedRace || kind == kReportGlobalRace || kind == kReportThreadRace);
-  if (!later) return trace_report(worker, kind, site, address, bytes, access, other);
+  // A wide store meets the same other one at each of its cells: one stands for all.
+  for (uint32_t index = 0; later && index < trace->pending_count; ++index) {
+    const Pending* store = &trace->pending[index];
+    bool known = store->kind == kind && store->address == address && store->other.access == other->access;
+    if (known && store->bytes == bytes && store->site == site && store->thread == worker->current) return;
+  }
+  if (!later || trace->pending_count == kPending) {
+    return trace_report(worker, kind, site, address, bytes, access, other);
+  }
   Pending* store = &trace->pending[trace->pending_count++];
   *store = {kind, site, bytes, access, worker->current, address, {}, *other};
   memcpy(store->before, (const void*)address, bytes);
@@ -43,6 +52,7 @@ static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kin
 constexpr uint16_t kThreadMask = 0x3ff, kAtomicFlag = 0x8000, kSeveralLanes = 0x8000, kSeveralWarps = 0x4000;
 constexpr uint16_t kBulkFlag = 0x4000;  // of a writer: the bulk copy that the thread started
 constexpr uint16_t kVolatileFlag = 0x2000;  // of a writer or reader
+constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8;  // of a report's `instructions`
 constexpr uint16_t kClockLimit = 0xffff;
 constexpr uint32_t kCopyInFlight = ~0u;  // an interval that is later than all: copies.hpp
 
@@ -77,7 +87,7 @@ static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32
       return;
     } else {
       flags |= reader / kLanes == self / kLanes ? kSeveralLanes : kSeveralWarps;
-      cell->other_reader = (uint16_t)reader;
+      cell->other_reader = (uint16_t)(reader | (cell->reader & kVolatileFlag));
       cell->other_clock = cell->read_clock;
       cell->other_site = cell->read_site;
     }
@@ -96,7 +106,8 @@ static inline bool readers_unordered(const Trace* trace, const SharedCell* cell,
   if (trace->clocks_wide) {
     if (reader != self && !ordered(trace, reader, cell->read_clock, self)) return true;
     *last_but_one = true;
-    return others && cell->other_reader != self && !ordered(trace, cell->other_reader, cell->other_clock, self);
+    uint32_t before = cell->other_reader & kThreadMask;
+    return others && before != self && !ordered(trace, before, cell->other_clock, self);
   }
   if (others & kSeveralWarps) return true;
   if (reader == self && !others) return false;
@@ -127,6 +138,16 @@ static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t othe
   return (other & kThreadMask) / kLanes != self / kLanes || access == OPB_ACCESS_ATOMIC || other & kAtomicFlag;
 }
 
+// The last reader, or the last but one, with its flag.
+static inline uint16_t reader_of(const SharedCell* cell, bool last_but_one) {
+  return (last_but_one ? cell->other_reader : cell->reader) & (kVolatileFlag | kThreadMask);
+}
+
+// What a report says where the other access is volatile as this one is: before Volta a warp's lanes went in step.
+static inline uint32_t volatile_too(const Trace* trace, uint16_t other) {
+  return trace->is_volatile && other & kVolatileFlag ? kBothVolatile : 0;
+}
+
 static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* cell, uintptr_t address, uint32_t bytes,
                                      uint32_t access, uint32_t site) {
   uint32_t self = worker->current;
@@ -137,7 +158,8 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
         !both_flags(trace, access, cell->writer, self)) {
       uint32_t other_access = cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
       report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access,
-                         cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportSharedRace);
+                         cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportSharedRace,
+                         2 | volatile_too(trace, cell->writer));
     }
   } else if (access != OPB_ACCESS_STORE && cell->write_interval < trace->block_interval) {
     trace_report(worker, kReportUninitialisedShared, site, address, bytes, access, nullptr);
@@ -151,11 +173,11 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
     return;
   }
   bool other;
-  if (readers_unordered(trace, cell, self, &other) &&
-      !both_flags(trace, access, cell->reader & (kVolatileFlag | kThreadMask), self)) {
-    uint32_t reader = other ? cell->other_reader : cell->reader & kThreadMask;
+  uint16_t reader;
+  if (readers_unordered(trace, cell, self, &other) && !both_flags(trace, access, reader = reader_of(cell, other), self)) {
     uint32_t read_site = other ? cell->other_site : cell->read_site;
-    report_shared_race(worker, site, address, bytes, access, read_site, reader, OPB_ACCESS_LOAD);
+    report_shared_race(worker, site, address, bytes, access, read_site, reader & kThreadMask, OPB_ACCESS_LOAD,
+                       kReportSharedRace, 2 | volatile_too(trace, reader));
   }
   if (__builtin_expect(cell->async_read, 0) && cell->async_read <= trace->async_reads.count) {
     const AsyncRead* read = &trace->async_reads.items[cell->async_read - 1];
@@ -224,7 +246,7 @@ static __attribute__((noinline)) void judge_global_race(Worker* worker, uintptr_
   // Blocks of one cluster meet at its barrier; when, is not followed.
   uint32_t size = cluster_size(worker->launch);
   if ((block - trace->first_block) / size == (trace->block - trace->first_block) / size) return;
-  Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, 0, other_access, 0};
+  Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, 0, other_access, kBetweenBlocks};
   report_race(worker, kReportGlobalRace, site, address, bytes, access, &other);
 }
 
@@ -279,7 +301,7 @@ static inline void check_threads(Worker* worker, Trace* trace, SharedCell* cell,
         !both_flags(trace, access, cell->writer, self)) {
       uint32_t other_access = cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
       report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access,
-                         kReportThreadRace, 0);
+                         kReportThreadRace, volatile_too(trace, cell->writer));
     }
   }
   if (access == OPB_ACCESS_LOAD) {
@@ -287,10 +309,11 @@ static inline void check_threads(Worker* worker, Trace* trace, SharedCell* cell,
     return;
   }
   bool other;
+  uint16_t reader;
   if (access == OPB_ACCESS_STORE && readers_unordered(trace, cell, self, &other) &&
-      !both_flags(trace, access, cell->reader & (kVolatileFlag | kThreadMask), self)) {
+      !both_flags(trace, access, reader = reader_of(cell, other), self)) {
     report_shared_race(worker, site, address, bytes, access, other ? cell->other_site : cell->read_site,
-                       other ? cell->other_reader : cell->reader & kThreadMask, OPB_ACCESS_LOAD, kReportThreadRace, 0);
+                       reader & kThreadMask, OPB_ACCESS_LOAD, kReportThreadRace, volatile_too(trace, reader));
   }
   cell->write_interval = trace->interval;
   cell->write_site = site;

@@ -87,12 +87,14 @@ struct GlobalMemory {
   SharedCell* threads;  // as many: of the threads of one block
 };
 
+constexpr uint32_t kPending = 64, kPendingBytes = 16;
+
 // A store that raced, which may turn out to have left the bytes as they were.
 struct Pending {
   ReportKind kind;
   uint32_t site, bytes, access, thread;
   uintptr_t address;
-  unsigned char before[16];
+  unsigned char before[kPendingBytes];
   Other other;
 };
 
@@ -102,7 +104,7 @@ struct Poll {
   uintptr_t address, plain;
   uint64_t value;
 };
-constexpr uint32_t kPolls = 4, kPending = 4;
+constexpr uint32_t kPolls = 4;
 
 struct Region {
   uintptr_t start, end;
@@ -216,6 +218,8 @@ struct Trace {
   bool around_l1;    // of the next access
   bool is_volatile;  // of the one that is looked at
   bool at_once;      // whether a store does not follow directly upon its being looked at
+  bool in_range;     // whether more pieces of one store are looked at before it follows
+  size_t range_written;  // of the access before, where that was such a store
   uint32_t pending_count;
   Pending pending[kPending];
 

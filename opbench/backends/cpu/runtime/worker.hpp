@@ -48,6 +48,7 @@ enum ReportKind : uint32_t {
   kReportIndex,
   kReportOverflow,
   kReportLocal,
+  kReportSameValue,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -67,7 +68,8 @@ struct Report {
   uint3 other_block, other_thread;
   uint32_t bytes, access, other_access;
   uint32_t warp, other_warp;
-  uint32_t instructions;   // 1 when the place is an instruction's, 2 when the other one is, and not an access of C++
+  uint32_t instructions;   // 1 when the place is an instruction's, 2 when the other one is, and not an access of C++,
+                           // 4 when both accesses are volatile, 8 when other_block counts and other_thread does not
   uint32_t tag, shared_bytes;  // of the launch: its kernel and module, and the dynamic array's size
   char file[240];
   char text[1400];
