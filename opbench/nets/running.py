@@ -46,6 +46,7 @@ from opbench.results.network import (
 )
 from opbench.runs.header import now
 from opbench.runs.protocol import Open
+from opbench.runs.revision import revision
 from opbench.runs.runner import Progress, Tell
 from opbench.runs.worker import Worker
 from opbench.timing.measurement import Measurement
@@ -202,6 +203,7 @@ def _measured(
         "format": 1,
         "opbench": opbench.__version__,
         "started": now(),
+        "revision": revision(),
         "command": list(options.command),
         "network": graph.name,
         "sizes": dict(options.sizes),

@@ -23,7 +23,11 @@ LONGEST_TREND = 32
 def lines(found: Sequence[Series]) -> list[str]:
     """Aligned lines, one a case that has a time; then what is to be said of the others."""
     timed = [series for series in found if series.timed]
-    said = aligned(HEAD, [_cells(series) for series in timed], left=(0, 5, 6)) if timed else []
+    head: tuple[str, ...] = HEAD
+    rows = [_cells(series) for series in timed]
+    if any(point.revision for series in timed for point in series.timed):
+        head, rows = (*HEAD, "commits"), [[*_cells(series), between(series)] for series in timed]
+    said = aligned(head, rows, left=(0, 5, 6, 7)) if timed else []
     untimed = len(found) - len(timed)
     said += [f"{untimed} cases without a time in any run"] if untimed else []
     return [*said, summary(found)]
@@ -31,10 +35,26 @@ def lines(found: Sequence[Series]) -> list[str]:
 
 def _cells(series: Series) -> list[str]:
     times = [point.median_s or 0.0 for point in series.timed]
-    steps = ", ".join(f"{percent_change(step.ratio)} {point.started[:10]}" for point, step in series.steps)
+    steps = ", ".join(f"{percent_change(step.ratio)} {dated(point)}" for point, step in series.steps)
     change = percent_change(series.change) if series.change else "–"
     numbers = [str(len(series.points)), units.time(times[0]), units.time(times[-1]), change]
     return [series.case, *numbers, steps, bars(times[-LONGEST_TREND:]) if len(times) > 1 else ""]
+
+
+def dated(point: Point) -> str:
+    """Day and commit of a run, such as "2026-03-04 (1a2b3c4)"."""
+    return point.started[:10] + (f" ({point.revision})" if point.revision else "")
+
+
+def told(point: Point) -> str:
+    """A run's time and commit, as the points of a page say it."""
+    return point.started + (f", commit {point.revision}" if point.revision else "")
+
+
+def between(series: Series) -> str:
+    """The commits of a case's first and last time, "" where neither run told one."""
+    first, last = series.timed[0].revision, series.timed[-1].revision
+    return "" if not first and not last else f"{first or '?'} → {last or '?'}" if first != last else first
 
 
 def bars(values: Sequence[float]) -> str:
@@ -189,7 +209,7 @@ def trend(series: Series) -> Markup:
         )
     for point, step in series.steps:
         kind, sign = ("slower", "▲") if step.ratio > 1 else ("faster", "▼")
-        said = escape(f"{percent_change(step.ratio)} from {point.started}")
+        said = escape(f"{percent_change(step.ratio)} from {told(point)}")
         parts.append(f'<text class="{kind}" x="{x(step.index - 0.5)}" y="11"><title>{said}</title>{sign}</text>')
     parts += [_mark(point, x(index), y) for index, point in enumerate(series.points)]
     name = escape(f"{series.case} over {len(series.points)} runs", quote=True)
@@ -202,10 +222,10 @@ def trend(series: Series) -> Markup:
 def _mark(point: Point, x: str, y: Callable[[float], str]) -> str:
     """One run's point, which says its numbers."""
     if point.median_s is None:
-        said = escape(f"{point.started}: {point.status} {point.reason}".strip()[:200])
+        said = escape(f"{told(point)}: {point.status} {point.reason}".strip()[:200])
         return f'<text class="fallen" x="{x}" y="{HEIGHT - 1:g}"><title>{said}</title>×</text>'
     ends = (point.low_s or point.median_s, point.high_s or point.median_s)
-    said = escape(f"{point.started}: {units.time(point.median_s)} [{units.interval(*ends)}]")
+    said = escape(f"{told(point)}: {units.time(point.median_s)} [{units.interval(*ends)}]")
     return (
         f'<g><title>{said}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
         f'y2="{y(ends[1])}"/><circle cx="{x}" cy="{y(point.median_s)}" r="2.6"/></g>'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opbench.results.files import Run
@@ -72,3 +73,10 @@ def alike(run: Run) -> str:
     known = {key: environment[key] for key in MACHINE if environment.get(key) is not None}
     known["timing.mode"] = (run.header.get("timing") or {}).get("mode")
     return json.dumps(known, sort_keys=True)
+
+
+def short_revision(revision: Mapping[str, object] | None) -> str:
+    """A header's commit, such as "1a2b3c4", or "1a2b3c4 + changes" of a tree that differed; "" for none."""
+    if not revision or not revision.get("commit"):
+        return ""
+    return str(revision["commit"])[:7] + (" + changes" if revision.get("changed") else "")

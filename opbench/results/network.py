@@ -167,6 +167,8 @@ class Record(TypedDict, total=False):
     format: int
     opbench: str
     started: str
+    revision: dict[str, object] | None
+    """Commit of the user's project."""
     command: list[str]
     network: Required[str]
     sizes: Required[dict[str, int]]

@@ -43,6 +43,7 @@ def network_run(record: Record, folder: Path) -> Run:
         "backend": record["backend"],
         "opbench": record.get("opbench", ""),
         "started": record.get("started", ""),
+        "revision": record.get("revision"),
         "command": " ".join(record.get("command") or []),
         "environment": {**(record.get("environment") or {}), **(record.get("options") or {})},
     }

@@ -17,6 +17,7 @@ from opbench.errors import UsageError
 from opbench.results.files import FILE, FORMAT, Run, RunReader, RunWriter
 from opbench.results.result import Launched, Result
 from opbench.runs.options import RunOptions
+from opbench.runs.revision import revision
 from opbench.runs.suite import Suite
 
 
@@ -131,6 +132,7 @@ def _header(suite: Suite, options: RunOptions, environment: Mapping[str, object]
         "backend": options.backend,
         "seed": options.seed,
         "started": now(),
+        "revision": revision(),
         "target": list(options.target),
         "command": shlex.join(["opbench", *options.command]) if options.command else "",
         "timing": {**asdict(suite.timing), "processes": options.processes},

@@ -81,7 +81,9 @@ def test_distances_to_the_median_are_kept_up_value_by_value() -> None:
 # The database -----------------------------------------------------------------------------------------------------
 
 
-def add_run(folder: Path, day: int, times: dict[str, float], *, code: str = "", **environment: Any) -> Path:
+def add_run(
+    folder: Path, day: int, times: dict[str, float], *, code: str = "", revision: object = None, **environment: Any
+) -> Path:
     """A run of a day; a time of 0 is a wrong case."""
     results = [
         measured(name, noisy(day, time), machine_code_sha256=code)
@@ -91,6 +93,7 @@ def add_run(folder: Path, day: int, times: dict[str, float], *, code: str = "", 
     ]
     found = run(results, started=f"2026-02-{day:02d}T03:04:05+01:00")
     found.header["environment"] |= environment
+    found.header |= {"revision": revision} if revision else {}
     return written(folder / f"day{day:02d}", found)
 
 
@@ -193,7 +196,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("PRAGMA user_version = 99")
     other.close()
-    with pytest.raises(UsageError, match="version 99, this opbench writes 1; delete it"):
+    with pytest.raises(UsageError, match="version 99, this opbench writes 2; delete it"):
         history.open_database(tmp_path / "other.db")
     with pytest.raises(UsageError, match="no run here"):
         history.find_runs([tmp_path])
@@ -268,3 +271,34 @@ def test_the_command(cli: Cli, runs: Path, tmp_path: Path) -> None:
     assert cli("history").returncode == 2 and cli("history", "--database", "none.db").returncode == 2
     assert "no run here" in cli("history", tmp_path / "nowhere").stderr
     assert json.loads(cli("history", runs, "--json").stdout)[0]["case"] == "relu/even(n=1000000000)"
+
+
+def test_commits_stand_beside_the_points_of_the_runs_that_told_them(tmp_path: Path) -> None:
+    told = [None, {"commit": "1a2b3c4d" * 5, "changed": False}, {"commit": "99aabbcc" * 5, "changed": True}]
+    for day, revision in enumerate(told, start=1):
+        add_run(tmp_path, day, {"v": 1e-3 * (1 + day)}, revision=revision)
+    connection = history.open_database(None)
+    history.add_runs(connection, history.find_runs([tmp_path]))
+    found = history.all_series(connection)
+    connection.close()
+    assert [point.revision for point in found[0].points] == ["", "1a2b3c4", "99aabbc + changes"]
+    assert lines(found)[0].split()[-1] == "commits" and lines(found)[1].endswith("? → 99aabbc + changes")
+    page = to_page(found, 0.01)
+    assert "commit 1a2b3c4: 3.00 ms" in page and '<div class="sub">commit 99aabbc + changes</div>' in page
+    assert to_json(found)[0]["points"][2]["revision"] == "99aabbc + changes"  # type: ignore[index]
+
+
+def test_a_database_from_before_commits_is_read_on(tmp_path: Path) -> None:
+    add_run(tmp_path, 1, {"v": 1e-3})
+    path = tmp_path / "history.db"
+    connection = history.open_database(path)
+    history.add_runs(connection, history.find_runs([tmp_path]))
+    for column in ("revision", "changed"):
+        connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    add_run(tmp_path, 2, {"v": 1e-3}, revision={"commit": "1a2b3c4d" * 5, "changed": None})
+    connection = history.open_database(path)
+    history.add_runs(connection, history.find_runs([tmp_path]))
+    assert [point.revision for point in history.all_series(connection)[0].points] == ["", "1a2b3c4"]
+    connection.close()

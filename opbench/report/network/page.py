@@ -21,6 +21,7 @@ from opbench.report.run.evidence import ceilings_table, flat_rows
 from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template
 from opbench.report.terminal import error
+from opbench.results.environments import short_revision
 from opbench.results.network import NodeRecord, Record, Times, batch, by_time, node_sum, variant_of
 from opbench.timing.measurement import Warn
 
@@ -98,7 +99,9 @@ def _facts(record: Record, environment: Mapping[str, object]) -> list[str]:
     """The line above the title."""
     device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
     version = f"opbench {record['opbench']}" if record.get("opbench") else ""
-    facts = ["network", f"backend {record['backend']}", device, record.get("started"), version]
+    commit = short_revision(record.get("revision"))
+    told = f"commit {commit}" if commit else ""
+    facts = ["network", f"backend {record['backend']}", device, record.get("started"), version, told]
     return [str(fact) for fact in facts if fact]
 
 

@@ -19,6 +19,7 @@ from opbench.report.run.listing import Listing
 from opbench.report.run.overview import overview, problem_facts
 from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
 from opbench.report.template import render_template
+from opbench.results.environments import short_revision
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import Row
@@ -105,6 +106,7 @@ def _facts(run: Run) -> list[str]:
     """The line under the title."""
     environment = run.header.get("environment") or {}
     device = environment.get("gpu") or environment.get("device") or environment.get("processor") or ""
+    commit = short_revision(run.header.get("revision"))
     facts = [
         run.header.get("suite"),
         f"backend {run.header.get('backend', '?')}",
@@ -112,6 +114,7 @@ def _facts(run: Run) -> list[str]:
         run.header.get("started"),
         f"{units.duration(run.wall_s)} of wall time" if run.wall_s else "",
         f"opbench {run.header['opbench']}" if run.header.get("opbench") else "",
+        commit and f"commit {commit}",
     ]
     return [str(fact) for fact in facts if fact]
 

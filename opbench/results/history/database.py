@@ -20,8 +20,8 @@ from opbench.results.environments import alike
 from opbench.results.files import FILE, Run, content, read_run, run_files
 from opbench.results.result import Result
 
-VERSION = 1
-"""Of the tables; kept in the file's user_version."""
+VERSION = 2
+"""Of the tables; kept in the file's user_version. Version 1 had no revisions."""
 
 TABLES: dict[str, dict[str, str]] = {
     "runs": {
@@ -42,6 +42,8 @@ TABLES: dict[str, dict[str, str]] = {
         "header_sha256": "TEXT UNIQUE",
         "size_bytes": "INTEGER",
         "modified_ns": "INTEGER",
+        "revision": "TEXT",
+        "changed": "INTEGER",
     },
     "results": {
         "result": "INTEGER PRIMARY KEY",
@@ -71,8 +73,8 @@ TABLES: dict[str, dict[str, str]] = {
         "seconds": "REAL",
     },
 }
-"""Tables and columns. Times are in seconds, `started` is UTC, what is not known is NULL; `environment` is JSON, and
-runs of one `alike` can be compared."""
+"""Tables and columns. Times are in seconds, `started` is UTC, what is not known is NULL; `environment` is JSON,
+runs of one `alike` can be compared, `revision` is the commit of the user's project, `changed` if files differed."""
 
 
 def open_database(path: Path | None) -> sqlite3.Connection:
@@ -88,6 +90,8 @@ def open_database(path: Path | None) -> sqlite3.Connection:
         raise UsageError(f"{path}: cannot be used as a database: {error}; choose another --database FILE") from None
     if version == 0 and tables == 0:
         _create(connection)
+    elif version == 1:
+        _add_revisions(connection)
     elif version != VERSION:
         raise UsageError(
             f"{path}: is a database of version {version}, this opbench writes {VERSION}; "
@@ -103,6 +107,14 @@ def _create(connection: sqlite3.Connection) -> None:
             connection.execute(f"CREATE TABLE {table} ({listed})")
         for table, column in (("results", "run"), ("results", "case_name"), ("samples", "result")):
             connection.execute(f"CREATE INDEX {table}_by_{column} ON {table} ({column})")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _add_revisions(connection: sqlite3.Connection) -> None:
+    """A database of version 1 as one of version 2: no run that it holds told its revision."""
+    with connection:
+        for column in ("revision", "changed"):
+            connection.execute(f"ALTER TABLE runs ADD COLUMN {column} {TABLES['runs'][column]}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -145,7 +157,7 @@ def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path
 
 
 def _insert(connection: sqlite3.Connection, run: Run, header: str, stamp: tuple[int, int]) -> None:
-    environment = run.header.get("environment") or {}
+    environment, revision = run.header.get("environment") or {}, run.header.get("revision") or {}
     row = {
         "started": _utc(str(run.header.get("started", ""))),
         "folder": str(run.folder),
@@ -155,6 +167,8 @@ def _insert(connection: sqlite3.Connection, run: Run, header: str, stamp: tuple[
         "header_sha256": header,
         "size_bytes": stamp[0],
         "modified_ns": stamp[1],
+        "revision": revision.get("commit"),
+        "changed": revision.get("changed"),
         **{key: run.header.get(key) for key in ("suite", "backend", "opbench", "command")},
         **{key: environment.get(key) for key in ("gpu", "uuid", "driver", "nvrtc")},
     }

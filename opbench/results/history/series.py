@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from opbench.catalog.case import is_named
 from opbench.results.comparison import THRESHOLD, THRESHOLD_OTHER_GPU
+from opbench.results.environments import short_revision
 from opbench.results.history.steps import TimeStep, find_steps
 
 
@@ -30,6 +31,8 @@ class Point:
     machine_code_sha256: str | None
     uuid: str | None
     """Of the GPU."""
+    revision: str = ""
+    """Short commit of the user's project, such as "1a2b3c4" or "1a2b3c4 + changes"."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,13 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
     rows = connection.execute(
         "SELECT case_name, operator, coalesce(gpu, ''), dense_rank() OVER (ORDER BY started, runs.run) - 1, started,"
         " folder, status, reason, alike, CASE WHEN status = 'right' AND median_s > 0 THEN median_s END, low_s, high_s,"
-        " machine_code_sha256, uuid FROM results JOIN runs USING (run)"
+        " machine_code_sha256, uuid, runs.revision, runs.changed FROM results JOIN runs USING (run)"
         " ORDER BY operator, case_name, gpu, started, runs.run"
     )
     found = []
     for (case, operator, gpu), group in itertools.groupby(rows, key=lambda row: row[:3]):
-        points = tuple(Point(*row[3:]) for row in group)
+        told = [(*row[3:-2], short_revision({"commit": row[-2], "changed": row[-1]})) for row in group]
+        points = tuple(Point(*row) for row in told)
         if not cases or any(is_named(case, pattern) for pattern in cases):
             changes = tuple(_changes(points))
             steps = tuple(_steps(points, changes, threshold))
