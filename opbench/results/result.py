@@ -69,12 +69,13 @@ class Verdict:
 
     def to_json(self) -> dict[str, object]:
         """For the results file."""
-        return {
+        found = {
             **to_json(self),
             "findings": [to_json(finding, sparse=True) for finding in self.findings],
             "notes": [to_json(note, sparse=True) for note in self.notes],
             "launches": [to_json(launch, sparse=True) for launch in self.launches],
         }
+        return found if self.notes else {key: value for key, value in found.items() if key != "notes"}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.operator import Operator
 from opbench.errors import LaunchError
 from opbench.results.result import Launched, Verdict
-from opbench.session.huge_values import Slices, judged, load, slices_of, written
+from opbench.session.huge_values import Slices, judged, load, load_small, slices_of, written
 from opbench.session.verdict import finding_sentence
 
 HUGE = 1 << 31
@@ -111,6 +111,7 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
             buffers[tensor.name] = backend.allocate_sparse(tensor.name, tensor.shape, tensor.dtype)
             if isinstance(slices, str) or tensor.name not in case.problem.outputs or tensor.name in case.updates:
                 buffers[tensor.name].clear()
+        load_small(case.problem, buffers)
         verdict, _ = _run(backend, case, launches, buffers)
         if not verdict.right or isinstance(slices, str):
             return _only_where(verdict, slices)

@@ -8,6 +8,7 @@ import pytest
 
 from opbench import api
 from opbench.catalog.folders import Catalog
+from opbench.session import huge_values
 from opbench.session.huge import huge_problems, is_huge
 
 COPIES = """\
@@ -95,3 +96,18 @@ def test_indices_of_16_bits_are_found_where_a_grid_allows_no_more_rows(tmp_path:
     assert not any(is_huge(Catalog().operator("transpose").parse(problem)) for problem in statuses)
     assert statuses.pop("(rows=65535,cols=1)") == ("wrong" if width == "short" else "right")
     assert set(statuses.values()) == {"right"}
+
+
+@pytest.mark.parametrize(
+    "axes", ["(items=2088994,features=1028,rows=7,total=20)", "(items=20,features=1028,rows=7,total=2147483640)"]
+)
+def test_small_inputs_of_a_huge_problem_have_content_that_they_may_have(axes: str) -> None:
+    """A step counts from 1, so that zeros everywhere would be read in front of the order's first element."""
+    (result,) = api.check([], cases=[f"gather/flat_divmod[BLOCK=256]{axes}"], huge=True, cpu_only=True, random_shapes=0)
+    assert result.status == "right", result.reason
+
+
+def test_an_element_that_a_number_singles_out_makes_slices_depend() -> None:
+    """Of a few draws of the step most are beyond the slices, and would not show it."""
+    problem = Catalog().operator("record").parse("(steps=2147483640)")
+    assert huge_values._sliced(problem, "steps") is None

@@ -2,7 +2,7 @@
 // title     = "window, stride and sizes known to the compiler: a search's loads are in flight together"
 // builds_on = "gather"
 // tune      = { BLOCK = [256, 128, 512] }
-// requires  = ["n * c * h * w <= 4294966272", "cdiv(window, stride) * window <= 16"]
+// requires  = ["n * c * h * w <= 4294966272", "c * h * w < 2 ** 31", "cdiv(window, stride) * window <= 16"]
 //
 // [supports]
 // layout   = ["nchw", "nhwc"]

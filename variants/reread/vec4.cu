@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "float4 loads that bypass L1, the whole array again in every round"
 // tune      = { BLOCKS_PER_SM = [2, 4, 8] }
+// requires  = ["n <= 2 ** 31 - 2 ** 20"]
 // workspace = { partial = "sm_count * BLOCKS_PER_SM" }
 // launch    = [
 //   { kernel = "reread_vec4", grid = ["sm_count * BLOCKS_PER_SM"], block = ["256"], args = ["x", "partial", "n", "rounds"] },
