@@ -17,7 +17,8 @@ from opbench.catalog.variant import Variant
 from opbench.gpus.resources import LaunchResources
 from opbench.report import ladder_readme
 from opbench.report.charts.chart import look, shortened
-from opbench.report.charts.svg import sparkline, spread
+from opbench.report.charts.histogram import BARS, beyond, histogram
+from opbench.report.charts.svg import spread
 from opbench.report.ladder import in_order
 from opbench.report.run.advice import advice
 from opbench.results.files import Run
@@ -220,11 +221,18 @@ def test_labels_with_room_stay_where_they_are() -> None:
     assert spread([10, 50, 90], 10, 0, 100) == [10, 50, 90]
 
 
-@pytest.mark.parametrize("samples", [[], [1.0], [1.0, 1.0], [3.0, 1.0, 2.0] * 100])
-def test_a_sparkline_never_fails(samples: list[float]) -> None:
-    text = sparkline(samples)
+def bars(text: str) -> list[float]:
+    """Heights of a histogram's bars."""
+    return [float(height) for height in re.findall(r"v-([\d.]+)h", text)]
+
+
+@pytest.mark.parametrize(
+    "samples", [[], [1.0], [1.0, 1.0], [3.0, 1.0, 2.0] * 100, [0.0, 0.0, 0.0], [1e-6] * 50 + [9.0]]
+)
+def test_a_histogram_never_fails(samples: list[float]) -> None:
+    text = histogram(samples)
     assert (text == "") == (len(samples) < 2)
-    assert text.count(",") <= 48 and "nan" not in text
+    assert len(bars(text)) <= BARS and "nan" not in text and "inf" not in text
 
 
 def test_looks_are_distinct() -> None:
@@ -235,10 +243,15 @@ def test_long_names_lose_their_middle() -> None:
     assert shortened("a" * 20 + "b" * 30, 20) == "a" * 10 + "…" + "b" * 9
 
 
-def test_a_sparkline_has_a_scale() -> None:
-    def heights(text: str) -> float:
-        found = [float(y) for y in re.findall(r",([\d.]+)", text)]
-        return max(found) - min(found)
+def test_a_histogram_has_an_axis_with_its_unit() -> None:
+    text = histogram([1.00e-3, 1.10e-3, 1.10e-3, 1.20e-3])
+    assert re.findall(r">([^<>]+)</text>", text) == ["1.00", "1.20 ms"]
+    assert bars(text)[1] == 2 * bars(text)[0] == 2 * bars(text)[2]
+    assert len(bars(histogram([1 + i / 1e5 for i in range(100)]))) <= 3, "a tenth of a percent is all but one bar"
+    assert len(bars(histogram([1 + i / 1e3 for i in range(100)]))) == BARS
 
-    assert heights(sparkline([1.0, 1.001])) < heights(sparkline([1.0, 1.01])) < heights(sparkline([1.0, 1.1])) + 1e-9
-    assert heights(sparkline([1.0, 1.001])) < 2, "a tenth of a percent is all but flat"
+
+def test_an_odd_sample_does_not_press_the_others_into_one_bar() -> None:
+    samples = [1 + i / 1e3 for i in range(100)] + [5.0]
+    assert len(bars(histogram(samples))) > BARS / 2 and beyond(samples) == 1
+    assert beyond(samples[:-1]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -83,26 +83,3 @@ def spread(wanted: list[float], gap: float, low: float, high: float) -> list[flo
         placed[i] = min(placed[i], limit)
         limit = placed[i] - gap
     return placed
-
-
-LEAST_RANGE = 0.02
-
-
-def sparkline(samples: Sequence[float], width: int = 96, height: int = 22, most: int = 48) -> str:
-    """All samples in time order as a tiny inline SVG; each mark is the median of what falls on it.
-
-    Its height is at least `LEAST_RANGE` of the median, so that noise of 0.1 % does not look as one of 10 %.
-    """
-    if len(samples) < 2:
-        return ""
-    count = min(most, len(samples))
-    bins = [sorted(samples[i * len(samples) // count : (i + 1) * len(samples) // count]) for i in range(count)]
-    values = [b[len(b) // 2] for b in bins]
-    middle, scale = (min(values) + max(values)) / 2, max(values) - min(values)
-    scale = max(scale, LEAST_RANGE * abs(middle)) or 1.0
-    low = middle - scale / 2
-    marks = " ".join(
-        f"{1 + i * (width - 2) / (count - 1):.0f},{height - 2 - (v - low) / scale * (height - 4):.1f}"
-        for i, v in enumerate(values)
-    )
-    return f'<svg class="spark" viewBox="0 0 {width} {height}" aria-hidden="true"><polyline points="{marks}"/></svg>'

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from opbench import units
 from opbench.gpus.floor import Above
-from opbench.report.charts.svg import sparkline
+from opbench.report.charts.histogram import beyond, histogram
 from opbench.report.run import sentences
 from opbench.report.run.overview import bar_width
 from opbench.report.run.sections import Group
@@ -80,7 +80,7 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, object]:
         "median": units.time(row.time_s),
         "interval": units.interval(row.time_low_s, row.time_high_s),
         "kernel": units.time(row.kernel_s) if row.kernel_s is not None else "",
-        "spark": Markup(sparkline(samples)),
+        "histogram": Markup(histogram(samples)),
         "samples": _samples(row, result),
         "device": row.device,
         "count": f"n = {row.samples}" if row.samples else "",
@@ -132,11 +132,14 @@ def _samples(row: Row, result: Result) -> str:
 
 
 def _range(samples: Sequence[float], row: Row) -> str:
-    """How far the slowest sample is from the fastest, of the median, such as "range 0.4 %"."""
+    """How far the slowest sample is from the fastest, of the median, and how many the axis does not reach, such as
+    "range 12 %, 2 beyond"."""
     if len(samples) < 2 or not row.time_s:
         return ""
     share = (max(samples) - min(samples)) / row.time_s
-    return f"range {100 * share:.2g} %" if share < 0.1 else f"range {100 * share:.0f} %"
+    said = f"range {100 * share:.2g} %" if share < 0.1 else f"range {100 * share:.0f} %"
+    outside = beyond(samples)
+    return f"{said}, {outside} beyond" if outside else said
 
 
 def _counts(result: Result) -> dict[str, str]:
