@@ -16,7 +16,9 @@ from opbench.gpus.ceilings import Ceilings
 from opbench.report import write_report
 from opbench.report.charts.bars import bars
 from opbench.report.charts.chart import Chart, ChartFrame, look
+from opbench.report.charts.figures import performance
 from opbench.report.charts.problems import BEYOND, over_problems, problem_labels
+from opbench.report.charts.roofline import LABELLED
 from opbench.report.charts.svg import STYLE
 from opbench.report.run.sections import sections
 from opbench.results.files import Run
@@ -173,3 +175,22 @@ def test_roofs_that_are_close_are_named_above_each_other(units: list[str]) -> No
     assert len(names) == len(units) + 1 and "fp32" in names
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         assert overlaps(chart.figure) == []
+
+
+@pytest.mark.parametrize("count", [1, 8, 20, 24, 40])
+@pytest.mark.parametrize("spacing", [1.0001, 1.02, 1.3])
+def test_labels_of_twenty_points_do_not_overlap(count: int, spacing: float) -> None:
+    work = {"operator": "matmul", "flops": 10**12, "nbytes": 4 * 10**10}
+    found = run([result(f"a_variant_with_a_name_{i}", 0.022 * spacing**i, **work) for i in range(count)])
+    counters = {row.case: {"dram_bytes": 5e10 * (1 + i % 5)} for i, row in enumerate(found.results)}
+    (section,) = sections(rows(found))
+    scene = ChartFrame(MEASURED, None, counters, look([row.variant for row in found.results]))
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        chart = performance(section, "x", scene)
+        assert chart is not None
+        low, high = chart.figure.axes[0].get_xlim()
+        unseen = [f"{tick:g}" for tick in chart.figure.axes[0].get_xticks() if not low <= tick <= high]
+        assert [pair for pair in overlaps(chart.figure) if pair[0] not in unseen] == []
+    named = [text for text in chart.figure.axes[0].texts if text.get_text().startswith("a_variant")]
+    assert len(named) == min(count, LABELLED) and LABELLED >= 20
+    assert ("are labelled" in chart.note) == (count > LABELLED)

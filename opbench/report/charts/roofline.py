@@ -11,11 +11,21 @@ from matplotlib.figure import Figure
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
 from opbench.report.charts.chart import Chart, ChartFrame, per_byte, row_sentence, shortened, to_the_roof
-from opbench.report.charts.roofs import OFFSET, Label, draw_labels, draw_matrix_roofs, draw_roofs, new_axes, ridge, roof
+from opbench.report.charts.roofs import (
+    OFFSET,
+    Label,
+    draw_labels,
+    draw_matrix_roofs,
+    draw_roofs,
+    new_axes,
+    on_paper,
+    ridge,
+    roof,
+)
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
 
-LABELLED = 16
+LABELLED = 24
 
 
 def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
@@ -112,8 +122,9 @@ def _draw_arrow(figure: Figure, axes: Axes, row: Row, roofs: Sequence[Ceilings],
         "arrowstyle": "-|>", "color": scene.looks[row.variant][0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0,
     }  # fmt: skip
     axes.annotate("", (x, top), xytext=(x, y), arrowprops=arrow)
-    if row.bound == "memory":
+    # Above all roofs nothing else is drawn, but the names of the matrix units' roofs.
+    if row.bound == "memory" or row.unit == "f32":
         highest = max([top, *(roof(c, x) for c in roofs)])
         axes.annotate(words, (x, highest), xytext=(-2, 4), ha="right", va="bottom", **OFFSET)
     else:
-        axes.annotate(words, (x, top), xytext=(-5, -5), ha="right", va="top", **OFFSET)
+        axes.annotate(words, (x, top), xytext=(-5, -5), ha="right", va="top", bbox=on_paper(axes), **OFFSET)

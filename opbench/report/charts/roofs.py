@@ -20,6 +20,10 @@ from opbench.report.charts.svg import INK, MUTED, spread
 SIZE = 8.5
 """Of names and labels, in points."""
 _LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
+GAP = 10.5
+"""From a name to the next, in points."""
+ROOMY = 16
+"""Names that stand apart in `_HEIGHT`; each further one makes the picture higher."""
 _WIDTH_POINTS = 8.0 * 72 * _WIDTH
 
 
@@ -54,9 +58,10 @@ def new_axes(
     labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], roofs: Sequence[Ceilings]
 ) -> tuple[Figure, Axes]:
     """Logarithmic axes that hold every point, the ridges and the names; above them is room for the roofs' legend."""
-    figure = Figure(figsize=(8.0, _HEIGHT))
-    below = 0.55 / _HEIGHT
-    axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(roofs)) / _HEIGHT))
+    height = _HEIGHT + GAP / 72 * max(0, len(labels) - ROOMY)
+    figure = Figure(figsize=(8.0, height))
+    below = 0.55 / height
+    axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(roofs)) / height))
     ridges = [ridge(c) for c in roofs]
     left = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
     decades = [_decades(left, label.begins, label.width) for label in labels] + [_decades(left, r, 125) for r in ridges]
@@ -166,10 +171,12 @@ def draw_matrix_roofs(axes: Axes, roofs: Sequence[Ceilings], used: Iterable[str]
         known, rate = next(((c, rate) for c in roofs if (rate := c.flops_per_s(unit))), (None, 0.0))
         if known is None:
             continue
+        right = axes.get_xlim()[1]
+        begin = rate / (known.dram_bytes_per_s or 1.0)
+        if begin >= right / 1.2:
+            continue  # bytes bound every intensity of the picture
         low, high = axes.get_ylim()
         axes.set_ylim(low, max(high, rate * 2))
-        right = axes.get_xlim()[1]
-        begin = min(rate / (known.dram_bytes_per_s or 1.0), right)
         axes.plot([begin, right], [rate, rate], **{**line_of(known), "linewidth": 1.1})
         text = f"{known.source} {units.unit(unit)} {units.flop_rate(rate)}"
         x, side, shift = (begin, "left", 2) if begin < points_x else (right, "right", -2)
@@ -186,7 +193,7 @@ def _slope(axes: Axes) -> float:
 def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequence[Ceilings]) -> None:
     """Names at the right of their points, moved apart, each with a thin line to its point; none across a roof."""
     box = axes.get_window_extent()
-    gap = 10.5 / 72 * figure.dpi
+    gap = GAP / 72 * figure.dpi
 
     def pixels(y: float) -> float:
         return float(axes.transData.transform((1.0, y))[1])
@@ -211,6 +218,11 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], roofs: Sequ
         _draw_label(figure, axes, label, height)
 
 
+def on_paper(axes: Axes) -> dict[str, object]:
+    """The box of a name, so that a line behind strikes none out."""
+    return {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.4}
+
+
 def _draw_label(figure: Figure, axes: Axes, label: Label, height: float) -> None:
     """One name at a height in pixels, with its line."""
     point = 1 / 72 * figure.dpi
@@ -229,6 +241,6 @@ def _draw_label(figure: Figure, axes: Axes, label: Label, height: float) -> None
         va="center",
         ha="left",
         fontweight="bold" if label.bold else "normal",
-        bbox={"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.4},  # a roof behind strikes no name out
+        bbox=on_paper(axes),
         **OFFSET,
     )
