@@ -1,7 +1,7 @@
 // /// opbench
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
-//     "r <= 16 and s <= 15", "n * h * w * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
+//     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
 //     "(k + BN) * (c * r * s + 64) < 2 ** 31",
 // ]
 // define    = { WM = "32 if BM == 64 else 64", BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }

@@ -1,7 +1,7 @@
 // /// opbench
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
-//     "stride == 1 and r == s", "r <= 15", "n * p * q * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
+//     "stride == 1 and r == s", "r <= 15", "((n * p + r) * q + s) * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
 //     "(c + BN) * (k * r * s + 64) < 2 ** 31", "SPLIT * n * h * w * c <= 2 ** 28",
 // ]
 // where     = ["BM == BN", "STAGES == (6 if BM == 64 else 3)", "SPLIT == 4 or BM == 64"]

@@ -2,7 +2,7 @@
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 8 == 0", "RING >= 2",
-//     "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31",
+//     "n * cdiv(h, 16) * cdiv(w, 8) * cdiv(c, 64) * cdiv(k, 64) * r * s < 2 ** 31", "p * q * k < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 //

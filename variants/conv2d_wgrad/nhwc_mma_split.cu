@@ -1,7 +1,7 @@
 // /// opbench
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
-//     "r <= 16 and s <= 15", "n * h * w * c < 2 ** 31", "n * p * q + 256 < 2 ** 31",
+//     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + 256 < 2 ** 31",
 //     "SPLIT * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 32) < 2 ** 31",
 // ]
 // where     = ["BM <= BN", "STAGES == (3 if BN == 128 else 4)", "SPLIT > 8 or BM == 128", "SPLIT != 128 or BM == 64"]
