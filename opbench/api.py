@@ -113,7 +113,7 @@ def run(
     if report:
         from opbench.report import write_report
 
-        write_report(finished, folder, gpu)
+        write_report(finished, folder, gpu, roots)
     return finished
 
 

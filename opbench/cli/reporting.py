@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from opbench import paths
-from opbench.cli.options import gpu_option, json_option
+from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.running import print_table, stdout_console
 from opbench.errors import EnvironmentFault, UsageError
@@ -17,8 +17,9 @@ from opbench.errors import EnvironmentFault, UsageError
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path))
+@variants_option
 @gpu_option
-def report_command(run: Path, gpu: str) -> None:
+def report_command(run: Path, roots: tuple[Path, ...], gpu: str) -> None:
     """Write the page and PNGs of RUN (the folder of a run, network, training or search) again; print its table."""
     from opbench.report.network import is_network
     from opbench.results.training import is_training
@@ -38,7 +39,7 @@ def report_command(run: Path, gpu: str) -> None:
     from opbench.results.rows import frame
 
     found = read_run(run)
-    for path in write_report(found, found.folder, gpu):
+    for path in write_report(found, found.folder, gpu, roots):
         click.echo(f"wrote {path}", err=True)
     print_table(frame(found, gpu), found.left_out)
 

@@ -30,8 +30,9 @@ CHARTS = 12
 __all__ = ["figures", "ladder_readme", "print_table", "write_report"]
 
 
-def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
+def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[Path] = ()) -> list[Path]:
     """Write report.html and its charts as PNG into `folder`; a run without a GPU predicts with the ceilings of `gpu`.
+    Sources are looked for in the folders `variants` too.
 
     Returns the files written, the page first.
     """
@@ -45,7 +46,8 @@ def write_report(run: Run, folder: Path, gpu: str = "h200") -> list[Path]:
         charts, undrawn = _charts(run, parts, measured, sheet, predicting)
         sizes = _crossovers(parts)
         results = {r.case: r for r in run.results}
-        context = PageContext(run, measured, sheet, predicting, charts, undrawn, results, sizes, listings(run, parts))
+        sources = listings(run, parts, variants)
+        context = PageContext(run, measured, sheet, predicting, charts, undrawn, results, sizes, sources)
         page = render(context, parts)
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in [*charts.values(), *sizes.values()]}
     files = {"report.html": page.encode("utf-8"), **pictures}

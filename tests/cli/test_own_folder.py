@@ -99,3 +99,20 @@ def test_a_folder_that_would_be_left_out_in_silence_is_refused(cli: Cli, tmp_pat
         "fancy.cu",
         "has variant 'relu/fancy' already",
     )
+
+
+def test_the_page_of_a_run_shows_the_source_of_an_operator_of_ones_own(cli: Cli, tmp_path: Path) -> None:
+    negate = tmp_path / "mine" / "negate"
+    negate.mkdir(parents=True)
+    (negate / "operator.py").write_text(OPERATOR.replace("cls(n=257)", "cls(n=4099)"))
+    kernel = RELU.replace('operator = "relu"\n// ', "").replace("x[i] > 0.0f ? x[i] : 0.0f", "-x[i]")
+    strided = kernel.replace("blockIdx.x * BLOCK + threadIdx.x", "threadIdx.x * gridDim.x + blockIdx.x")
+    assert strided != kernel
+    (negate / "strided.cu").write_text(strided)
+    run = ("run", "negate", "--variants", "mine", "--backend", "cpu", "--case", "*n=4099*", "--out", "out")
+    assert cli(*run).returncode == 0
+    page = tmp_path / "out" / "report.html"
+    assert "of all passes" in page.read_text()
+    for option, shown in (((), False), (("--variants", "mine"), True)):
+        assert cli("report", "out", *option).returncode == 0
+        assert ("of all passes" in page.read_text()) == shown

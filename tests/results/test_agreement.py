@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,8 @@ def test_the_page_holds_all_and_needs_nothing_else(runs: tuple[Path, Path], tmp_
     assert "Predicted &amp; measured" in text and "launched differently" in text
     assert "http://" not in text and "https://" not in text and "<svg" in text
     assert text.count('class="point"') == len(found.comparisons)
+    links = re.findall(r'href="#([^"]+)"', text)
+    assert {"top", "how-many", "scatter"} <= set(links) and all(f'id="{link}"' in text for link in links)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert [p.read_bytes() for p in write_agreement(found, tmp_path / "again", "Predicted & measured")] == [
         page.read_bytes(),
@@ -186,7 +189,7 @@ def test_the_page_begins_with_the_result_and_where_it_comes_from(runs: tuple[Pat
     assert " The worst: " in said and ", measured " in said
     assert text.index(f"{cpu.folder.name} against {gpu.folder.name}") < text.index(said.split(" The worst")[0])
     assert text.index(said.split(" The worst")[0]) < text.index("<table") < text.index("<svg")
-    assert '<figure class="small">' in text, "it shrinks with the screen"
+    assert '<figure class="small" id="scatter">' in text, "it shrinks with the screen"
     assert verdict(Agreement(())) == "Nothing could be compared."
 
 

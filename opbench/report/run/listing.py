@@ -42,15 +42,18 @@ class Listing:
     body: Markup
 
 
-def listings(run: Run, parts: Sequence[Section]) -> dict[tuple[str, str], list[Listing]]:
-    """By operator and problem; each variant once, where the run has it first, as long as the page stays small."""
+def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> dict[tuple[str, str], list[Listing]]:
+    """By operator and problem; each variant once, where the run has it first, as long as the page stays small.
+
+    `roots` are further folders laid out as variants/.
+    """
     if not run.traffic:
         return {}
     results = {result.case: result for result in run.results}
     found: dict[tuple[str, str], list[Listing]] = {}
     seen: set[tuple[str, str]] = set()
     known: dict[str, list[Variant]] = {}
-    catalog, room = Catalog(), LARGEST
+    catalog, room = Catalog(roots), LARGEST
     for part in parts:
         for row in part.unmeasured:
             if (row.operator, row.variant) in seen or row.case not in run.traffic:
