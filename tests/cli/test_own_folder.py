@@ -106,7 +106,7 @@ def test_the_page_of_a_run_shows_the_source_of_an_operator_of_ones_own(cli: Cli,
     negate.mkdir(parents=True)
     (negate / "operator.py").write_text(OPERATOR.replace("cls(n=257)", "cls(n=4099)"))
     kernel = RELU.replace('operator = "relu"\n// ', "").replace("x[i] > 0.0f ? x[i] : 0.0f", "-x[i]")
-    strided = kernel.replace("blockIdx.x * BLOCK + threadIdx.x", "threadIdx.x * gridDim.x + blockIdx.x")
+    strided = kernel.replace("blockIdx.x * blockDim.x + threadIdx.x", "threadIdx.x * gridDim.x + blockIdx.x")
     assert strided != kernel
     (negate / "strided.cu").write_text(strided)
     run = ("run", "negate", "--variants", "mine", "--backend", "cpu", "--case", "*n=4099*", "--out", "out")
