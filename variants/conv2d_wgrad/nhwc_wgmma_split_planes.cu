@@ -5,7 +5,7 @@
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "c % 8 == 0 and k % 8 == 0", "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 64 < 2 ** 31",
-//     "PARTS * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 64) < 2 ** 31",
+//     "PARTS * k * (c * r * s + 1) <= 2 ** 28", "SPLIT * cdiv(n * p * q, 64) < 2 ** 31", "max(h * w * c, p * q * k) < 2 ** 31",
 // ]
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 64], SPLIT = [11, 44, 22, 4, 1] }

@@ -143,8 +143,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
         left = in_low ? c1 : c2;
         source = in_low ? low : skip;
         image_stride = in_low ? h * w : 4 * h * w;
-        const int place = in_low ? (y >> 1) * w + (x >> 1) : y * 2 * w + x;
-        b_offset = b_row * image_stride + (inside ? place : 0);
+        const int place = !inside ? 0 : in_low ? (y >> 1) * w + (x >> 1) : y * 2 * w + x;
+        b_offset = b_row * image_stride + place;
         a_offset = (a_row + (in_low ? c2 : 0)) * weight_stride + position * pitch + row0 + a_column;
     };
     float4 a_next[A_LOADS];
