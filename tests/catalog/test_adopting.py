@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from opbench import api
 from opbench.catalog.adopting import propose
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
@@ -123,3 +124,48 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path, text: str, wanted: dic
     with pytest.raises(UsageError) as caught:
         header(tmp_path, text, **wanted)
     assert words in str(caught.value)
+
+
+ADOPTED = Path(__file__).parent / "adopted"
+SEEN = {
+    "transpose_texture": 'textures = { tex = { tensor = "x", size = ["cols", "rows"], address = "wrap", '
+    "normalized = true } }",
+    "transpose_surface": 'surfaces = { target = { tensor = "out", size = ["rows", "cols"] } }',
+    "copy_fetch": 'textures = { source = { tensor = "x", size = ["n"], memory = "linear" } }',
+    "copy_pixels": 'textures = { pixels = { tensor = "x", size = ["n // 4"], memory = "linear", channels = 4 } }',
+}
+
+
+@pytest.mark.parametrize("name", sorted(SEEN))
+def test_textures_that_the_host_creates_are_in_the_header(name: str) -> None:
+    operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy")}
+    found = propose(ADOPTED / f"{name}.cu", operators)
+    assert SEEN[name] in found.lines, found.text
+    said = ["a texel of 'pixels' is 4 elements: what counts texels is n // 4"] if name == "copy_pixels" else []
+    assert found.notes == said
+
+
+@pytest.mark.parametrize("name", ["transpose_texture", "transpose_surface", "copy_fetch"])
+def test_a_file_with_textures_is_right_under_its_proposed_header(name: str, tmp_path: Path) -> None:
+    operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy")}
+    path = tmp_path / f"{name}.cu"
+    path.write_text(propose(ADOPTED / path.name, operators).text + (ADOPTED / path.name).read_text())
+    results = api.check([path], random_shapes=1, cpu_only=True)
+    assert {result.status for result in results} == {"right"}, [result.reason for result in results]
+
+
+def test_texture_references_of_old_are_refused_at_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "old.cu"
+    path.write_text("#include <cuda_runtime.h>\ntexture<float, 2, cudaReadModeElementType> image;\n" + ADD)
+    with pytest.raises(UsageError, match=r"old\.cu:2: texture references are gone since CUDA 12"):
+        propose(path, OPERATORS)
+
+
+def test_refusals_name_the_line_that_they_are_about(tmp_path: Path) -> None:
+    path = tmp_path / "blur.cu"
+    path.write_text("\n\n" + ADD.replace("vectorAdd", "blur"))
+    with pytest.raises(UsageError, match=r"blur\.cu:3: no operator is named like kernel 'blur'"):
+        propose(path, OPERATORS)
+    path.write_text("\n// /// opbench\n// ///\n" + ADD)
+    with pytest.raises(UsageError, match=r"blur\.cu:2: has an opbench header already"):
+        propose(path, OPERATORS)
