@@ -12,10 +12,14 @@ from fabricate import measured, noisy, pair, relu_run
 
 from opbench.paths import shipped
 from opbench.report import comparison, write_report
+from opbench.report.agreement import provenance, write_agreement
+from opbench.report.history import to_page
 from opbench.report.network import read_network
 from opbench.report.network.page import write_network
 from opbench.report.training import write_training
+from opbench.results import agreement, history
 from opbench.results.comparison import compare_runs
+from opbench.results.files import read_run
 from opbench.results.training import read_training
 
 WIDTH = 400
@@ -35,9 +39,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     compared = folder / "comparison.html"
     compared.write_text(comparison.to_page(compare_runs(*pair())), encoding="utf-8")
     (folder / "training").mkdir()
+    known = history.open_database(None)
+    history.add_runs(known, history.find_runs([H200 / "repeat-1", H200 / "repeat-2"]))
+    over_time = folder / "history.html"
+    over_time.write_text(to_page(history.all_series(known), 0.01), encoding="utf-8")
+    known.close()
+    cpu, gpu = read_run(H200 / "counters-cpu"), read_run(H200 / "counters")
     return {
         "report": write_report(relu_run(), folder / "report")[0],
         "comparison": compared,
+        "history": over_time,
+        "agreement": write_agreement(agreement.compare_runs(cpu, gpu), folder, "Agreement", provenance(cpu, gpu))[0],
         "network": write_network(read_network(H200 / "networks" / "lenet-1-f32"), folder / "network")[0],
         "training": write_training(read_training(H200 / "training" / "lenet-128-f32"), folder / "training")[0],
     }
