@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from chromium import needs_chromium, opened
 from fabricate import measured, noisy, pair, relu_run
+from fake_tuning import tune_fake
 
 from opbench.paths import shipped
 from opbench.report import comparison, write_report
@@ -17,6 +18,7 @@ from opbench.report.history import to_page
 from opbench.report.network import read_network
 from opbench.report.network.page import write_network
 from opbench.report.training import write_training
+from opbench.report.tuning_page import write_tuning
 from opbench.results import agreement, history
 from opbench.results.comparison import compare_runs
 from opbench.results.files import read_run
@@ -44,11 +46,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     over_time = folder / "history.html"
     over_time.write_text(to_page(history.all_series(known), 0.01), encoding="utf-8")
     known.close()
+    with pytest.MonkeyPatch.context() as patch:
+        search = tune_fake(folder, patch.setattr, budget_s=2)
     cpu, gpu = read_run(H200 / "counters-cpu"), read_run(H200 / "counters")
     return {
         "report": write_report(relu_run(), folder / "report")[0],
         "comparison": compared,
         "history": over_time,
+        "tuning": write_tuning(*search),
         "agreement": write_agreement(agreement.compare_runs(cpu, gpu), folder, "Agreement", provenance(cpu, gpu))[0],
         "network": write_network(read_network(H200 / "networks" / "lenet-1-f32"), folder / "network")[0],
         "training": write_training(read_training(H200 / "training" / "lenet-128-f32"), folder / "training")[0],
