@@ -13,7 +13,7 @@ from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.catalog.once import Preparation, preparation
 from opbench.catalog.operator import Operator, Tensor
 from opbench.catalog.places import at
-from opbench.catalog.scalar import Scalar
+from opbench.catalog.scalar import Scalar, Struct
 from opbench.catalog.variant import Config, ConstantTemplate, LaunchTemplate, Variant, print_config
 from opbench.errors import UsageError, unknown
 
@@ -162,13 +162,13 @@ class Case:
         )
         # "bias?" is the bias where the problem has one, else no argument; so is a map of one.
         there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
+        present = (a if isinstance(a, (Scalar, Struct)) else _present(a, there) for a in args)
+        names = tensors | maps.keys() | textures.keys()
         values = tuple(
-            a.bound(scope)
-            if isinstance(a, Scalar)
-            else a
-            if a in tensors or a in maps or a in textures
-            else expression.evaluate(a, scope)
-            for a in (a if isinstance(a, Scalar) else _present(a, there) for a in args)
+            Struct(tuple(_bound(field, tensors, scope) for field in a.fields))
+            if isinstance(a, Struct)
+            else _bound(a, names, scope)
+            for a in present
             if a
         )
         grid, block, cluster = (
@@ -191,6 +191,15 @@ class Case:
             tensor_maps=tuple(template.described(scope, shapes) for template in named),
             textures=tuple(template.described(scope, shapes) for template in seen),
         )
+
+
+def _bound(
+    argument: str | float | Scalar, names: Container[str], scope: Mapping[str, expression.ExpressionValue]
+) -> str | int | float | Scalar:
+    """A name of memory as it is, a number known."""
+    if isinstance(argument, Scalar):
+        return argument.bound(scope)
+    return argument if not isinstance(argument, str) or argument in names else expression.evaluate(argument, scope)
 
 
 def _present(argument: str, there: Container[str]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from opbench.catalog.scalar import Scalar
+from opbench.catalog.scalar import Scalar, Struct
 from opbench.catalog.tensor_map import TensorMap
 from opbench.catalog.texture import Texture
 
@@ -24,9 +24,9 @@ class KernelLaunch:
     grid: Dim3
     block: Dim3
     shared_bytes: int
-    args: tuple[str | int | float | Scalar, ...]
-    """Names of buffers and of tensor maps (str), C `int`s (int), C `float`s (float) and numbers of other types, in the
-    kernel's order."""
+    args: tuple[str | int | float | Scalar | Struct, ...]
+    """Names of buffers and of tensor maps (str), C `int`s (int), C `float`s (float) and numbers of other types and
+    structures, in the kernel's order."""
     zero: str = ""
     """Name of a buffer to fill; then every other field but the next is empty."""
     value: float = 0.0
@@ -55,6 +55,7 @@ class KernelLaunch:
         """Every buffer that it can reach."""
         maps = {described.name: described.tensor for described in self.tensor_maps}
         named = {maps.get(argument, argument) for argument in self.args if isinstance(argument, str)}
+        named |= {name for argument in self.args if isinstance(argument, Struct) for name in argument.names()}
         return named | {name for name in (self.zero, self.tensor) if name}
 
     def fault_of_cluster(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from opbench.catalog.scalar import FORMATS, SPECIAL, Scalar
+from opbench.catalog.scalar import FORMATS, SPECIAL, Scalar, Struct
 from opbench.catalog.sources import Source, without_comments
 from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
 from opbench.catalog.variant import ConstantTemplate, LaunchTemplate
@@ -161,8 +161,16 @@ def _filled(reader: Reader, index: int, entry: Mapping[str, object], key: str) -
     return LaunchTemplate(zero=name, value=value)
 
 
-def _argument(reader: Reader, given: object) -> str | Scalar:
-    """An expression, a buffer's name with a question mark, or a number with its type."""
+def _argument(reader: Reader, given: object) -> str | Scalar | Struct:
+    """An expression, a buffer's name with a question mark, a number with its type, or a structure of such."""
+    if isinstance(given, dict) and "struct" in given:
+        listed = given["struct"]
+        if len(given) != 1 or not isinstance(listed, list) or not listed:
+            raise reader.refuse("args", f'args: {given!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
+        fields = [_argument(reader, one) for one in listed]
+        if any(isinstance(field, Struct) for field in fields):
+            raise reader.refuse("args", f"args: {given!r}: a struct in a struct is not allowed; list its fields")
+        return Struct(tuple(field for field in fields if not isinstance(field, Struct)))
     if isinstance(given, bool):
         return Scalar("bool", given)
     if isinstance(given, float):
@@ -171,7 +179,7 @@ def _argument(reader: Reader, given: object) -> str | Scalar:
         kind, value = next(iter(given.items()), ("", None))
         if len(given) != 1 or kind not in FORMATS or not isinstance(value, (str, int, float)):
             known = ", ".join(FORMATS)
-            raise reader.refuse("args", f'args: {given!r} is not allowed; {{ i64 = "n" }}, of {known}')
+            raise reader.refuse("args", f'args: {given!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
         if isinstance(value, str) and value not in SPECIAL:
             reader.expression("args", value)
         return Scalar(kind, value)

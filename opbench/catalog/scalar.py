@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,42 @@ class Scalar:
 
     def __str__(self) -> str:
         return f"{self.type}({self.value})"
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A structure that a kernel takes by value: buffers' names, for their addresses, and numbers, as C lays out."""
+
+    fields: tuple[str | int | float | Scalar, ...]
+    """A name is a buffer's; a whole number is an `int`, another a `float`, a Scalar what it says."""
+
+    def names(self) -> set[str]:
+        """The buffers in it."""
+        return {field for field in self.fields if isinstance(field, str)}
+
+    def packed(self, address_of: Callable[[str], int]) -> bytes:
+        """Its bytes: each field at a multiple of its size, the whole a multiple of the largest.
+
+        Raises UsageError for a number that its type cannot hold.
+        """
+        found, widest = b"", 1
+        for given in self.fields:
+            field = given
+            if isinstance(field, str):
+                field = Scalar("u64", address_of(field))
+            elif not isinstance(field, Scalar):
+                field = Scalar("f32" if isinstance(field, float) else "i32", field)
+            part = field.packed()
+            found += bytes(-len(found) % len(part)) + part
+            widest = max(widest, len(part))
+        return found + bytes(-len(found) % widest)
+
+    def __str__(self) -> str:
+        return f"struct({', '.join(map(str, self.fields))})"
+
+
+Argument = str | int | float | Scalar | Struct
+"""Of a launch: a buffer's name, a C `int`, a C `float`, a number of another type or a structure."""
 
 
 def element(dtype: np.dtype, value: float) -> bytes:

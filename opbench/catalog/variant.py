@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from opbench.catalog import expression
 from opbench.catalog.precision import PRODUCTS
-from opbench.catalog.scalar import Scalar
+from opbench.catalog.scalar import Scalar, Struct
 from opbench.catalog.sources import Source
 from opbench.catalog.space import Config, Space
 from opbench.catalog.tensor_map import TensorMapTemplate
@@ -43,7 +43,7 @@ class LaunchTemplate:
     grid: tuple[str, ...] = ()
     block: tuple[str, ...] = ()
     shared: str = "0"
-    args: tuple[str | Scalar, ...] = ()
+    args: tuple[str | Scalar | Struct, ...] = ()
     zero: str = ""
     value: str | float = 0
     """What `zero` is filled with."""

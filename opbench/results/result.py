@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from opbench.catalog.launch import Dim3, KernelLaunch
-from opbench.catalog.scalar import Scalar
+from opbench.catalog.scalar import Scalar, Struct
 from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault
 from opbench.gpus.resources import LaunchResources
@@ -45,8 +45,8 @@ class Launched:
         )
 
 
-def _recorded(argument: str | float | Scalar) -> str | int | float:
-    return str(argument) if isinstance(argument, Scalar) else argument
+def _recorded(argument: str | float | Scalar | Struct) -> str | int | float:
+    return str(argument) if isinstance(argument, (Scalar, Struct)) else argument
 
 
 @dataclass(frozen=True)

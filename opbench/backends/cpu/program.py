@@ -21,7 +21,7 @@ from opbench.backends.cpu.tensor_map import native_map
 from opbench.backends.cpu.texture import native_texture
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.catalog.scalar import Scalar
+from opbench.catalog.scalar import Scalar, Struct
 from opbench.errors import LaunchError, UsageError, unknown
 
 MAX_THREADS = 1024
@@ -55,6 +55,8 @@ class Kernel:
     name: str
     entry: int
     signature: str
+    sizes: Sequence[int]
+    """Bytes of each parameter."""
 
 
 class CpuProgram:
@@ -141,7 +143,10 @@ class CpuProgram:
         symbol = entry_symbol(index)
         signature = getattr(self._library, f"{symbol}_signature")
         signature.restype = ctypes.c_char_p
-        return Kernel(name, _address(self._library, symbol), signature().decode())
+        letters = signature().decode()
+        sizes = getattr(self._library, f"{symbol}_sizes")
+        sizes.restype = ctypes.POINTER(ctypes.c_uint)
+        return Kernel(name, _address(self._library, symbol), letters, tuple(sizes()[: len(letters)]))
 
     def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
         if not launch.kernel:
@@ -271,6 +276,8 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
     for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
         if isinstance(argument, Scalar):
             sent = SCALARS[argument.type]
+        elif isinstance(argument, Struct):
+            sent = "?"
         else:
             sent = (
                 letters.get(argument, "p") if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
@@ -280,19 +287,45 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             and letter not in WIDER.get(sent, {})
             and not (isinstance(argument, Scalar) and letter == "?")
         ):
-            known = letter in WANTED and "p" not in (sent, letter)
-            hint = f": write {{ {WANTED[letter]} = … }}" if known else ""
+            wanted = WANTED.get(letter, "") if "p" not in (sent, letter) else ""
+            wanted = ("f16" if kernel.sizes[position] == 2 else "struct") if letter == "?" else wanted
+            hint = f": write {{ {wanted} = … }}" if wanted else ""
             raise LaunchError(
                 f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a {LETTERS[sent]}; "
                 f"the kernel's parameter is a {LETTERS[letter]}{hint}"
             )
+        if isinstance(argument, (Scalar, Struct)) and letter == "?":
+            _check_bytes(launch, argument, position, kernel)
 
 
-def _typed(argument: str | float | Scalar, letter: str, launch: KernelLaunch) -> str | float | Scalar:
-    """A number as wide as the kernel's parameter."""
-    kind = "" if isinstance(argument, (str, Scalar)) else WIDER["i" if isinstance(argument, int) else "f"].get(letter)
+def _check_bytes(launch: KernelLaunch, argument: Scalar | Struct, position: int, kernel: Kernel) -> None:
+    """A structure, or a number that is one in C++, is as large as the kernel's."""
+    given, taken = len(_packed(argument, launch, lambda name: 0)), kernel.sizes[position]
+    if given != taken:
+        raise LaunchError(
+            f"kernel {kernel.name}: argument {position + 1} ('{argument}') has {given} bytes; the kernel's "
+            f"parameter has {taken} (pointers 8, int and float 4, each at a multiple of its size)"
+        )
+
+
+def _packed(argument: Scalar | Struct, launch: KernelLaunch, address_of: Callable[[str], int]) -> bytes:
     try:
-        return Scalar(kind, argument).bound({}) if kind and not isinstance(argument, (str, Scalar)) else argument
+        return argument.packed(address_of) if isinstance(argument, Struct) else argument.packed()
+    except UsageError as error:
+        raise LaunchError(f"kernel {launch.kernel}: {error}") from None
+
+
+def _typed(argument: str | float | Scalar | Struct, letter: str, launch: KernelLaunch) -> str | float | Scalar | Struct:
+    """A number as wide as the kernel's parameter."""
+    kind = (
+        ""
+        if isinstance(argument, (str, Scalar, Struct))
+        else WIDER["i" if isinstance(argument, int) else "f"].get(letter)
+    )
+    try:
+        return (
+            Scalar(kind, argument).bound({}) if kind and not isinstance(argument, (str, Scalar, Struct)) else argument
+        )
     except UsageError as error:
         raise LaunchError(f"kernel {launch.kernel}: {error}") from None
 
@@ -301,7 +334,12 @@ def _copy(to: int, source: int | bytes, count: int) -> None:
     ctypes.memmove(to, source, count)
 
 
-def _value(argument: str | float | Scalar, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ArgumentMemory:
+def _value(
+    argument: str | float | Scalar | Struct, launch: KernelLaunch, buffers: Mapping[str, CpuArray]
+) -> ArgumentMemory:
+    if isinstance(argument, Struct):
+        packed = _packed(argument, launch, lambda name: _buffer(buffers, name, launch.kernel).address)
+        return ctypes.create_string_buffer(packed, len(packed))
     for tensor in launch.tensor_maps:
         if argument == tensor.name:
             buffer = _buffer(buffers, tensor.tensor, launch.kernel)

@@ -19,10 +19,11 @@ from opbench.backends.cuda.driver import (
     INVALID_VALUE,
 )
 from opbench.backends.cuda.hopper import EncodedMap, config, is_extended
+from opbench.backends.cuda.memory import MovableArray
 from opbench.backends.cuda.texture import Copy, TextureObject, create
 from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
 from opbench.catalog.launch import KernelLaunch
-from opbench.catalog.scalar import Scalar, element
+from opbench.catalog.scalar import Scalar, Struct, element
 from opbench.catalog.tensor_map import TensorMap
 from opbench.catalog.texture import Texture
 from opbench.errors import LaunchError, unknown
@@ -265,12 +266,30 @@ def _buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
     return buffers[name]
 
 
+def _structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
+    """A structure with the addresses of these buffers."""
+
+    def address_of(name: str) -> int:
+        buffer = cast("CudaBuffer", _buffer(name, buffers))
+        if isinstance(buffer, MovableArray):
+            raise LaunchError(f"{launch.kernel}: '{name}' stands in a struct, which cannot follow memory that moves")
+        return buffer.pointer
+
+    with _of(launch):
+        packed = given.packed(address_of)
+    return ctypes.create_string_buffer(packed, len(packed))
+
+
 WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
 """Types of numbers without one of their own, by the bytes that the kernel's parameter has: of whole ones, of others."""
 
 
-def _value(arg: str | float | Scalar, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int) -> CValue:
+def _value(
+    arg: str | float | Scalar | Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int
+) -> CValue:
     """The C value of one argument; `width` is what the kernel takes in bytes, 0 where that is not known."""
+    if isinstance(arg, Struct):
+        return _structure(arg, launch, buffers)
     if not isinstance(arg, (str, Scalar)) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
         arg = Scalar(kind, arg)
     if isinstance(arg, Scalar):

@@ -74,10 +74,20 @@ static inline const char* opb_signature(void (*)(T...)) {
   return opb_letters<T...>::text;
 }
 
+template <class... T>
+struct opb_bytes {
+  static constexpr unsigned values[] = {sizeof(T)..., 0};
+};
+template <class... T>
+static inline const unsigned* opb_sizes(void (*)(T...)) {
+  return opb_bytes<T...>::values;
+}
+
 #define OPB_EXPORT extern "C" __attribute__((visibility("default"), no_sanitize("thread")))
 #define OPB_ENTRY(SYMBOL, ...)                                                    \
   OPB_EXPORT void SYMBOL(void** arguments) { ::opb_enter(&__VA_ARGS__, arguments); } \
-  OPB_EXPORT const char* SYMBOL##_signature() { return ::opb_signature(&__VA_ARGS__); }
+  OPB_EXPORT const char* SYMBOL##_signature() { return ::opb_signature(&__VA_ARGS__); } \
+  OPB_EXPORT const unsigned* SYMBOL##_sizes() { return ::opb_sizes(&__VA_ARGS__); }
 
 #define OPB_CONSTANT(SYMBOL, ...)                                  \
   OPB_EXPORT void* SYMBOL() { return (void*)&__VA_ARGS__; }        \
