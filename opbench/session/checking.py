@@ -22,7 +22,7 @@ from opbench.results.result import Launched, Verdict
 from opbench.session.binding import Binding, allocate, bind
 from opbench.session.expected import Expected, Prepared
 from opbench.session.huge import check_huge, is_huge
-from opbench.session.on_device import judge_buffer
+from opbench.session.on_device import give_back, judge_buffer
 from opbench.session.verdict import (
     Judgement,
     changed_input,
@@ -110,13 +110,11 @@ class Session:
 
         `given` are inputs as stored, in place of seeded ones.
         """
-        held = self._prepared
-        if held is None or held.problem != problem or held.given is not given:
+        if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given:
             self.release()
-            held = self._prepared = Prepared(
-                problem, self.seed, allocate(self.backend, _tensors(problem)), given, self.backend
-            )
-        return held
+            buffers = allocate(self.backend, _tensors(problem))
+            self._prepared = Prepared(problem, self.seed, buffers, given, self.backend)
+        return self._prepared
 
     def move(self, prepared: Prepared) -> Prepared:
         """The same problem in buffers elsewhere: allocated while the old ones are held, if both fit."""
@@ -135,6 +133,7 @@ class Session:
         if self._prepared is not None:
             self.backend.free(self._prepared.buffers)
             self._prepared = None
+            give_back()
 
     # A case -------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ more on the host, which finds the words.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import cast
 
@@ -60,6 +61,12 @@ def expected_there(
                 cupy.get_default_memory_pool().free_all_blocks()
     except Exception:  # whatever CuPy has not, or has no memory for
         return None
+
+
+def give_back() -> None:
+    """Return what CuPy keeps of freed references to the driver: the next problem's buffers are not CuPy's."""
+    if cupy := sys.modules.get("cupy"):
+        cupy.get_default_memory_pool().free_all_blocks()
 
 
 def _seal(backend: Libraries, arrays: Iterable[np.ndarray]) -> Sealed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import weakref
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -11,10 +13,12 @@ from device_arrays import Foreign, stand_in
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opbench.backends import open_backend
 from opbench.backends.base import Buffer
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Arrays, Tensor, Tolerance
-from opbench.session import on_device
+from opbench.session import checking, on_device
+from opbench.session.checking import Session
 from opbench.session.expected import Prepared
 from opbench.session.verdict import judge
 
@@ -157,3 +161,16 @@ def test_the_host_computes_what_the_device_cannot(calls: list[str], monkeypatch:
     assert on_device.expected_there(DEVICE, problem, inputs, exact=False) is None
     expected = Prepared(problem, 5, {}, backend=DEVICE).expect("normal", "f32")
     assert isinstance(expected.reference["out"], np.ndarray) and not expected.sealed
+
+
+def test_a_released_problem_leaves_nothing_in_cupys_pool(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pool keeps what is freed, and buffers are not allocated there."""
+    monkeypatch.setitem(sys.modules, "cupy", on_device.cupy_module())
+    session = Session(open_backend("cpu"))
+    before = weakref.ref(session.prepare(CATALOG.operator("sum").parse("(n=1001)")))
+    seen: list[object] = []
+    give_back = on_device.give_back
+    monkeypatch.setattr(checking, "give_back", lambda: (seen.append(before()), give_back()))
+    del calls[:]
+    session.prepare(CATALOG.operator("sum").parse("(n=31)"))
+    assert calls == ["freed"] and seen == [None], "nobody holds the references when the pool is emptied"
