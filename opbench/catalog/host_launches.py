@@ -13,6 +13,7 @@ from opbench.catalog.tokens import Token, closing, closing_angle, split
 SIZE = re.compile(r"(?i)block|thread|tile|bdim")
 
 
+MEMBER = (".", "->")
 OBJECTS = ("cudaTextureObject_t", "cudaSurfaceObject_t")
 
 
@@ -105,7 +106,7 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     found: dict[str, Sequence[Token]] = {}
     for index in range(1, len(code) - 1):
         token, after = code[index], code[index + 1]
-        if token.kind != "name":
+        if token.kind != "name" or code[index - 1].text in MEMBER:
             continue
         if after.text == "=" and code[index + 2 : index + 3] and code[index + 2].text != "=":
             value = value_until(code, index + 2)

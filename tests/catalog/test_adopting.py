@@ -169,3 +169,8 @@ def test_refusals_name_the_line_that_they_are_about(tmp_path: Path) -> None:
     path.write_text("\n// /// opbench\n// ///\n" + ADD)
     with pytest.raises(UsageError, match=r"blur\.cu:2: has an opbench header already"):
         propose(path, OPERATORS)
+
+
+def test_a_member_hides_no_variable_of_its_name(tmp_path: Path) -> None:
+    text = ADD.replace("vectorAdd<<<", "Sizes s; s.count = other; s.threads = 7;\n    vectorAdd<<<")
+    assert header(tmp_path, text)[0] == header(tmp_path, ADD)[0]
