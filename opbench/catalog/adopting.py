@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from opbench.catalog.host_launches import HostLaunch, launches_of
+from opbench.catalog.host_structs import structs_of
 from opbench.catalog.host_textures import textures_of
 from opbench.catalog.operator import Operator
 from opbench.catalog.proposal import Proposal, write_header
@@ -49,7 +50,7 @@ def propose(path: Path, operators: Mapping[str, type[Operator]], operator: str =
         raise UsageError(unknown("operator", proposal.operator, operators, "opbench list operators"))
     launch = next((one for one in launches if one.kernel == chosen), None)
     problem = operators[proposal.operator].examples()[0]
-    write_header(proposal, kernels[chosen], launch, problem, textures_of(everything))
+    write_header(proposal, kernels[chosen], launch, problem, textures_of(everything), structs_of(everything))
     if launch and not any(axis in proposal.text.split("args")[0].split("grid")[-1] for axis in problem.axes):
         proposal.notes.append(
             "the grid names no axis, so that every size gets the same: write an expression of the axes"

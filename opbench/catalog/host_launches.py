@@ -17,6 +17,10 @@ MEMBER = (".", "->")
 OBJECTS = ("cudaTextureObject_t", "cudaSurfaceObject_t")
 
 
+Fields = dict[str, dict[str, Sequence[Token]]]
+"""By variable, what was assigned to its members: `description.addressMode[0] = …` as "addressMode"."""
+
+
 @dataclass(frozen=True)
 class HostLaunch:
     """A launch `kernel<<<grid, block, shared>>>(arguments)` with what its function and file define before it."""
@@ -28,6 +32,7 @@ class HostLaunch:
     configuration: tuple[tuple[Token, ...], ...]
     arguments: tuple[tuple[Token, ...], ...]
     known: Mapping[str, Sequence[Token]]
+    members: Fields
     sizes: tuple[str, ...]
     """Whole numbers that its function is given and that are called as sizes of blocks are: what one tunes."""
 
@@ -97,6 +102,7 @@ def _launch(one: Declaration, index: int, defined: Mapping[str, Sequence[Token]]
         tuple(split(code[index + 1 : ends], ",")),
         tuple(split(code[ends + 2 : closed], ",")),
         {**defined, **definitions(code[one.body : index])},
+        members(code[one.body : index]),
         tuple(p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)),
     )
 
@@ -116,6 +122,29 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
             if (kind := next(before, token)).text == "dim3":
                 found[token.text] = [kind, *code[index + 1 : closing(code, index + 1) + 1]]
     return found
+
+
+def members(code: Sequence[Token]) -> Fields:
+    """What is assigned to members of variables, by the first value of each."""
+    found: Fields = {}
+    for index in range(1, len(code) - 1):
+        token, before, after = code[index], code[index - 1], code[index + 1]
+        if token.kind == "name" and after.text in MEMBER and before.text not in MEMBER:
+            path, value = _assigned(code, index)
+            if path:
+                found.setdefault(token.text, {}).setdefault(path, value_until(code, value))
+    return found
+
+
+def _assigned(code: Sequence[Token], index: int) -> tuple[str, int]:
+    """The path of `name.member.member[0] = value;` that begins at a name, and where its value does; "" of all else."""
+    path, at = [], index + 1
+    while at + 1 < len(code) and code[at].text in MEMBER:
+        path.append(code[at + 1].text)
+        at += 2
+        while at < len(code) and code[at].text == "[":
+            at = closing(code, at) + 1
+    return (".".join(path), at + 1) if at + 1 < len(code) and code[at].text == "=" else ("", at)
 
 
 def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:

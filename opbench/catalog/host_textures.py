@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opbench.catalog.host_launches import definitions, value_until
+from opbench.catalog.host_launches import Fields, definitions, members
 from opbench.catalog.scan import Declaration
 from opbench.catalog.tokens import Token, closing, split
 
@@ -17,9 +17,6 @@ ADDRESSES = {
 READS = {"cudaReadModeElementType": "element", "cudaReadModeNormalizedFloat": "normalized"}
 CREATES = ("cudaCreateTextureObject", "cudaCreateSurfaceObject")
 ARRAYS = ("cudaMallocArray", "cudaMalloc3DArray", "cudaMallocMipmappedArray")
-
-Fields = dict[str, dict[str, Sequence[Token]]]
-"""By variable, what was assigned to its members: `description.addressMode[0] = …` as "addressMode"."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,7 @@ def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
             continue
         code = one.tokens[one.body :]
         values |= definitions(code)
+        fields |= members(code)
         for index, token in enumerate(code[:-1]):
             if token.text in (*CREATES, *ARRAYS) and code[index + 1].text == "(":
                 given = split(code[index + 2 : closing(code, index + 1)], ",")
@@ -51,8 +49,6 @@ def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
                     created.append(given)
                 elif given:
                     arrays[_variable(given[0])] = given
-            elif token.kind == "name" and code[index + 1].text in (".", "->"):
-                _assigned(code, index, fields)
     for given in created:
         if len(given) > 1:
             resource = fields.get(_variable(given[1]), {})
@@ -64,20 +60,6 @@ def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
 def _variable(given: Sequence[Token]) -> str:
     """The name in `&name` or `name`."""
     return next((token.text for token in given if token.kind == "name"), "")
-
-
-def _assigned(code: Sequence[Token], index: int, fields: Fields) -> None:
-    """Keep `name.member.member[0] = value;` that begins at a name."""
-    if index and code[index - 1].text in (".", "->"):
-        return
-    path, at = [], index + 1
-    while at + 1 < len(code) and code[at].text in (".", "->"):
-        path.append(code[at + 1].text)
-        at += 2
-        while at < len(code) and code[at].text == "[":
-            at = closing(code, at) + 1
-    if at + 1 < len(code) and code[at].text == "=":
-        fields.setdefault(code[index].text, {}).setdefault(".".join(path), value_until(code, at + 1))
 
 
 def _texture(

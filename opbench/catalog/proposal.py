@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from opbench.catalog.c_expression import Unreadable, converted
 from opbench.catalog.host_launches import HostLaunch, Parameter, parameter_of
+from opbench.catalog.host_structs import GivenParameter, grouped, typed
 from opbench.catalog.host_textures import HostTexture
 from opbench.catalog.operator import Operator
 from opbench.catalog.scan import Declaration
@@ -59,19 +60,21 @@ def write_header(
     launch: HostLaunch | None,
     problem: Operator,
     textures: Mapping[str, HostTexture],
+    structs: Mapping[str, list[Parameter] | str],
 ) -> None:
     """Fill in a proposal's lines."""
-    parameters = [parameter_of(tokens) for tokens in kernel.parameters()]
-    given = list(launch.arguments) if launch else []
+    groups = grouped([parameter_of(tokens) for tokens in kernel.parameters()], launch, structs)
+    pairs = [pair for group in groups for pair in group.fields]
+    parameters = [parameter for parameter, _ in pairs]
     names, in_place, axes = _matched(proposal, parameters, problem)
     known: dict[str, Sequence[Token] | str] = dict(launch.known) if launch else {}
-    for parameter, argument in zip(parameters, given, strict=False):
+    for parameter, argument in pairs:
         axis = axes.get(parameter.name)
         if axis and len(argument) == 1:
             known[argument[0].text] = axis
     tuned = {name: name.upper() for name in (launch.sizes if launch else ()) if name not in known}
     known |= tuned
-    args = [_argument(proposal, p, names, axes, g, known) for p, g in _longest(parameters, given)]
+    args = [_group(proposal, group, names, axes, known) for group in groups]
     called = kernel.qualified + (launch.template if launch else "")
     if kernel.is_template and "<" not in called:
         called += f"<{', '.join('float' for _ in range(_type_parameters(kernel)))}>"
@@ -88,14 +91,13 @@ def write_header(
     if used:
         values = "[16, 32, 8]" if sides > 1 else "[256, 128, 512]"
         proposal.lines.append(f"tune = {{ {', '.join(f'{macro} = {values}' for macro in used.values())} }}")
-    proposal.lines += _textures(proposal, parameters, given, names, problem, textures, known)
+    proposal.lines += _textures(proposal, pairs, names, problem, textures, known)
     proposal.lines.append(f"launch = [{{ {', '.join(entry)} }}]")
 
 
 def _textures(
     proposal: Proposal,
-    parameters: Sequence[Parameter],
-    given: Sequence[tuple[Token, ...]],
+    pairs: Sequence[tuple[Parameter, tuple[Token, ...]]],
     names: Mapping[str, str],
     problem: Operator,
     textures: Mapping[str, HostTexture],
@@ -103,7 +105,7 @@ def _textures(
 ) -> list[str]:
     """How the kernel's textures and surfaces see their tensors, a line of each kind."""
     entries: dict[str, list[str]] = {}
-    for parameter, argument in _longest(parameters, given):
+    for parameter, argument in pairs:
         if not parameter.views:
             continue
         tensor = names.get(parameter.name, parameter.name)
@@ -154,12 +156,6 @@ def _type_parameters(kernel: Declaration) -> int:
     return sum(token.text in ("typename", "class") for token in kernel.tokens[2:ends])
 
 
-def _longest(
-    parameters: Sequence[Parameter], given: Sequence[tuple[Token, ...]]
-) -> list[tuple[Parameter, tuple[Token, ...]]]:
-    return [(p, given[i] if i < len(given) else ()) for i, p in enumerate(parameters)]
-
-
 def _matched(
     proposal: Proposal, parameters: Sequence[Parameter], problem: Operator
 ) -> tuple[dict[str, str], tuple[str, str] | None, dict[str, str]]:
@@ -177,7 +173,8 @@ def _matched(
         if len(written) != len(outputs):
             named = [p for p in pointers if p.name.lower().lstrip("hd_") in OUTPUTS or p.name.lower() in outputs]
             written = named if len(named) == len(outputs) else pointers[len(pointers) - len(outputs) :]
-            proposal.notes.append(f"which pointer is written is guessed: {', '.join(p.name for p in written)}")
+            guessed = ", ".join(p.name for p in written) or "the kernel has none"
+            proposal.notes.append(f"which pointer is written is guessed: {guessed}")
         read = [p for p in pointers if p not in written]
         names = {p.name: name for p, name in zip(written, outputs, strict=False)}
         same = {p.name: name for p in read for name in inputs if p.name.lower().lstrip("d_") == name}
@@ -206,6 +203,26 @@ def _viewed(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str
         left = [name for name in tensors if name not in seen]
         found |= {name: name if name in tensors else left.pop(0) if left else name for name in seen}
     return found
+
+
+def _group(
+    proposal: Proposal,
+    group: GivenParameter,
+    names: Mapping[str, str],
+    axes: Mapping[str, str],
+    known: Mapping[str, Sequence[Token] | str],
+) -> str:
+    """A parameter's argument as the header has it."""
+    if group.unreadable:
+        proposal.notes.append(
+            f"structure '{group.parameter.name}' has a member that no header gives ({group.unreadable}): let the "
+            "kernel take its fields one by one"
+        )
+    found = [_argument(proposal, parameter, names, axes, given, known) for parameter, given in group.fields]
+    if not group.is_struct:
+        return found[0]
+    listed = (typed(text, parameter.type) for text, (parameter, _) in zip(found, group.fields, strict=True))
+    return f"{{ struct = [{', '.join(listed)}] }}"
 
 
 def _argument(

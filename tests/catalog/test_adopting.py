@@ -145,9 +145,9 @@ def test_textures_that_the_host_creates_are_in_the_header(name: str) -> None:
     assert found.notes == said
 
 
-@pytest.mark.parametrize("name", ["transpose_texture", "transpose_surface", "copy_fetch"])
-def test_a_file_with_textures_is_right_under_its_proposed_header(name: str, tmp_path: Path) -> None:
-    operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy")}
+@pytest.mark.parametrize("name", ["transpose_texture", "transpose_surface", "copy_fetch", "relu_params", "relu_listed"])
+def test_a_file_with_textures_or_structures_is_right_under_its_proposed_header(name: str, tmp_path: Path) -> None:
+    operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy", "relu")}
     path = tmp_path / f"{name}.cu"
     path.write_text(propose(ADOPTED / path.name, operators).text + (ADOPTED / path.name).read_text())
     results = api.check([path], random_shapes=1, cpu_only=True)
@@ -174,3 +174,17 @@ def test_refusals_name_the_line_that_they_are_about(tmp_path: Path) -> None:
 def test_a_member_hides_no_variable_of_its_name(tmp_path: Path) -> None:
     text = ADD.replace("vectorAdd<<<", "Sizes s; s.count = other; s.threads = 7;\n    vectorAdd<<<")
     assert header(tmp_path, text)[0] == header(tmp_path, ADD)[0]
+
+
+@pytest.mark.parametrize("name", ["relu_params", "relu_listed"])
+def test_structures_are_given_field_by_field(name: str) -> None:
+    found = propose(ADOPTED / f"{name}.cu", OPERATORS)
+    fields = '["n", 0.0, "x", "out", { u64 = "1" }, { u64 = "n - 1" }, true]'
+    assert f"args = [{{ struct = {fields} }}]" in found.text and not found.notes
+
+
+def test_a_structure_that_no_header_gives_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "odd_relu.cu"
+    path.write_text((ADOPTED / "relu_params.cu").read_text().replace("bool clip;", "float table[4];"))
+    found = propose(path, OPERATORS)
+    assert any("structure 'p' has a member that no header gives (float table [ 4 ])" in note for note in found.notes)
