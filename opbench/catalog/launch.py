@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from opbench.catalog.scalar import Scalar, Struct
+from opbench.catalog.scalar import Argument, Struct
 from opbench.catalog.tensor_map import TensorMap
 from opbench.catalog.texture import Texture
 
@@ -24,7 +24,7 @@ class KernelLaunch:
     grid: Dim3
     block: Dim3
     shared_bytes: int
-    args: tuple[str | int | float | Scalar | Struct, ...]
+    args: tuple[Argument, ...]
     """Names of buffers and of tensor maps (str), C `int`s (int), C `float`s (float) and numbers of other types and
     structures, in the kernel's order."""
     zero: str = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from opbench.catalog.launch import Dim3, KernelLaunch
-from opbench.catalog.scalar import Scalar, Struct
+from opbench.catalog.scalar import Argument, Scalar, Struct
 from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault
 from opbench.gpus.resources import LaunchResources
@@ -45,7 +45,7 @@ class Launched:
         )
 
 
-def _recorded(argument: str | float | Scalar | Struct) -> str | int | float:
+def _recorded(argument: Argument) -> str | int | float:
     return str(argument) if isinstance(argument, (Scalar, Struct)) else argument
 
 
@@ -75,7 +75,9 @@ class Verdict:
             "notes": [to_json(note, sparse=True) for note in self.notes],
             "launches": [to_json(launch, sparse=True) for launch in self.launches],
         }
-        return found if self.notes else {key: value for key, value in found.items() if key != "notes"}
+        if not self.notes:
+            del found["notes"]
+        return found
 
 
 @dataclass(frozen=True)

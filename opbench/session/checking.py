@@ -302,9 +302,10 @@ class Session:
         """A launch and the verdict on what it wrote; `before` are findings of what ran ahead of it."""
         launch()
         findings = tuple(f for f in (*before, *self.backend.synchronize()) if not f.hint)
-        damage = _memory_damage(ready.buffers) or _changed_inputs(ready.prepared, expected)
+        prepared = ready.prepared
+        damage = _memory_damage(ready.buffers) or _changed_inputs(prepared, expected) or _reference_damage(prepared)
         outputs = ready.case.problem.output_tensors()
-        judged = [] if damage else [_judged(self.backend, ready.prepared, t, expected, kind) for t in outputs]
+        judged = [] if damage else [_judged(self.backend, prepared, t, expected, kind) for t in outputs]
         return Outcome(_verdict(expected.tolerance, judged, findings, damage), damaged=bool(damage))
 
 
@@ -368,9 +369,11 @@ def _changed_inputs(prepared: Prepared, expected: Expected) -> str:
             index = changed_input(array, prepared.buffers[name].read())
             place = f"[{','.join(map(str, index))}]" if index is not None else ""
             return f"changed its input: {name}{place}"
-    if prepared.overwritten():
-        return "out of bounds: wrote outside of its buffers, where the reference lies"
     return ""
+
+
+def _reference_damage(prepared: Prepared) -> str:
+    return "out of bounds: wrote outside of its buffers, where the reference lies" if prepared.overwritten() else ""
 
 
 def _judged(backend: Backend, prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:

@@ -40,8 +40,10 @@ def expected_there(
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
     if not isinstance(backend, Libraries) or sum(t.elements for t in tensors) < SMALLEST:
         return None
+    cupy = cupy_module()
+    if cupy is None:
+        return None
     try:
-        cupy = cupy_module()
         with backend.on_stream():
             try:
                 if cupy.cuda.runtime.memGetInfo()[0] < ROOM * problem.bytes():
@@ -91,13 +93,13 @@ def judge_buffer(
 ) -> Judgement:
     """An output against its reference, where that is; see `opbench.session.verdict.judge`."""
     if not isinstance(reference, np.ndarray):
-        assert isinstance(backend, Libraries)
+        cupy = cupy_module()
+        assert isinstance(backend, Libraries) and cupy is not None
         with backend.on_stream():
             array = cast(Mapping[str, np.ndarray], backend.arrays({"out": out}))["out"]
             if found := compare_faultless(tensor.dtype, array, reference, magnitude, tolerance, scale):
                 return found
-            on_host = cupy_module().asnumpy
-            reference, magnitude = on_host(reference), None if magnitude is None else on_host(magnitude)
+            reference, magnitude = cupy.asnumpy(reference), None if magnitude is None else cupy.asnumpy(magnitude)
     return judge(tensor.name, tensor.dtype, out.read(), reference, magnitude, tolerance, kind, scale)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from opbench.catalog.case import Case
 from opbench.catalog.launch import Dim3, KernelLaunch
 from opbench.catalog.operator import DTYPES, Tensor
-from opbench.catalog.scalar import Scalar, Struct, element
+from opbench.catalog.scalar import Argument, Scalar, Struct, element
 from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMap
 from opbench.errors import UsageError
 from opbench.shipping.pieces import KernelText
@@ -231,7 +231,7 @@ def _arguments(
     return [_argument(arg, width) for arg, width in zip(launch.args, widths, strict=True)]
 
 
-def _argument(arg: str | float | Scalar | Struct, width: int) -> str:
+def _argument(arg: Argument, width: int) -> str:
     if isinstance(arg, Struct):
         raise UsageError(f"argument {arg}: kernels that take a structure are not shipped; give its fields one by one")
     if isinstance(arg, str):

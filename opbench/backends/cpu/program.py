@@ -21,7 +21,7 @@ from opbench.backends.cpu.tensor_map import native_map
 from opbench.backends.cpu.texture import native_texture
 from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.catalog.scalar import Scalar, Struct
+from opbench.catalog.scalar import Argument, Scalar, Struct
 from opbench.errors import LaunchError, UsageError, unknown
 
 MAX_THREADS = 1024
@@ -315,17 +315,13 @@ def _packed(argument: Scalar | Struct, launch: KernelLaunch, address_of: Callabl
         raise LaunchError(f"kernel {launch.kernel}: {error}") from None
 
 
-def _typed(argument: str | float | Scalar | Struct, letter: str, launch: KernelLaunch) -> str | float | Scalar | Struct:
+def _typed(argument: Argument, letter: str, launch: KernelLaunch) -> Argument:
     """A number as wide as the kernel's parameter."""
-    kind = (
-        ""
-        if isinstance(argument, (str, Scalar, Struct))
-        else WIDER["i" if isinstance(argument, int) else "f"].get(letter)
-    )
+    if isinstance(argument, (str, Scalar, Struct)):
+        return argument
+    kind = WIDER["i" if isinstance(argument, int) else "f"].get(letter)
     try:
-        return (
-            Scalar(kind, argument).bound({}) if kind and not isinstance(argument, (str, Scalar, Struct)) else argument
-        )
+        return Scalar(kind, argument).bound({}) if kind else argument
     except UsageError as error:
         raise LaunchError(f"kernel {launch.kernel}: {error}") from None
 
@@ -334,9 +330,7 @@ def _copy(to: int, source: int | bytes, count: int) -> None:
     ctypes.memmove(to, source, count)
 
 
-def _value(
-    argument: str | float | Scalar | Struct, launch: KernelLaunch, buffers: Mapping[str, CpuArray]
-) -> ArgumentMemory:
+def _value(argument: Argument, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ArgumentMemory:
     if isinstance(argument, Struct):
         packed = _packed(argument, launch, lambda name: _buffer(buffers, name, launch.kernel).address)
         return ctypes.create_string_buffer(packed, len(packed))

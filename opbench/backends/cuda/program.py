@@ -23,7 +23,7 @@ from opbench.backends.cuda.memory import MovableArray
 from opbench.backends.cuda.texture import Copy, TextureObject, create
 from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
 from opbench.catalog.launch import KernelLaunch
-from opbench.catalog.scalar import Scalar, Struct, element
+from opbench.catalog.scalar import Argument, Scalar, Struct, element
 from opbench.catalog.tensor_map import TensorMap
 from opbench.catalog.texture import Texture
 from opbench.errors import LaunchError, unknown
@@ -284,9 +284,7 @@ WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
 """Types of numbers without one of their own, by the bytes that the kernel's parameter has: of whole ones, of others."""
 
 
-def _value(
-    arg: str | float | Scalar | Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int
-) -> CValue:
+def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int) -> CValue:
     """The C value of one argument; `width` is what the kernel takes in bytes, 0 where that is not known."""
     if isinstance(arg, Struct):
         return _structure(arg, launch, buffers)
