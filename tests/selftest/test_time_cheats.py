@@ -83,6 +83,8 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         MemoryPointer=lambda memory, offset: memory + offset,
         get_current_stream=lambda: HostStream.current[-1],
     )
+    pool = types.SimpleNamespace(free_all_blocks=lambda: None)
+    module.get_default_memory_pool = lambda: pool  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cupy", module)
     yield
     HostStream.current.clear()
