@@ -38,6 +38,11 @@ EPILOG = "\b\nTables of --sql:\n" + "\n".join(
     metavar="PERCENT",
     help="A change below this is no step.",
 )
+@click.option(
+    "--only",
+    type=click.Choice(["slower", "faster", "same"]),
+    help="Only cases whose newest step, or without a step whose last time beside the first, is so.",
+)
 @page_option
 @json_option
 def history_command(
@@ -46,6 +51,7 @@ def history_command(
     sql: str | None,
     cases: tuple[str, ...],
     threshold_percent: float,
+    only: str | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -66,6 +72,8 @@ def history_command(
         found = history.all_series(connection, cases, threshold_percent / 100)
     finally:
         connection.close()
+    if only is not None:
+        found = [series for series in found if series.trend(threshold_percent / 100) == only]
     if out is not None:
         from opbench.report.template import write_page
 

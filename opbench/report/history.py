@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from html import escape
 
@@ -113,8 +114,11 @@ def to_page(found: Sequence[Series], threshold: float) -> str:
     steps.sort(key=lambda entry: (entry[1].started, abs(math.log(entry[2].ratio))), reverse=True)
     changed = [s for s in shown if not s.steps and _moved(s) > math.log1p(threshold)]
     changed.sort(key=_moved, reverse=True)
+    trends = Counter(series.trend(threshold) for series in shown)
     return render_template(
         "history.html.j2",
+        trend_of=lambda series: series.trend(threshold),
+        trends={name: trends[name] for name in ("slower", "faster", "same") if trends[name]},
         title="History",
         summary=summary(found),
         threshold=units.percent(threshold),

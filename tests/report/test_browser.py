@@ -24,6 +24,7 @@ def test_a_committed_run_opens_in_chromium(tmp_path: Path, name: str) -> None:
     page, shot = tmp_path / "report.html", tmp_path / "page.png"
     dom = opened(tmp_path, page.as_uri())
     assert dom.count("<tr") >= len(run.results), "every case has a row"
+    assert 0 < dom.count('class="copy"') == page.read_text(encoding="utf-8").count("<dd><pre>"), "each command"
     assert not re.search(r'(?:src|href)="(?:https?:)?//', dom), "nothing is loaded from a network"
     command = [*browser(tmp_path), "--window-size=1400,1200", f"--screenshot={shot}", page.as_uri()]
     subprocess.run(command, check=True, timeout=120, capture_output=True)

@@ -233,6 +233,31 @@ def test_words_and_page(runs: Path) -> None:
     assert [len(entry["steps"]) for entry in told] == [0, 0, 1, 0]
 
 
+def test_what_became_slower_is_told_from_the_rest(cli: Cli, tmp_path: Path) -> None:
+    """By the newest step, else by the last time beside the first; a link of the page and an option show no other."""
+    for day in range(1, 13):
+        back = 1e-3 if day <= 4 else 2e-3 if day <= 8 else 1.5e-3
+        add_run(tmp_path / "runs", day, {"mended": back, "stepped": 1e-3 if day <= 6 else 2e-3, "even": 1e-3})
+    add_run(tmp_path / "runs", 13, {"late_slower": 1e-3})
+    add_run(tmp_path / "runs", 14, {"late_slower": 1.2e-3})
+    connection = history.open_database(None)
+    history.add_runs(connection, history.find_runs([tmp_path / "runs"]))
+    found = series(connection)
+    connection.close()
+    assert {name: case.trend(0.01) for name, case in found.items()} == {
+        "mended": "faster",
+        "stepped": "slower",
+        "even": "same",
+        "late_slower": "slower",
+    }
+    assert found["late_slower"].trend(0.3) == "same"
+    page = to_page(list(found.values()), 0.01)
+    assert '<a href="#filter=is:slower">only slower (2)</a><a href="#filter=is:faster">only faster (1)</a>' in page
+    assert page.count('data-name="is:faster relu/mended') == 3, "each of its two steps, and its row"
+    told = json.loads(cli("history", tmp_path / "runs", "--only", "slower", "--json").stdout)
+    assert [re.sub(r"relu/|\(.*", "", case["case"]) for case in told] == ["late_slower", "stepped"]
+
+
 def test_a_case_without_a_step_takes_a_row_in_a_folded_table(tmp_path: Path) -> None:
     for day in (1, 2):
         add_run(tmp_path, day, {f"v{i}": 1e-3 * (1 + 0.0001 * i * day) for i in range(300)})

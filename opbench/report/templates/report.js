@@ -22,6 +22,24 @@ for (const button of document.querySelectorAll("table.sortable button.sort")) {
     body.append(...[...body.rows].map((row) => [key(row), row]).sort((a, b) => compare(a[0], b[0])).map((pair) => pair[1]));
   });
 }
+// A command is copied whole; where a page may not write the clipboard, it is selected for Ctrl-C.
+for (const command of document.querySelectorAll(".commands pre")) {
+  const button = document.createElement("button");
+  button.className = "copy";
+  button.textContent = "copy";
+  button.addEventListener("click", async () => {
+    const text = command.querySelector("code").textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "copied";
+    } catch {
+      getSelection().selectAllChildren(command.querySelector("code"));
+      button.textContent = "selected";
+    }
+    setTimeout(() => { button.textContent = "copy"; }, 2000);
+  });
+  command.before(button);
+}
 // A point of a chart says its numbers when it is pointed at or focused; without scripts its <title> does.
 const tip = document.getElementById("tip");
 for (const point of document.querySelectorAll(".chart .point")) {

@@ -60,6 +60,13 @@ class Series:
         first, last = (timed[0].median_s, timed[-1].median_s) if len(timed) > 1 else (None, None)
         return last / first if first and last else None
 
+    def trend(self, threshold: float) -> str:
+        """"slower" or "faster" by its newest step, without one by its last time beside the first; else "same"."""
+        change = self.steps[-1][1].ratio if self.steps else self.change or 1.0
+        if not self.steps and max(change, 1 / change) <= 1 + threshold:
+            return "same"
+        return "slower" if change > 1 else "faster"
+
 
 def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), threshold: float = THRESHOLD) -> list[Series]:
     """Every case that matches one of the globs, by operator and name; runs are ordered by their start."""
