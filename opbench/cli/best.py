@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
-from opbench.cli.options import variants_option
+from opbench.cli.options import json_option, variants_option
 from opbench.errors import UsageError, unknown
 
 PAGES = ("report.html", "network.html", "train.html", "tune.html", "selftest.html", "comparison.html", "agreement.html")
@@ -16,7 +17,8 @@ RUNS = Path("reports")
 @click.command("best")
 @click.argument("names", nargs=-1, metavar="[OPERATOR|RUN|BOOK]...")
 @variants_option
-def best_command(names: tuple[str, ...], roots: tuple[Path, ...]) -> None:
+@json_option
+def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool) -> None:
     """Say which variant to ship: of each problem the fastest that was right, and what cannot be told from it.
 
     Out of the runs and books that are named, else of every run with a GPU's times in reports/; of the operators that
@@ -40,8 +42,8 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...]) -> None:
         raise UsageError(
             f"no run named has {' or '.join(operators) or 'a time'}; measure: opbench run OPERATOR --backend cuda"
         )
-    for line in lines(Book(book.mode, chosen)):
-        click.echo(line)
+    found = Book(book.mode, chosen)
+    click.echo(json.dumps(found.to_json(), indent=1) if as_json else "\n".join(lines(found)))
 
 
 def _timed_runs() -> list[Path]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -11,7 +13,7 @@ import click
 from opbench import paths
 from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.cli.progress import progress_on_stderr
-from opbench.cli.running import print_table, stdout_console
+from opbench.cli.running import leave, print_table, stdout_console
 from opbench.errors import EnvironmentFault, UsageError
 
 
@@ -19,21 +21,28 @@ from opbench.errors import EnvironmentFault, UsageError
 @click.argument("run", type=click.Path(path_type=Path))
 @variants_option
 @gpu_option
-def report_command(run: Path, roots: tuple[Path, ...], gpu: str) -> None:
-    """Write the page and PNGs of RUN (the folder of a run, network, training or search) again; print its table."""
+@json_option
+def report_command(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> None:
+    """Write the page and PNGs of RUN (the folder of a run, network, training or search) again; print its table.
+
+    With --json: what the command that made RUN prints with it.
+    """
     from opbench.report.network import is_network
     from opbench.results.training import is_training
     from opbench.results.tuning import is_tuning
 
     if is_network(run):
-        _report_network(run)
-        return
-    if is_training(run):
-        _report_training(run)
-        return
-    if is_tuning(run):
-        _report_tuning(run)
-        return
+        show = _report_network(run, as_json)
+    elif is_training(run):
+        show = _report_training(run, as_json)
+    elif is_tuning(run):
+        show = _report_tuning(run, as_json)
+    else:
+        show = _report_run(run, roots, gpu, as_json)
+    leave(0, show)
+
+
+def _report_run(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> Callable[[], None]:
     from opbench.report import write_report
     from opbench.results.files import read_run
     from opbench.results.rows import frame
@@ -41,31 +50,34 @@ def report_command(run: Path, roots: tuple[Path, ...], gpu: str) -> None:
     found = read_run(run)
     for path in write_report(found, found.folder, gpu, roots):
         click.echo(f"wrote {path}", err=True)
-    print_table(frame(found, gpu), found.left_out)
+    if as_json:
+        return lambda: click.echo(json.dumps([asdict(r) for r in found.results]))
+    return lambda: print_table(frame(found, gpu), found.left_out)
 
 
-def _report_training(run: Path) -> None:
+def _report_training(run: Path, as_json: bool) -> Callable[[], None]:
     from opbench.report.training import headline, write_training
     from opbench.results.training import read_training
 
     record = read_training(run)
     for path in write_training(record, run if run.is_dir() else run.parent):
         click.echo(f"wrote {path}", err=True)
-    click.echo("\n".join(headline(record)))
+    return lambda: click.echo(json.dumps(record) if as_json else "\n".join(headline(record)))
 
 
-def _report_tuning(run: Path) -> None:
-    from opbench.report.tuning import lines
+def _report_tuning(run: Path, as_json: bool) -> Callable[[], None]:
+    from opbench.report.tuning import lines, to_json
     from opbench.report.tuning_page import write_tuning
     from opbench.results.tuning import finals_run, read_tuning
 
     found = read_tuning(run)
     finals = finals_run(found)
     click.echo(f"wrote {write_tuning(found, finals)}", err=True)
-    click.echo("\n".join(lines(found, finals)))
+    text = json.dumps(to_json(found, finals), indent=1) if as_json else "\n".join(lines(found, finals))
+    return lambda: click.echo(text)
 
 
-def _report_network(run: Path) -> None:
+def _report_network(run: Path, as_json: bool) -> Callable[[], None]:
     from opbench.report.network import read_network
     from opbench.report.network.page import write_network
     from opbench.report.network.terminal import print_network
@@ -73,7 +85,7 @@ def _report_network(run: Path) -> None:
     record = read_network(run)
     for path in write_network(record, run if run.is_dir() else run.parent):
         click.echo(f"wrote {path}", err=True)
-    print_network(record, stdout_console())
+    return lambda: click.echo(json.dumps(record)) if as_json else print_network(record, stdout_console())
 
 
 @click.command("ceiling")

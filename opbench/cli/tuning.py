@@ -149,11 +149,12 @@ def tune_command(
     )
     with progress_on_stderr() as tell:
         found, run = tune(variant, case.problem, options, tell)
+    from opbench.report.tuning import to_json
     from opbench.report.tuning_page import write_tuning
 
     click.echo(f"report: {write_tuning(found, run)}", err=True)
     code = 0 if run and any(r.status == "right" for r in run.results) else 1
-    leave(code, lambda: click.echo(json.dumps(_to_json(found, run), indent=1)) if as_json else _print(found, run))
+    leave(code, lambda: click.echo(json.dumps(to_json(found, run), indent=1)) if as_json else _print(found, run))
 
 
 def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
@@ -185,23 +186,6 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
     if unfit:
         click.echo(f"{len(unfit)} of them can never be launched on {known.name}, such as for {unfit[0]}")
     click.echo("registers are known once a config is compiled; times need a GPU")
-
-
-def _to_json(found: Tuning, run: Run | None) -> dict[str, object]:
-    from opbench.results.tuning import fastest, ranked_finals
-
-    return {
-        "folder": str(found.folder),
-        "allowed": found.begun.allowed,
-        "counts": found.counts(),
-        "spent_s": found.spent_s,
-        "joules": [vars(final) for final in ranked_finals(found, run)] if found.begun.unit == "J" else [],
-        "best": [
-            {"case": r.case, "median_s": m.median_s, "low_s": m.low_s, "high_s": m.high_s}
-            for r in fastest(run)
-            if (m := r.measurement)
-        ],
-    }
 
 
 def _print(found: Tuning, run: Run | None) -> None:

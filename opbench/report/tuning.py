@@ -6,7 +6,7 @@ from opbench import units
 from opbench.catalog.variant import print_config
 from opbench.report.columns import aligned
 from opbench.results.files import Run
-from opbench.results.tuning import ENDINGS, Tuning, ranked_finals
+from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
 
 
 def head(found: Tuning) -> tuple[str, ...]:
@@ -63,3 +63,19 @@ def summary(found: Tuning) -> str:
         f"{len(found.trials)} of {found.begun.allowed} configs tried in {units.duration(found.spent_s)} "
         f"({found.begun.strategy}{', by joules' * (found.begun.unit == 'J')}): {told or 'none'}"
     )
+
+
+def to_json(found: Tuning, run: Run | None) -> dict[str, object]:
+    """A search for pipes: what was tried, and the fastest with their intervals."""
+    return {
+        "folder": str(found.folder),
+        "allowed": found.begun.allowed,
+        "counts": found.counts(),
+        "spent_s": found.spent_s,
+        "joules": [vars(final) for final in ranked_finals(found, run)] if found.begun.unit == "J" else [],
+        "best": [
+            {"case": r.case, "median_s": m.median_s, "low_s": m.low_s, "high_s": m.high_s}
+            for r in fastest(run)
+            if (m := r.measurement)
+        ],
+    }

@@ -82,6 +82,8 @@ def test_progress_goes_to_stderr_and_the_table_to_stdout(cli: Cli, tiny_suite: P
     # The same table again, from the run's folder alone.
     again = cli("report", "out")
     assert again.returncode == 0 and again.stdout == done.stdout
+    told = json.loads(cli("report", "out", "--json").stdout)
+    assert [case["case"] for case in told] == [result.case for result in read_run(tiny_suite.parent / "out").results]
 
 
 def test_the_module_and_the_script_are_the_same(cli: Cli) -> None:

@@ -70,6 +70,7 @@ def test_it_says_what_was_learnt_and_leaves_its_files(cli: Cli, undisturbed: Pat
         assert text in page
     again = cli("report", undisturbed)
     assert again.returncode == 0 and "Accuracy" in again.stdout and "wrote" in again.stderr
+    assert json.loads(cli("report", undisturbed, "--json").stdout) == json.loads(json.dumps(record))
 
 
 def test_a_trained_network_can_be_run(cli: Cli, undisturbed: Path, tmp_path: Path) -> None:

@@ -47,5 +47,7 @@ def test_best_is_of_the_runs_in_reports_unless_some_are_named(cli: Cli, tmp_path
     assert done.stdout.splitlines()[1].startswith("relu(n=")
     assert "matmul" not in done.stdout
     assert cli("best", "relu", tmp_path / "reports/quick").stdout == done.stdout
+    told = json.loads(cli("best", "relu", "--json").stdout)
+    assert {entry["operator"] for entry in told["entries"]} == {"relu"}
     refused(cli("best", "rellu", tmp_path / "reports/quick"), 2, "did you mean 'relu'")
     refused(cli("open", tmp_path / "reports"), 2, "has no page", "opbench report")

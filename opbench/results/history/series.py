@@ -61,7 +61,7 @@ class Series:
         return last / first if first and last else None
 
     def trend(self, threshold: float) -> str:
-        """"slower" or "faster" by its newest step, without one by its last time beside the first; else "same"."""
+        """ "slower" or "faster" by its newest step, without one by its last time beside the first; else "same"."""
         change = self.steps[-1][1].ratio if self.steps else self.change or 1.0
         if not self.steps and max(change, 1 / change) <= 1 + threshold:
             return "same"
