@@ -46,7 +46,7 @@ from opbench.nets.training_peers import StepProblem, masks_of
 from opbench.nets.training_record import NotFinite, first_not_finite, training_record
 from opbench.results.files import make_folder
 from opbench.results.training import TrainingRecord, keep_training
-from opbench.runs.header import now
+from opbench.runs.header import beginning
 from opbench.runs.protocol import Open
 from opbench.runs.runner import Tell
 from opbench.runs.worker import Worker
@@ -108,7 +108,7 @@ class Trainer:
         plan = self._planned() if self.rank == 0 else None
         self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
         self.training = replayed(self.training, self.plan.again)
-        self.started = now()
+        self.begun = beginning()
         self.cases: Mapping[str, Case] = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
         self.repeated: list[float] = []

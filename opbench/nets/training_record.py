@@ -34,7 +34,8 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
     return {
         "format": FORMAT,
         "opbench": opbench.__version__,
-        "started": trainer.started,
+        "started": trainer.begun["started"],
+        "revision": trainer.begun["revision"],
         "command": list(trainer.options.command),
         "network": trainer.network.name,
         "recipe": {key: str(value) for key, value in asdict(trainer.recipe).items()},

@@ -22,6 +22,7 @@ from opbench.report.template import render_template
 from opbench.report.training_peers import own_state, peer_rows, peer_words
 from opbench.report.training_pictures import memory_map, step_chart
 from opbench.report.training_ranks import devices, exchange_words, exchanged, over_ranks, pictures
+from opbench.results.environments import short_revision
 from opbench.results.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
 
 PAGE = "train.html"
@@ -99,11 +100,13 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         for name, chart in charts.items()
     }
     environment = record["environment"]
+    commit = short_revision(record.get("revision"))
+    told = [f"commit {commit}"] if commit else []
     where = environment.get("gpu") or environment.get("device") or record["backend"]
     return render_template(
         "training.html.j2",
         title=f"{record['network']} trained on {record['data']['name']}",
-        facts=[str(where), f"opbench {record['opbench']}", record["started"]],
+        facts=[str(where), f"opbench {record['opbench']}", record["started"], *told],
         headline=headline(record),
         notes=record["told"],
         chart=drawn["loss"],

@@ -16,6 +16,7 @@ from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE
 from opbench.report.template import render_template, write_page
 from opbench.report.tuning import finals_rows, head, summary, tied
+from opbench.results.environments import short_revision
 from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Trial, Tuning
 from opbench.timing import stats
@@ -38,6 +39,7 @@ def write_tuning(found: Tuning, run: Run | None) -> Path:
         "tuning.html.j2",
         title=f"Tuning {found.begun.variant}",
         found=found,
+        commit=short_revision(found.begun.revision),
         summary=summary(found),
         head=head(found),
         rows=finals_rows(found, run),

@@ -132,6 +132,8 @@ class TrainingRecord(TypedDict):
     format: int
     opbench: str
     started: str
+    revision: NotRequired[dict[str, object] | None]
+    """Of the user's project, when it began."""
     command: list[str]
     network: str
     recipe: dict[str, str]

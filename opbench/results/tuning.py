@@ -75,6 +75,8 @@ class Begun:
     source_sha256: str
     environment: dict[str, object]
     started: str = ""
+    revision: dict[str, object] | None = None
+    """Of the user's project."""
     command: str = ""
     opbench: str = ""
 

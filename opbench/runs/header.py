@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import TracebackType
+from typing import TypedDict
 
 from opbench import __version__
 from opbench.catalog.case import Case
@@ -24,6 +25,18 @@ from opbench.runs.suite import Suite
 def now() -> str:
     """The time in UTC, as the file has it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Beginning(TypedDict):
+    """What every record says of its first moment."""
+
+    started: str
+    revision: dict[str, object] | None
+
+
+def beginning() -> Beginning:
+    """The time, and the commit of the user's project that is checked out here."""
+    return {"started": now(), "revision": revision()}
 
 
 class RunFile:
@@ -131,8 +144,7 @@ def _header(suite: Suite, options: RunOptions, environment: Mapping[str, object]
         "title": suite.title,
         "backend": options.backend,
         "seed": options.seed,
-        "started": now(),
-        "revision": revision(),
+        **beginning(),
         "target": list(options.target),
         "command": shlex.join(["opbench", *options.command]) if options.command else "",
         "timing": {**asdict(suite.timing), "processes": options.processes},

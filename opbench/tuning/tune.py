@@ -8,7 +8,6 @@ import os
 import shlex
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from opbench import __version__
@@ -20,6 +19,7 @@ from opbench.decoding import to_json
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.results.files import Run, RunWriter
 from opbench.results.tuning import FILE, FORMAT, Begun, Energies, Finals, Joules, Stopped, Trial, Tuning, read_tuning
+from opbench.runs.header import beginning
 from opbench.runs.options import RunOptions
 from opbench.runs.protocol import Open
 from opbench.runs.runner import Progress, Tell, run_suite
@@ -134,7 +134,7 @@ def _begun(
         mode=options.mode,
         source_sha256=variant.source_sha256,
         environment=environment,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        **beginning(),
         command=shlex.join(["opbench", *options.command]) if options.command else "",
         opbench=__version__,
     )

@@ -19,6 +19,7 @@ from common import Cli
 
 from opbench.nets.checkpoints import read_checkpoint
 from opbench.nets.data import digit_set
+from opbench.runs.revision import revision
 
 TINY = ["--batch", "4", "--steps", "8", "--backend", "cpu", "--lr", "2e-3"]
 DATA = Path(tempfile.gettempdir()) / f"opbench-test-{os.getuid()}" / "tiny.npz"
@@ -61,6 +62,7 @@ def test_it_says_what_was_learnt_and_leaves_its_files(cli: Cli, undisturbed: Pat
     pictures = {"loss.png", "training-memory.png"}
     assert names - pictures == {"checkpoint.safetensors", "losses.jsonl", "plan.json", "train.html", "train.json"}
     record = json.loads((undisturbed / "train.json").read_text())
+    assert record["revision"] == revision(), "of the folder it was begun in"
     assert len(record["losses"]) == 8 and record["scores"][-1][0] == 8
     lines = [json.loads(line) for line in (undisturbed / "losses.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 9))
