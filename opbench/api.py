@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +98,10 @@ def run(
     )
     if report and backend == "cpu":
         committed(gpu)  # an unknown GPU is refused before anything runs
+
+    if report:
+        # This process waits while workers measure; what the report imports, seconds of it, comes in that time.
+        threading.Thread(target=importlib.import_module, args=("opbench.report.run.page",), daemon=True).start()
 
     def ceilings(devices: Sequence[ChosenGpu]) -> list[dict[str, object]]:
         from opbench.runs.probes import ceilings_for_run
