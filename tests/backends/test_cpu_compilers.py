@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.slow, *compilers()[0].marks]  # g++ is what the others
 Counts = dict[tuple[str, str, str, int], tuple[int, ...]]
 
 OWN_STRUCTURE = "LLVM copies the members of a structure of the variant's own one by one"
+ONE_STORE = "LLVM makes one store of those in two branches"
 OTHERWISE = {
     "conv2d/multi_channel_out": OWN_STRUCTURE,
     "maxpool2d/multi_output": OWN_STRUCTURE,
@@ -30,9 +31,23 @@ OTHERWISE = {
     "conv2d/nhwc_mma_*": OWN_STRUCTURE,
     "conv2d/nhwc_winograd_*": OWN_STRUCTURE,
     "upsample_concat_conv2d/nhwc_mma_*": OWN_STRUCTURE,
-    "upsample_concat/nhwc_vector": "LLVM makes one store of those in two branches",
+    "batchnorm2d_train/nhwc_split": OWN_STRUCTURE,
+    "batchnorm2d_train/nhwc_vector": OWN_STRUCTURE,
+    "conv2d_dgrad/nhwc_mma_*": OWN_STRUCTURE,
+    "conv2d_wgrad/implicit_gemm_split": OWN_STRUCTURE,
+    "upsample_concat/nhwc_vector": ONE_STORE,
+    "record/scalar": ONE_STORE,
 }
 """Variants whose requests differ, and why; the bytes that lanes ask for are equal there too."""
+FEWER = {
+    "batchnorm2d_backward/nhwc_split",
+    "batchnorm2d_backward/nhwc_vector",
+    "batchnorm2d_backward/nhwc_resident",
+    "conv2d/nhwc_direct",
+    "conv2d_wgrad/nhwc_few_channels",
+    "conv2d_wgrad/nhwc_image_shared",
+}
+"""LLVM leaves out loads of these that g++ makes ahead of a loop that may not run, or again: their bytes differ."""
 ONE_LOAD = {"prefetches_past_the_end"}
 """LLVM makes one instruction of the load before a loop and the one in it, which then has the loop's line."""
 ENDLESS = {"counts_without_end"}
@@ -90,6 +105,14 @@ def asked_for(traffic: Traffic) -> dict[tuple[str, str], int]:
     return {(space, kind): traffic.total("bytes", space=space, kind=kind) for space, kind in keys}
 
 
+def assert_fewer(by_llvm: Traffic, by_gcc: Traffic) -> None:
+    """What is stored is the same, and no more is loaded."""
+    ours, theirs = asked_for(by_llvm), asked_for(by_gcc)
+    assert ours.keys() == theirs.keys()
+    for (space, kind), asked in ours.items():
+        assert asked <= theirs[space, kind] if kind == "load" else asked == theirs[space, kind], (space, kind)
+
+
 def one_of_each(variants: list[Variant]) -> list[Variant]:
     """All but those on tensor cores, of which the first of a precision: the others cut the same loops otherwise."""
     first = {v.precision: v for v in reversed(variants) if v.compute_capability}
@@ -104,6 +127,9 @@ def test_compilers_agree_on_the_tree(name: str, both: Callable[[Case], list[Trac
             assert (gcc.findings, other.findings) == ((), ()), case.name
             if case.problem.storage != "f32":
                 # The shim's 16-bit numbers are classes: compilers merge their loads and branches differently.
+                continue
+            if variant.id in FEWER:
+                assert_fewer(other.traffic, gcc.traffic)
                 continue
             assert asked_for(other.traffic) == asked_for(gcc.traffic), case.name
             if not any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in OTHERWISE):
