@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch_layers import DEVICE, LAST, Layer, drawn, layers, off  # noqa: E402
 
 import opbench.torch as ours  # noqa: E402
 from opbench.errors import UsageError  # noqa: E402
-from opbench.integrations.pytorch import choice, devices, functions  # noqa: E402
+from opbench.integrations.pytorch import choice, devices  # noqa: E402
 from opbench.integrations.pytorch import layers as registered  # noqa: E402
 from opbench.results.book import Book, BookEntry, BookTime  # noqa: E402
 
@@ -80,12 +80,16 @@ def test_opcheck(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's own four: schema, registration of gradients, fake kernels, and AOT dispatch with free shapes."""
     seen = []
 
-    def noted(name: str, *arguments: object) -> object:
-        seen.append((operator := registered._overloads[name], arguments))
-        return operator(*arguments)
+    def noted(operator: Callable[..., object]) -> Callable[..., object]:
+        def called(*arguments: object) -> object:
+            seen.append((operator, arguments))
+            return operator(*arguments)
 
-    monkeypatch.setattr(functions, "call", noted)
-    monkeypatch.setattr(registered, "call", noted)
+        return called
+
+    noting = {name: noted(operator) for name, operator in registered._overloads.items()}
+    monkeypatch.setattr(registered, "_overloads", noting)
+    monkeypatch.setattr(registered, "recalled", lambda *call: None)
     monkeypatch.setattr(registered, "eager", lambda tensors: False)
     layer.mine(*layer.cast(torch.float32))
     ((operator, arguments),) = seen

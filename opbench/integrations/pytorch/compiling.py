@@ -21,7 +21,7 @@ from opbench.integrations.pytorch import peers
 from opbench.integrations.pytorch.choice import choice_for, entry_for, prepare, problem_of
 from opbench.integrations.pytorch.described import EPSILON
 from opbench.integrations.pytorch.devices import CPU, OURS, TORCH_DTYPES, place_of
-from opbench.integrations.pytorch.layers import normalised
+from opbench.integrations.pytorch.layers import call
 from opbench.integrations.pytorch.primitives import compute, eager, ordered, steps_back
 from opbench.integrations.pytorch.replacing import LayerChoice, Replaced
 from opbench.nets.choosing import laid_out, rewritten
@@ -255,7 +255,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         else:
             norm = self._norms[node.name]
             statistics = norm.running_mean, norm.running_var
-            out = normalised(x, given[1], given[2], *statistics, round(100 * norm.momentum), relu)
+            out = call("batchnorm2d_train", (x, given[1], given[2], *statistics), (round(100 * norm.momentum), relu))
             norm.num_batches_tracked.add_(1)
         return [peers.physical(node.problem, out)]
 

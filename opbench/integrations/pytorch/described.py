@@ -217,5 +217,5 @@ def l1_loss(x: Tensor, target: Tensor) -> Described:
         )
     last = is_last(x, target) if x.dim() == 4 else False
     form = LAST if last else CONTIGUOUS
-    outputs = (((1,), torch.float32, CONTIGUOUS), (tuple(x.shape), x.dtype, form))
+    outputs = (((), torch.float32, CONTIGUOUS), (tuple(x.shape), x.dtype, form))
     return Described("l1_loss", ("x", "target"), {"n": x.numel(), "dtype": dtype}, (form, form), outputs)

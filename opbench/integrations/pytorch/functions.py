@@ -13,7 +13,7 @@ from opbench.errors import UsageError
 from opbench.integrations.pytorch.choice import settings
 from opbench.integrations.pytorch.described import EPSILON, one
 from opbench.integrations.pytorch.devices import OURS
-from opbench.integrations.pytorch.layers import call, normalised
+from opbench.integrations.pytorch.layers import call
 from opbench.integrations.pytorch.primitives import compute
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _raised(*tensors: Tensor) -> Sequence[Tensor]:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """x @ weight.T + bias, then max(., 0) with `relu`: as `torch.nn.functional.linear`; x may have more axes."""
-    return call("linear", *_lowered(x, weight, bias), relu)
+    return call("linear", (x, weight, bias), (relu,), _lowered)
 
 
 def conv2d(
@@ -62,7 +62,7 @@ def conv2d(
 ) -> Tensor:
     """As `torch.nn.functional.conv2d` of one group, without dilation; a channels_last image is not copied."""
     sides = one("conv2d", "stride", stride), one("conv2d", "padding", padding)
-    return call("conv2d", *_lowered(image, weight, bias), *sides, relu)
+    return call("conv2d", (image, weight, bias), (*sides, relu), _lowered)
 
 
 def maxpool2d(
@@ -74,7 +74,7 @@ def maxpool2d(
     """As `torch.nn.functional.max_pool2d`, but that a NaN loses every comparison."""
     window = one("maxpool2d", "kernel_size", kernel_size)
     step = window if stride is None else one("maxpool2d", "stride", stride)
-    return call("maxpool2d", x, window, step, one("maxpool2d", "padding", padding))
+    return call("maxpool2d", (x,), (window, step, one("maxpool2d", "padding", padding)))
 
 
 def batchnorm2d(
@@ -99,7 +99,7 @@ def batchnorm2d(
         percent = round(100 * momentum)
         if abs(percent - 100 * momentum) > 1e-9:
             raise UsageError(f"opbench.torch.batchnorm2d: momentum={momentum} is not there; whole hundredths are")
-        return normalised(x, weight, bias, running_mean, running_var, percent, relu)
+        return call("batchnorm2d_train", (x, weight, bias, running_mean, running_var), (percent, relu))
     if running_mean is None or running_var is None:
         raise UsageError(
             "opbench.torch.batchnorm2d: by running statistics, which are None; training=True takes its own"
@@ -107,7 +107,7 @@ def batchnorm2d(
     if _by_pytorch(x, weight, bias, running_mean):
         out = functional.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
         return functional.relu(out) if relu else out
-    return call("batchnorm2d", x, weight, bias, running_mean, running_var, relu)
+    return call("batchnorm2d", (x, weight, bias, running_mean, running_var), (relu,))
 
 
 def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> bool:
@@ -122,20 +122,18 @@ def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Ten
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """As `torch.nn.functional.softmax`; another axis than the last is moved there and back."""
-    if _autocast():
-        (x,) = _raised(x)
     if dim in (-1, x.dim() - 1):
-        return call("softmax", x)
-    moved = call("softmax", x.movedim(dim, -1))
-    return moved.movedim(-1, dim)  # type: ignore[union-attr]
+        return call("softmax", (x,), prepare=_raised)
+    return call("softmax", (x.movedim(dim, -1),), prepare=_raised).movedim(-1, dim)
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """As `torch.nn.functional.l1_loss`, for the mean or the sum."""
-    x, target = _raised(x, target)
     if reduction not in ("mean", "sum"):
         raise UsageError(f"opbench.torch.l1_loss: reduction={reduction!r} is not there; mean and sum are")
-    loss = call("l1_loss", x, target)[0].reshape(()).to(x.dtype)
+    loss = call("l1_loss", (x, target), prepare=_raised)
+    if loss.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+        loss = loss.to(x.dtype)
     return loss * x.numel() if reduction == "sum" else loss
 
 

@@ -17,7 +17,7 @@ from opbench.errors import UsageError
 from opbench.integrations.pytorch import described
 from opbench.integrations.pytorch.choice import CACHES
 from opbench.integrations.pytorch.described import Described
-from opbench.integrations.pytorch.devices import MISALIGNED
+from opbench.integrations.pytorch.known_forms import recalled, remember
 from opbench.integrations.pytorch.plans import Backward, CallPlan, fillings
 from opbench.integrations.pytorch.primitives import NAMESPACE, applied, eager, library
 
@@ -41,34 +41,17 @@ class LayerOperator:
     outputs: int = 1
     differentiable: int = 1
     """How many of its outputs a gradient comes back through; they come first."""
+    updated: tuple[int, ...] = ()
+    """Tensors that its last outputs replace, by place, when it is called as a layer."""
 
-    def register(self) -> type[torch.autograd.Function]:
-        """Define it in PyTorch; returns the function that eager calls with gradients go through."""
+    def register(self) -> None:
+        """Define it in PyTorch."""
         results = "Tensor" if self.outputs == 1 else f"({', '.join(['Tensor'] * self.outputs)})"
         library.define(f"{self.name}({self.arguments}) -> {results}")
         for key in ("CPU", "CUDA"):
             library.impl(self.name, self.compute, key)
         torch.library.register_fake(f"{NAMESPACE}::{self.name}", self.fake, lib=library)
         torch.library.register_autograd(f"{NAMESPACE}::{self.name}", self.back, setup_context=self.setup, lib=library)
-        operator = self
-
-        class Differentiated(torch.autograd.Function):  # type: ignore[misc]
-            """The same without PyTorch's dispatcher, by a call's plan."""
-
-            @staticmethod
-            def forward(
-                ctx: torch.autograd.function.FunctionCtx, plan: CallPlan, *given: Tensor | None
-            ) -> Tensor | tuple[Tensor, ...]:
-                found = plan(given)
-                ctx.set_materialize_grads(False)
-                operator.keep(ctx, given, found, plan.backward(ctx.needs_input_grad[1:]))
-                return found[0] if operator.outputs == 1 else tuple(found)
-
-            @staticmethod
-            def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
-                return None, *operator.pulled(ctx, gradients[0])
-
-        return Differentiated
 
     def plan(self, arguments: Sequence[object]) -> CallPlan | None:
         """How a call runs; None for one of no elements."""
@@ -96,6 +79,16 @@ class LayerOperator:
         found = plan(arguments[: self.tensors]) if plan else self._of_nothing(arguments)
         return found[0] if self.outputs == 1 else tuple(found)
 
+    def dispatched(self, tensors: Sequence[Tensor | None], numbers: Sequence[object]) -> Tensor:
+        """The first output by PyTorch's dispatcher."""
+        outputs = _overloads[self.name](*tensors, *numbers)
+        if isinstance(outputs, torch.Tensor):
+            return outputs
+        for place, new in zip(self.updated, outputs[len(outputs) - len(self.updated) :], strict=True):
+            if (updated := tensors[place]) is not None:
+                updated.copy_(new)
+        return outputs[0]
+
     def _of_nothing(self, arguments: Sequence[object]) -> list[Tensor]:
         """An empty batch has an empty result; sums over no terms are 0, a mean of nothing is no number."""
         call = self.describe(*arguments)
@@ -119,6 +112,37 @@ class LayerOperator:
 
     # Gradients ----------------------------------------------------------------------------------------------------
 
+    def differentiated(self, plan: CallPlan, needs: tuple[bool, ...]) -> Callable[..., Tensor]:
+        """Its first output by a plan, as a function of the tensors that autograd differentiates; made once a plan.
+
+        What a call has in common with others of its form is the function's own, so that none of it passes through
+        PyTorch, and outputs that no gradient comes back through are kept without being outputs to PyTorch.
+        """
+        found = plan.differentiated.get(needs)
+        if found is not None:
+            return found
+        operator, backward, filled = self, plan.backward(needs), plan.filled
+
+        class Differentiated(torch.autograd.Function):  # type: ignore[misc]
+            """The same without PyTorch's dispatcher."""
+
+            @staticmethod
+            def forward(ctx: torch.autograd.function.FunctionCtx, *given: Tensor | None) -> Tensor:
+                outputs = plan(given)
+                known = [*given, *outputs]
+                for place, tensor in filled:
+                    known[place] = tensor
+                ctx.save_for_backward(*[known[place] for place in places])
+                return outputs[0]
+
+            @staticmethod
+            def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor | None) -> tuple[object, ...]:
+                return tuple(operator.pulled(backward, ctx.saved_tensors, gradient))
+
+        places = self.kept(backward)
+        found = plan.differentiated[needs] = applied(Differentiated)
+        return found
+
     def setup(
         self,
         ctx: torch.autograd.function.FunctionCtx,
@@ -130,41 +154,31 @@ class LayerOperator:
         needs = ctx.needs_input_grad[: self.tensors]
         like = [None if t is None else (t.shape, t.dtype) for t in given]
         described = self.describe(*inputs) if all(t is None or t.numel() for t in given) else None
-        filled = dict(fillings(described, given)) if described and any(t is None for t in given) else {}
         outputs = (output,) if self.outputs == 1 else output
-        self.keep(ctx, given, outputs, Backward(described, like, needs, filled))
-
-    def keep(
-        self,
-        ctx: torch.autograd.function.FunctionCtx,
-        given: Sequence[Tensor | None],
-        outputs: Sequence[Tensor],
-        backward: Backward,
-    ) -> None:
-        """Save what the way back reads."""
-        ctx.backward_of = backward
+        ctx.backward_of = backward = Backward(described, like, needs)
         if len(outputs) > self.differentiable:
             ctx.mark_non_differentiable(*outputs[self.differentiable :])
-        ctx.save_for_backward(*self.read_back(given, outputs, backward))
+        known = [*given, *outputs]
+        if described and any(t is None for t in given):
+            for place, tensor in fillings(described, given):
+                known[place] = tensor
+        ctx.save_for_backward(*[known[place] for place in self.kept(backward)])
 
-    def read_back(
-        self, given: Sequence[Tensor | None], outputs: Sequence[Tensor], backward: Backward
-    ) -> Sequence[Tensor]:
-        """The tensors that the way back reads."""
-        return backward.kept(given, outputs)
+    def kept(self, backward: Backward) -> Sequence[int]:
+        """The tensors that the way back reads, by place among those of the call and the outputs after them."""
+        return backward.kept
 
     def back(self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
         """The gradients of all arguments of a traced call; there are none of its numbers."""
-        found = self.pulled(ctx, gradients[0])
+        found = self.pulled(ctx.backward_of, ctx.saved_tensors, gradients[0])
         return *found, *(None,) * (len(ctx.needs_input_grad) - len(found))
 
-    def pulled(self, ctx: torch.autograd.function.FunctionCtx, out: Tensor | None) -> Sequence[Tensor | None]:
+    def pulled(self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None) -> Sequence[Tensor | None]:
         """The tensors' gradients, from that of the first output."""
-        backward: Backward = ctx.backward_of
         like, way = backward.like, backward.way
         found: list[Tensor | None] = [None] * len(like)
         if out is not None and way is not None:
-            for place, gradient in way.pulled(ctx.saved_tensors, (out,)):
+            for place, gradient in way.pulled(saved, (out,)):
                 shape, dtype = like[place]  # type: ignore[misc]
                 seen = gradient if gradient.shape == shape else gradient.reshape(shape)
                 found[place] = seen if seen.dtype == dtype else seen.to(dtype)
@@ -178,19 +192,17 @@ class LayerOperator:
 class LossOperator(LayerOperator):
     """A loss that gives its gradient with it."""
 
-    def read_back(
-        self, given: Sequence[Tensor | None], outputs: Sequence[Tensor], backward: Backward
-    ) -> Sequence[Tensor]:
+    def kept(self, backward: Backward) -> Sequence[int]:
         """The gradient."""
-        return outputs[1:]
+        return (self.tensors + 1,)
 
-    def pulled(self, ctx: torch.autograd.function.FunctionCtx, out: Tensor | None) -> Sequence[Tensor | None]:
+    def pulled(self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None) -> Sequence[Tensor | None]:
         """The gradient, times the loss's own; of the target the opposite."""
         if out is None:
             return None, None
-        (own,), needs = ctx.saved_tensors, ctx.backward_of.needs
+        (own,) = saved
         scaled = own * out.to(own.dtype)
-        return scaled if needs[0] else None, -scaled if needs[1] else None
+        return scaled if backward.needs[0] else None, -scaled if backward.needs[1] else None
 
 
 LAYERS = {
@@ -216,51 +228,44 @@ LAYERS = {
             5,
             described.batchnorm2d_train,
             outputs=5,
+            updated=(3, 4),
         ),
         LayerOperator("softmax", "Tensor x", 1, described.softmax),
         LossOperator("l1_loss", "Tensor x, Tensor target", 2, described.l1_loss, outputs=2),
     )
 }
-_applied = {name: applied(layer.register()) for name, layer in LAYERS.items()}
-_overloads = {name: getattr(torch.ops.opbench, name).default for name in LAYERS}
-_differentiating = torch.is_grad_enabled
+for _layer in LAYERS.values():
+    _layer.register()
+_overloads: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
+    name: getattr(torch.ops.opbench, name).default for name in LAYERS
+}
 
 
-def call(name: str, *arguments: object) -> Tensor | tuple[Tensor, ...]:
-    """A layer: through PyTorch's dispatcher where anything watches or transforms, else straight to the kernels."""
-    layer = LAYERS[name]
-    tensors: Sequence[Tensor | None] = arguments[: layer.tensors]
-    plan = layer.plan(arguments) if eager(tensors) else None
-    found: Tensor | tuple[Tensor, ...]
-    found = _overloads[name](*arguments) if plan is None else _directly(layer, plan, tensors)
+def call(
+    name: str,
+    tensors: Sequence[Tensor | None],
+    numbers: tuple[object, ...] = (),
+    prepare: Callable[..., Sequence[Tensor | None]] | None = None,
+) -> Tensor:
+    """A layer's first output: straight to the kernels where nobody watches or transforms, else by the dispatcher.
+
+    `prepare` is what autocast does to the tensors.
+    """
+    found = recalled(name, tensors, numbers)
+    if found is None:
+        layer = LAYERS[name]
+        tensors = prepare(*tensors) if prepare else tensors
+        plan = layer.plan((*tensors, *numbers)) if eager(tensors) else None
+        found = _planned(layer, plan, tensors, numbers) if plan else layer.dispatched(tensors, numbers)
     return found
 
 
-def _directly(layer: LayerOperator, plan: CallPlan, tensors: Sequence[Tensor | None]) -> Tensor | tuple[Tensor, ...]:
-    if _differentiating():
-        for tensor in tensors:
-            if tensor is not None and tensor.requires_grad:
-                return _applied[layer.name](plan, *tensors)
-    found = plan(tensors)
-    return found[0] if layer.outputs == 1 else tuple(found)
-
-
-STATISTICS = (3, 4)
-"""Of a batch norm's tensors, those that follow."""
-
-
-def normalised(*arguments: object) -> Tensor:
-    """A batch norm by its batch's statistics, which the running ones follow in place; arguments as the operator's."""
-    layer = LAYERS["batchnorm2d_train"]
-    tensors: Sequence[Tensor | None] = arguments[: layer.tensors]
-    mean, variance = (tensors[place] for place in STATISTICS)
-    if mean is not None and variance is not None and eager(tensors):
-        plan = layer.plan(arguments) if not (mean.data_ptr() | variance.data_ptr()) & MISALIGNED else None
-        updating = plan.updating(STATISTICS) if plan else None
-        if updating is not None:
-            return _directly(layer, updating, tensors)[0]
-    found = call(layer.name, *arguments)
-    for kept, new in zip((mean, variance), found[3:], strict=True):
-        if kept is not None:
-            kept.copy_(new)
-    return found[0]
+def _planned(
+    layer: LayerOperator, plan: CallPlan, tensors: Sequence[Tensor | None], numbers: tuple[object, ...]
+) -> Tensor:
+    """The first output by a plan, which serves what is called in this form from now on."""
+    plan = plan.updating(layer.updated)
+    needs = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
+    function = layer.differentiated(plan, needs) if torch.is_grad_enabled() and any(needs) else None
+    remember(layer.name, tensors, numbers, plan, function)
+    return function(*tensors) if function else plan(tensors)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,8 +38,6 @@ class Backward:
     like: Sequence[tuple[Sequence[int], torch.dtype] | None]
     """Of each tensor its shape and type; None for one that was left out."""
     needs: tuple[bool, ...]
-    filled: Mapping[int, Tensor]
-    """What stands for tensors that were left out, by place."""
 
     @functools.cached_property
     def way(self) -> WayBack | None:
@@ -49,16 +47,10 @@ class Backward:
         wanted = frozenset(name for name, need in zip(self.call.names, self.needs, strict=False) if need)
         return WayBack(signature(self.call.operator, self.call.text).problem, wanted)
 
-    def kept(self, given: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> list[Tensor]:
-        """The tensors that the way back reads."""
-        way = self.way
-        if way is None:
-            return []
-        found = [(given if own else outputs)[place] for place, own in way.kept]
-        for tensor in found:
-            if tensor is None:
-                return [self.filled[p] if t is None else t for t, (p, _) in zip(found, way.kept, strict=True)]
-        return found
+    @property
+    def kept(self) -> list[int]:
+        """The tensors that the way back reads, by place among those of the call and the outputs after them."""
+        return [place if own else len(self.like) + place for place, own in self.way.kept] if self.way else []
 
 
 class CallPlan:
@@ -85,61 +77,87 @@ class CallPlan:
         ]
         self.outputs = [(shape, _strides(shape, form), dtype) for shape, dtype, form in call.outputs]
         self._on = self.runner.launch_on if isinstance(self.runner, CudaRunner) else None
+        self._as_it_is = not self.filled and not self.copies and self.count == len(given)
         self._into: tuple[int, ...] = ()
+        self._after: tuple[int, ...] = ()
         self._updating: CallPlan | None = None
-        self._as_is = not self.filled and not self.copies
         self.like = [None if t is None else (t.shape, t.dtype) for t in given]
-        self._backward: dict[tuple[bool, ...], Backward] = {}
+        self.differentiated: dict[tuple[bool, ...], Callable[..., Tensor]] = {}
+        """What autograd differentiates, by which tensors want gradients."""
 
     def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor]:
         """The outputs, enqueued."""
         if self._on and current_device() != self.index:
             with torch.cuda.device(self.index):
                 return self(given)
-        tensors: list[Tensor] = list(given[: self.count])
-        if not self._as_is:
-            for place, tensor in self.filled:
-                tensors[place] = tensor
-            for place, form in self.copies:
-                tensors[place] = tensors[place].contiguous(memory_format=form)
+        tensors: Sequence[Tensor] = given if self._as_it_is else self._prepared(given)
         addresses = [tensor.data_ptr() for tensor in tensors]
         for address in addresses:
             if address & MISALIGNED:
-                tensors = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
-                addresses = [tensor.data_ptr() for tensor in tensors]
-                break
-        if self._on is not None:
+                return self._moved(given, tensors)
+        if self._on is None:
+            found = self._slowly(tensors)
+        else:
             found = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self.outputs]
             for tensor in found:
                 addresses.append(tensor.data_ptr())
             for place in self._into:
                 addresses.append(addresses[place])
             self._on(addresses, current_stream(self.index))
-            return found
+        return self._followed(given, found) if self._after else found
+
+    def _prepared(self, given: Sequence[Tensor | None]) -> list[Tensor]:
+        """The problem's inputs: made up where one was left out, copied where one lies otherwise."""
+        tensors: list[Tensor] = list(given[: self.count])
+        for place, tensor in self.filled:
+            tensors[place] = tensor
+        for place, form in self.copies:
+            tensors[place] = tensors[place].contiguous(memory_format=form)
+        return tensors
+
+    def _moved(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs, from copies of tensors that begin between the addresses that wide accesses need."""
+        aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
+        found = self([*aligned, *given[self.count :]])
+        for place in (*self._into, *self._after):
+            if (changed := given[place]) is not None and changed is not aligned[place]:
+                changed.copy_(aligned[place])
+        return found
+
+    def _slowly(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         if self.runner is None:
             return self._by_pytorch(tensors)
         found = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.outputs]
         self.runner.launch([*tensors, *found])
         return found
 
-    def updating(self, places: tuple[int, ...]) -> CallPlan | None:
-        """The same with its last outputs written over these inputs, for kernels whose operator allows it.
+    def _followed(self, given: Sequence[Tensor | None], found: list[Tensor]) -> list[Tensor]:
+        """The outputs but the last, which are copied over inputs."""
+        count = len(self._after)
+        for place, new in zip(self._after, found[-count:], strict=True):
+            if (changed := given[place]) is not None:
+                changed.copy_(new)
+        return found[:-count]
 
-        None where that cannot be: on the host, by PyTorch, and where an input would be copied first.
+    def updating(self, places: tuple[int, ...]) -> CallPlan:
+        """The same with its last outputs written over these inputs, which the operator's kernels have to allow.
+
+        They are copied where that cannot be: on the host, by PyTorch, and where an input is copied first or left out.
         """
-        if self._on is None or not self._as_is:
-            return None
+        if not places:
+            return self
         if self._updating is None:
-            self._updating = copy.copy(self)
-            self._updating.outputs, self._updating._into = self.outputs[: -len(places)], places
+            plan = self._updating = copy.copy(self)
+            plan.differentiated = {}
+            if self._on is not None and self._as_it_is:
+                plan.outputs, plan._into = self.outputs[: -len(places)], places
+            else:
+                plan._after = places
         return self._updating
 
     def backward(self, needs: tuple[bool, ...]) -> Backward:
         """What the gradients of these of its tensors need."""
-        found = self._backward.get(needs)
-        if found is None:
-            found = self._backward[needs] = Backward(self.call, self.like, needs, dict(self.filled))
-        return found
+        return Backward(self.call, self.like, needs)
 
     def _by_pytorch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         problem = self.signature.problem

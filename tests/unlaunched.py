@@ -1,0 +1,67 @@
+"""opbench.torch on a machine without a GPU as on one with it, but that nothing is launched: what a call costs the host.
+
+Tensors lie in the host's memory, and the driver's function does nothing; all before it is what runs on a GPU's host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import operator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import torch
+
+from opbench.backends.cuda.movable import MovableLaunch
+from opbench.backends.cuda.program import BoundStep
+from opbench.integrations.pytorch import choice, devices, plans, primitives
+from opbench.integrations.pytorch.choice import Chosen
+from opbench.integrations.pytorch.devices import CPU, CudaRunner, place_of
+
+if TYPE_CHECKING:
+    import pytest
+
+NOTHING = "abs"
+"""A function of libc that does nothing, and gives 0 for 0, however many arguments come after."""
+ARGUMENTS = tuple(ctypes.c_void_p(0) for _ in range(11))
+"""As many as cuLaunchKernel has."""
+
+
+class UnlaunchedRunner(CudaRunner):
+    """Everything of a case's runner but its kernels."""
+
+    def _made(self, addresses: object) -> MovableLaunch:
+        if self._launch is None:
+            problem = self.case.problem
+            tensors = [*problem.input_tensors(), *problem.output_tensors(), *self._workspaces]
+            driver = SimpleNamespace(bare=ctypes.CDLL(None).__getitem__)
+            step = BoundStep(SimpleNamespace(__name__=NOTHING), ARGUMENTS)  # type: ignore[arg-type]
+            count = len(self.case.launches(self._backend.sm_count))
+            program = SimpleNamespace(steps=lambda *_: [step] * count)
+            self._launch = MovableLaunch(
+                SimpleNamespace(driver=driver),  # type: ignore[arg-type]
+                program,  # type: ignore[arg-type]
+                [],
+                tensors,
+                dict.fromkeys((tensor.name for tensor in tensors), 0),
+            )
+        return self._launch
+
+
+def unlaunched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let calls on tensors in the host's memory take the way of those on a GPU, up to the driver."""
+
+    def chosen(name: str, text: str, index: int) -> Chosen:
+        place = place_of(index)
+        case = choice.candidates(choice.problem_of(name, text), place)[0]
+        return Chosen(UnlaunchedRunner(case, place), "not launched")
+
+    empty = torch._C._dynamo.guards._empty_strided_cpu
+    current = functools.partial(operator.neg, -CPU)
+    for module in (plans, primitives, devices):
+        monkeypatch.setattr(module, "EMPTY", empty)
+        monkeypatch.setattr(module, "current_device", current)
+        monkeypatch.setattr(module, "current_stream", abs)
+    for module in (plans, primitives):
+        monkeypatch.setattr(module, "choice_for", chosen)
