@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 NOTHING = "abs"
 """A function of libc that does nothing, and gives 0 for 0, however many arguments come after."""
-ARGUMENTS = tuple(ctypes.c_void_p(0) for _ in range(11))
-"""As many as cuLaunchKernel has."""
+ARGUMENTS = tuple(ctypes.c_void_p(0) for _ in range(4))
+"""As many as cuLaunchKernelEx has."""
 
 
 class UnlaunchedRunner(CudaRunner):
@@ -38,7 +38,7 @@ class UnlaunchedRunner(CudaRunner):
             driver = SimpleNamespace(bare=ctypes.CDLL(None).__getitem__)
             step = BoundStep(SimpleNamespace(__name__=NOTHING), ARGUMENTS)  # type: ignore[arg-type]
             count = len(self.case.launches(self._backend.sm_count))
-            program = SimpleNamespace(steps=lambda *_: [step] * count)
+            program = SimpleNamespace(steps=lambda *_, extended: [step] * count)
             self._launch = MovableLaunch(
                 SimpleNamespace(driver=driver),  # type: ignore[arg-type]
                 program,  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def is_extended(launch: KernelLaunch, capability: tuple[int, int]) -> bool:
 
 def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) -> object:
     """The CUlaunchConfig of a launch by cuLaunchKernelEx, by address; raises LaunchError for what no GPU launches."""
-    if capability < CLUSTERS_FROM:
+    if launch.cluster != (1, 1, 1) and capability < CLUSTERS_FROM:
         have = "{}.{}".format(*capability)
         raise LaunchError(f"{launch.kernel}: clusters need 9.0; this GPU has {have}")
     if fault := launch.fault_of_cluster():
@@ -86,7 +86,7 @@ def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) 
     attributes = []
     if launch.cluster != (1, 1, 1):
         attributes.append(_Attribute(ATTRIBUTE_CLUSTER, value=_AttributeValue(cluster=(c_uint * 3)(*launch.cluster))))
-    if launch.programmatic:
+    if launch.programmatic and capability >= CLUSTERS_FROM:
         attributes.append(_Attribute(ATTRIBUTE_PROGRAMMATIC, value=_AttributeValue(flag=1)))
     listed = (_Attribute * len(attributes))(*attributes)
     grid, block = (c_uint * 3)(*launch.grid), (c_uint * 3)(*launch.block)

@@ -40,7 +40,8 @@ class MovableLaunch:
             if launch.textures:
                 raise LaunchError(f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved")
         self._device = device
-        self._lock = threading.Lock()
+        lock = threading.Lock()
+        self._acquire, self._release = lock.acquire, lock.release
         self._room = bytearray(8 * max(1, len(tensors)))
         self._write = struct.Struct(f"{len(tensors)}Q").pack_into
         self._write(self._room, 0, *(addresses[tensor.name] for tensor in tensors))
@@ -49,17 +50,19 @@ class MovableLaunch:
             for number, t in enumerate(tensors)
         ]
         self._stream = c_void_p(0)
-        steps = program.steps(launches, {array.name: array for array in arrays}, self._stream)
+        steps = program.steps(launches, {array.name: array for array in arrays}, self._stream, extended=True)
         self._configs = [step.arguments[0].contents for step in steps if hasattr(step.arguments[0], "contents")]
-        self._calls: list[tuple[BoundStep, tuple[Callable[..., int], tuple[object, ...]]]] = [
-            (step, (device.driver.bare(step.call.__name__), step.arguments)) for step in steps
+        self._steps: Sequence[BoundStep] = steps
+        self._calls: list[tuple[Callable[..., int], tuple[object, ...]]] = [
+            (device.driver.bare(step.call.__name__), step.arguments) for step in steps
         ]
         self._last = 0
         self._mapped = [array for array in arrays if array.maps]
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
         """Enqueue on a stream, by the driver's handle; from any thread whose current device is the launch's."""
-        with self._lock:  # the driver copies arguments as it is called, and not before
+        self._acquire()  # the driver copies arguments as it is called, and not before
+        try:  # half the cost of `with`
             self._write(self._room, 0, *addresses)
             for array in self._mapped:
                 array.move_maps()
@@ -67,13 +70,16 @@ class MovableLaunch:
                 self._last = self._stream.value = stream
                 for config in self._configs:
                     config.stream = stream
-            for step, (call, arguments) in self._calls:
+            for call, arguments in self._calls:
                 if code := call(*arguments):
-                    self._again(code, step)
+                    self._again(code, arguments)
+        finally:
+            self._release()
 
-    def _again(self, code: int, step: BoundStep) -> None:
+    def _again(self, code: int, arguments: tuple[object, ...]) -> None:
         """Once more in a thread that had no context; else the error in words."""
         driver = self._device.driver
+        step = next(step for step in self._steps if step.arguments is arguments)
         if code == INVALID_CONTEXT:
             driver.call("cuCtxSetCurrent", self._device.context)
             code = step.call(*step.arguments)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -121,22 +121,29 @@ class CudaRunner:
         self._bytes = sum(sizes)
         self._launch: MovableLaunch | None = None
         self._making = threading.Lock()
+        self.launch_on: Callable[[list[int], int], None] = self._first_launch
+        """Enqueue by address, on a stream by its handle, with the device current."""
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> None:
         """Inputs and outputs in the problem's order, dense and aligned."""
         with torch.cuda.device(self._index):
             self.launch_on([tensor.data_ptr() for tensor in tensors], current_stream(self._index))
 
-    def launch_on(self, addresses: list[int], stream: int) -> None:
-        """The same by address, on a stream by its handle, with the device current."""
+    def _first_launch(self, addresses: list[int], stream: int) -> None:
+        """The launch, bound when memory is there first, which from then on is called itself."""
         if self._bytes:
-            scratch = EMPTY((self._bytes,), (1,), torch.uint8)
-            base = scratch.data_ptr()
-            addresses = addresses + [base + offset for offset in self._offsets]
+            self.launch_on = self._with_workspaces
+        else:
+            self.launch_on = self._made(addresses).__call__
+        self.launch_on(addresses, stream)
+
+    def _with_workspaces(self, addresses: list[int], stream: int) -> None:
+        scratch = EMPTY((self._bytes,), (1,), torch.uint8)
+        base = scratch.data_ptr()
+        addresses = addresses + [base + offset for offset in self._offsets]
         (self._launch or self._made(addresses))(addresses, stream)
 
     def _made(self, addresses: Sequence[int]) -> MovableLaunch:
-        """The launch, bound when memory is there first."""
         with self._making:
             if self._launch is None:
                 problem = self.case.problem

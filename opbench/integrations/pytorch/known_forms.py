@@ -37,7 +37,8 @@ class KnownForm(NamedTuple):
     """Calls of one form."""
 
     fits: Callable[..., bool]
-    plan: CallPlan
+    run: Callable[[Sequence[Tensor | None]], list[Tensor]]
+    """Its plan."""
     wanted: bool
     """Whether a tensor wants gradients."""
     differentiated: Callable[..., Tensor] | None
@@ -60,10 +61,10 @@ def recalled(name: str, tensors: Sequence[Tensor | None], numbers: tuple[object,
         known = _known.get((name, tensors[0].shape, numbers), ())  # type: ignore[union-attr]
     except (AttributeError, TypeError):  # no tensor; or its sizes are free, which have no hash
         return None
-    for fits, plan, wanted, differentiated in known:
+    for fits, run, wanted, differentiated in known:
         if fits(*tensors):
             if not wanted or not _differentiating():
-                return plan(tensors)[0]
+                return run(tensors)[0]
             return differentiated(*tensors) if differentiated is not None else None
     return None
 
@@ -84,7 +85,7 @@ def remember(
         known = tuple(form for form in _known.get(key, ()) if not form.fits(*tensors))
         if len(known) < MOST:
             wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-            _known[key] = (*known, KnownForm(guard(tensors), plan, wanted, differentiated))
+            _known[key] = (*known, KnownForm(guard(tensors), plan.__call__, wanted, differentiated))
 
 
 def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:

@@ -128,18 +128,19 @@ class LayerOperator:
 
             @staticmethod
             def forward(ctx: torch.autograd.function.FunctionCtx, *given: Tensor | None) -> Tensor:
-                outputs = plan(given)
+                outputs = run(given)
                 known = [*given, *outputs]
-                for place, tensor in filled:
-                    known[place] = tensor
-                ctx.save_for_backward(*[known[place] for place in places])
+                if filled:
+                    for place, tensor in filled:
+                        known[place] = tensor
+                ctx.save_for_backward(*map(known.__getitem__, places))
                 return outputs[0]
 
             @staticmethod
             def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor | None) -> tuple[object, ...]:
                 return tuple(operator.pulled(backward, ctx.saved_tensors, gradient))
 
-        places = self.kept(backward)
+        run, places = plan.__call__, self.kept(backward)
         found = plan.differentiated[needs] = applied(Differentiated)
         return found
 

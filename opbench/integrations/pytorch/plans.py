@@ -76,7 +76,7 @@ class CallPlan:
             if tensor is not None and not tensor.is_contiguous(memory_format=form)
         ]
         self.outputs = [(shape, _strides(shape, form), dtype) for shape, dtype, form in call.outputs]
-        self._on = self.runner.launch_on if isinstance(self.runner, CudaRunner) else None
+        self._launching = self.runner if isinstance(self.runner, CudaRunner) else None
         self._as_it_is = not self.filled and not self.copies and self.count == len(given)
         self._into: tuple[int, ...] = ()
         self._after: tuple[int, ...] = ()
@@ -87,23 +87,28 @@ class CallPlan:
 
     def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor]:
         """The outputs, enqueued."""
-        if self._on and current_device() != self.index:
+        launching = self._launching
+        if launching is None:
+            tensors: Sequence[Tensor] = given if self._as_it_is else self._prepared(given)
+            return self._slowly(given, tensors)
+        if current_device() != self.index:
             with torch.cuda.device(self.index):
                 return self(given)
-        tensors: Sequence[Tensor] = given if self._as_it_is else self._prepared(given)
-        addresses = [tensor.data_ptr() for tensor in tensors]
-        for address in addresses:
+        tensors = given if self._as_it_is else self._prepared(given)
+        addresses = []
+        for tensor in tensors:
+            address = tensor.data_ptr()
             if address & MISALIGNED:
                 return self._moved(given, tensors)
-        if self._on is None:
-            found = self._slowly(tensors)
-        else:
-            found = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self.outputs]
-            for tensor in found:
-                addresses.append(tensor.data_ptr())
-            for place in self._into:
-                addresses.append(addresses[place])
-            self._on(addresses, current_stream(self.index))
+            addresses.append(address)
+        found = []
+        for shape, strides, dtype in self.outputs:
+            out = EMPTY(shape, strides, dtype)
+            found.append(out)
+            addresses.append(out.data_ptr())
+        for place in self._into:
+            addresses.append(addresses[place])
+        launching.launch_on(addresses, current_stream(self.index))
         return self._followed(given, found) if self._after else found
 
     def _prepared(self, given: Sequence[Tensor | None]) -> list[Tensor]:
@@ -119,17 +124,23 @@ class CallPlan:
         """The outputs, from copies of tensors that begin between the addresses that wide accesses need."""
         aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
         found = self([*aligned, *given[self.count :]])
-        for place in (*self._into, *self._after):
+        for place in self._into:
+            if aligned[place] is not tensors[place]:
+                tensors[place].copy_(aligned[place])
+        for place in self._after:
             if (changed := given[place]) is not None and changed is not aligned[place]:
                 changed.copy_(aligned[place])
         return found
 
-    def _slowly(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _slowly(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """By PyTorch, or on the host."""
         if self.runner is None:
-            return self._by_pytorch(tensors)
-        found = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.outputs]
-        self.runner.launch([*tensors, *found])
-        return found
+            found = self._by_pytorch(tensors)
+        else:
+            aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
+            found = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.outputs]
+            self.runner.launch([*aligned, *found])
+        return self._followed(given, found) if self._after else found
 
     def _followed(self, given: Sequence[Tensor | None], found: list[Tensor]) -> list[Tensor]:
         """The outputs but the last, which are copied over inputs."""
@@ -149,7 +160,7 @@ class CallPlan:
         if self._updating is None:
             plan = self._updating = copy.copy(self)
             plan.differentiated = {}
-            if self._on is not None and self._as_it_is:
+            if self._launching is not None and self._as_it_is:
                 plan.outputs, plan._into = self.outputs[: -len(places)], places
             else:
                 plan._after = places

@@ -71,7 +71,7 @@ class ReadyProblem:
         self.runner = choice_for(operator, text, index).runner
         self._inputs = known.inputs
         self._outputs = [(shape, _dense_strides(shape), dtype) for _, shape, dtype in known.outputs]
-        self._on = self.runner.launch_on if isinstance(self.runner, CudaRunner) else None
+        self._launching = self.runner if isinstance(self.runner, CudaRunner) else None
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs; inputs that lie otherwise are copied."""
@@ -87,7 +87,7 @@ class ReadyProblem:
                 ready[place] = ready[place].clone()
                 address = ready[place].data_ptr()
             addresses.append(address)
-        if self._on is None:
+        if self._launching is None:
             return self._slowly(ready)
         if current_device() != index:
             with torch.cuda.device(index):
@@ -95,7 +95,7 @@ class ReadyProblem:
         found = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self._outputs]
         for tensor in found:
             addresses.append(tensor.data_ptr())
-        self._on(addresses, current_stream(index))
+        self._launching.launch_on(addresses, current_stream(index))
         return found
 
     def _slowly(self, ready: Sequence[Tensor]) -> list[Tensor]:
