@@ -89,7 +89,7 @@ def test_opcheck(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
 
     noting = {name: noted(operator) for name, operator in registered._overloads.items()}
     monkeypatch.setattr(registered, "_overloads", noting)
-    monkeypatch.setattr(registered, "recalled", lambda *call: None)
+    monkeypatch.setattr(registered, "KNOWN", {})
     monkeypatch.setattr(registered, "eager", lambda tensors: False)
     layer.mine(*layer.cast(torch.float32))
     ((operator, arguments),) = seen
@@ -172,6 +172,16 @@ def test_an_empty_batch_has_empty_results_and_gradients_of_zero() -> None:
     out.sum().backward()
     for tensor in (w, b, v, x):
         assert tensor.grad is not None and tensor.grad.shape == tensor.shape and not tensor.grad.any()
+
+
+@pytest.mark.parametrize("name", ["softmax", "batchnorm2d in training, nchw", "maxpool2d, nhwc"])
+def test_every_gradient_of_a_gradient_is_refused(name: str) -> None:
+    layer = next(layer for layer in LAYERS if layer.name == name)
+    for _ in range(2):
+        tensors = layer.cast(torch.float32)
+        (once,) = torch.autograd.grad(layer.mine(*tensors).pow(2).sum(), tensors[0], create_graph=True)
+        with pytest.raises((UsageError, RuntimeError), match=r"_backward.* has no gradient"):
+            once.sum().backward()
 
 
 def test_a_gradient_of_a_gradient_is_refused_in_words() -> None:

@@ -64,8 +64,9 @@ class MovableLaunch:
         self._acquire()  # the driver copies arguments as it is called, and not before
         try:  # half the cost of `with`
             self._write(self._room, 0, *addresses)
-            for array in self._mapped:
-                array.move_maps()
+            if self._mapped:
+                for array in self._mapped:
+                    array.move_maps()
             if stream != self._last:
                 self._last = self._stream.value = stream
                 for config in self._configs:

@@ -96,10 +96,7 @@ def batchnorm2d(
     if eps != EPSILON:
         raise UsageError(f"opbench.torch.batchnorm2d: eps={eps} is not there; {EPSILON} is")
     if training:
-        percent = round(100 * momentum)
-        if abs(percent - 100 * momentum) > 1e-9:
-            raise UsageError(f"opbench.torch.batchnorm2d: momentum={momentum} is not there; whole hundredths are")
-        return call("batchnorm2d_train", (x, weight, bias, running_mean, running_var), (percent, relu))
+        return call("batchnorm2d_train", (x, weight, bias, running_mean, running_var), (_hundredths(momentum), relu))
     if running_mean is None or running_var is None:
         raise UsageError(
             "opbench.torch.batchnorm2d: by running statistics, which are None; training=True takes its own"
@@ -108,6 +105,13 @@ def batchnorm2d(
         out = functional.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
         return functional.relu(out) if relu else out
     return call("batchnorm2d", (x, weight, bias, running_mean, running_var), (relu,))
+
+
+def _hundredths(momentum: float) -> int:
+    percent = round(100 * momentum)
+    if abs(percent - 100 * momentum) > 1e-9:
+        raise UsageError(f"opbench.torch.batchnorm2d: momentum={momentum} is not there; whole hundredths are")
+    return percent
 
 
 def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> bool:
@@ -122,16 +126,16 @@ def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Ten
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """As `torch.nn.functional.softmax`; another axis than the last is moved there and back."""
-    if dim in (-1, x.dim() - 1):
-        return call("softmax", (x,), prepare=_raised)
-    return call("softmax", (x.movedim(dim, -1),), prepare=_raised).movedim(-1, dim)
+    if dim == -1 or dim == x.dim() - 1:
+        return call("softmax", (x,), (), _raised)
+    return call("softmax", (x.movedim(dim, -1),), (), _raised).movedim(-1, dim)
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """As `torch.nn.functional.l1_loss`, for the mean or the sum."""
     if reduction not in ("mean", "sum"):
         raise UsageError(f"opbench.torch.l1_loss: reduction={reduction!r} is not there; mean and sum are")
-    loss = call("l1_loss", (x, target), prepare=_raised)
+    loss = call("l1_loss", (x, target), (), _raised)
     if loss.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         loss = loss.to(x.dtype)
     return loss * x.numel() if reduction == "sum" else loss

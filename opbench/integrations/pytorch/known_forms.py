@@ -25,11 +25,6 @@ MOST = 8
 
 _guards: Any = getattr(getattr(torch._C._dynamo, "guards", None), "TensorGuards", None)
 _any_autocast = torch._C._is_any_autocast_enabled
-_differentiating = torch.is_grad_enabled
-_compiling = torch.compiler.is_dynamo_compiling
-_modes = torch._C._len_torch_dispatch_stack
-_functions = torch._C._len_torch_function_stack
-_profiling = torch.autograd._profiler_enabled
 _trusted: bool | None = None
 
 
@@ -45,28 +40,8 @@ class KnownForm(NamedTuple):
     """The plan to autograd; None until such a call has been met where gradients are enabled."""
 
 
-_known: dict[object, tuple[KnownForm, ...]] = {}
-CACHES.append(_known.clear)
-
-
-def recalled(name: str, tensors: Sequence[Tensor | None], numbers: tuple[object, ...]) -> Tensor | None:
-    """The first output of a call that is recognised; None for one that is not.
-
-    A guard sees what is in the way of PyTorch's dispatcher: transforms, traces and autocast. To ask for are what goes
-    by other ways, and modes, of which it sees some.
-    """
-    if _compiling() or _modes() or _functions() or _profiling():
-        return None
-    try:
-        known = _known.get((name, tensors[0].shape, numbers), ())  # type: ignore[union-attr]
-    except (AttributeError, TypeError):  # no tensor; or its sizes are free, which have no hash
-        return None
-    for fits, run, wanted, differentiated in known:
-        if fits(*tensors):
-            if not wanted or not _differentiating():
-                return run(tensors)[0]
-            return differentiated(*tensors) if differentiated is not None else None
-    return None
+KNOWN: dict[object, tuple[KnownForm, ...]] = {}
+CACHES.append(KNOWN.clear)
 
 
 def remember(
@@ -82,10 +57,10 @@ def remember(
     key = name, first.shape, numbers
     # Under autocast a guard would not tell to which type.
     if not _any_autocast() and trusted():
-        known = tuple(form for form in _known.get(key, ()) if not form.fits(*tensors))
+        known = tuple(form for form in KNOWN.get(key, ()) if not form.fits(*tensors))
         if len(known) < MOST:
             wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-            _known[key] = (*known, KnownForm(guard(tensors), plan.__call__, wanted, differentiated))
+            KNOWN[key] = (*known, KnownForm(guard(tensors), plan.__call__, wanted, differentiated))
 
 
 def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:

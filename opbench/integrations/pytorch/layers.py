@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +18,7 @@ from opbench.errors import UsageError
 from opbench.integrations.pytorch import described
 from opbench.integrations.pytorch.choice import CACHES
 from opbench.integrations.pytorch.described import Described
-from opbench.integrations.pytorch.known_forms import recalled, remember
+from opbench.integrations.pytorch.known_forms import KNOWN, remember
 from opbench.integrations.pytorch.plans import Backward, CallPlan, fillings
 from opbench.integrations.pytorch.primitives import NAMESPACE, applied, eager, library
 
@@ -130,17 +131,16 @@ class LayerOperator:
             def forward(ctx: torch.autograd.function.FunctionCtx, *given: Tensor | None) -> Tensor:
                 outputs = run(given)
                 known = [*given, *outputs]
-                if filled:
-                    for place, tensor in filled:
-                        known[place] = tensor
-                ctx.save_for_backward(*map(known.__getitem__, places))
+                for place, tensor in filled:
+                    known[place] = tensor
+                ctx.save_for_backward(*kept(known))
                 return outputs[0]
 
             @staticmethod
             def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor | None) -> tuple[object, ...]:
                 return tuple(operator.pulled(backward, ctx.saved_tensors, gradient))
 
-        run, places = plan.__call__, self.kept(backward)
+        run, kept = plan.__call__, _picked(self.kept(backward))
         found = plan.differentiated[needs] = applied(Differentiated)
         return found
 
@@ -188,6 +188,14 @@ class LayerOperator:
                 if form is not None and backward.needs[place]:
                     found[place] = out.new_zeros(form[0], dtype=form[1])
         return found
+
+
+def _picked(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[Tensor]]:
+    """What has these places in a list."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    first = places[0] if places else 0
+    return itemgetter(slice(first, first + len(places)))
 
 
 class LossOperator(LayerOperator):
@@ -242,6 +250,13 @@ _overloads: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
 }
 
 
+_compiling = torch.compiler.is_dynamo_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_functions = torch._C._len_torch_function_stack
+_profiling = torch.autograd._profiler_enabled
+_differentiating = torch.is_grad_enabled
+
+
 def call(
     name: str,
     tensors: Sequence[Tensor | None],
@@ -252,13 +267,23 @@ def call(
 
     `prepare` is what autocast does to the tensors.
     """
-    found = recalled(name, tensors, numbers)
-    if found is None:
-        layer = LAYERS[name]
-        tensors = prepare(*tensors) if prepare else tensors
-        plan = layer.plan((*tensors, *numbers)) if eager(tensors) else None
-        found = _planned(layer, plan, tensors, numbers) if plan else layer.dispatched(tensors, numbers)
-    return found
+    # A guard sees what is in the way of PyTorch's dispatcher: transforms, traces and autocast. To ask for are what goes
+    # by other ways, and modes, of which it sees some.
+    if not (_compiling() or _modes() or _functions() or _profiling()):
+        try:
+            known = KNOWN.get((name, tensors[0].shape, numbers), ())  # type: ignore[union-attr]
+        except (AttributeError, TypeError):  # no tensor; or its sizes are free, which have no hash
+            known = ()
+        for fits, run, wanted, differentiated in known:
+            if fits(*tensors):
+                if not wanted or not _differentiating():
+                    return run(tensors)[0]
+                if differentiated is not None:
+                    return differentiated(*tensors)
+    layer = LAYERS[name]
+    tensors = prepare(*tensors) if prepare else tensors
+    plan = layer.plan((*tensors, *numbers)) if eager(tensors) else None
+    return _planned(layer, plan, tensors, numbers) if plan else layer.dispatched(tensors, numbers)
 
 
 def _planned(
@@ -267,6 +292,6 @@ def _planned(
     """The first output by a plan, which serves what is called in this form from now on."""
     plan = plan.updating(layer.updated)
     needs = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
-    function = layer.differentiated(plan, needs) if torch.is_grad_enabled() and any(needs) else None
+    function = layer.differentiated(plan, needs) if _differentiating() and any(needs) else None
     remember(layer.name, tensors, numbers, plan, function)
     return function(*tensors) if function else plan(tensors)[0]

@@ -335,10 +335,13 @@ _profiling = torch.autograd._profiler_enabled
 
 
 def eager(tensors: Collection[Tensor | None]) -> bool:
-    """Whether nobody watches, traces or transforms the calls on these: then a kernel may be called directly."""
+    """Whether nobody watches, traces or transforms the calls on these: then a kernel may be called directly.
+
+    A tensor whose memory holds the negative of its numbers is PyTorch's to resolve.
+    """
     if _compiling() or _modes() or _functions() or _profiling() or _tracing() is not None or _transforms() is not None:
         return False
     for tensor in tensors:  # noqa: SIM110 (a generator costs a quarter of a microsecond)
-        if type(tensor) not in _PLAIN and tensor is not None:
+        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_neg()):
             return False
     return True
