@@ -15,12 +15,14 @@ import torch
 
 from opbench.backends.cuda.movable import MovableLaunch
 from opbench.backends.cuda.program import BoundStep
-from opbench.integrations.pytorch import choice, devices, plans, primitives
+from opbench.integrations.pytorch import choice, devices, plans, primitives, straight_back
 from opbench.integrations.pytorch.choice import Chosen
-from opbench.integrations.pytorch.devices import CPU, CudaRunner, place_of
+from opbench.integrations.pytorch.devices import CPU, CpuRunner, CudaRunner, DevicePlace, place_of
 
 if TYPE_CHECKING:
     import pytest
+
+    from opbench.catalog.case import Case
 
 NOTHING = "abs"
 """A function of libc that does nothing, and gives 0 for 0, however many arguments come after."""
@@ -49,17 +51,32 @@ class UnlaunchedRunner(CudaRunner):
         return self._launch
 
 
-def unlaunched(monkeypatch: pytest.MonkeyPatch) -> None:
+class EmulatedRunner(CudaRunner):
+    """A case that is given addresses as on a GPU, and runs on the cpu backend."""
+
+    def __init__(self, case: Case, place: DevicePlace) -> None:
+        super().__init__(case, place)
+        host = CpuRunner(case, place)
+        sizes = [tensor.nbytes for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors())]
+
+        def launch_on(addresses: list[int], stream: int) -> None:
+            memory = [(ctypes.c_uint8 * size).from_address(at) for size, at in zip(sizes, addresses, strict=True)]
+            host.launch([torch.frombuffer(one, dtype=torch.uint8) for one in memory])
+
+        self.launch_on = launch_on
+
+
+def unlaunched(monkeypatch: pytest.MonkeyPatch, runner: type[CudaRunner] = UnlaunchedRunner) -> None:
     """Let calls on tensors in the host's memory take the way of those on a GPU, up to the driver."""
 
     def chosen(name: str, text: str, index: int) -> Chosen:
         place = place_of(index)
         case = choice.candidates(choice.problem_of(name, text), place)[0]
-        return Chosen(UnlaunchedRunner(case, place), "not launched")
+        return Chosen(runner(case, place), "not launched")
 
     empty = torch._C._dynamo.guards._empty_strided_cpu
     current = functools.partial(operator.neg, -CPU)
-    for module in (plans, primitives, devices):
+    for module in (plans, primitives, devices, straight_back):
         monkeypatch.setattr(module, "EMPTY", empty)
         monkeypatch.setattr(module, "current_device", current)
         monkeypatch.setattr(module, "current_stream", abs)

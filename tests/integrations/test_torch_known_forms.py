@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch_layers import DEVICE, Layer, layers, off  # noqa: E402
-from unlaunched import UnlaunchedRunner, unlaunched  # noqa: E402
+from unlaunched import EmulatedRunner, UnlaunchedRunner, unlaunched  # noqa: E402
 
 import opbench.torch as ours  # noqa: E402
 from opbench.errors import UsageError  # noqa: E402
@@ -227,3 +227,64 @@ def test_statistics_that_kernels_write_follow_wherever_they_lie(offset: int, mon
         mean, variance = (torch.ones(3 + offset)[offset:] for _ in range(2))
         ours.batchnorm2d(x, mean, variance, training=True)
         assert not mean.any() and not variance.any() and len(written) == 2 * count
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="takes tensors of the host for those of a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+def test_calls_by_address_are_right_both_ways(
+    layer: Layer, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, long_ways: list[bool]
+) -> None:
+    if dtype == torch.bfloat16 and layer.name.startswith("batchnorm"):
+        layer = layer._replace(mine=lambda x, w, b: ours.batchnorm2d(x, None, None, w.float(), b.float(), True))
+    unlaunched(monkeypatch, EmulatedRunner)
+    looked: list[str] = []
+    pulled = registered.LayerOperator.pulled
+
+    def noted(self: registered.LayerOperator, *arguments: object) -> object:
+        looked.append(self.name)
+        return pulled(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(registered.LayerOperator, "pulled", noted)
+    torch.manual_seed(5)
+    for _ in range(3):
+        mine = [torch.randn_like(t, dtype=dtype).requires_grad_() for t in layer.tensors]
+        right = [t.detach().double().requires_grad_() for t in mine]
+        out, other = layer.mine(*mine), layer.theirs(*right)
+        weights = torch.randn_like(out)
+        gradients = torch.autograd.grad(out, mine, weights)
+        expected = torch.autograd.grad(other, right, weights.double())
+        tolerance = 2e-5 if dtype == torch.float32 else 3e-2
+        for one, exact in zip((out, *gradients), (other, *expected), strict=True):
+            assert one.shape == exact.shape and one.dtype == dtype and off(one, exact) < tolerance
+    by_kernels = "l1_loss" not in layer.name  # whose gradient is there, to be multiplied
+    assert long_ways == [True] and len(looked) == by_kernels, "the first alone"
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="takes tensors of the host for those of a GPU")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda g: g,
+        lambda g: g.T.contiguous().T,
+        lambda g: g[:1].expand(3, 5),
+        lambda g: torch.cat([g.new_zeros(1), g.flatten()])[1:].view(3, 5),
+        lambda g: torch._neg_view(-g),
+        lambda g: torch.nn.Parameter(g).requires_grad_(),
+    ],
+    ids=["plain", "strides", "expanded", "misaligned", "negative", "wants a gradient"],
+)
+def test_gradients_may_lie_anywhere(
+    change: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlaunched(monkeypatch, EmulatedRunner)
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+    for _ in range(2):
+        for own in (lambda g: g, change):
+            g = own(torch.randn(3, 5))
+            found = torch.autograd.grad(ours.linear(x, w), (x, w), g)
+            right = torch.autograd.grad(functional.linear(x.double(), w.double()), (x, w), g.double())
+            assert all(off(one, other) < 1e-5 for one, other in zip(found, right, strict=True))
+        (once,) = torch.autograd.grad(ours.linear(x, w), x, torch.randn(3, 5), create_graph=True)
+        with pytest.raises((UsageError, RuntimeError), match=r"linear_dgrad.* has no gradient"):
+            once.sum().backward()

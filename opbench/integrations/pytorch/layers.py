@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -21,6 +21,7 @@ from opbench.integrations.pytorch.described import Described
 from opbench.integrations.pytorch.known_forms import KNOWN, remember
 from opbench.integrations.pytorch.plans import Backward, CallPlan, fillings
 from opbench.integrations.pytorch.primitives import NAMESPACE, applied, eager, library
+from opbench.integrations.pytorch.straight_back import KnownBack, remember_back
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +43,8 @@ class LayerOperator:
     outputs: int = 1
     differentiable: int = 1
     """How many of its outputs a gradient comes back through; they come first."""
+    is_pulled_by_kernels: ClassVar[bool] = True
+    """Whether its gradients are what kernels give."""
     updated: tuple[int, ...] = ()
     """Tensors that its last outputs replace, by place, when it is called as a layer."""
 
@@ -137,9 +140,18 @@ class LayerOperator:
                 return outputs[0]
 
             @staticmethod
-            def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor | None) -> tuple[object, ...]:
-                return tuple(operator.pulled(backward, ctx.saved_tensors, gradient))
+            def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Sequence[Tensor | None]:
+                saved = ctx.saved_tensors
+                if not (_compiling() or _differentiating() or _modes() or _functions() or _profiling()):
+                    for fits, straight in known:
+                        if fits(*saved, gradient):
+                            pulled = straight(saved, gradient) if straight is not None else None
+                            if pulled is not None:
+                                return pulled
+                            break
+                return operator.pulled_back(backward, saved, gradient, known)
 
+        known: list[KnownBack] = []
         run, kept = plan.__call__, _picked(self.kept(backward))
         found = plan.differentiated[needs] = applied(Differentiated)
         return found
@@ -174,6 +186,19 @@ class LayerOperator:
         found = self.pulled(ctx.backward_of, ctx.saved_tensors, gradients[0])
         return *found, *(None,) * (len(ctx.needs_input_grad) - len(found))
 
+    def pulled_back(
+        self,
+        backward: Backward,
+        saved: Sequence[Tensor],
+        gradient: Tensor | None,
+        known: list[KnownBack],
+    ) -> tuple[Tensor | None, ...]:
+        """The tensors' gradients; where they can be had straight from now on, that becomes known."""
+        found = tuple(self.pulled(backward, saved, gradient))
+        if self.is_pulled_by_kernels and backward.way is not None and gradient is not None:
+            remember_back(known, backward.way, saved, gradient, found)
+        return found
+
     def pulled(self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None) -> Sequence[Tensor | None]:
         """The tensors' gradients, from that of the first output."""
         like, way = backward.like, backward.way
@@ -200,6 +225,8 @@ def _picked(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[T
 
 class LossOperator(LayerOperator):
     """A loss that gives its gradient with it."""
+
+    is_pulled_by_kernels = False
 
     def kept(self, backward: Backward) -> Sequence[int]:
         """The gradient."""

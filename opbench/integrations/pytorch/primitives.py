@@ -124,11 +124,16 @@ def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
 
     Raises UsageError for inputs of other shapes, types or devices.
     """
-    key = (operator, text, inputs[0].get_device())
+    return ready_problem(operator, text, inputs[0].get_device())(inputs)
+
+
+def ready_problem(operator: str, text: str, index: int) -> ReadyProblem:
+    """A problem on a device; made ready once."""
+    key = (operator, text, index)
     ready = _ready.get(key)
     if ready is None:
         ready = _ready[key] = ReadyProblem(*key)
-    return ready(inputs)
+    return ready
 
 
 def _dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -200,6 +205,20 @@ class WayBack:
         self._found = [
             (inputs.index(name), GRADIENT + name, nhwc and len(shapes[name]) == 4) for name in inputs if name in wanted
         ]
+
+    def as_read(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:
+        """The saved tensors and the one gradient by name as the steps read them; None where they read another one."""
+        if [place for place, *_ in self._given] != [0]:
+            return None
+        ((_, own, form, is_turned, _),) = self._given
+        tensors = zip(self._names, saved, strict=True)
+        found = [(name, ordered(tensor, shape, turned)) for (name, shape, turned), tensor in tensors]
+        return [*found, (own, ordered(gradient, form, is_turned))]
+
+    @property
+    def found(self) -> Sequence[tuple[int, str, bool]]:
+        """The place among the inputs of each gradient, its name, and whether it is an image's that is turned."""
+        return self._found
 
     def pulled(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
         """The wanted gradients by place among the inputs, from those of the outputs; None of these counts as zeros.
