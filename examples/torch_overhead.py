@@ -1,6 +1,8 @@
 """Host time of a call on a GPU: `opbench.torch` beside `torch.nn.functional`, on tensors so small that nothing waits.
 
-    python examples/torch_overhead.py
+    python examples/torch_overhead.py [--backward]
+
+With `--backward` further lines are of a call and its gradients, both ways by one of the two.
 
 Each number is the least of several rounds of 500 calls in microseconds, by time.perf_counter, the GPU waited for
 between rounds only. Rounds of both take turns, so that what else the host does falls on both. Every call runs opbench's
@@ -9,6 +11,7 @@ kernels here, whatever would be faster.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
@@ -35,7 +38,7 @@ def microseconds(*calls: Callable[[], object]) -> list[float]:
     return [1e6 * seconds for seconds in best]
 
 
-def pairs(grad: bool) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+def pairs(grad: bool) -> dict[str, tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]]:
     """Each layer by PyTorch and by opbench."""
     ours, theirs = opbench.torch, functional
 
@@ -61,14 +64,23 @@ def pairs(grad: bool) -> dict[str, tuple[Callable[[], object], Callable[[], obje
     }
 
 
+def and_back(call: Callable[[], torch.Tensor]) -> Callable[[], object]:
+    """A call with its backward pass, which adds to the gradients that are there."""
+    gradient = torch.ones_like(call())
+    return lambda: call().backward(gradient)
+
+
 def main() -> None:
     """One line a layer, without gradients and with them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backward", action="store_true", help="calls with their backward passes, too")
+    backward = parser.parse_args().backward
     opbench.torch.use(prefer=["*"], precision="f32")
     print(f"{'layer':14} {'gradients':9} {'PyTorch':>8} {'ours':>8} {'more':>8}   µs of host time a call")
-    for grad in (False, True):
-        for name, both in pairs(grad).items():
-            theirs, ours = microseconds(*both)
-            print(f"{name:14} {'yes' if grad else 'no':9} {theirs:8.2f} {ours:8.2f} {ours - theirs:+8.2f}")
+    for gradients in ("no", "yes", "computed")[: 3 if backward else 2]:
+        for name, both in pairs(gradients != "no").items():
+            theirs, ours = microseconds(*(map(and_back, both) if gradients == "computed" else both))
+            print(f"{name:14} {gradients:9} {theirs:8.2f} {ours:8.2f} {ours - theirs:+8.2f}")
 
 
 if __name__ == "__main__":
