@@ -174,21 +174,14 @@ def test_an_empty_batch_has_empty_results_and_gradients_of_zero() -> None:
         assert tensor.grad is not None and tensor.grad.shape == tensor.shape and not tensor.grad.any()
 
 
-@pytest.mark.parametrize("name", ["softmax", "batchnorm2d in training, nchw", "maxpool2d, nhwc"])
-def test_every_gradient_of_a_gradient_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["linear, bias False", "softmax", "batchnorm2d in training, nchw", "maxpool2d, nhwc"])
+def test_a_gradient_of_a_gradient_is_refused_in_words(name: str) -> None:
     layer = next(layer for layer in LAYERS if layer.name == name)
     for _ in range(2):
         tensors = layer.cast(torch.float32)
         (once,) = torch.autograd.grad(layer.mine(*tensors).pow(2).sum(), tensors[0], create_graph=True)
-        with pytest.raises((UsageError, RuntimeError), match=r"_backward.* has no gradient"):
+        with pytest.raises((UsageError, RuntimeError), match=r"(_backward|linear_dgrad).* has no gradient"):
             once.sum().backward()
-
-
-def test_a_gradient_of_a_gradient_is_refused_in_words() -> None:
-    x, w = torch.randn(3, 4, device=DEVICE, requires_grad=True), torch.randn(5, 4, device=DEVICE, requires_grad=True)
-    (once,) = torch.autograd.grad(ours.linear(x, w).pow(2).sum(), x, create_graph=True)
-    with pytest.raises((UsageError, RuntimeError), match=r"linear_dgrad.* has no gradient"):
-        once.sum().backward()
 
 
 def test_running_statistics_follow_as_pytorchs_do() -> None:

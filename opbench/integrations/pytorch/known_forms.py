@@ -9,11 +9,16 @@ that a tensor. Whatever is not recognised goes the long way, which is what remem
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from opbench.integrations.pytorch.choice import CACHES
+
+try:
+    from torch._C._dynamo.guards import TensorGuards as _guards
+except ImportError:
+    _guards = None
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
 MOST = 8
 """Forms that are remembered of calls of one operator whose first tensors are of one shape and whose numbers agree."""
 
-_guards: Any = getattr(getattr(torch._C._dynamo, "guards", None), "TensorGuards", None)
 _any_autocast = torch._C._is_any_autocast_enabled
 _trusted: bool | None = None
 
