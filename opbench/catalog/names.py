@@ -17,6 +17,17 @@ NOT_A_TYPE = words(
 )
 """Words that may stand before a name without declaring it."""
 
+ARITHMETIC = words("void bool char short int long float double unsigned signed auto half size_t")
+"""Types that no product has on its left."""
+
+ATTRIBUTES = words(
+    """
+    __launch_bounds__ __attribute__ __declspec alignas __align__ decltype noexcept requires __maxnreg__
+    __cluster_dims__ __block_size__ explicit __noinline__ throw _Pragma __pragma
+    """
+)
+"""What may have a bracket of its own before a function's parameters."""
+
 
 FOREIGN = words("std cg cooperative_groups cub thrust nvcuda wmma cuda ptx")
 """Namespaces whose functions are no user's own."""
@@ -46,11 +57,13 @@ def called_names(code: Sequence[Token]) -> Iterator[str]:
 def local_names(code: Sequence[Token]) -> frozenset[str]:
     """Names that a type stands before in a bracket: parameters, and variables of a body."""
     found = set(_template_parameters(code))
-    depth = 0
+    around: list[str] = []  # the brackets around: each with what stands before it
     for index, token in enumerate(code):
-        if token.kind == "mark":
-            depth += (token.text in OPENING) - (token.text in CLOSING)
-        if token.kind != "name" or depth == 0 or index == 0 or index + 1 >= len(code):
+        if token.kind == "mark" and token.text in OPENING:
+            around.append((code[index - 1].text if index else "") + token.text)
+        elif token.kind == "mark" and token.text in CLOSING and around:
+            around.pop()
+        if token.kind != "name" or not around or index == 0 or index + 1 >= len(code):
             continue
         if code[index + 1].text not in ("=", ";", ",", ")", "[", "{", "(", ":"):
             continue
@@ -63,11 +76,21 @@ def local_names(code: Sequence[Token]) -> frozenset[str]:
         if is_type and (not pointer or code[index + 1].text in ("=", ";", ",", ")", "[")):
             # `a * b)` looks like a declaration; only what begins a statement or a parameter is one.
             lead = code[back - 1].text if back else ""
+            if pointer and lead in ("(", ",") and _may_be_product(around, before, code[index + 1]):
+                continue
             if not pointer or lead in ("(", ",", "{", ";", "}", "const", "unsigned", "::", "volatile", "static"):
                 found.add(token.text)
         elif before.text == ">" and code[index + 1].text in ("=", ";", ",", ")", "[", "{"):
             found.add(token.text)
     return frozenset(found)
+
+
+def _may_be_product(around: Sequence[str], left: Token, after: Token) -> bool:
+    """Whether `(left * name,` is an expression: in an attribute, or in a body, where only a lambda has parameters."""
+    if any(bracket[:-1] in ATTRIBUTES for bracket in around):
+        return True
+    in_body = any(bracket.endswith("{") for bracket in around)
+    return in_body and after.text in (",", ")", "[") and left.text not in ARITHMETIC
 
 
 def _template_parameters(code: Sequence[Token]) -> Iterator[str]:

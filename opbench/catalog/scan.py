@@ -12,16 +12,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from opbench.catalog.names import called_names, local_names, macro_names, used_names
+from opbench.catalog.names import ATTRIBUTES, called_names, local_names, macro_names, used_names
 from opbench.catalog.tokens import CLOSING, OPENING, Token, closing, closing_angle, directive, split, tokens, words
 
 DEVICE = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
-ATTRIBUTES = words(
-    """
-    __launch_bounds__ __attribute__ __declspec alignas __align__ decltype noexcept requires __maxnreg__
-    __cluster_dims__ __block_size__ explicit __noinline__ throw _Pragma __pragma
-    """
-)
 TYPES = frozenset(("class", "struct", "union", "enum"))
 KEYWORDS = words(
     """

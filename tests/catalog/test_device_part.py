@@ -91,3 +91,17 @@ def test_a_header_of_cudas_own_is_to_be_installed_and_any_other_to_be_added() ->
     for name in ("nv/target", "cub/block/block_exchange.cuh", "cuda/barrier"):
         assert "install the wheel nvidia-cuda-cccl" in str(without_header(error, name))
     assert "put it into the file's folder" in str(without_header(error, "clipping.cuh"))
+
+
+def test_a_product_in_a_bracket_declares_nothing(tmp_path: Path) -> None:
+    text = """\
+constexpr int WIDE = 16, HIGH = 8, DEEP = 4;
+__device__ int area(int a, int b) { return a + b; }
+__launch_bounds__(WIDE * HIGH, 1) __global__ void fill(float* x, int n) { x[area(n * DEEP, 1)] = 0; }
+"""
+    path = tmp_path / "fill.cu"
+    path.write_text(text)
+    (kernel,) = [found for found in declarations(text) if found.is_kernel]
+    assert {"WIDE", "HIGH", "DEEP"} <= kernel.uses
+    assert "x" not in kernel.uses
+    assert device_part(closure(path), ("fill",)).texts[path] == text
