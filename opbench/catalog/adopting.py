@@ -10,6 +10,7 @@ from opbench.catalog.host_launches import HostLaunch, launches_of
 from opbench.catalog.host_structs import structs_of
 from opbench.catalog.host_textures import textures_of
 from opbench.catalog.operator import Operator
+from opbench.catalog.project import project_folders
 from opbench.catalog.proposal import Proposal, write_header
 from opbench.catalog.scan import Declaration, declarations
 from opbench.catalog.sources import closure
@@ -28,7 +29,7 @@ ALIASES = {
 def propose(path: Path, operators: Mapping[str, type[Operator]], operator: str = "", kernel: str = "") -> Proposal:
     """The header of a file; raises UsageError where no launch or no operator can be told."""
     try:
-        sources = closure(path)
+        sources = closure(path, project_folders(path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     for number, line in enumerate(sources[0].text.splitlines(), 1):

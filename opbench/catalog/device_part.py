@@ -228,6 +228,11 @@ def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
 
 def without_header(error: CompileError, name: str) -> CompileError:
     """The error of a file that does not compile without a header that is not there, in words that name it."""
+    if "curand" in name:
+        return CompileError(
+            f"{error}\n<{name}>: cuRAND's device functions are not known here: give the kernel its random numbers, or "
+            "their seeds, as an input"
+        )
     if name.startswith(INSTALLED):
         return CompileError(
             f"{error}\n<{name}> is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "

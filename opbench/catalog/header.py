@@ -14,6 +14,7 @@ from typing import Any
 from opbench.catalog import expression
 from opbench.catalog.launch_header import constant, launch_step, tensor_map
 from opbench.catalog.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
+from opbench.catalog.project import project_folders
 from opbench.catalog.sources import Source, checksum, closure, matrix_classes
 from opbench.catalog.space import tunable_values
 from opbench.catalog.texture import read_texture
@@ -42,11 +43,13 @@ COMBINATIONS = 10_000
 def read_variants(path: Path, operator: str = "", include: Sequence[Path] | None = None) -> tuple[Variant, ...]:
     """The variants of one file: its rungs, or itself; `operator` is the folder's name, else the header must name it.
 
-    `include` are the folders of headers, those that ship with opbench unless told. Raises UsageError with file:line
+    `include` are the folders of headers, those that ship with opbench unless told; folders of the file's project that
+    have headers which it includes are added. Raises UsageError with file:line
     for a missing header, an unknown key or a value that is not allowed.
     """
     folders = tuple(include) if include is not None else (shipped("variants") / "include",)
     try:
+        folders += project_folders(path, folders) if path.suffix == ".cu" else ()
         sources = closure(path, folders)
         lines = sources[0].content.decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:

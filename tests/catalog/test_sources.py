@@ -140,12 +140,14 @@ def test_the_cpu_runs_what_the_header_says_now(tmp_path: Path) -> None:
 
 @needs_nvrtc
 def test_both_compilers_search_the_same_folders(tmp_path: Path) -> None:
-    """A header in angle brackets beside the kernel is in none of them."""
-    kernel = lay(tmp_path, kernel=WITH_HEADER.replace('"limit.cuh"', "<limit.cuh>"), limit="#define LIMIT 0.0f\n")
+    """A header in a folder that nobody names is in none of them."""
+    kernel = lay(tmp_path, kernel=WITH_HEADER)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "limit.cuh").write_text("#define LIMIT 0.0f\n")
     for compile_ in (CpuBackend(tmp_path / "cache").compile, lambda r: nvrtc.compile_cubin(r, "sm_90")):
         with pytest.raises(CompileError, match=r"limit\.cuh"):
             compile_(relu(kernel).request())
-        compile_(replace(relu(kernel).request(), include=(tmp_path,)))
+        compile_(replace(relu(kernel).request(), include=(tmp_path / "elsewhere",)))
 
 
 def test_a_folder_of_ones_own_brings_headers_which_come_first(tmp_path: Path) -> None:
