@@ -1,9 +1,10 @@
-"""Integer and boolean expressions of variant headers, parsed by a whitelist and never by `eval`."""
+"""Expressions of variant headers, integer and boolean and of floats, parsed by a whitelist and never by `eval`."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,6 +20,8 @@ def cdiv(a: int, b: int) -> int:
 
 
 FUNCTIONS: dict[str, Callable[..., object]] = {"cdiv": cdiv, "min": min, "max": max}
+REAL_FUNCTIONS: dict[str, Callable[..., object]] = {"sqrt": math.sqrt, "exp": math.exp, "log": math.log}
+"""What an expression of a float may call, too."""
 
 BITS = 63
 """An integer of the language fits a signed 64-bit one, as what it decides (sizes, grids, bytes) does."""
@@ -48,9 +51,18 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
 _UNARY: dict[type[ast.unaryop], Callable[[Any], object]] = {ast.USub: operator.neg, ast.Not: operator.not_}
 
 
+_REAL: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+
+
 @functools.lru_cache(maxsize=4096)
-def parse(text: str) -> ast.expr:
-    """Parse one expression; raises UsageError naming the part that is not allowed."""
+def parse(text: str, real: bool = False) -> ast.expr:
+    """Parse one expression, where `real` of floats; raises UsageError naming the part that is not allowed."""
     if len(text) > LONGEST:
         raise UsageError(f"'{text[:40]}…' is no expression: {len(text)} characters; at most {LONGEST} are allowed")
     try:
@@ -58,28 +70,30 @@ def parse(text: str) -> ast.expr:
     except SyntaxError as error:
         raise UsageError(f"'{text}' is no expression: {error.msg}") from None
     for node in ast.walk(tree):
-        _require_allowed(node, text)
+        _require_allowed(node, text, real)
     return tree
 
 
-def _require_allowed(node: ast.AST, text: str) -> None:
-    operators = (*_BINARY, *_COMPARE, *_UNARY, ast.And, ast.Or, ast.Load)
+def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
+    operators = (*_BINARY, *_COMPARE, *_UNARY, ast.And, ast.Or, ast.Load, *((ast.Div,) if real else ()))
+    functions = {**FUNCTIONS, **(REAL_FUNCTIONS if real else {})}
     shapes = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Name, ast.Tuple, ast.UnaryOp)
     if isinstance(node, (*operators, *shapes)):
         return
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, str)):
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, str, float) if real else (int, str)):
         return
     if (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in FUNCTIONS
+        and node.func.id in functions
         and not node.keywords
     ):
         return
     piece = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+    numbers, quotient = ("numbers", "/ //") if real else ("integers", "//")
     raise UsageError(
-        f"'{piece}' is not allowed in the expression '{text}'; use integers, names, + - * // % ** << >>, "
-        f"comparisons, and/or/not, if/else and {', '.join(sorted(FUNCTIONS))}"
+        f"'{piece}' is not allowed in the expression '{text}'; use {numbers}, names, + - * {quotient} % ** << >>, "
+        f"comparisons, and/or/not, if/else and {', '.join(sorted(functions))}"
     )
 
 
@@ -90,12 +104,12 @@ def names(text: str) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - set(FUNCTIONS)
 
 
-def evaluate(text: str | int, scope: Mapping[str, ExpressionValue]) -> Any:
-    """The value of an expression with its names taken from `scope`."""
+def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool = False) -> Any:
+    """The value of an expression, where `real` of floats, with its names taken from `scope`."""
     if isinstance(text, int):
         return text
     try:
-        return _value(parse(text), scope)
+        return _value(parse(text, real), scope)
     except KeyError as error:
         known = ", ".join(sorted(scope))
         raise UsageError(f"unknown name {error} in the expression '{text}'; known: {known}") from None
@@ -122,14 +136,21 @@ def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> object:
         case ast.Tuple(elts=elements):
             return tuple(_value(e, scope) for e in elements)
         case ast.Call(func=ast.Name(id=name), args=args):
-            return FUNCTIONS[name](*(_value(a, scope) for a in args))
+            return {**FUNCTIONS, **REAL_FUNCTIONS}[name](*(_value(a, scope) for a in args))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             return _chain(_value(left, scope), ops, [_value(c, scope) for c in comparators])
     raise UsageError(f"'{ast.unparse(node)}' is not allowed in an expression")
 
 
-def _arithmetic(kind: type[ast.operator], left: object, right: object) -> int:
-    """An operation on two integers, refused before it is done where the result would be beyond 64 bits."""
+def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
+    """An operation; on two integers refused before it is done where the result would be beyond 64 bits."""
+    if kind is ast.Div or isinstance(left, float) or isinstance(right, float):  # of floats alone, as parsing saw to
+        if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and kind in _REAL):
+            raise TypeError(f"{left!r} and {right!r}: no such arithmetic of floats")
+        found = _REAL[kind](left, right)
+        if isinstance(found, complex):
+            raise ValueError(f"{left} ** {right} is no real number")
+        return found
     if not (isinstance(left, int) and isinstance(right, int)):
         raise TypeError(f"{left!r} and {right!r}: arithmetic is of integers")
     if kind is ast.Pow and right < 0:

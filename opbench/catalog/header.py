@@ -292,14 +292,14 @@ class _HeaderReader:
     def _named_expressions(self, key: str) -> dict[str, str]:
         return {name: self.expression(key, text) for name, text in self.table.get(key, {}).items()}
 
-    def expression(self, key: str, text: object) -> str:
-        """The text of an expression, once it is known to be one."""
+    def expression(self, key: str, text: object, real: bool = False) -> str:
+        """The text of an expression, where `real` of floats, once it is known to be one."""
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
             raise self.refuse(key, f"{key}: {text!r} is no expression")
         try:
-            expression.parse(text)
+            expression.parse(text, real)
         except UsageError as error:
             raise self.refuse(key, f"{key}: {error}", text) from None
         return text

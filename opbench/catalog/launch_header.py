@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from opbench.catalog.scalar import FORMATS, SPECIAL, Scalar, Struct
+from opbench.catalog.scalar import FLOATS, FORMATS, SPECIAL, Scalar, Struct
 from opbench.catalog.sources import Source, without_comments
 from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
 from opbench.catalog.variant import ConstantTemplate, LaunchTemplate
@@ -30,8 +30,8 @@ class Reader(Protocol):
     def refuse(self, key: str, message: str, value: str = "") -> UsageError:
         """An error at the line of a value, else of a key."""
 
-    def expression(self, key: str, text: object) -> str:
-        """The text of an expression, once it is known to be one."""
+    def expression(self, key: str, text: object, real: bool = False) -> str:
+        """The text of an expression, where `real` of floats, once it is known to be one."""
 
 
 def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
@@ -181,7 +181,7 @@ def _argument(reader: Reader, given: object) -> str | Scalar | Struct:
             known = ", ".join(FORMATS)
             raise reader.refuse("args", f'args: {given!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
         if isinstance(value, str) and value not in SPECIAL:
-            reader.expression("args", value)
+            reader.expression("args", value, kind in FLOATS)
         return Scalar(kind, value)
     if isinstance(given, str) and given.endswith("?") and given[:-1].isidentifier():
         return given
@@ -204,5 +204,5 @@ def constant(reader: Reader, name: str, given: object) -> ConstantTemplate:
         )
     for value in listed:
         if isinstance(value, str) and value not in SPECIAL:
-            reader.expression("constants", value)
+            reader.expression("constants", value, kind in FLOATS)
     return ConstantTemplate(name, values=tuple(Scalar(kind, value) for value in listed))

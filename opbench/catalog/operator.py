@@ -165,10 +165,10 @@ class Operator:
         """What a variant of this precision class may deviate: grows with the square root of the reduction length."""
         root = float(np.sqrt(self.reduction()))
         accumulate = UNIT_ROUNDOFF["f32"] * root
-        stored = UNIT_ROUNDOFF[self.storage]
+        stored = UNIT_ROUNDOFF[self.stored_outputs()]
         # Inputs that are stored no finer than the class multiplies are taken as they are.
         inputs = 2 * UNIT_ROUNDOFF[precision] if UNIT_ROUNDOFF[precision] > stored else 0.0
-        output = 2 * stored if self.storage != "f32" else 0.0
+        output = 2 * stored if stored != UNIT_ROUNDOFF["f32"] else 0.0
         return Tolerance(elementwise=8 * accumulate + 2 * inputs + output, norm=4 * accumulate + 2 * inputs + output)
 
     @classmethod
@@ -210,6 +210,11 @@ class Operator:
     def tensor_dtype(self, name: str) -> str:
         """The dtype of one tensor, for an operator whose tensors differ."""
         return self.storage
+
+    def stored_outputs(self) -> str:
+        """The float dtype that its outputs are rounded to: its storage, else the coarsest that they are given."""
+        given = [] if "dtype" in self.axes else [t.dtype for t in self.output_tensors() if t.dtype in UNIT_ROUNDOFF]
+        return max(given, key=UNIT_ROUNDOFF.__getitem__, default=self.storage)
 
     @classmethod
     def modes(cls) -> dict[str, str]:

@@ -19,6 +19,8 @@ FORMATS = {
     "f16": "e", "bf16": "H", "f32": "f", "f64": "d",
 }  # fmt: skip
 """A type's name to how `struct` packs it."""
+FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+"""Types whose value may be an expression of floats, such as "1 / sqrt(d)"."""
 SPECIAL = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 """Words for numbers that TOML and expressions have no sign for."""
 
@@ -38,7 +40,7 @@ class Scalar:
         """The same with its number known; raises UsageError for one that its type cannot hold."""
         value = self.value
         if isinstance(value, str):
-            found = SPECIAL[value] if value in SPECIAL else expression.evaluate(value, scope)
+            found = SPECIAL[value] if value in SPECIAL else expression.evaluate(value, scope, self.type in FLOATS)
             if isinstance(found, str):
                 raise UsageError(f"{self.type} = '{value}' is the word '{found}'; a number is needed")
             value = found

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.catalog.expression import cdiv, evaluate, names
+from opbench.catalog.expression import cdiv, evaluate, names, parse
+from opbench.catalog.scalar import Scalar
 from opbench.errors import UsageError
 
 
@@ -83,3 +84,31 @@ def test_an_expression_nested_too_deeply_is_no_traceback() -> None:
         with pytest.raises(UsageError, match="characters; at most 600 are allowed"):
             evaluate(text, {})
     assert evaluate("1" + "+1" * 299, {}) == 300
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 / sqrt(d)", 0.125),
+        ("0.5 * d", 32.0),
+        ("d ** -0.5", 0.125),
+        ("1 - 0.9 ** d", 1 - 0.9**64),
+        ("log(d) / log(2) if d > 1 else 0", 6.0),
+        ("cdiv(d, 3) // 2 + 1", 12),
+    ],
+)
+def test_floats_have_expressions_of_floats(text: str, value: float) -> None:
+    assert evaluate(text, {"d": 64}, real=True) == pytest.approx(value)
+    assert Scalar("f32", text).bound({"d": 64}).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["1 / n", "0.5 * n", "sqrt(n)"])
+def test_sizes_have_none(text: str) -> None:
+    with pytest.raises(UsageError, match="is not allowed in the expression"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["1 / (n - n)", "(-1.0) ** 0.5", "sqrt(0 - n)", "0.5 // n", "10.0 ** 400"])
+def test_an_expression_of_floats_that_fails_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="fails with"):
+        evaluate(text, {"n": 4}, real=True)

@@ -38,6 +38,8 @@ _LIMITS = {
 }  # fmt: skip
 _C_STEMS = words("stdint stddef stdio stdlib string math float limits assert inttypes stdbool")
 _C = frozenset(name for stem in _C_STEMS for name in (f"{stem}.h", f"c{stem}"))
+_OF_CUDA_H = ("stdlib.h", "stdint.h")
+"""What the driver's header includes by itself."""
 _CPP = {
     "algorithm": """
         min max minmax clamp swap fill fill_n copy copy_n transform reverse find find_if count count_if
@@ -132,7 +134,8 @@ def common() -> str:
 def headers(names: Iterable[str]) -> dict[str, str]:
     """The text of each standard header among these names, and of what it includes."""
     found: dict[str, str] = {}
-    for name in names:
+    wanted = dict.fromkeys(names)
+    for name in [*wanted, *(_OF_CUDA_H if "cuda.h" in wanted else ())]:
         if name in _CPP:
             inner = " ".join(f"using ::cuda::std::{word};" for word in _CPP[name].split())
             found[name] = (

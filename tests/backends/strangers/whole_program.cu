@@ -2,6 +2,7 @@
 // operator = "relu"
 // launch = [{ kernel = "relu_kernel", grid = ["cdiv(n, 256)"], block = ["256"] }]
 // ///
+#include <cuda.h>
 #include <iostream>
 #include <chrono>
 #include <vector>
