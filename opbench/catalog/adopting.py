@@ -10,10 +10,11 @@ from opbench.catalog.host_launches import HostLaunch, launches_of
 from opbench.catalog.host_structs import structs_of
 from opbench.catalog.host_textures import textures_of
 from opbench.catalog.operator import Operator
+from opbench.catalog.precision import PRODUCTS
 from opbench.catalog.project import project_folders
 from opbench.catalog.proposal import Proposal, write_header
 from opbench.catalog.scan import Declaration, declarations
-from opbench.catalog.sources import closure
+from opbench.catalog.sources import closure, matrix_classes
 from opbench.errors import UsageError, unknown
 
 OPENING_LINE = "/// opbench"
@@ -51,7 +52,11 @@ def propose(path: Path, operators: Mapping[str, type[Operator]], operator: str =
         raise UsageError(unknown("operator", proposal.operator, operators, "opbench list operators"))
     launch = next((one for one in launches if one.kernel == chosen), None)
     problem = operators[proposal.operator].examples()[0]
-    write_header(proposal, kernels[chosen], launch, problem, textures_of(everything), structs_of(everything))
+    functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
+    write_header(proposal, kernels[chosen], launch, problem, textures_of(everything), structs_of(everything), functions)
+    products = matrix_classes(sources).keys() & PRODUCTS.keys()
+    if len(products) == 1:
+        proposal.lines.insert(2, f'product = "{products.pop()}"')
     if launch and not any(axis in proposal.text.split("args")[0].split("grid")[-1] for axis in problem.axes):
         proposal.notes.append(
             "the grid names no axis, so that every size gets the same: write an expression of the axes"

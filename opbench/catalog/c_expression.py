@@ -30,6 +30,11 @@ CASTS = frozenset(
 )
 UPWARDS = re.compile(r"(?i)(ceil|div_?up|updiv|round_?up_?div|divide_?up|i_?div_?up|cdiv|blocks_?for)")
 """Names of functions that divide and round up."""
+REAL_CALLS = {
+    "sqrt": "sqrt", "sqrtf": "sqrt", "rsqrt": "1 / sqrt", "rsqrtf": "1 / sqrt", "exp": "exp", "expf": "exp",
+    "log": "log", "logf": "log",
+}  # fmt: skip
+"""Functions of floats by what a header's expressions call them."""
 LEVELS = (
     ("||",),
     ("&&",),
@@ -43,6 +48,8 @@ LEVELS = (
     ("*", "/", "%"),
 )
 WORDS = {"||": "or", "&&": "and", "/": "//"}
+LIMIT = re.compile(r"maxGridSize|[pP]rop\b.*\.max|maxThreadsPer|max_?blocks?|MAX_?BLOCKS?|INT_MAX", re.ASCII)
+"""Limits of a device in an expression."""
 DEEPEST = 12
 """Definitions of names that one expression may lead through."""
 
@@ -51,9 +58,11 @@ class Unreadable(Exception):
     """An expression that the language of headers has no words for."""
 
 
-def converted(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str], depth: int = 0) -> str:
-    """An expression of C with every name that is known replaced; raises Unreadable naming the part."""
-    return _Converter(known, depth).whole(_joined(given))
+def converted(
+    given: Sequence[Token], known: Mapping[str, Sequence[Token] | str], depth: int = 0, real: bool = False
+) -> str:
+    """An expression of C, where `real` of floats, with every name that is known replaced; raises Unreadable."""
+    return _Converter(known, depth, real).whole(_joined(given))
 
 
 def _joined(given: Sequence[Token]) -> list[Token]:
@@ -71,9 +80,10 @@ def _joined(given: Sequence[Token]) -> list[Token]:
 class _Converter:
     """Precedence by splitting at the weakest sign."""
 
-    def __init__(self, known: Mapping[str, Sequence[Token] | str], depth: int) -> None:
+    def __init__(self, known: Mapping[str, Sequence[Token] | str], depth: int, real: bool = False) -> None:
         self.known = known
         self.depth = depth
+        self.real = real
 
     def whole(self, given: Sequence[Token]) -> str:
         if not given or self.depth > DEEPEST:
@@ -87,7 +97,10 @@ class _Converter:
             at = self._outside(given, signs)
             if at > 0:
                 left, right = self.whole(given[:at]), self.whole(given[at + 1 :])
-                return f"{_bracketed(left)} {WORDS.get(given[at].text, given[at].text)} {_bracketed(right)}"
+                sign = (
+                    given[at].text if self.real and given[at].text == "/" else WORDS.get(given[at].text, given[at].text)
+                )
+                return f"{_bracketed(left)} {sign} {_bracketed(right)}"
         return self._single(given)
 
     def _outside(self, given: Sequence[Token], signs: tuple[str, ...]) -> int:
@@ -97,6 +110,8 @@ class _Converter:
             token = given[index]
             if token.kind == "mark" and token.text in "([{":
                 index = closing(given, index)
+            elif token.text.endswith("_cast") and index + 1 < len(given) and given[index + 1].text == "<":
+                index = closing_angle(given, index + 1)
             elif token.kind == "mark" and token.text in signs and index > 0:
                 before = given[index - 1]
                 if before.kind != "mark" or before.text in (")", "]"):
@@ -118,8 +133,10 @@ class _Converter:
             return f"{'-' if first.text == '-' else 'not '}{_bracketed(self.whole(given[1:]))}"
         if first.kind == "number" and len(given) == 1:
             size = self.known.get(first.text)  # a number that is an axis, as the launch passes it
-            return size if isinstance(size, str) else _number(first.text)
-        if first.text == "std" and len(given) > 2:
+            return size if isinstance(size, str) else _number(first.text, self.real)
+        if first.kind == "name" and len(given) > 3 and given[1].text == ":" == given[2].text:
+            return self.whole(given[3:])
+        if first.kind == "name" and len(given) > 2 and given[1].text == "::" and given[-1].text == ")":
             return self.whole(given[2:])
         if first.text == "static_cast" and len(given) > 3:
             return self.whole(given[closing_angle(given, 1) + 1 :])
@@ -135,7 +152,7 @@ class _Converter:
         if name not in self.known:
             raise Unreadable(name)
         found = self.known[name]
-        return found if isinstance(found, str) else converted(found, self.known, self.depth + 1)
+        return found if isinstance(found, str) else converted(found, self.known, self.depth + 1, self.real)
 
     def _side(self, name: str, axis: int) -> str:
         """A part of a dim3."""
@@ -145,12 +162,20 @@ class _Converter:
         parts = split(found[1 + (found[0].text == "dim3") : -1], ",")
         return converted(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
 
+    def _of_type(self, given: Sequence[Token]) -> Sequence[Token]:
+        """A type's tokens, of one that the file names itself those of the other."""
+        found = self.known.get(given[0].text) if len(given) == 1 else None
+        return given if found is None or isinstance(found, str) else found
+
     def _call(self, name: str, arguments: Sequence[Sequence[Token]]) -> str:
         if name == "sizeof" and len(arguments) == 1:
-            kind = next((token.text for token in arguments[0] if token.text in SIZES), "")
+            kind = next((token.text for token in self._of_type(arguments[0]) if token.text in SIZES), "")
             if kind and all(token.text != "*" for token in arguments[0]):
                 return str(SIZES[kind])
             raise Unreadable(f"sizeof({''.join(token.text for token in arguments[0])})")
+        if self.real and name in REAL_CALLS and len(arguments) == 1:
+            inner = self.whole(arguments[0])
+            return f"1 / sqrt({inner})" if name.startswith("rsqrt") else f"{REAL_CALLS[name]}({inner})"
         if name in ("ceil", "ceilf") and len(arguments) == 1:
             given = list(arguments[0])
             at = self._outside(given, ("/",))
@@ -158,6 +183,9 @@ class _Converter:
                 return f"cdiv({self.whole(given[:at])}, {self.whole(given[at + 1 :])})"
             return self.whole(given)
         if name in ("min", "max") and len(arguments) == 2:
+            limits = [LIMIT.search("".join(token.text for token in part)) is not None for part in arguments]
+            if name == "min" and any(limits):  # what the device takes at most
+                return self.whole(arguments[limits.index(False)] if not all(limits) else arguments[0])
             return f"{name}({self.whole(arguments[0])}, {self.whole(arguments[1])})"
         if UPWARDS.search(name) and len(arguments) == 2:
             return f"cdiv({self.whole(arguments[0])}, {self.whole(arguments[1])})"
@@ -170,14 +198,16 @@ def _bracketed(text: str) -> str:
     return text if re.fullmatch(r"\w+|\w+\([^()]*\)", text) else f"({text})"
 
 
-def _number(text: str) -> str:
+def _number(text: str, real: bool) -> str:
     plain = text.rstrip("uUlLfF") if not text.lower().startswith("0x") else text.rstrip("uUlL")
     try:
         value = int(plain, 0) if re.fullmatch(r"0[xXbB]\w+|\d+", plain) else float(plain)
     except ValueError:
         raise Unreadable(text) from None
-    if value != int(value):
-        raise Unreadable(text)
+    if value != int(value) or (real and isinstance(value, float)):
+        if not real:
+            raise Unreadable(text)
+        return repr(value)
     return str(int(value))
 
 

@@ -70,6 +70,8 @@ def launches_of(everything: Sequence[Declaration], text: str) -> list[HostLaunch
             match = re.match(r"#\s*define\s+(\w+)[ \t]+(?!\()(.+)", one.tokens[0].text)
             if match:
                 defined[match[1]] = tokens_of(re.sub(r"\\\n", " ", match[2].split("//")[0]))
+        elif one.kind == "other" and one.tokens[0].text == "typedef" and len(one.tokens) > 3:
+            defined[one.tokens[-2].text] = one.tokens[1:-2]
         elif one.kind == "other" and not one.is_device:
             defined |= definitions(one.tokens)
     found = []

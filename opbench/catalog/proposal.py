@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from opbench.catalog.c_expression import Unreadable, converted
+from opbench.catalog.c_expression import Unreadable, converted, tokens_of
 from opbench.catalog.host_launches import HostLaunch, Parameter, parameter_of
 from opbench.catalog.host_structs import GivenParameter, grouped, typed
 from opbench.catalog.host_textures import HostTexture
 from opbench.catalog.operator import Operator
 from opbench.catalog.scan import Declaration
+from opbench.catalog.stores import ADDED, stores
 from opbench.catalog.tokens import Token, closing_angle, split
 
 NO_NUMBER = r"\b(float|double|bool|half)\b"
@@ -61,12 +63,16 @@ def write_header(
     problem: Operator,
     textures: Mapping[str, HostTexture],
     structs: Mapping[str, list[Parameter] | str],
+    functions: Mapping[str, Declaration],
 ) -> None:
     """Fill in a proposal's lines."""
-    groups = grouped([parameter_of(tokens) for tokens in kernel.parameters()], launch, structs)
+    named = launch.known if launch else {}
+    groups = grouped([_by_its_type(parameter_of(tokens), named) for tokens in kernel.parameters()], launch, structs)
     pairs = [pair for group in groups for pair in group.fields]
     parameters = [parameter for parameter, _ in pairs]
-    names, in_place, axes = _matched(proposal, parameters, problem)
+    pointers = [p.name for p in parameters if p.is_pointer and not p.is_const]
+    stored = stores(kernel, pointers, functions)
+    names, in_place, axes = _matched(proposal, parameters, problem, stored)
     known: dict[str, Sequence[Token] | str] = dict(launch.known) if launch else {}
     for parameter, argument in pairs:
         axis = axes.get(parameter.name)
@@ -75,7 +81,7 @@ def write_header(
     tuned = {name: name.upper() for name in (launch.sizes if launch else ()) if name not in known}
     known |= tuned
     args = [_group(proposal, group, names, axes, known) for group in groups]
-    called = kernel.qualified + (launch.template if launch else "")
+    called = kernel.qualified + (_template(launch.template, known) if launch else "")
     if kernel.is_template and "<" not in called:
         called += f"<{', '.join('float' for _ in range(_type_parameters(kernel)))}>"
         proposal.notes.append(f"the template's arguments are guessed: {called}")
@@ -85,14 +91,41 @@ def write_header(
     entry += [f"args = [{', '.join(args)}]"]
     proposal.lines = [f'operator = "{proposal.operator}"', f'title = "{kernel.name}"']
     if in_place:
-        proposal.lines.append(f'in_place = {{ {in_place[0]} = "{in_place[1]}" }}')
+        proposal.lines.append(f'in_place = {{ {in_place[0]} = "{in_place[1]}" }}' if in_place[0] else "in_place = true")
     sides = 2 if len(_listed(block)) > 1 else 1
     used = {name: macro for name, macro in tuned.items() if any(macro in part for part in (grid, block, shared))}
     if used:
         values = "[16, 32, 8]" if sides > 1 else "[256, 128, 512]"
         proposal.lines.append(f"tune = {{ {', '.join(f'{macro} = {values}' for macro in used.values())} }}")
     proposal.lines += _textures(proposal, pairs, names, problem, textures, known)
-    proposal.lines.append(f"launch = [{{ {', '.join(entry)} }}]")
+    updates = in_place or problem.in_place
+    if not updates and (added := [names[name] for name, how in stored.items() if how == ADDED and name in names]):
+        proposal.notes.append(f"it adds to {', '.join(added)}, which is zeroed before")
+        steps = [*(f'{{ zero = "{name}" }}' for name in added), f"{{ {', '.join(entry)} }}"]
+        proposal.lines += ["launch = [", *(f"  {step}," for step in steps), "]"]
+    else:
+        proposal.lines.append(f"launch = [{{ {', '.join(entry)} }}]")
+
+
+def _by_its_type(parameter: Parameter, known: Mapping[str, Sequence[Token]]) -> Parameter:
+    """The same with the type that a name of the file's own stands for."""
+    found = known.get(parameter.type.split()[-1], ()) if parameter.type else ()
+    if not found or any(token.kind != "name" for token in found):
+        return parameter
+    return replace(parameter, type=" ".join(token.text for token in found))
+
+
+def _template(given: str, known: Mapping[str, Sequence[Token] | str]) -> str:
+    """Template arguments as written, with what the host calls its numbers by its own names as numbers."""
+    parts = []
+    known = {name: value for name, value in known.items() if not isinstance(value, str)}  # an axis is no constant
+    for part in split(tokens_of(given)[1:-1], ","):
+        text = given[part[0].start : part[-1].end]
+        if any(token.text in known for token in part):
+            with contextlib.suppress(Unreadable):
+                text = converted(part, known).replace("//", "/")
+        parts.append(text)
+    return f"<{', '.join(parts)}>" if given else ""
 
 
 def _textures(
@@ -157,7 +190,7 @@ def _type_parameters(kernel: Declaration) -> int:
 
 
 def _matched(
-    proposal: Proposal, parameters: Sequence[Parameter], problem: Operator
+    proposal: Proposal, parameters: Sequence[Parameter], problem: Operator, stored: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, str] | None, dict[str, str]]:
     """Pointers' tensors, the output that begins as an input, and whole numbers' axes, each by the parameter's name."""
     viewed = _viewed(parameters, problem)
@@ -168,9 +201,18 @@ def _matched(
     in_place: tuple[str, str] | None = None
     if not viewed and len(pointers) == len(outputs) and len(inputs) == len(outputs) == 1:
         names, in_place = {pointers[0].name: outputs[0]}, (outputs[0], inputs[0])
+    elif problem.in_place and len(pointers) == len(inputs) + len(outputs) - len(problem.in_place):
+        written = [p for p in pointers if not p.is_const]
+        written = [p for p in written if p.name in stored] if len(written) > len(outputs) else written
+        others = [name for name in inputs if name not in problem.in_place.values()]
+        names = {p.name: name for p, name in zip(written, outputs, strict=False)}
+        names |= {p.name: n for p, n in zip((p for p in pointers if p not in written), others, strict=False)}
+        in_place = ("", "")
     else:
         written = [p for p in pointers if not p.is_const]
-        if len(written) != len(outputs):
+        if len(written) != len(outputs) == len([p for p in written if p.name in stored]):
+            written = [p for p in written if p.name in stored]
+        elif len(written) != len(outputs):
             named = [p for p in pointers if p.name.lower().lstrip("hd_") in OUTPUTS or p.name.lower() in outputs]
             written = named if len(named) == len(outputs) else pointers[len(pointers) - len(outputs) :]
             guessed = ", ".join(p.name for p in written) or "the kernel has none"
@@ -184,7 +226,7 @@ def _matched(
     numbers = [p for p in parameters if not (p.is_pointer or p.views or re.search(NO_NUMBER, p.type))]
     axes = [name for name, value in problem.axes.items() if isinstance(value, int)]
     called = {p.name: (p.name.lower().lstrip("_"), *AXES.get(p.name.lower(), ())) for p in numbers}
-    found = {name: axis for name, words in called.items() for axis in axes if axis in words}
+    found = {name: axis for name, words in called.items() for axis in axes if axis.lower() in words}
     if len(axes) == 1 and not found:
         found = {p.name: axes[0] for p in numbers if p.name.lower() in COUNTS} or {p.name: axes[0] for p in numbers[:1]}
     elif len(found) < len(numbers) == len(axes):
@@ -250,6 +292,8 @@ def _argument(
         kind = "f64" if "double" in parameter.type else "f32"
         value = _float(given, known)
         if value is None:
+            with contextlib.suppress(Unreadable):
+                return f'{{ {kind} = "{converted(given, known, real=True)}" }}'
             value = 0.0 if parameter.name.lower() == "beta" else 1.0
             proposal.notes.append(f"'{parameter.name}' is guessed to be {value}")
         return str(value) if kind == "f32" else f"{{ f64 = {value} }}"

@@ -9,6 +9,8 @@ import pytest
 from opbench import api
 from opbench.catalog.adopting import propose
 from opbench.catalog.folders import Catalog
+from opbench.catalog.scan import declarations
+from opbench.catalog.stores import stores
 from opbench.errors import UsageError
 
 CATALOG = Catalog()
@@ -188,3 +190,77 @@ def test_a_structure_that_no_header_gives_is_said_to_be_one(tmp_path: Path) -> N
     path.write_text((ADOPTED / "relu_params.cu").read_text().replace("bool clip;", "float table[4];"))
     found = propose(path, OPERATORS)
     assert any("structure 'p' has a member that no header gives (float table [ 4 ])" in note for note in found.notes)
+
+
+OWN_NAMES = """\
+#include <mma.h>
+#ifdef DOUBLE
+typedef double real;
+#else
+typedef float real;
+#endif
+template <int WIDE, int HIGH>
+__global__ void sum_it(real* total, real* values, real scale, int n) {
+    extern __shared__ real part[];
+    for (int i = 0; i < n; i++) for (int j = 0; j < 1; j++) part[j] = values[i];
+    nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> f;
+    if (threadIdx.x == 0) atomicAdd(total, part[0]);
+}
+int main() {
+    constexpr int SIDE = 16;
+    const int block = SIDE * 8;
+    int blocks = std::min(sizes::cdiv(n, block), prop.maxGridSize[0]);
+    const float root = 1.0f / sqrtf(n);
+    sum_it<SIDE, SIDE / 2><<<static_cast<unsigned int>(blocks), block, block * sizeof(real)>>>(a, b, root, n);
+}
+"""
+
+
+def test_names_of_the_hosts_own_are_resolved_and_what_is_added_to_is_zeroed(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, OWN_NAMES, operator="sum")
+    assert found == (
+        'product = "f16"\n'
+        "launch = [\n"
+        '  { zero = "out" },\n'
+        '  { kernel = "sum_it<16, 16 / 2>", grid = ["cdiv(n, 16 * 8)"], block = ["16 * 8"], shared = "(16 * 8) * 4", '
+        'args = ["out", "x", { f32 = "(1.0) / sqrt(n)" }, "n"] },\n'
+        "]"
+    )
+    assert notes == ["it adds to out, which is zeroed before"]
+
+
+STORING = """\
+template <int LANES> __device__ void put(float* to, const float* from, int at) { to[at] = from[at]; }
+__device__ void count(int* by) { int old = atomicAdd(by, 1); }
+__global__ void relu(float* in, float* result, int* seen, float* again, float* table, int n) {
+    float value = in[0];
+    const float* row = in + n;
+    float* next = again + n;
+    if (n > 1) { put<4>(result, in, n); } else for (int i = 0; i < n; i++) next[i] += row[i];
+    shared[(int)table[n]] = value;
+    count(seen);
+    *reinterpret_cast<float4*>(&again[4]) = *reinterpret_cast<float4*>(&in[0]);
+}
+"""
+
+
+def test_what_a_kernel_stores_to_is_read_from_its_body() -> None:
+    everything = declarations(STORING)
+    (kernel,) = [one for one in everything if one.is_kernel]
+    pointers = ["in", "result", "seen", "again", "table"]
+    found = stores(kernel, pointers, {one.name: one for one in everything})
+    assert found == {"result": "stored", "seen": "added", "again": "stored"}
+
+
+def test_an_update_in_place_takes_the_operators_word(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(
+        "__global__ void step(float* w, const float* g, int n) { int i = threadIdx.x; w[i] += g[i]; }\n"
+        "void go(float* w, float* g, int n) { step<<<(n + 255) / 256, 256>>>(w, g, n); }\n"
+    )
+    found = propose(path, {"accumulate": CATALOG.operator("accumulate")}, operator="accumulate")
+    assert found.lines[2:] == [
+        "in_place = true",
+        'launch = [{ kernel = "step", grid = ["cdiv(n, 256)"], block = ["256"], args = ["new_total", "part", "n"] }]',
+    ]
+    assert found.notes == []

@@ -1,0 +1,137 @@
+"""Which of a kernel's pointers it stores to, and how, read from its body without expanding any macro."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from opbench.catalog.host_launches import parameter_of
+from opbench.catalog.scan import Declaration
+from opbench.catalog.tokens import Token, closing, closing_angle, split
+
+STORED, ADDED = "stored", "added"
+ATOMIC = re.compile(r"^atomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*$")
+STORING = re.compile(r"(?i)^(?:store|write|st_)|(?:_store|store\d*|_write)$|^store_matrix_sync$")
+"""Functions that store through the pointer that they are given first, or alone."""
+CASTING = frozenset(("reinterpret_cast", "static_cast", "float", "half", "int", "unsigned", "void", "const", "char"))
+DEEPEST = 3
+"""Calls within calls that are looked into."""
+COMPOUND = "+-*/%&|^"
+"""Signs that make `=` an update."""
+
+
+def stores(
+    function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
+) -> dict[str, str]:
+    """The pointers that a function stores to: "added" where it only adds to what lies there, else "stored".
+
+    What it calls of `functions` is looked into, too.
+    """
+    names = {name: name for name in pointers}
+    found: dict[str, str] = {}
+    for statement in _statements(function.tokens[function.body + 1 :]):
+        if alias := _alias(statement, names):
+            names |= alias
+            continue
+        called = _called(statement, names, functions, depth) if depth < DEEPEST else ()
+        for name, how in (*_stored(statement, names), *called):
+            found[name] = STORED if STORED in (how, found.get(name)) else ADDED
+    return found
+
+
+def _called(
+    statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
+) -> Iterator[tuple[str, str]]:
+    """What the functions that a statement calls store to of what they are given."""
+    for index, token in enumerate(statement[:-1]):
+        if token.text not in functions:
+            continue
+        opened = closing_angle(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
+        if opened >= len(statement) or statement[opened].text != "(":
+            continue
+        inner = functions[token.text]
+        taken = [parameter_of(tokens) for tokens in inner.parameters()]
+        how = stores(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
+        for one, given in zip(taken, split(statement[opened + 1 : closing(statement, opened)], ","), strict=False):
+            first = next((t.text for t in given if t.text in names), "")
+            if first and one.name in how:
+                yield names[first], how[one.name]
+
+
+def _statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """The pieces between semicolons and braces; what stands in the brackets of `for` and `if` are pieces, too."""
+    start, inside = 0, 0
+    for index, token in enumerate(body):
+        sign = token.text if token.kind == "mark" else ""
+        inside = 0 if sign in ("{", "}") else max(0, inside + (sign == "(") - (sign == ")"))
+        if sign in ("{", "}") or (sign == ";" and not inside):
+            yield from _without_heads(body[start:index])
+            start = index + 1
+
+
+def _without_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """A statement without the `if (…)` before it, and what stands in that one's brackets."""
+    while len(statement) > 1 and statement[0].text in ("if", "while", "for", "else", "do"):
+        ends = closing(statement, 1) if statement[1].text == "(" else 0
+        yield from split(statement[2:ends], ";")
+        statement = statement[ends + 1 :]
+    yield statement
+
+
+def _alias(statement: Sequence[Token], names: Mapping[str, str]) -> dict[str, str]:
+    """A local pointer that is given another: `float* row = out + first`."""
+    equals = _assignment(statement)
+    if equals < 1 or statement[equals - 1].kind != "name" or statement[equals - 1].text in names:
+        return {}
+    before = [token.text for token in statement[: equals - 1]]
+    pointed = bool({"*", "auto", "&"} & set(before))
+    given = statement[equals + 1 :]
+    if not pointed or ("[" in [token.text for token in given] and "&" not in [token.text for token in given]):
+        return {}
+    first = next((token.text for token in given if token.text in names), "")
+    return {statement[equals - 1].text: names[first]} if first else {}
+
+
+def _stored(statement: Sequence[Token], names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    equals = _assignment(statement)
+    if equals > 0:
+        compound = statement[equals - 1].text in COMPOUND
+        name = _target(statement[: equals - 1 if compound else equals], names)
+        if name in names:
+            yield names[name], ADDED if compound and statement[equals - 1].text in "+-" else STORED
+    for index, (token, after) in enumerate(itertools.pairwise(statement)):
+        if token.kind != "name" or after.text != "(":
+            continue
+        atomic = ATOMIC.match(token.text)
+        if not atomic and not STORING.search(token.text):
+            continue
+        parts = split(statement[index + 2 : closing(statement, index + 1)], ",")
+        name = next((t.text for part in parts[:1] for t in part if t.kind == "name" and t.text not in CASTING), "")
+        if name in names:
+            yield names[name], ADDED if atomic and (atomic[1] or "Add").startswith(("Add", "Sub")) else STORED
+
+
+def _assignment(statement: Sequence[Token]) -> int:
+    """The index of the `=` of an assignment outside of brackets, -1 without one."""
+    index = 0
+    while index < len(statement):
+        token = statement[index]
+        if token.kind == "mark" and token.text in "([":
+            index = closing(statement, index)
+        elif token.text == "=":
+            around = (*statement[index - 1 : index], *statement[index + 1 : index + 2])
+            if not any(other.text in ("=", "!", "<", ">") for other in around):
+                return index
+            index += 1
+        index += 1
+    return -1
+
+
+def _target(left: Sequence[Token], names: Mapping[str, str]) -> str:
+    """What an assignment's left side stores through: the first name that is an element's, or a pointer's."""
+    for index, token in enumerate(left):
+        after = left[index + 1].text if index + 1 < len(left) else ""
+        if token.kind == "name" and (after == "[" or (token.text in names and len(left) > 1)):
+            return token.text
+    return ""
