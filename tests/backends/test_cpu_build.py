@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -292,6 +293,8 @@ def test_what_is_not_known_is_named_whole(instruction: str) -> None:
 
 def test_known_instructions_come_from_the_headers() -> None:
     names = known_instructions()
+    header = (toolchain.INCLUDE / "opbench_cpu" / "tensor.hpp").read_text()
+    assert set(re.findall(r"\b(mma_sync\w+|wgmma_[a-z]\w+)\(", header)) <= names
     assert {"ld_global_v4_f32", "ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16", "mov_u32_laneid"} <= names
     assert function_name("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") in names
     assert not [name for name in names if name.upper() == name]

@@ -342,7 +342,7 @@ def known_instructions() -> frozenset[str]:
 
 
 def _functions(text: str) -> set[str]:
-    names = set(re.findall(r"OPB_(?:INSTRUCTION|EVENT|UNSEEN_INLINE)\s+\w+\s+([a-z]\w+)\(", text))
+    names = set(re.findall(r"OPB_(?:INSTRUCTION|EVENT|UNSEEN_INLINE|WARP_WIDE)\s+\w+\s+([a-z]\w+)\(", text))
     names |= set(re.findall(r"^OPB_(?!MEMORY|MATRIX|AXES)\w+\((\w+)", text, re.MULTILINE))
     names |= {f"{name}_{axis}" for name in re.findall(r"^OPB_AXES\((\w+)", text, re.MULTILINE) for axis in "xyz"}
     types = re.findall(r"^OPB_MEMORY_TYPES\((\w+)\)", text, re.MULTILINE)
