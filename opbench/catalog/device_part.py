@@ -14,6 +14,7 @@ from pathlib import Path
 
 from opbench.catalog.scan import Declaration, declarations
 from opbench.catalog.sources import Source
+from opbench.catalog.standard_names import implied_headers
 from opbench.catalog.tokens import included, words
 from opbench.errors import CompileError
 from opbench.paths import cache_folder, write_atomically
@@ -46,6 +47,8 @@ class DevicePart:
     """What is blank of the first file."""
     empty: tuple[str, ...]
     """Names of headers that no folder of the user has; one that no compiler has either stands for nothing."""
+    implied: tuple[str, ...] = ()
+    """Standard headers that what stays has names of, and that came with others which are set aside."""
 
 
 def has_host_part(sources: Sequence[Source]) -> bool:
@@ -107,7 +110,7 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
                 if source is sources[0]:
                     aside.append(one)
         texts[source.path] = _replaced(source.text, kept)
-    return DevicePart(texts, tuple(aside), tuple(dict.fromkeys(empty)))
+    return DevicePart(texts, tuple(aside), tuple(dict.fromkeys(empty)), implied_headers(texts.values()))
 
 
 def _opened(space: str, text: str, one: Declaration) -> str:

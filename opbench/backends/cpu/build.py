@@ -50,7 +50,7 @@ from opbench.backends.cpu.toolchain import (
     compiler_environment,
     find_toolchain,
 )
-from opbench.catalog import device_part, names, scan, sources, tokens
+from opbench.catalog import device_part, names, scan, sources, standard_names, tokens
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault
@@ -113,7 +113,10 @@ def shim_version() -> str:
     """A digest of the shim, the runtime and the passes, and of where they lie: lines of a traced build name them."""
     folder = Path(__file__).parent
     own = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    read = [*own, *(Path(str(module.__file__)) for module in (device_part, names, scan, sources, tokens))]
+    read = [
+        *own,
+        *(Path(str(module.__file__)) for module in (device_part, names, scan, sources, standard_names, tokens)),
+    ]
     return digest(str(Path(__file__).parent), *(part for path in read for part in (path.name, path.read_bytes())))
 
 
@@ -193,7 +196,7 @@ class KernelBuilder:
         with scratch(self.folder) as folder:
             wrapper, output = folder / WRAPPER, folder / "wrapper.ii"
             cut = cut_down(request, folder) if reduced else Cut(request.source.absolute())
-            wrapper.write_text(_wrapper(request, cut.source))
+            wrapper.write_text(_wrapper(request, cut.source, cut.implied))
             own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
             include = [*self._parsed_shim, "-isystem", str(INCLUDE), *own, *cut.flags]
             command = ["-E", *self.toolchain.flags(self.build), *include, "-o", str(output), str(wrapper)]
@@ -331,9 +334,10 @@ def constant_symbol(index: int) -> str:
     return f"opb_constant_{index}"
 
 
-def _wrapper(request: BuildRequest, source: Path) -> str:
+def _wrapper(request: BuildRequest, source: Path, implied: Sequence[str]) -> str:
     macros = [f"#define {name} {value}" for name, value in request.macros]  # which may be named as our own parameters
-    lines = ["#include <cuda_cpu.hpp>", *_newer(request), *macros, f'#include "{source}"', "OPB_MODULE"]
+    standard = [f"#include <{name}>" for name in implied]
+    lines = ["#include <cuda_cpu.hpp>", *standard, *_newer(request), *macros, f'#include "{source}"', "OPB_MODULE"]
     lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
     lines += [f"OPB_CONSTANT({constant_symbol(index)}, {name})" for index, name in enumerate(request.constants)]
     return "\n".join(lines) + "\n"

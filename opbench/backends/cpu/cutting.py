@@ -74,6 +74,8 @@ class Cut:
     empty: tuple[str, ...] = ()
     """Headers that are empty where no compiler has them."""
     originals: Mapping[Path, Path] = field(default_factory=dict)
+    implied: tuple[str, ...] = ()
+    """Standard headers to be included before it."""
 
 
 def cut_down(request: BuildRequest, folder: Path) -> Cut:
@@ -82,4 +84,4 @@ def cut_down(request: BuildRequest, folder: Path) -> Cut:
     part = device_part.device_part(read, request.roots)
     written = device_part.write_texts(part, read, folder)
     flags = ("-idirafter", str(device_part.empty_headers(part.empty))) if part.empty else ()
-    return Cut(written[read[0].path], flags, part.empty, {new: old for old, new in written.items()})
+    return Cut(written[read[0].path], flags, part.empty, {new: old for old, new in written.items()}, part.implied)

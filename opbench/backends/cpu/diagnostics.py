@@ -7,12 +7,15 @@ import re
 from opbench.backends.cpu.cutting import no_kernel
 from opbench.backends.cpu.toolchain import INCLUDE
 from opbench.catalog.launch import BuildRequest
+from opbench.catalog.names import plain_kernel
 
 MESSAGE_LINES = 40
 DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|note)?")
 PREAMBLE = re.compile(
     r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
 )
+UNCLEAR = re.compile(r"wrapper\.cpp:.*error: no matches converting function ['‘](\w+)['’]")
+CANDIDATE = re.compile(r"^(/[^:\n]+):(\d+):\d+: note: (?:candidates? (?:is|are):)?\s+['‘]", re.MULTILINE)
 REMOVED = re.compile(r"['‘](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['’]? was not declared")
 
 
@@ -21,9 +24,29 @@ def diagnosis(stderr: str, request: BuildRequest) -> str:
     missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
     if missing:
         return no_kernel(request, missing[0])
+    if unclear := _unclear_name(request, stderr):
+        return unclear
     taken = REMOVED.search(stderr)
     why = f"; CUDA has no {taken[1]} any more: write {taken[1]}_sync(0xffffffff, ...)" if taken else ""
+    for macro, value in request.macros:
+        if re.search(rf"error: expected .* before (?:numeric|string) constant\n.*[\s*&]{macro}\b", stderr):
+            why += (
+                f"; the macro {macro} = {value} of the header's define or tune is what the file calls something itself"
+            )
     return f"{request.source} does not compile{why}\n{shortened(stderr)}"
+
+
+def _unclear_name(request: BuildRequest, stderr: str) -> str:
+    """The plain word for a kernel's name that fits several functions, or a template's that has other arguments."""
+    found = UNCLEAR.search(stderr)
+    if found is None:
+        return ""
+    kernel = next((one for one in request.kernels if plain_kernel(one) == found[1]), found[1])
+    places = sorted({(file, int(line)) for file, line in CANDIDATE.findall(stderr)})
+    lines = ", ".join(f"{file}:{line}" for file, line in places)
+    if len(places) > 1:
+        return f"{lines}: kernel '{kernel}' is the name of {len(places)} functions; rename the one that is meant"
+    return f"{lines or request.source}: kernel '{kernel}' does not fit the template's arguments"
 
 
 def _is_missing(kernel: str, stderr: str) -> bool:

@@ -40,13 +40,17 @@ def reduced(request: BuildRequest, sources: Sequence[Source], folders: Sequence[
     part = device_part.device_part(sources, request.roots)
     names = {name[1:-1] for source in sources for _, name in includes(part.texts[source.path])}
     missing = [name for name in part.empty if not any((folder / name).is_file() for folder in folders)]
-    found = {**{name: device_part.stand_in(name) for name in missing}, **standard.headers({*names, "cstdint"})}
+    found = {
+        **{name: device_part.stand_in(name) for name in missing},
+        **standard.headers({*names, *part.implied, "cstdint"}),
+    }
     led = {source.path: Path(f"opbench-{number}/{source.path.name}") for number, source in enumerate(sources)}
     texts = {source.path: device_part.led_to(part.texts[source.path], source.path, led) for source in sources}
     for source in sources[1:]:
         found[str(led[source.path])] = f'#line 1 "{source.path.absolute()}"\n{texts[source.path]}'
     # As nvcc begins every file: with the numbers and types of C.
-    text = f'#include "{standard.COMMON}"\n#line 1 "{request.source}"\n{texts[sources[0].path]}'.encode()
+    first = "".join(f"#include <{name}>\n" for name in part.implied)
+    text = f'#include "{standard.COMMON}"\n{first}#line 1 "{request.source}"\n{texts[sources[0].path]}'.encode()
     return Unit(text, found, repr((text, sorted(found.items()))), True)
 
 

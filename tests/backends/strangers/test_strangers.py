@@ -53,6 +53,24 @@ REFUSED = {
         "mine.cu:8: 'clip' is a function of the host, which a kernel cannot call: write __device__ before it",
     ),
     "a misspelt kernel": (RELU.replace("void mine", "void main_kernel"), "no kernel 'mine'; defined: main_kernel"),
+    "a name of two kernels": (
+        RELU.replace("extern", "template <int W> __global__ void both(float* x) {}\nextern")
+        .replace("extern", "template <int W> __global__ void both(int* x) {}\nextern")
+        .replace('kernel = "mine"', 'kernel = "both<4>"'),
+        "mine.cu:9: kernel 'both<4>' is the name of 2 functions; rename the one that is meant",
+    ),
+    "a template with other arguments": (
+        RELU.replace("extern", "template <int W> __global__ void wide(float* x) {}\nextern").replace(
+            'kernel = "mine"', 'kernel = "wide<4, 2>"'
+        ),
+        "mine.cu:8: kernel 'wide<4, 2>' does not fit the template's arguments",
+    ),
+    "a macro of the header that the file declares": (
+        RELU.replace("title =", "define = { LEAST = 0 }\n// title =")
+        .replace("extern", "constexpr int LEAST = 0;\n__device__ int least() { return LEAST; }\nextern")
+        .replace("? x[i]", "? x[i] + least()"),
+        "the macro LEAST = 0 of the header's define or tune is what the file calls something itself",
+    ),
     "a constant that is not there": (
         RELU.replace("title =", "constants = { taps = [1] }\n// title ="),
         "constants: no __constant__ variable 'taps'; defined: none",

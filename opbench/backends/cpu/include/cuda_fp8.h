@@ -75,6 +75,8 @@ struct opb_float8x2 {
   unsigned short __x;
   opb_float8x2() = default;
   explicit opb_float8x2(float2 x) : __x(__nv_cvt_float2_to_fp8x2(x, __NV_SATFINITE, Kind)) {}
+  explicit opb_float8x2(__half2 x) : opb_float8x2(__half22float2(x)) {}
+  explicit opb_float8x2(__nv_bfloat162 x) : opb_float8x2(__bfloat1622float2(x)) {}
   explicit operator float2() const {
     return make_float2(opb_widen_fp8((unsigned char)__x, Kind), opb_widen_fp8((unsigned char)(__x >> 8), Kind));
   }
@@ -86,6 +88,10 @@ struct opb_float8x4 {
   explicit opb_float8x4(float4 v)
       : __x(__nv_cvt_float2_to_fp8x2(make_float2(v.x, v.y), __NV_SATFINITE, Kind) |
             (unsigned)__nv_cvt_float2_to_fp8x2(make_float2(v.z, v.w), __NV_SATFINITE, Kind) << 16) {}
+  opb_float8x4(float2 low, float2 high) : opb_float8x4(make_float4(low.x, low.y, high.x, high.y)) {}
+  opb_float8x4(__half2 low, __half2 high) : opb_float8x4(__half22float2(low), __half22float2(high)) {}
+  opb_float8x4(__nv_bfloat162 low, __nv_bfloat162 high)
+      : opb_float8x4(__bfloat1622float2(low), __bfloat1622float2(high)) {}
   explicit operator float4() const {
     return make_float4(opb_widen_fp8((unsigned char)__x, Kind), opb_widen_fp8((unsigned char)(__x >> 8), Kind),
                        opb_widen_fp8((unsigned char)(__x >> 16), Kind),
