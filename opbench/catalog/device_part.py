@@ -203,12 +203,8 @@ def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
 
 
 def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> dict[Path, Path]:
-    """Write the first text, and those that differ from their files, into a folder; says where."""
-    changed = {
-        source.path: folder / f"{number}-{source.path.name}"
-        for number, source in enumerate(sources)
-        if number == 0 or part.texts[source.path] != source.text
-    }
+    """Write the texts into a folder; says where. One that is its file's own may include one that is not."""
+    changed = {source.path: folder / f"{number}-{source.path.name}" for number, source in enumerate(sources)}
     for path, target in changed.items():
         text = led_to(part.texts[path], path, changed)
         target.write_text(f'#line 1 "{path.absolute()}"\n{text}')

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ from opbench.catalog.tokens import CLOSING, OPENING, Token, closing, closing_ang
 
 DEVICE = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
 TYPES = frozenset(("class", "struct", "union", "enum"))
+ATTRIBUTE_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)\([^)\n]*\)[ \t]*(?:__attribute__|__declspec|\[\[)", re.MULTILINE
+)
 KEYWORDS = words(
     """
     alignas auto bool char class const constexpr decltype default delete double enum explicit extern final float
@@ -95,6 +99,11 @@ class _Scanner:
 
     text: str
 
+    @functools.cached_property
+    def attributes(self) -> frozenset[str]:
+        """Macros with arguments that stand for an attribute of what comes behind."""
+        return frozenset(ATTRIBUTE_MACRO.findall(self.text))
+
     def declarations(self) -> Iterator[Declaration]:
         found = list(tokens(self.text))
         spaces: list[tuple[str, bool]] = []  # namespaces and whether each is of C's names
@@ -119,7 +128,7 @@ class _Scanner:
                 name, index, in_c = opened
                 spaces.append((name, in_c))
                 continue
-            end = _end(found, index)
+            end = _end(found, index, self.attributes)
             in_c = any(flag for _, flag in spaces)
             yield self._made(found[index:end], line + 1, "", scope, in_c)
             index = end
@@ -166,7 +175,7 @@ def _namespace(found: Sequence[Token], index: int) -> tuple[str, int, bool] | No
     return "".join(ahead[1:opened]), index + opened + 1, False
 
 
-def _end(found: Sequence[Token], index: int) -> int:
+def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
     """Behind the last token of the declaration that begins at `index`."""
     depth, conditions, first = 0, [], index
     while index < len(found):
@@ -189,7 +198,8 @@ def _end(found: Sequence[Token], index: int) -> int:
                 return max(index, first + 1)  # the bracket of a namespace: a macro's use before it
             if depth == 0 and token.text == "}" and _is_body(found, first, index):
                 return index + 1
-            if depth == 0 and token.text == ")" and _is_use(found, first, index):
+            alone = depth == 0 and token.text == ")" and found[first].text not in attributes
+            if alone and _is_use(found, first, index):
                 return index + 1
         elif token.text == ";" and depth == 0:
             return index + 1

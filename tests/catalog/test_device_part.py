@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opbench.catalog.device_part import device_part, has_host_part, kernels_of, without_header
+from opbench.catalog.device_part import device_part, has_host_part, kernels_of, without_header, write_texts
 from opbench.catalog.scan import declarations
 from opbench.catalog.sources import closure, plain_code
 from opbench.errors import CompileError
@@ -105,3 +105,28 @@ __launch_bounds__(WIDE * HIGH, 1) __global__ void fill(float* x, int n) { x[area
     assert {"WIDE", "HIGH", "DEEP"} <= kernel.uses
     assert "x" not in kernel.uses
     assert device_part(closure(path), ("fill",)).texts[path] == text
+
+
+def test_an_attribute_by_a_macro_belongs_to_what_comes_behind(tmp_path: Path) -> None:
+    text = """\
+#define FORMAT(...) __attribute__((format(printf, __VA_ARGS__)))
+extern "C" {
+FORMAT(1, 2) void report(const char* words, ...);
+__global__ void fill(float* x) { x[0] = 0; }
+}
+"""
+    path = tmp_path / "fill.cu"
+    path.write_text(text)
+    assert "FORMAT(1, 2)" not in device_part(closure(path), ("fill",)).texts[path]
+
+
+def test_a_header_that_stays_as_it_is_includes_one_that_does_not(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text('#include "outer.cuh"\n__global__ void fill(float* x) { x[0] = VALUE; }\n')
+    (tmp_path / "outer.cuh").write_text('#pragma once\n#include "inner.cuh"\n')
+    (tmp_path / "inner.cuh").write_text("#pragma once\nusing stream = cudaStream_t;\n#define VALUE 1.0f\n")
+    read = closure(tmp_path / "mine.cu")
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    written = write_texts(device_part(read, ("fill",)), read, folder)
+    assert str(written[tmp_path / "inner.cuh"]) in written[tmp_path / "outer.cuh"].read_text()
+    assert "cudaStream_t" not in written[tmp_path / "inner.cuh"].read_text()
