@@ -85,6 +85,11 @@ def write_header(
     if kernel.is_template and "<" not in called:
         called += f"<{', '.join('float' for _ in range(_type_parameters(kernel)))}>"
         proposal.notes.append(f"the template's arguments are guessed: {called}")
+    for name, words in ((p.name, p.type.split()) for p in parameters if p.is_pointer):
+        if pointed := next((word for word in words if word in structs), ""):
+            proposal.notes.append(
+                f"'{name}' is a pointer to structure '{pointed}', which no header fills: take it by value"
+            )
     grid, block, shared = _geometry(proposal, launch, known)
     entry = [f'kernel = "{called}"', f"grid = {grid}", f"block = {block}"]
     entry += [f'shared = "{shared}"'] if shared not in ("", "0") else []

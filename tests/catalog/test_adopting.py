@@ -264,3 +264,9 @@ def test_an_update_in_place_takes_the_operators_word(tmp_path: Path) -> None:
         'launch = [{ kernel = "step", grid = ["cdiv(n, 256)"], block = ["256"], args = ["new_total", "part", "n"] }]',
     ]
     assert found.notes == []
+
+
+def test_a_pointer_to_a_structure_is_said(tmp_path: Path) -> None:
+    text = "struct Rows { float* data; int n; };\n__global__ void relu(Rows* rows) { rows->data[0] = 0; }\n"
+    _, notes = header(tmp_path, text + "void go(Rows* r) { relu<<<1, 32>>>(r); }\n")
+    assert "'rows' is a pointer to structure 'Rows', which no header fills: take it by value" in notes
