@@ -55,8 +55,10 @@ def _timed_runs() -> list[Path]:
         if read_run(folder).header.get("backend") == "cuda":
             found.append(folder)
     if not found:
+        deeper = sorted({file.parent for file in RUNS.glob("*/*/results.jsonl*")})
+        such = f", such as {deeper[0]}" if deeper else ""
         raise UsageError(
-            f"no run with a GPU's times lies in {RUNS}/; name one, or measure: opbench run SUITE --backend cuda"
+            f"no run with a GPU's times lies in {RUNS}/; name one{such}, or measure: opbench run SUITE --backend cuda"
         )
     return found
 

@@ -23,11 +23,14 @@ from opbench.errors import EnvironmentFault, UsageError
 @gpu_option
 @json_option
 def report_command(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> None:
-    """Write the page and PNGs of RUN (the folder of a run, network, training or search) again; print its table.
+    """Write the page and PNGs of RUN again, and print its table.
+
+    RUN is the folder of a run, a network, a training, a search or a self-test.
 
     With --json: what the command that made RUN prints with it.
     """
     from opbench.report.network import is_network
+    from opbench.report.selftest import is_selftest
     from opbench.results.training import is_training
     from opbench.results.tuning import is_tuning
 
@@ -37,6 +40,8 @@ def report_command(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) 
         show = _report_training(run, as_json)
     elif is_tuning(run):
         show = _report_tuning(run, as_json)
+    elif is_selftest(run):
+        show = _report_selftest(run, as_json)
     else:
         show = _report_run(run, roots, gpu, as_json)
     leave(0, show)
@@ -74,6 +79,17 @@ def _report_tuning(run: Path, as_json: bool) -> Callable[[], None]:
     finals = finals_run(found)
     click.echo(f"wrote {write_tuning(found, finals)}", err=True)
     text = json.dumps(to_json(found, finals), indent=1) if as_json else "\n".join(lines(found, finals))
+    return lambda: click.echo(text)
+
+
+def _report_selftest(run: Path, as_json: bool) -> Callable[[], None]:
+    from opbench.report.selftest import part_lines, read_selftest, write_selftest
+
+    outcome = read_selftest(run)
+    for path in write_selftest(outcome, run if run.is_dir() else run.parent):
+        click.echo(f"wrote {path}", err=True)
+    lines = [line for part in outcome.parts for line in part_lines(part)]
+    text = json.dumps(outcome.to_json()) if as_json else "\n".join([*lines, outcome.summary()])
     return lambda: click.echo(text)
 
 

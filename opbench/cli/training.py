@@ -15,7 +15,7 @@ from opbench import paths, units
 from opbench.cli.networks import choosing_options, net_command, sizes_given, sizes_options
 from opbench.cli.options import BACKENDS, json_option, variants_option
 from opbench.cli.progress import plain_progress
-from opbench.cli.running import leave, stdout_console
+from opbench.cli.running import leave
 from opbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def train_command(
     if as_json:
         leave(code, lambda: click.echo(json.dumps(record)))
     else:
-        leave(code, lambda: stdout_console().print(summary(record, folder), markup=False, highlight=False))
+        leave(code, lambda: click.echo(summary(record, folder)))
 
 
 def summary(record: TrainingRecord, out: Path) -> str:

@@ -58,12 +58,14 @@ class ChoosingOptions:
     def resolved(self) -> str:
         """The backend that it runs on; raises where one without a clock is to measure."""
         name, needs = backends.resolve(self.backend), self._needs_clock()
-        if not needs or name == "cuda":
+        if not needs:
             return name
         if self.backend == "cpu":
             instead = "choose from runs with --results DIR" if self.tune else "leave it out here"
             raise UsageError(f"{needs}, and the cpu backend has no clock; {instead}")
-        raise EnvironmentFault(f"{needs}: {cuda.why_missing()}; without: {self._elsewhere()} --backend cpu")
+        if not (missing := cuda.why_missing()):
+            return name
+        raise EnvironmentFault(f"{needs}: {missing}; without: {self._elsewhere()} --backend cpu")
 
     def _needs_clock(self) -> str:
         return "--tune measures" if self.tune else ""

@@ -296,9 +296,11 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: is no plan: {type(error).__name__}: {error}; make one with --tune") from None
-    for what, has, wanted in (("network", plan.network, network), ("precision", plan.precision, precision)):
-        if has != wanted:
-            raise UsageError(f"{path}: the plan is for {what} {has}, not {wanted}; make one with --tune")
+    if plan.network != network:
+        raise UsageError(f"{path}: the plan is for network {plan.network}, not {network}; make one with --tune")
+    if plan.precision != precision:
+        other = f"add --precision {plan.precision}, or make one with --tune"
+        raise UsageError(f"{path}: the plan is for precision {plan.precision}, not {precision}; {other}")
     if gpu and plan.gpu and plan.gpu != gpu:
         raise UsageError(
             f"{path}: the plan was made on {plan.gpu}, this is {gpu}: what is fastest there need not be here; "

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from opbench import units
-from opbench.errors import EnvironmentFault
+from opbench.decoding import from_json
+from opbench.errors import EnvironmentFault, UsageError
 from opbench.paths import write_atomically
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import aligned
 from opbench.report.template import render_template
-from opbench.results.selftest import Part, Selftest
+from opbench.results.selftest import FORMAT, Part, Selftest
 from opbench.timing import stats
 
 FILE = "selftest.json"
@@ -33,6 +34,26 @@ def part_lines(part: Part) -> list[str]:
 def keep_selftest(outcome: Selftest, folder: Path) -> None:
     """Write what is known so far as selftest.json, so that nothing is lost if a later part fails."""
     _write(folder, FILE, json.dumps(outcome.to_json(), indent=1).encode())
+
+
+def is_selftest(place: Path) -> bool:
+    """Whether a folder, or a file, holds a self-test."""
+    return place.name == FILE or (place / FILE).is_file()
+
+
+def read_selftest(place: Path) -> Selftest:
+    """A self-test from its folder or its file; raises UsageError for one that is none."""
+    path = place if place.is_file() else place / FILE
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value.get("format") != FORMAT:
+            raise ValueError(f"format {value.get('format')} is not known; this opbench reads {FORMAT}")
+        told = {name: value[name] for name in ("environment", "budget_s", "opbench", "date", "parts")}
+        return from_json(Selftest, told)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: is no self-test: {error}; make one with: opbench selftest --out DIR") from None
 
 
 def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:

@@ -83,14 +83,14 @@ def loss_chart(record: TrainingRecord) -> Chart:
         lower.set_ylim(bottom=max(0.0, lower.get_ylim()[0]))
     figure.subplots_adjust(left=0.1, right=0.985, top=0.975, bottom=0.11, hspace=0.09)
     best = (max if share else min)(score for _, score in scores)
+    smoothed = f" and the mean of the last {window}" if window > 1 else ""
     return Chart(
         "loss",
         figure,
         "Loss and what is held out",
         f"{len(losses)} steps from {losses[0]:.4g} to {losses[-1]:.4g}; best {record['score_name']} {best:.4g}.",
         {},
-        f"Above: each step's loss and the mean of the last {window}. Below: {record['score_name']} of pictures that "
-        "were not trained with.",
+        f"Above: each step's loss{smoothed}. Below: {record['score_name']} of pictures that were not trained with.",
     )
 
 

@@ -51,6 +51,29 @@ def tied(found: Tuning, run: Run | None) -> int:
     return sum(1 for final in finals if final.low <= finals[0].high)
 
 
+def verdict(found: Tuning, run: Run | None) -> str:
+    """The result in a sentence: the best, its cost and the default's; "" where nothing was measured."""
+    finals, unit = ranked_finals(found, run), found.begun.unit
+    if not finals:
+        return ""
+    best = finals[0]
+    named = f"`{result_config(best.config)}`"
+    cost = f"{units.si(best.median, unit)} [{units.interval(best.low, best.high, unit)}]"
+    said = f"{named} takes {cost}" + (" a launch" if unit == "J" else "")
+    default = next((final for final in finals if final.config == found.default), None)
+    tie = tied(found, run)
+    if tie > 1:
+        said += f"; {tie - 1} more cannot be told from it"
+    if default is None:
+        return f"{said}."
+    if default is best:
+        return f"{said}; it is the default."
+    if default in finals[:tie]:
+        return f"{said}, among them the default, `{result_config(default.config)}`."
+    gain = units.ratio(default.median / best.median)
+    return f"{said}; the default, `{result_config(default.config)}`, takes {gain} of that."
+
+
 def summary(found: Tuning) -> str:
     """Such as "412 of 5210 configs tried in 60 s: 390 measured, 12 never launched, …"."""
     words: dict[str, str] = {

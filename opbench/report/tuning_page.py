@@ -15,14 +15,16 @@ from opbench import units
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE
 from opbench.report.template import render_template, write_page
-from opbench.report.tuning import finals_rows, head, summary, tied
+from opbench.report.tuning import finals_rows, head, summary, tied, verdict
 from opbench.results.environments import short_revision
 from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Trial, Tuning
 from opbench.timing import stats
 
 FILE = "tune.html"
-COLUMNS = 4
+WIDTH = 5.4
+"""Of a picture in inches: its words are still read where it is drawn 376 pixels wide, on a phone."""
+COLUMNS = 3
 """Small pictures side by side, one a tunable."""
 MOST_TICKS = 12
 """Values of a tunable that stand beside the map without running into each other."""
@@ -40,6 +42,7 @@ def write_tuning(found: Tuning, run: Run | None) -> Path:
         title=f"Tuning {found.begun.variant}",
         found=found,
         commit=short_revision(found.begun.revision),
+        verdict=verdict(found, run),
         summary=summary(found),
         head=head(found),
         rows=finals_rows(found, run),
@@ -77,7 +80,7 @@ def _charts(found: Tuning) -> list[Chart]:
 
 def _over_time(found: Tuning, ranked: Sequence[Trial]) -> Chart:
     """Every config's score at its time, and the best so far as a line."""
-    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.add_subplot()
     best = ranked[0].score or 1.0
     axes.plot([t.at_s for t in ranked], [(t.score or 0) / best for t in ranked], ".", color=COLOURS[4], markersize=3)
@@ -124,7 +127,7 @@ def _each_tunable(found: Tuning, ranked: Sequence[Trial], effects: Mapping[str, 
     """For each value of each tunable the best config that has it, and the middle half of all."""
     names = sorted(effects, key=lambda name: -effects[name])
     rows = max(1, -(-len(names) // COLUMNS))
-    figure = Figure(figsize=(7.2, 1.9 * rows), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.9 * rows), layout="constrained")
     best = ranked[0].score or 1.0
     for number, name in enumerate(names):
         axes = figure.add_subplot(rows, COLUMNS, number + 1)
@@ -153,7 +156,7 @@ def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
     cells: dict[tuple[int, int], float] = {}
     for trial in ranked:  # the best of a cell comes first
         cells.setdefault((trial.config[other], trial.config[one]), (trial.score or 0.0) / best)
-    figure = Figure(figsize=(7.2, min(6.0, 1.4 + 0.42 * len(rows))), layout="constrained")
+    figure = Figure(figsize=(WIDTH, min(6.0, 1.4 + 0.42 * len(rows))), layout="constrained")
     axes = figure.add_subplot()
     grid = [[cells.get((row, column), float("nan")) for column in columns] for row in rows]
     image = axes.imshow(grid, aspect="auto", cmap="viridis_r", vmin=1.0, vmax=min(4.0, max(cells.values())))

@@ -150,6 +150,12 @@ class Tuning:
         """Trials with a score, the best first."""
         return sorted((t for t in self.trials if t.is_ranked), key=lambda t: t.score or 0.0)
 
+    @property
+    def default(self) -> dict[str, int]:
+        """The config that is tried first: that of each tunable's first value, as far as the rules allow."""
+        tune = self.begun.tune
+        return min((t.config for t in self.trials), key=lambda c: [tune[n].index(c[n]) for n in tune], default={})
+
     def best_so_far(self) -> list[tuple[float, float]]:
         """When the best score fell, and to what."""
         return steps_down((t.at_s, t.score) for t in self.trials if t.score is not None)

@@ -97,6 +97,17 @@ def test_mistakes_are_told_in_words(words: list[str], message: str) -> None:
     assert isinstance(error, UsageError) and message in str(error)
 
 
+def test_without_a_gpu_nothing_is_left_of_a_run_that_was_to_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cuda, "why_missing", lambda: "no CUDA device")
+    for backend in ("auto", "cuda"):
+        error = invoke("run", "lenet", "--tune", "--backend", backend).exception
+        assert "--tune measures: no CUDA device; without: opbench net run lenet" in str(error)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_picture_fills_the_input(seen: list[NetOptions], tmp_path: Path) -> None:
     from PIL import Image
 

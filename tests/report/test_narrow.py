@@ -30,6 +30,8 @@ MEASURE = """<script>addEventListener("load", () => {
   for (const frame of document.querySelectorAll("iframe")) {
     const root = frame.contentDocument.documentElement;
     frame.dataset.widths = frame.contentWindow.innerWidth + " " + root.scrollWidth;
+    const stacked = [...root.querySelectorAll(".scroll")].filter((box) => box.querySelector("table.stacked"));
+    frame.dataset.tables = stacked.length + " " + stacked.filter((box) => box.scrollWidth > box.clientWidth).length;
     frame.removeAttribute("srcdoc");
   }
 })</script>"""
@@ -69,10 +71,14 @@ def test_no_page_is_wider_than_a_phone(pages: dict[str, Path], tmp_path: Path) -
         frames.append(f'<iframe id="{name}" width="{WIDTH}" height="800" srcdoc="{html.escape(text)}"></iframe>')
     outer = tmp_path / "narrow.html"
     outer.write_text("<!DOCTYPE html><meta charset='utf-8'>" + "".join(frames) + MEASURE, encoding="utf-8")
-    found = dict(re.findall(r'<iframe id="(\w+)"[^>]*data-widths="(\d+ \d+)"', opened(tmp_path, outer.as_uri())))
+    dom = opened(tmp_path, outer.as_uri())
+    found = dict(re.findall(r'<iframe id="(\w+)"[^>]*data-widths="(\d+ \d+)"', dom))
     widths = {name: tuple(map(int, both.split())) for name, both in found.items()}
     assert widths.keys() == {*pages, "too_wide"} and {inner for inner, _ in widths.values()} == {WIDTH}
     assert [name for name, (inner, scrolled) in widths.items() if scrolled > inner] == ["too_wide"]
+    tables = dict(re.findall(r'<iframe id="(\w+)"[^>]*data-tables="(\d+ \d+)"', dom))
+    assert [name for name, counts in tables.items() if counts.startswith("0 ")] == ["too_wide"], "their rows are blocks"
+    assert [name for name, counts in tables.items() if not counts.endswith(" 0")] == [], "and no block is cut"
 
 
 def test_every_link_of_the_contents_has_its_place(pages: dict[str, Path]) -> None:
@@ -99,5 +105,5 @@ def test_a_link_shows_one_verdict_and_no_case_that_is_called_like_it(tmp_path: P
     page.write_text(comparison.to_page(compare_runs(base, new)), encoding="utf-8")
     assert '<a href="#filter=is:slower">only SLOWER (2)</a>' in page.read_text(encoding="utf-8")
     dom = opened(tmp_path, f"{page.as_uri()}#filter=is:slower")
-    rows = re.findall(r'<tr data-name="is:(\w+) [^"]*"( hidden="")?>', dom)
+    rows = re.findall(r'<tr data-name="is:(\w+) [^"]*"[^>]*?( hidden="")?>', dom)
     assert [verdict for verdict, hidden in rows if not hidden] == ["SLOWER", "SLOWER"] and len(rows) == 9

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from chromium import needs_chromium, opened
 from fabricate_network import record
+from rich.console import Console
 
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.zoo import NETWORKS
-from opbench.report.network import keep_network, read_network
+from opbench.report.network import keep_network, read_network, words
 from opbench.report.network.layout import Sizes, layered
 from opbench.report.network.page import write_network
 from opbench.report.network.terminal import print_network
@@ -142,6 +143,22 @@ def test_peers_are_compared_with_intervals(tmp_path: Path) -> None:
     assert eager.verdict == "cannot be told apart" and compiled.verdict == "not measured"
     page = written(tmp_path, told)
     assert "no compiler" in page and "not to be told apart" in page
+
+
+def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = record(made())
+    told["peers"]["torch.compile, CUDA graphs"] = {**told["total"], "warnings": ["not_held"]}
+    told["peers"]["PyTorch eager"]["warnings"] = ["not_held", "noisy"]
+    notices = [line for line in words.notices(told) if line.startswith(("not held", "noisy"))]
+    assert [line.partition(":")[0] for line in notices] == [
+        "not held (PyTorch eager; torch.compile, CUDA graphs)", "noisy (PyTorch eager)",
+    ]  # fmt: skip
+    assert all(f'<p class="notice">{line}' in written(tmp_path, told) for line in notices)
+    print_network(told, Console(width=80))
+    lines = capsys.readouterr().out.splitlines()
+    assert all(f"! {line}" in lines for line in notices), "each on a line of its own"
 
 
 def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:

@@ -15,12 +15,14 @@ from pages import printed
 
 from opbench.catalog.variant import Variant
 from opbench.gpus.resources import LaunchResources
-from opbench.report import ladder_readme
+from opbench.report import ladder_readme, write_report
 from opbench.report.charts.chart import look, shortened
 from opbench.report.charts.histogram import BARS, beyond, histogram
 from opbench.report.charts.svg import spread
 from opbench.report.ladder import in_order
 from opbench.report.run.advice import advice
+from opbench.report.run.sections import sections
+from opbench.report.run.sentences import against_libraries
 from opbench.results.files import Run
 from opbench.results.rows import rows
 
@@ -97,6 +99,16 @@ LADDER = [
     variant("grid_stride", "naive"),
     variant("never_run", "vec4"),
 ]
+
+
+def test_a_page_says_how_often_the_library_is_beaten(tmp_path: Path) -> None:
+    found = matmul_run()
+    [lib, *_] = [r for r in found.results if r.variant == "cublas"]
+    found.results[found.results.index(lib)] = remeasured(lib, median_s=1e-9, low_s=1e-9, high_s=1e-9)
+    page = write_report(found, tmp_path, "h200")[0].read_text()
+    said = "Of 3 problems with a library’s time, the best own variant is faster on 0, the library on 3."
+    assert said.replace("’", "&#39;") in page.partition("<nav")[0]
+    assert against_libraries(sections(rows(relu_run()))) == "", "one problem says so itself"
 
 
 def test_rungs_stand_above_what_they_build_on_and_libraries_last() -> None:

@@ -16,7 +16,7 @@ from fake_tuning import TuningWorker, seconds, tune_fake
 
 from opbench.cli.reporting import report_command
 from opbench.errors import EnvironmentFault, UsageError
-from opbench.report.tuning import lines
+from opbench.report.tuning import lines, verdict
 from opbench.report.tuning_page import write_tuning
 from opbench.results.tuning import FILE, Trial, fastest, finals_run, ranked_finals, read_tuning
 from opbench.runs.protocol import Measure
@@ -60,6 +60,10 @@ def test_a_search_keeps_every_outcome_and_measures_the_best_as_an_ordinary_run(
     ):
         assert said in page
     assert page.count("<svg") == 3 and "mathdefault" not in page
+    assert found.default == {"BLOCK": 32, "ITEMS": 2}, "the first that the rules allow"
+    told = verdict(found, run)
+    assert told.startswith("`BLOCK=256 ITEMS=8` takes ") and "; the default, `BLOCK=32 ITEMS=2`, takes 1.8" in told
+    assert "</code> takes " in page.partition("<nav")[0], "the result is what the page says first"
     shown = "\n".join(lines(found, run))
     assert "BLOCK=256 ITEMS=8" in shown and "560 of 560 configs tried" in shown
 

@@ -22,8 +22,7 @@ from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template
 from opbench.report.terminal import error
 from opbench.results.environments import short_revision
-from opbench.results.network import NodeRecord, Record, Times, batch, by_time, node_sum, variant_of
-from opbench.timing.measurement import Warn
+from opbench.results.network import NodeRecord, Record, batch, by_time, node_sum, variant_of
 
 PAGE = "network.html"
 
@@ -75,7 +74,7 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
         title=words.headline_name(record),
         facts=_facts(record, environment),
         headline=words.headline(record),
-        warnings=_warnings(record),
+        notices=words.notices(record),
         batch=batch(record),
         against=_against(record),
         versions=_versions(record),
@@ -103,16 +102,6 @@ def _facts(record: Record, environment: Mapping[str, object]) -> list[str]:
     told = f"commit {commit}" if commit else ""
     facts = ["network", f"backend {record['backend']}", device, record.get("started"), version, told]
     return [str(fact) for fact in facts if fact]
-
-
-def _warnings(record: Record) -> list[str]:
-    """What looked odd in ours or in PyTorch's measurements."""
-    everyone: dict[str, Times | None] = {"opbench": record.get("total"), **(record.get("peers") or {})}
-    found: dict[str, list[str]] = {}
-    for who, measured in everyone.items():
-        for name in (measured or {}).get("warnings") or ():
-            found.setdefault(name, []).append(who)
-    return [f"{', '.join(who)}: {name.replace('_', ' ')}: {Warn(name).advice}." for name, who in found.items()]
 
 
 def _against(record: Record) -> list[dict[str, object]]:

@@ -29,6 +29,8 @@ def print_network(record: Record, console: Console) -> None:
         console.print(Text(f"  {name} ({node['case']}): {words.fault(node)}: {reason}", style="red"), soft_wrap=True)
     for sentence in words.headline(record):
         console.print(Text(sentence.replace("`", "")), soft_wrap=True)
+    for notice in words.notices(record):
+        console.print(Text(f"! {notice}", style="yellow"), soft_wrap=True)
 
 
 def _table(record: Record) -> list[str]:

@@ -20,6 +20,7 @@ from opbench.results.network import (
     least_time,
     variant_of,
 )
+from opbench.timing.measurement import Warn
 from opbench.timing.stats import Interval, Ratio, interval_ratio
 
 MOST_OF_THE_TIME = 0.5
@@ -260,6 +261,16 @@ def _recognised(record: Record) -> str:
         return f"{missed[0].capitalize()}." if missed else f"The picture is taken for a {pairs[0][0]}, which it is."
     known = f"{len(pairs) - len(missed)} of {len(pairs)} pictures are taken for what they are"
     return f"{known}{': ' if missed else ''}{', '.join(missed[:NAMED])}{', …' if len(missed) > NAMED else ''}."
+
+
+def notices(record: Record) -> list[str]:
+    """What looked odd in ours or in PyTorch's measurements, each kind once: "not held (PyTorch eager): it waits …"."""
+    everyone: dict[str, Times | None] = {"opbench": record.get("total"), **(record.get("peers") or {})}
+    found: dict[str, list[str]] = {}
+    for who, measured in everyone.items():
+        for name in (measured or {}).get("warnings") or ():
+            found.setdefault(name, []).append(who)
+    return [f"{name.replace('_', ' ')} ({'; '.join(who)}): {Warn(name).advice}." for name, who in found.items()]
 
 
 def is_right(record: Record) -> bool:

@@ -73,6 +73,7 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         title=run.header.get("title") or run.header.get("suite") or "opbench run",
         facts=_facts(run),
         summary=sentences.summary(run, context.predicting),
+        against_libraries=sentences.against_libraries(parts),
         outlook=sentences.outlook(context.predicting) if context.predicting else "",
         incomplete=sentences.incomplete(run),
         timed=context.timed,

@@ -46,6 +46,23 @@ def summary(run: Run, predicting: Ceilings | None = None) -> str:
     return f"{start} ({counted(len(run.results), 'case')}: {', '.join(parts)})."
 
 
+def against_libraries(parts: Iterable[Section]) -> str:
+    """How often the best own variant is faster than the fastest library; "" for less than two such problems."""
+    counts = {"own": 0, "library": 0, "tie": 0}
+    for part in parts:
+        ranked = [row for row, _ in part.groups[0].rest or part.groups[0].rows] if part.groups else []
+        library = next((row for row in ranked if row.library), None)
+        if part.best_own is None or library is None:
+            continue
+        first, second = sorted((part.best_own, library), key=lambda row: row.time_s or 0.0)
+        counts["tie" if tied(first, second) else "library" if first.library else "own"] += 1
+    if sum(counts.values()) < 2:
+        return ""
+    told = f"the best own variant is faster on {counts['own']}, the library on {counts['library']}"
+    apart = f"; {counts['tie']} cannot be told apart" if counts["tie"] else ""
+    return f"Of {sum(counts.values())} problems with a library's time, {told}{apart}."
+
+
 def failing(run: Run) -> str:
     """The page's first words when some case is wrong, failed or invalid: "3 of 9 cases are not right: 1 wrong, …"."""
     tried = [r.status for r in run.results if r.status != "unsupported"]

@@ -22,6 +22,21 @@ for (const button of document.querySelectorAll("table.sortable button.sort")) {
     body.append(...[...body.rows].map((row) => [key(row), row]).sort((a, b) => compare(a[0], b[0])).map((pair) => pair[1]));
   });
 }
+// On a narrow screen a row of a wide table becomes a block, each figure below its column's name (report.css).
+for (const table of document.querySelectorAll("table:not(.fallen)")) {
+  const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
+  if (heads.length < 4 || table.closest(".listing")) continue;
+  const labels = heads.map((head) => (head.querySelector("button") || head).firstChild?.textContent.trim() || "");
+  table.classList.add("stacked");
+  table.setAttribute("role", "table"); // what a display of its own would take from it
+  for (const row of table.tBodies[0].rows) {
+    row.setAttribute("role", "row");
+    for (const [index, cell] of [...row.cells].entries()) {
+      cell.setAttribute("role", cell.tagName === "TH" ? "rowheader" : "cell");
+      if (cell.tagName === "TD" && labels[index]) cell.dataset.label = labels[index];
+    }
+  }
+}
 // A command is copied whole; where a page may not write the clipboard, it is selected for Ctrl-C.
 for (const command of document.querySelectorAll(".commands pre")) {
   const button = document.createElement("button");
