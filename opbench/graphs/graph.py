@@ -12,10 +12,11 @@ import numpy as np
 from opbench.catalog.arrays import on_the_gpu
 from opbench.catalog.operator import DTYPES, INTEGERS, LONG_FLOPS, Arrays, Operator, from_storage, to_storage
 from opbench.errors import UsageError, unknown
+from opbench.graphs.showing import title, to_html
 from opbench.graphs.values import Node, Value, seen_flat
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """A directed acyclic graph of problems; nodes lie in an order in which they can run.
 
@@ -33,6 +34,13 @@ class Graph:
     """Constant values in float32, whatever they are stored as; in the memory order of their value."""
     state: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     """Values that outlive a run (parameters, moments, counters, data), and what they are at first, as stored."""
+
+    def __repr__(self) -> str:
+        return f"<Graph {title(self)}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return to_html(self, title(self), {})
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]

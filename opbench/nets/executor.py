@@ -13,8 +13,10 @@ from opbench.backends.base import Arena, Backend, Buffer, Recorder, Recording
 from opbench.catalog.case import Case
 from opbench.catalog.once import Preparation
 from opbench.catalog.operator import DTYPES, Arrays, Tensor, from_storage, to_storage
+from opbench.catalog.variant import print_config
 from opbench.errors import LaunchError, UsageError
 from opbench.graphs.graph import Graph
+from opbench.graphs.showing import title, to_html
 from opbench.graphs.values import Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
 from opbench.nets.preparing import prepared_once, workspace_of
@@ -29,7 +31,7 @@ _ONE_AT_A_TIME = threading.RLock()
 NOTHING: Mapping[str, str] = {}
 
 
-@dataclass
+@dataclass(repr=False)
 class Network:
     """A graph with a case for every node and its weights and state on the device, ready for contexts.
 
@@ -49,6 +51,17 @@ class Network:
     """Whether launches that read nothing but weights run once, when these are written, in place of each time."""
     _prepared: dict[str, dict[str, Buffer]] = field(default_factory=dict, init=False, repr=False)
     """What they filled, by node and workspace."""
+
+    def __repr__(self) -> str:
+        return f"<Network {self._title()}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        served = {name: f"{case.variant.name}{print_config(case.config)}" for name, case in self.cases.items()}
+        return to_html(self.graph, self._title(), served)
+
+    def _title(self) -> str:
+        return f"{title(self.graph)}, on the {self.backend.name} backend"
 
     def __post_init__(self) -> None:
         require_fitting(self.graph, self.cases)
@@ -196,6 +209,9 @@ class Context:
             except BaseException:
                 self.close()
                 raise
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.network!r}>"
 
     # Memory -------------------------------------------------------------------------------------------------------
 

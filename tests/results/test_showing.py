@@ -11,6 +11,13 @@ from common import ROOT
 from fabricate import result, run
 
 import opbench
+from opbench import Builder, Network
+from opbench.backends import open_backend
+from opbench.graphs.graph import Graph
+from opbench.graphs.passes import apply_passes
+from opbench.graphs.showing import MOST_NODES
+from opbench.graphs.zoo import NETWORKS
+from opbench.nets.plan import choose
 from opbench.report.charts.svg import to_png
 from opbench.results.files import Run
 from opbench.results.rows import COLUMNS
@@ -46,7 +53,7 @@ class Cells(HTMLParser):
             self.rows[-1].append(data)
 
 
-def shown(found: Run) -> str:
+def shown(found: Run | Graph | Network) -> str:
     return found._repr_html_()
 
 
@@ -114,3 +121,27 @@ def test_the_figures_of_a_network_and_of_a_run_without_a_gpu() -> None:
     on_cpu = run([result("k")])
     on_cpu.header["backend"] = "cpu"
     assert isinstance(opbench.figures(on_cpu), dict)
+
+
+def test_a_network_shows_its_nodes_and_who_serves_them() -> None:
+    graph, _ = apply_passes(NETWORKS["lenet"]())
+    assert repr(graph) == "<Graph lenet: 7 nodes, 61,706 weights, 833 kFLOP>"
+    cases = choose(graph, {}, "f32", "").cases(graph)
+    network = Network(graph, cases, open_backend("cpu"))
+    try:
+        assert repr(network) == "<Network lenet: 7 nodes, 61,706 weights, 833 kFLOP, on the cpu backend>"
+        served = Cells(shown(network)).table
+    finally:
+        network.close()
+    plain = Cells(shown(graph)).table
+    assert [row[:3] for row in served] == plain and [row[0] for row in plain] == [node.name for node in graph.nodes]
+    assert all(cases[row[0]].name.startswith(f"{cases[row[0]].variant.operator}/{row[3]}") for row in served)
+
+
+def test_a_large_graph_is_cut_and_its_names_are_no_html() -> None:
+    net = Builder("<b>")
+    x = net.input("image", 1, 1, 4, 4)
+    for number in range(MOST_NODES + 2):
+        x = net.relu(x, name=f"<i>{number}")
+    text = shown(net.graph(x))
+    assert len(Cells(text).table) == MOST_NODES and "and 2 more nodes" in text and "&lt;i&gt;0" in text
