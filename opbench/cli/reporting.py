@@ -148,7 +148,10 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--write", is_flag=True, help="Write the files; without it the changes are printed.")
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when a file is stale.")
-def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool) -> None:
+@click.option(
+    "--json", "as_json", is_flag=True, help="JSON on stdout in place of the changes: stale, and left with why."
+)
+def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_json: bool) -> None:
     """Show what RUNS would change in variants/<operator>/README.md and in README.md, or write it.
 
     Only operators that the runs measured change, and no row of another run is lost. A folder that holds runs of
@@ -174,7 +177,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool) -> Non
     for path, text in found.stale.items():
         if write:
             paths.write_atomically(path, text.encode())
-        elif not only_check:
+        elif not (only_check or as_json):
             old = path.read_text(encoding="utf-8") if path.exists() else ""
             name = path.relative_to(root).as_posix()
             diff = difflib.unified_diff(old.splitlines(True), text.splitlines(True), name, name, n=1)
@@ -184,6 +187,10 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool) -> Non
         click.echo("in step: nothing to write", err=True)
     elif not write and found.stale:
         click.echo(f"write them with: opbench ladder --write {' '.join(map(str, runs))}", err=True)
+    if as_json:
+        left = {path.relative_to(root).as_posix(): why for path, why in found.kept.items()}
+        stale = [path.relative_to(root).as_posix() for path in found.stale]
+        click.echo(json.dumps({"stale": stale, "written": write, "left": left}, indent=1))
     if only_check and (found.stale or found.kept):
         click.get_current_context().exit(1)
 

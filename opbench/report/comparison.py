@@ -25,7 +25,7 @@ HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
 def summary(found: RunComparison) -> str:
     """Such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items()) or "nothing to compare"
-    of = f" of {len(found.cases)} cases" if found.cases else ""
+    of = f" of {len(found.cases)} case{'s' if len(found.cases) > 1 else ''}" if found.cases else ""
     return f"{counts}{of}" + (f"; {len(found.left_out)} not compared" if found.left_out else "")
 
 

@@ -30,7 +30,7 @@ def lines(found: Sequence[Series]) -> list[str]:
         head, rows = (*HEAD, "commits"), [[*_cells(series), between(series)] for series in timed]
     said = aligned(head, rows, left=(0, 5, 6, 7)) if timed else []
     untimed = len(found) - len(timed)
-    said += [f"{untimed} cases without a time in any run"] if untimed else []
+    said += [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
     return [*said, summary(found)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -67,6 +68,12 @@ def test_it_writes_only_with_write(tree: Path, tmp_path: Path) -> None:
     told = ladder(folder)
     assert changed(tree, before) == {"variants/relu/README.md"} and "+| [`vec4`](vec4.cu) | 120 µs" in told
     assert f"write them with: opbench ladder --write {folder}" in told
+    done = CliRunner().invoke(cli, ["ladder", str(folder), "--json"])
+    assert json.loads(done.stdout) == {
+        "stale": ["variants/relu/README.md", "variants/README.md"],
+        "written": False,
+        "left": {},
+    }
     assert "wrote variants/relu/README.md" in ladder("--write", folder)
     assert "| [`vec4`](vec4.cu) | 120 µs" in (tree / "variants" / "relu" / "README.md").read_text()
 

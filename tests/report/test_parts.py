@@ -111,6 +111,17 @@ def test_a_page_says_how_often_the_library_is_beaten(tmp_path: Path) -> None:
     assert against_libraries(sections(rows(relu_run()))) == "", "one problem says so itself"
 
 
+def test_a_share_says_of_which_roof_it_is_where_a_table_has_several(tmp_path: Path) -> None:
+    found = matmul_run((2048,))
+    page = write_report(found, tmp_path / "one", "h200")[0].read_text()
+    assert '<div class="sub">of ' not in page, "all are of one roof"
+    shown = next(r for r in found.results if r.variant == "warp_tiled" and r.config == {"TILE": 16})
+    split, found.ceilings = replace(shown, unit="tf32/3"), {**CEILINGS, "matrix_flops_per_s": {"tf32": 400e12}}
+    found.results[:] = [split if r.case == split.case else r for r in found.results]
+    page = write_report(found, tmp_path / "several", "h200")[0].read_text()
+    assert page.count('<div class="sub">of 3×tf32</div>') == 1 and '<div class="sub">of fp32</div>' in page
+
+
 def test_rungs_stand_above_what_they_build_on_and_libraries_last() -> None:
     assert [v.name for v in in_order(LADDER)] == ["naive", "grid_stride", "unrolled", "vec4", "never_run", "torch"]
     assert {v.name for v in in_order([variant("a", "b"), variant("b", "a")])} == {"a", "b"}

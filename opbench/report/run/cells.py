@@ -22,9 +22,10 @@ from opbench.results.rows import Row
 def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, object]:
     """One precision class: its ranking, and every config of each variant that has several."""
     rows = [row for row, _ in group.rows]
+    several = len({_roof(row) for row in rows if row.roof_share is not None}) > 1
     return {
         "precision": group.precision,
-        "rows": [cells(row, results[row.case], rank) for row, rank in group.rows],
+        "rows": [cells(row, results[row.case], rank) | {"roof": _roof(row) * several} for row, rank in group.rows],
         "configs": len(group.rest),
         "sweeps": _sweeps(group.rest, results),
         "rate_unit": rate_unit(rows),
@@ -88,6 +89,7 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, object]:
         "rate": rate(row),
         "share": units.percent(row.roof_share),
         "bar": bar_width(row),
+        "roof": "",
         "above": row.above_roof or "",
         "impossible": row.above_roof == Above.IMPOSSIBLE,
         "rung": units.ratio(row.speedup_over_rung),
@@ -117,6 +119,13 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, object]:
             }.items()
         },
     }
+
+
+def _roof(row: Row) -> str:
+    """What a share is of, as shares of unlike roofs do not compare: "of 3×tf32", "of DRAM"."""
+    if row.roof_share is None:
+        return ""
+    return f"of {row.memory_level.upper() if row.bound == 'memory' else units.unit(row.unit)}"
 
 
 def _samples(row: Row, result: Result) -> str:
