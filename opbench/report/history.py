@@ -65,14 +65,17 @@ def bars(values: Sequence[float]) -> str:
 
 
 def summary(found: Sequence[Series]) -> str:
-    """Such as "12 cases in 30 runs from 2026-01-02 to 2026-03-04: 2 steps"."""
+    """Such as "12 cases in 30 runs from 2026-01-02 to 2026-03-04: 2 steps, 1 slower and 1 faster"."""
     points = [point for series in found for point in series.points]
     if not points:
         return "no case in any run"
     runs, days = len({point.run for point in points}), sorted({point.started[:10] for point in points})
     when = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
-    steps = sum(len(series.steps) for series in found)
-    return f"{_many(len(found), 'case')} in {_many(runs, 'run')} {when}: {_many(steps, 'step') if steps else 'no step'}"
+    ratios = [step.ratio for series in found for _, step in series.steps]
+    slower = sum(ratio > 1 for ratio in ratios)
+    ways = [f"{count} {way}" for count, way in ((slower, "slower"), (len(ratios) - slower, "faster")) if count]
+    steps = f"{_many(len(ratios), 'step')}, {' and '.join(ways)}" if ratios else "no step"
+    return f"{_many(len(found), 'case')} in {_many(runs, 'run')} {when}: {steps}"
 
 
 def _many(count: int, noun: str) -> str:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import termios
@@ -19,6 +20,7 @@ from common import WRONG, Cli
 from opbench import units
 from opbench.cli.progress import plain_progress
 from opbench.gpus.ceilings import committed
+from opbench.paths import shipped
 from opbench.runs.runner import Progress
 
 
@@ -86,6 +88,15 @@ def test_a_terminal_without_the_signs_gets_plain_ones(cli: Cli, args: tuple[str,
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     launch = units.time(committed("h200").launch_floor_s).replace("µ", "u")
     assert done.stdout.isascii() and (launch in done.stdout or args[0] != "explain")
+
+
+@pytest.mark.parametrize("args", [("history", "repeat-1", "repeat-2"), ("report", "repeat-1")], ids=" ".join)
+def test_no_sign_of_a_table_is_lost_to_such_a_terminal(cli: Cli, tmp_path: Path, args: tuple[str, ...]) -> None:
+    for name in args[1:]:
+        shutil.copytree(shipped("reports") / "h200" / name, tmp_path / name)
+    words = [args[0], *(str(tmp_path / name) for name in args[1:])]
+    done = cli(*words, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and done.stdout.isascii() and "?" not in done.stdout
 
 
 def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:

@@ -222,7 +222,7 @@ def test_words_and_page(runs: Path) -> None:
     text = lines(found)
     (stepped,) = (line for line in text if line.startswith("relu/steps"))
     assert "20  1.00 ms  1.08 ms" in stepped and "+8.0 % 2026-02-11" in stepped
-    assert text[-1] == "4 cases in 20 runs from 2026-02-01 to 2026-02-20: 1 step"
+    assert text[-1] == "4 cases in 20 runs from 2026-02-01 to 2026-02-20: 1 step, 1 slower"
     page = to_page(found, 0.01)
     assert page.index("relu/steps") < page.index("Changes without a step") < page.index('id="operator-relu"')
     assert page.count('class="trend"') >= 1 and "driver: 580.0 → 590.1" in page and ">changed<" in page
