@@ -86,7 +86,7 @@ def test_what_is_not_known_is_a_dash(tmp_path: Path) -> None:
 
 def test_a_run_without_resources_or_traffic_has_no_such_columns(tmp_path: Path) -> None:
     html = page(cpu_run(), tmp_path)
-    assert "moved ÷ asked" not in html and "registers" not in words(html)
+    assert "moved\u00a0÷ asked" not in html and "registers" not in words(html)
     bare = run([result("a", backend="cpu", resources={}, resources_missing="no NVRTC here")], backend="cpu")
     assert "registers unknown: no NVRTC here" in page(bare, tmp_path / "bare")
 

@@ -77,6 +77,8 @@ def test_no_page_is_wider_than_a_phone(pages: dict[str, Path], tmp_path: Path) -
     assert widths.keys() == {*pages, "too_wide"} and {inner for inner, _ in widths.values()} == {WIDTH}
     assert [name for name, (inner, scrolled) in widths.items() if scrolled > inner] == ["too_wide"]
     tables = dict(re.findall(r'<iframe id="(\w+)"[^>]*data-tables="(\d+ \d+)"', dom))
+    labels = re.findall(r'data-label="([^"]*of all)"', opened(tmp_path, pages["training"].as_uri()))
+    assert set(labels) == {"FLOPs, of all", "bytes, of all", "time, of all"}, "each says of what"
     assert [name for name, counts in tables.items() if counts.startswith("0 ")] == ["too_wide"], "their rows are blocks"
     assert [name for name, counts in tables.items() if not counts.endswith(" 0")] == [], "and no block is cut"
 

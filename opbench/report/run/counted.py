@@ -96,7 +96,7 @@ HEADS = {
     "occupancy": ("occupancy", "compiled, limited by"),
     "load": ("sectors", "a load, of ideal"),
     "store": ("sectors", "a store, of ideal"),
-    "moved": ("moved ÷ asked", "global bytes"),
+    "moved": ("moved\u00a0÷ asked", "global bytes"),
     "conflicts": ("bank conflicts", "of wavefronts"),
     "atomics": ("collisions", "of atomics’ lanes"),
     "barriers": ("barriers", "a block"),
@@ -148,7 +148,7 @@ def _moved(row: Row) -> CountedFigure:
     moved, asked = (
         units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (row.moved_bytes, row.asked_bytes)
     )
-    below = f"{moved} ÷ {asked}"
+    below = f"{moved}\u00a0÷ {asked}"
     return CountedFigure(units.ratio(ratio), below, bad, ratio)
 
 

@@ -26,7 +26,12 @@ for (const button of document.querySelectorAll("table.sortable button.sort")) {
 for (const table of document.querySelectorAll("table:not(.fallen)")) {
   const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
   if (heads.length < 4 || table.closest(".listing")) continue;
-  const labels = heads.map((head) => (head.querySelector("button") || head).firstChild?.textContent.trim() || "");
+  const words = heads.map((head) => (head.querySelector("button") || head).firstChild?.textContent.trim() || "");
+  const labels = words.map((word, index) => {
+    if (words.indexOf(word) === words.lastIndexOf(word)) return word;
+    const unit = heads[index].querySelector("small")?.textContent; // of two such as "sectors"
+    return unit ? `${word} ${unit}` : `${words[index - 1]}, ${word}`;
+  });
   table.classList.add("stacked");
   table.setAttribute("role", "table"); // what a display of its own would take from it
   for (const row of table.tBodies[0].rows) {
