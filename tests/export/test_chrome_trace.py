@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import refused
 from common import ROOT, Cli
+from fabricate import relu_run, written
 
 from opbench.results.network import read_network
 
@@ -41,6 +42,8 @@ def test_a_run_without_times_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 def test_best_is_of_the_runs_in_reports_unless_some_are_named(cli: Cli, tmp_path: Path) -> None:
     refused(cli("best"), 2, "no run with a GPU's times", "opbench run SUITE")
+    written(tmp_path / "reports" / "a" / "deeper", relu_run())
+    refused(cli("best"), 2, "name one, such as reports/a/deeper")
     shutil.copytree(ROOT / "reports/h200/quick", tmp_path / "reports/quick")
     done = cli("best", "relu")
     assert done.returncode == 0, done.stderr

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from common import CHEATS, Cli
 from simulated import SimulatedDevice, drifting, heavy_tails, quiet, steady, stepping, two_modes
 
 from opbench import selftest
+from opbench.cli.reporting import report_command
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
-from opbench.report.selftest import FILE, keep_selftest, part_lines, write_selftest
+from opbench.paths import shipped
+from opbench.report.selftest import FILE, keep_selftest, part_lines, read_selftest, write_selftest
 from opbench.results.result import Result
 from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs
 from opbench.selftest.cheats import expected
@@ -301,6 +305,26 @@ def test_the_page_is_self_contained_and_names_every_claim(tmp_path: Path) -> Non
     assert '<figure class="small">' in page, "the chart shrinks with the screen"
     bad = '<p class="summary bad">' if found.exit_code else '<p class="summary">'
     assert f"{bad}{found.summary()}</p>" in page and page.index(found.summary()) < page.index("<table")
+
+
+def test_a_page_is_written_again_from_its_record(tmp_path: Path) -> None:
+    committed = shipped("reports") / "h200" / "selftest"
+    shutil.copy(committed / FILE, tmp_path)
+    done = CliRunner().invoke(report_command, [str(tmp_path)])
+    assert done.exit_code == 0 and done.stdout.endswith("22 of 22 claims hold\n")
+    assert (tmp_path / FILE).read_text() == (committed / FILE).read_text(), "nothing is lost on the way"
+    assert "22 of 22 claims hold" in (tmp_path / "selftest.html").read_text()
+    told = json.loads(CliRunner().invoke(report_command, [str(tmp_path), "--json"]).stdout)
+    assert told["summary"] == "22 of 22 claims hold"
+
+
+def test_what_is_no_self_test_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"format": 99}')
+    with pytest.raises(UsageError, match="format 99 is not known"):
+        read_selftest(tmp_path)
+    (tmp_path / FILE).write_text("[]")
+    with pytest.raises(UsageError, match="is no self-test"):
+        read_selftest(tmp_path)
 
 
 def test_without_shares_there_is_no_chart(tmp_path: Path) -> None:
