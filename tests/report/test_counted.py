@@ -122,10 +122,12 @@ def test_the_worst_lines_are_shown_in_their_source(tmp_path: Path) -> None:
     assert html.count("<caption>") == html.count("<table") and not Tags(html).open
 
 
-def test_a_variant_of_the_users_own_folder_is_found_where_the_run_had_it(tmp_path: Path) -> None:
-    own = tmp_path / "mine" / "transpose" / "my_store.cu"
+@pytest.mark.parametrize("folder", ["mine/transpose", "anywhere"])
+def test_a_variant_of_the_users_own_is_found_where_the_run_had_it(tmp_path: Path, folder: str) -> None:
+    own = tmp_path / folder / "my_store.cu"
     own.parent.mkdir(parents=True)
-    own.write_text(SOURCE.read_text())
+    named = "" if folder == "mine/transpose" else '// operator = "transpose"\n'
+    own.write_text(SOURCE.read_text().replace("// /// opbench\n", f"// /// opbench\n{named}", 1))
     found = shipped_run(hashlib.sha256(own.read_bytes()).hexdigest())
     old = found.results[0]
     found.results[0] = replace(old, variant=own.stem, case=old.case.replace(old.variant, own.stem))

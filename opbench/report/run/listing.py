@@ -92,12 +92,18 @@ def _listing(
 
 
 def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
-    """A variant from a folder of the user's, which the run has by its path; its operator is a shipped one."""
+    """A variant from a file of the user's, which the run has by its path; its operator is a shipped one."""
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
-        if path.is_absolute() and (path.parent.name, path.suffix) == (row.operator, ".cu") and path.is_file():
-            own = next((v for v in catalog.variants_in(path, row.operator) if v.name == row.variant), None)
-            if own is not None:
-                return own
+        if not path.is_absolute() or path.suffix != ".cu" or not path.is_file():
+            continue
+        folder = row.operator if path.parent.name == row.operator else ""  # else its header names the operator
+        try:
+            variants = catalog.variants_in(path, folder)
+        except OpbenchError:
+            continue  # a file that one with a header includes
+        for variant in variants:
+            if (variant.operator, variant.name) == (row.operator, row.variant):
+                return variant
     return None
 
 
