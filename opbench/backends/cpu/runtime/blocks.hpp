@@ -63,6 +63,7 @@ static int find_module(struct dl_phdr_info* info, size_t, void* data) {
 bool prepare(Worker* worker, Launch* launch) {
   if (!worker->team) worker->team = make_team(worker);
   worker->trace = nullptr;  // what runs before the first block is nobody's access
+  set_glance(worker);
   worker->launch = launch;
   worker->aborted = false;
   worker->threads = launch->block.x * launch->block.y * launch->block.z;
@@ -85,6 +86,7 @@ bool prepare(Worker* worker, Launch* launch) {
   if (!make_stacks(worker, worker->threads)) return false;
   worker->trace = trace_of(worker);
   if (worker->trace) trace_launch(worker);
+  set_glance(worker);
   return true;
 }
 

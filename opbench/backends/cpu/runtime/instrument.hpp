@@ -179,6 +179,7 @@ void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
   next_interval(worker, trace);
   trace->block_interval = trace->interval;
   trace->counting = trace->counting_wanted && is_sampled(trace, index, worker->launch->block_count);
+  opb_glance.counting = trace->counting ? trace : nullptr;
   if (trace->counting) ++trace->totals.counted_blocks;
   if (trace->caches) begin_cached_block(trace->caches, index, worker->warps);
   for (uint32_t thread = 0; thread < worker->threads; ++thread) {
@@ -194,6 +195,7 @@ void trace_block_end(Worker* worker) {
     give_back_log(trace, warp);
   }
   trace->counting = false;
+  opb_glance.counting = nullptr;
 }
 
 void trace_barrier(Worker* worker) {
@@ -453,14 +455,27 @@ OPB_API void opb_trace_close(Trace* trace) {
 
 // ---- for the compiler
 
-#define OPB_ACCESS(NAME, BYTES, KIND) \
-  OPB_API void __tsan_##NAME##BYTES(void* p) { record_access(p, BYTES, KIND, OPB_HERE); }
-#define OPB_RARE_ACCESS(NAME, BYTES, KIND, ALIGNED) \
-  OPB_API void __tsan_##NAME##BYTES(void* p) { record_rare_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
-#define OPB_VOLATILE_ACCESS(NAME, BYTES, KIND, ALIGNED) \
-  OPB_API void __tsan_##NAME##BYTES(void* p) { record_volatile_access(p, BYTES, KIND, OPB_HERE, ALIGNED); }
+static inline bool is_nobodys(const void* pointer) { return (uintptr_t)pointer - opb_glance.start < opb_glance.bytes; }
+
+// What is quick saves no register first: what is not stands in a function of its own.
+#define OPB_ACCESS(NAME, BYTES, KIND)                                                                    \
+  static __attribute__((noinline)) void record_##NAME##BYTES(void* p, const void* program_counter) {    \
+    record_access(p, BYTES, KIND, program_counter);                                                      \
+  }                                                                                                      \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                                                           \
+    if (!is_nobodys(p)) record_##NAME##BYTES(p, OPB_HERE);                                               \
+  }
+#define OPB_RARE_ACCESS(NAME, BYTES, KIND, ALIGNED)                          \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                               \
+    if (!is_nobodys(p)) record_rare_access(p, BYTES, KIND, OPB_HERE, ALIGNED); \
+  }
+#define OPB_VOLATILE_ACCESS(NAME, BYTES, KIND, ALIGNED)                          \
+  OPB_API void __tsan_##NAME##BYTES(void* p) {                                   \
+    if (!is_nobodys(p)) record_volatile_access(p, BYTES, KIND, OPB_HERE, ALIGNED); \
+  }
 #define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                       \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                         \
+    if (is_nobodys(p)) return;                                         \
     record_rare_access(p, BYTES, OPB_ACCESS_LOAD, OPB_HERE, ALIGNED);  \
     record_rare_access(p, BYTES, OPB_ACCESS_STORE, OPB_HERE, ALIGNED); \
   }
@@ -507,23 +522,28 @@ OPB_API void* __tsan_memset(void* to, int value, size_t bytes) {
   return memset(to, value, bytes);
 }
 
-OPB_API void __tsan_func_entry(void* call) {
+static __attribute__((noinline)) void record_entry(Trace* trace, const void* call) {
   Worker* worker = opb_worker;
-  if (!worker || !worker->trace || !worker->trace->counting) return;
   // A kernel's wrapper ends in a jump, so the kernel seems to be called by whoever in the runtime started the thread.
   uintptr_t caller = (uintptr_t)call;
   bool inside = caller >= worker->launch->module_base && caller < worker->launch->module_end;
-  log_event(worker, worker->trace, (inside ? site_of(worker, call) : 0) << kEventBits | kEventEnter);
+  log_event(worker, trace, (inside ? site_of(worker, call) : 0) << kEventBits | kEventEnter);
+}
+static __attribute__((noinline)) void record_exit(Trace* trace) {
+  log_event(opb_worker, trace, kLastSite << kEventBits | kEventExit);  // lanes leave a call together
+}
+static __attribute__((noinline)) void record_block(Trace* trace, const void* program_counter) {
+  Worker* worker = opb_worker;
+  log_event(worker, trace, site_of(worker, program_counter) << kEventBits | kEventBlock);
+}
+OPB_API void __tsan_func_entry(void* call) {
+  if (Trace* trace = opb_glance.counting) record_entry(trace, call);
 }
 OPB_API void __tsan_func_exit(void) {
-  Worker* worker = opb_worker;
-  if (!worker || !worker->trace || !worker->trace->counting) return;
-  log_event(worker, worker->trace, kLastSite << kEventBits | kEventExit);  // lanes leave a call together
+  if (Trace* trace = opb_glance.counting) record_exit(trace);
 }
 OPB_API void __sanitizer_cov_trace_pc(void) {
-  Worker* worker = opb_worker;
-  if (!worker || !worker->trace || !worker->trace->counting) return;
-  log_event(worker, worker->trace, site_of(worker, OPB_HERE) << kEventBits | kEventBlock);
+  if (Trace* trace = opb_glance.counting) record_block(trace, OPB_HERE);
 }
 
 // -fsanitize=bounds: an index beyond an array whose size the compiler knows. What it says of types is libubsan's.

@@ -300,6 +300,7 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
     fatal_event(worker);
   }
   worker->holds_registers = true;
+  set_glance(worker);
   Warpgroup* group = own_group(worker);
   GroupThread* own = &group->threads[thread];
   uint32_t number = own->issued++;
@@ -399,6 +400,7 @@ void opb_product_wait(unsigned pending, const char* file, unsigned line, const v
 // At a block's end: nothing may be left, and nothing is.
 static void end_products(Worker* worker) {
   worker->holds_registers = false;
+  set_glance(worker);
   for (Warpgroup* group : worker->events->groups) {
     if (!group) continue;
     for (Product* product : group->products) {

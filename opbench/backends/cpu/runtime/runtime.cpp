@@ -19,6 +19,7 @@
 // In static memory from the start: once a thread has touched them elsewhere, no module that expects them there loads.
 __thread opb_coordinates opb_current __attribute__((tls_model("initial-exec")));
 __thread Worker* opb_worker __attribute__((tls_model("initial-exec")));
+__thread Glance opb_glance __attribute__((tls_model("initial-exec")));
 
 extern "C" {
 

@@ -157,6 +157,24 @@ struct Worker {
 
 extern __thread Worker* opb_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+// What the compiler's calls look at first, as most of them have nothing to tell: accesses between these addresses are
+// nobody's business (all while nothing is traced, else a thread's own), and blocks are unless they are counted.
+struct Glance {
+  uintptr_t start, bytes;
+  Trace* counting;
+};
+extern __thread Glance opb_glance __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+static inline void set_glance(const Worker* worker) {
+  if (!worker->trace) {
+    opb_glance = {0, UINTPTR_MAX, nullptr};
+    return;
+  }
+  opb_glance.start = (uintptr_t)worker->stacks;
+  // What begins in the last bytes may end beyond them.
+  opb_glance.bytes = worker->holds_registers ? 0 : (size_t)worker->stack_count * kStackBytes - 16;
+}
+
 constexpr size_t kDynamicSharedBytes = 232 << 10;
 constexpr size_t kSharedCanaryBytes = 1 << 10;
 
