@@ -21,12 +21,12 @@ CUDA = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name) i
 
 def covering(pairs: list[Case], shows: Callable[[Case], set[object]]) -> list[Case]:
     """As few pairs as show everything that all of them show; the one with the most that is new comes first."""
-    shown = {case.name: shows(case) for case in pairs}
+    fresh = [(case, shows(case)) for case in pairs]
     kept: list[Case] = []
-    seen: set[object] = set()
-    while rest := [case for case in pairs if shown[case.name] - seen]:
-        kept.append(max(rest, key=lambda case: len(shown[case.name] - seen)))
-        seen |= shown[kept[-1].name]
+    while fresh := [(case, left) for case, left in fresh if left]:
+        best, seen = max(fresh, key=lambda pair: len(pair[1]))
+        kept.append(best)
+        fresh = [(case, left - seen) for case, left in fresh]
     return kept
 
 
@@ -48,9 +48,9 @@ def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
     """
     examples = set(CATALOG.operator(variant.operator).examples())
     kept = covering(pairs, lambda case: {*case.config.items(), *served(case), case.problem in examples})
-    seen = {macro for case in kept for macro in case.request().macros}
-    more = covering(pairs, lambda case: set(case.request().macros) - seen)
-    kept += more[: max(0, MODULES - len(kept))]
+    if len(kept) < MODULES:
+        seen = {macro for case in kept for macro in case.request().macros}
+        kept += covering(pairs, lambda case: set(case.request().macros) - seen)[: MODULES - len(kept)]
     if not variant.compute_capability:
         built = {case.request() for case in kept}
         left = {case.problem for case in pairs} - {case.problem for case in kept}

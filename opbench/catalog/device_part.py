@@ -6,6 +6,7 @@ as `opbench.catalog.scan` finds them: a declaration stays where something that s
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.catalog.scan import Declaration, declarations
-from opbench.catalog.sources import Source
+from opbench.catalog.sources import TEXTS, Source
 from opbench.catalog.standard_names import implied_headers
 from opbench.catalog.tokens import included, words
 from opbench.errors import CompileError
@@ -53,16 +54,20 @@ class DevicePart:
 
 def has_host_part(sources: Sequence[Source]) -> bool:
     """Whether a file holds what only a host's compiler takes: `main`, a launch, a header of the host's libraries."""
-    for source in sources:
-        if not re.search(r"<<<|\bmain\s*\(|#\s*include|\bcuda[A-Z]", source.text):
-            continue
-        for found in declarations(source.text):
-            if found.kind == "directive":
-                name = included(found.tokens[0])
-                if name and is_host_header(name[1:-1]):
-                    return True
-            elif not found.is_device and any(_is_host_word(token.text) for token in found.tokens):
+    return any(_has_host_part(source.text) for source in sources)
+
+
+@functools.lru_cache(TEXTS)
+def _has_host_part(text: str) -> bool:
+    if not re.search(r"<<<|\bmain\s*\(|#\s*include|\bcuda[A-Z]", text):
+        return False
+    for found in declarations(text):
+        if found.kind == "directive":
+            name = included(found.tokens[0])
+            if name and is_host_header(name[1:-1]):
                 return True
+        elif not found.is_device and any(_is_host_word(token.text) for token in found.tokens):
+            return True
     return False
 
 

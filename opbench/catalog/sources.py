@@ -116,6 +116,7 @@ def without_comments(text: str) -> str:
     return _TOKEN.sub(blank, text)
 
 
+@functools.lru_cache(TEXTS)
 def plain_code(text: str) -> str:
     """The same with what strings say blank, too."""
 

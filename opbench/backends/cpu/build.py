@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opbench.backends.cpu import elf
@@ -68,6 +68,8 @@ MISSING_HEADER = re.compile(r"fatal error: '?([^\s:']+)'?:? (?:No such file or d
 UNDECLARED = re.compile(
     r"was not declared|has not been declared|does not name a type|undeclared identifier|unknown type"
 )
+KEPT = 64
+"""Preprocessed texts, some 100 kB each."""
 HOPPER = 900
 """What `__CUDA_ARCH__` is to a variant that asks for it; 890 to all others."""
 
@@ -127,6 +129,8 @@ class KernelBuilder:
         self.toolchain = toolchain
         self.folder = folder
         self.build = build
+        self._preprocessed: dict[tuple[str, bool], Preprocessed] = {}
+        """By manifest and whether it was cut down: whoever asks whether a module can be built builds it next."""
 
     def module(self, request: BuildRequest) -> Path:
         """The shared object of a request, compiled unless the cache holds it; raises CompileError."""
@@ -153,11 +157,11 @@ class KernelBuilder:
 
     def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
         """The object of the whole file, or of what its kernels need of it."""
-        preprocessed = self.preprocess(request, reduced)
         try:
-            text = replace_noinline(replace_ptx(preprocessed.text))
+            preprocessed = self._without_ptx(request, reduced, manifest)
         except UnsupportedInstruction as problem:
             raise CompileError(str(problem)) from None
+        text = replace_noinline(preprocessed.text)
         if self.toolchain.family == "gcc":
             text = replace_unroll(text, dict(request.macros))
         elif self.build.traced:
@@ -179,12 +183,25 @@ class KernelBuilder:
 
     def require_instructions(self, request: BuildRequest) -> None:
         """Raise UnsupportedInstruction for inline PTX that the kernels need and nothing here stands for."""
+        manifest = self._manifest(request)
+        if _read_manifest(manifest) is not None:
+            return
         try:
-            replace_ptx(self.preprocess(request).text)
+            self._without_ptx(request, has_host_part_in(request), manifest)
         except UnsupportedInstruction:
             if not leaves_out(request):
                 raise
-            replace_ptx(self.preprocess(request, True).text)
+            self._without_ptx(request, True, manifest)
+
+    def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
+        """The request preprocessed, with functions in place of inline PTX; kept for whoever builds it next."""
+        key = (manifest.name, reduced)
+        if key not in self._preprocessed:
+            found = self.preprocess(request, reduced)
+            self._preprocessed[key] = replace(found, text=replace_ptx(found.text))
+            for old in list(self._preprocessed)[:-KEPT]:
+                self._preprocessed.pop(old, None)
+        return self._preprocessed[key]
 
     def preprocess(self, request: BuildRequest, reduced: bool | None = None) -> Preprocessed:
         """Expand the request's wrapper; raises CompileError.

@@ -23,6 +23,9 @@ CONSTANT_INITIALISATION = re.compile(
 )
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')
+OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
+BRACKET = re.compile(STRING.pattern + r"|[()\[\]{}]")
+SEPARATED_BY = {separator: re.compile(f"{BRACKET.pattern}|{separator}") for separator in (":", ",")}
 CONSTRAINT = re.compile(r"\s*(?:\[\w+\]\s*)?\"[^\"]*\"\s*\(")
 KEEP_ORDER = '__asm__ volatile("" ::: "memory");'
 INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
@@ -157,30 +160,25 @@ def _parse(text: str, match: re.Match[str]) -> Statement:
 def _closing(text: str, position: int) -> int:
     """Where the bracket closes that was opened just before `position`."""
     depth = 1
-    while position < len(text):
-        if text[position] == '"':
-            string = STRING.match(text, position)
-            position = string.end() if string else position + 1
-            continue
-        depth += (text[position] in "([{") - (text[position] in ")]}")
-        if depth == 0:
-            return position
-        position += 1
+    for found in BRACKET.finditer(text, position):
+        if found.group() in OPENING:
+            depth += 1
+        elif found.group() in CLOSING:
+            depth -= 1
+            if depth == 0:
+                return found.start()
     return len(text)
 
 
 def _split(text: str, separator: str) -> list[str]:
     """Split at separators outside of strings and brackets; `::` counts as two colons here, as in the asm grammar."""
-    parts, start, position = [], 0, 0
-    while position < len(text):
-        if text[position] == '"':
-            string = STRING.match(text, position)
-            position = string.end() if string else position + 1
-            continue
-        if text[position] in "([{":
-            position = _closing(text, position + 1)
-        elif text[position] == separator:
-            parts.append(text[start:position])
-            start = position + 1
-        position += 1
+    parts, start, depth = [], 0, 0
+    for found in SEPARATED_BY[separator].finditer(text):
+        if found.group() in OPENING:
+            depth += 1
+        elif found.group() in CLOSING:
+            depth -= 1
+        elif found.group() == separator and depth == 0:
+            parts.append(text[start : found.start()])
+            start = found.end()
     return [*parts, text[start:]]
