@@ -302,8 +302,11 @@ class KernelBuilder:
             if self.build.traced:
                 elf.widen_arrays(compiled)
             shared, made = folder / "shared.s", folder / final.name
-            shared.write_text(_dynamic_shared(elf.undefined_thread_locals(compiled)))
-            link = self.toolchain.link_flags(self.build)
+            names = elf.undefined_thread_locals(compiled)
+            shared.write_text(_dynamic_shared(names))
+            # A linker's time goes into libraries of which most modules need nothing.
+            needed = () if elf.needs_libraries(compiled, names) else ("-nostdlib",)
+            link = (*self.toolchain.link_flags(self.build), *needed)
             self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
             if doubts := DOUBT.findall(said):
                 write_atomically(doubts_of(final), json.dumps(doubts).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,10 @@ SYMBOL_THREAD_LOCAL = 6
 UNDEFINED = 0
 OTHERS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
 """Undefined as well, but the runtime's own, respectively the linker's."""
+EVERYWHERE = re.compile(
+    r"(?:opb|__tsan|__ubsan_handle|__sanitizer_cov)_\w+|mem(?:cpy|move|set|cmp)"
+    r"|__tls_get_addr|_GLOBAL_OFFSET_TABLE_|_TLS_MODULE_BASE_"
+)
 PROBE = "opb_probe"
 DYNAMIC = "opb_dynamic"
 GAP = 1024
@@ -55,6 +60,12 @@ def undefined_thread_locals(object_file: Path) -> list[str]:
     """Names of the `extern __shared__` arrays that a 64-bit little-endian ELF object refers to."""
     names = [name for name, _, _, section in _symbols(_read(object_file), SYMBOL_THREAD_LOCAL) if section == UNDEFINED]
     return [name for name in dict.fromkeys(names) if name not in OTHERS]
+
+
+def needs_libraries(object_file: Path, arrays: Collection[str]) -> bool:
+    """Whether an object needs more than `arrays` and what the runtime and every process have."""
+    names = (name for name, _, _, section in _symbols(_read(object_file)) if section == UNDEFINED and name)
+    return any(name not in arrays and not EVERYWHERE.fullmatch(name) for name in names)
 
 
 @functools.lru_cache(64)
@@ -135,8 +146,8 @@ def _sections(data: bytes) -> list[ElfSection]:
     return sections
 
 
-def _symbols(data: bytes, wanted: int) -> list[tuple[str, int, int, int]]:
-    """Name, value, size and section index of every symbol of one type."""
+def _symbols(data: bytes, wanted: int | None = None) -> list[tuple[str, int, int, int]]:
+    """Name, value, size and section index of every symbol of one type, or of all."""
     sections = _sections(data)
     found = []
     for section in sections:
@@ -145,7 +156,7 @@ def _symbols(data: bytes, wanted: int) -> list[tuple[str, int, int, int]]:
         strings = sections[section.link].offset
         for position in range(section.offset, section.offset + section.size, 24):
             name, info, _, index, value, size = struct.unpack_from("<IBBHQQ", data, position)
-            if info & 15 == wanted:
+            if wanted is None or info & 15 == wanted:
                 start = strings + name
                 found.append((data[start : data.index(b"\0", start)].decode(), value, size, index))
     return found
