@@ -48,10 +48,10 @@ quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the
 	$(OPBENCH) run $(SUITE)
 
 test: $(VENV)/.test  ## Install what is needed and run every test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests that want it
-	$(BIN)/python -m pytest -n auto $(shell grep -rlE 'importorskip."torch"|_has."torch"' tests) -k 'torch or peers'
+	$(BIN)/python -m pytest -n auto --dist worksteal $(shell grep -rlE 'importorskip."torch"|_has."torch"' tests) -k 'torch or peers'
 
 # Kernels and their headers; not the cheats of the tests, where expectations name lines.
 KERNELS = find variants opbench/backends/cuda -name '*.cu' -o -name '*.cuh'
@@ -60,7 +60,7 @@ LADDERS = reports/h200/full reports/h200/layers reports/h200/networks reports/h2
 
 check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
 	$(OPBENCH) ladder --check $(LADDERS)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev  ## Format, lint and types
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 import tomllib
@@ -36,6 +37,8 @@ RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("oper
 ADDED = ("where", "requires")
 """Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
 PRECISIONS = tuple(UNIT_ROUNDOFF)
+FILES = 1024
+"""Of so many files the variants are kept."""
 COMBINATIONS = 10_000
 """Combinations of tunables of one variant that are looked at, at most."""
 
@@ -51,9 +54,18 @@ def read_variants(path: Path, operator: str = "", include: Sequence[Path] | None
     try:
         folders += project_folders(path, folders) if path.suffix == ".cu" else ()
         sources = closure(path, folders)
-        lines = sources[0].content.decode().splitlines()
+        sources[0].content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
+    return _variants_of(path, operator, folders, sources)
+
+
+@functools.lru_cache(FILES)
+def _variants_of(
+    path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...]
+) -> tuple[Variant, ...]:
+    """The same of files that are read: catalogs of one process share what no edit has changed."""
+    lines = sources[0].content.decode().splitlines()
     prefix = "//" if path.suffix == ".cu" else ""
     first, header, why = _split_header(path, lines, prefix)
     try:
