@@ -65,8 +65,8 @@ class Suite:
     left_out: LeftOut = field(default_factory=dict)
 
 
-def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
-    """Expand a suite file for a backend.
+def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Suite:
+    """Expand a suite file for a backend; with `only`, what it has of that operator, which may be nothing.
 
     Raises UsageError with the file's name for an unknown operator, variant, axis or key.
     """
@@ -81,9 +81,11 @@ def read_suite(path: Path, catalog: Catalog, backend: str) -> Suite:
         _require_known(table, SUITE_KEYS, "key")
         found = _Expansion()
         for entry in table.get("run", []):
+            if only and isinstance(entry, dict) and entry.get("operator", only) != only:
+                continue
             expand = _expand_network if isinstance(entry, dict) and "network" in entry else _expand
             expand(entry, catalog, backend, found)
-        if not found.cases:
+        if not found.cases and not only:
             raise UsageError(_no_case(found.left_out))
         timing = _timing(table.get("timing", {}))
     except UsageError as error:
@@ -119,8 +121,8 @@ def suite_for_variants(
     stands on the ladder; for want of such, the operator's examples; `problems` stand in place of both. Raises
     UsageError where it fits none of them.
     """
-    quick = read_suite(Path("quick"), catalog, backend)
     file, operator, names = variants[0].path, variants[0].operator, {v.name for v in variants}
+    quick = read_suite(Path("quick"), catalog, backend, only=operator)
     rungs = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
     chosen = [(variant, variant.configs) for variant in variants]
     found = _Expansion()
@@ -148,7 +150,7 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
 
     Raises UsageError where it has no variant, or where none fits its examples.
     """
-    quick = read_suite(Path("quick"), catalog, backend)
+    quick = read_suite(Path("quick"), catalog, backend, only=operator)
     suite = replace(quick, name=operator, title=f"{operator} alone")
     cases = tuple(c for c in quick.cases if c.variant.operator == operator)
     if cases:
