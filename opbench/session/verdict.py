@@ -114,9 +114,12 @@ def judge(
         allowed = None if magnitudes is None else _times(scale, magnitudes[part])
         return _compare_piece(dtype, flat[part], want, allowed, tolerance.elementwise)
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        starts = range(0, flat.size, CHUNK)
-        pieces = list(zip(starts, pool.map(piece, starts), strict=True))
+    starts = range(0, flat.size, CHUNK)
+    if len(starts) > 1:
+        with ThreadPoolExecutor(THREADS) as pool:
+            pieces = list(zip(starts, pool.map(piece, starts), strict=True))
+    else:  # a thread's start takes longer than most pieces
+        pieces = [(start, piece(start)) for start in starts]
     unwritten, nan = ([(start, p.unwritten) for start, p in pieces], [(start, p.nan) for start, p in pieces])
     for broken, seen in (("unwritten", unwritten), ("nan", nan)):
         if hits := [(start + hit[0], hit[1]) for start, hit in seen if hit]:
