@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
@@ -226,19 +227,43 @@ FEW_MODULES = 4
 
 
 def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
-    """The cases that a few modules of each variant serve, spread over all of its modules; by number."""
-    by_variant: dict[str, dict[object, list[int]]] = {}
+    """The cases that a few modules of each variant serve, by number: together they show what its macros may be."""
+    by_variant: dict[str, dict[BuildRequest | str, list[int]]] = {}
     for index, case in cases.items():
         try:
-            module: object = case.request()
+            module: BuildRequest | str = case.request()
         except UsageError:
             module = case.name  # it is told again where it is compiled
         by_variant.setdefault(case.variant.id, {}).setdefault(module, []).append(index)
     chosen: set[int] = set()
     for modules in by_variant.values():
-        for users in list(modules.values())[:: -(-len(modules) // FEW_MODULES)]:
-            chosen.update(users)
+        tunables = {name for users in modules.values() for name in cases[users[0]].config}
+        for module in _telling(list(modules), tunables):
+            chosen.update(modules[module])
     return {index: case for index, case in cases.items() if index in chosen}
+
+
+def _telling(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[BuildRequest | str]:
+    """As few modules as show each value of their macros, the rarest choices first; of a tunable with many, some.
+
+    Other macros with many values are sizes: they follow the problem, and tell the compiler little.
+    """
+    macros = {module: module.macros if isinstance(module, BuildRequest) else () for module in modules}
+    values: dict[str, list[str]] = {}
+    for name, value in dict.fromkeys(macro for each in macros.values() for macro in each):
+        values.setdefault(name, []).append(value)
+    unseen: set[tuple[str, str]] = set()
+    for name, found in values.items():
+        if len(found) <= FEW_MODULES or name in tunables:
+            unseen |= {(name, value) for value in found[:: -(-len(found) // FEW_MODULES)]}
+    chosen: list[BuildRequest | str] = []
+    while len(chosen) < FEW_MODULES and (unseen or not chosen):
+        best = max(
+            modules, key=lambda one: math.fsum(1 / len(values[name]) for name, _ in unseen.intersection(macros[one]))
+        )
+        chosen.append(best)
+        unseen.difference_update(macros[best])
+    return chosen
 
 
 HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, SendTold], object]] = {

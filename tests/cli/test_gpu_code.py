@@ -14,6 +14,7 @@ from opbench.backends.nvrtc.resources import resources_of
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault
+from opbench.runs.server import few_modules
 
 PLAIN = RELU.replace('extern "C" __global__', "__global__")
 VECTOR = RELU.replace('extern "C"', '#include <vector>\nextern "C"')
@@ -54,6 +55,19 @@ def test_a_run_on_the_cpu_fails_it_too_and_a_check_tries_a_few_modules(tmp_path:
     found = api.check([relu_file], random_shapes=0)
     assert {r.config["UNROLL"] for r in found if r.compiled_for} == {1, 3, 5, 7}
     assert {r.status for r in found} == {"right"}
+
+
+def test_a_few_modules_show_each_value_of_each_tunable(relu_file: Path) -> None:
+    """What a GPU's compiler refuses of one value alone is seen; no size is tried in its place."""
+    tuned = "tune = { A = [1, 2], B = [1, 2, 3], C = [1, 2, 3, 4] }\n// define = { SIZE = 'n' }\n// title ="
+    relu_file.write_text(RELU.replace("title =", tuned))
+    catalog = Catalog()
+    variant = catalog.variant_file(relu_file)
+    cases = [Case(variant, c, p) for p in catalog.operator("relu").examples() for c in variant.configs]
+    chosen = few_modules(dict(enumerate(cases))).values()
+    assert len({case.request() for case in chosen}) == 4
+    for name, values in variant.tune.items():
+        assert {case.config[name] for case in chosen} == set(values), name
 
 
 def test_without_nvrtc_nothing_is_refused(relu_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
