@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from opbench.catalog.tokens import Token, closing, closing_angle, split
 SIZE = re.compile(r"(?i)block|thread|tile|bdim")
 
 
+CALLS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
+"""Functions that launch: a kernel with its grid, its block, the addresses of its arguments, shared bytes, a stream."""
+
 MEMBER = (".", "->")
 OBJECTS = ("cudaTextureObject_t", "cudaSurfaceObject_t")
 
@@ -23,7 +27,7 @@ Fields = dict[str, dict[str, Sequence[Token]]]
 
 @dataclass(frozen=True)
 class HostLaunch:
-    """A launch `kernel<<<grid, block, shared>>>(arguments)` with what its function and file define before it."""
+    """A launch as `kernel<<<grid, block, shared>>>(arguments)` or by a function, with what is defined before it."""
 
     kernel: str
     template: str
@@ -35,6 +39,7 @@ class HostLaunch:
     members: Fields
     sizes: tuple[str, ...]
     """Whole numbers that its function is given and that are called as sizes of blocks are: what one tunes."""
+    cooperative: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,8 @@ def launches_of(everything: Sequence[Declaration], text: str) -> list[HostLaunch
         if one.kind != "function" or one.is_device:
             continue
         for index, token in enumerate(one.tokens):
-            if token.text == "<<<" and (launch := _launch(one, index, defined, text)):
+            read = _launch if token.text == "<<<" else _called if token.text in CALLS else None
+            if read and (launch := read(one, index, defined, text)):
                 found.append(launch)
     return found
 
@@ -89,23 +95,63 @@ def _launch(one: Declaration, index: int, defined: Mapping[str, Sequence[Token]]
     ends = next((i for i in range(index, len(code)) if code[i].text == ">>>"), -1)
     if ends < 0 or code[ends + 1].text != "(":
         return None
-    at, template = index - 1, ""
-    if code[at].text == ">":
-        opened = next((i for i in range(at, -1, -1) if code[i].text == "<" and closing_angle(code, i) == at), -1)
+    configuration = split(code[index + 1 : ends], ",")
+    arguments = split(code[ends + 2 : closing(code, ends + 1)], ",")
+    return _made(one, index, code[:index], configuration, arguments, defined, text)
+
+
+def _called(one: Declaration, index: int, defined: Mapping[str, Sequence[Token]], text: str) -> HostLaunch | None:
+    """A launch by one of `CALLS`, whose arguments an array of their addresses lists."""
+    code = one.tokens
+    given = split(code[index + 2 : closing(code, index + 1)], ",") if code[index + 1].text == "(" else []
+    if len(given) < 4:
+        return None
+    array = next((token.text for token in reversed(given[3]) if token.kind == "name"), "")
+    arguments: list[Sequence[Token]] = [
+        [token for token in part if token.text != "&"][-1:] for part in _listed(code[:index], array)
+    ]
+    return _made(one, index, given[0], (*given[1:3], *given[4:]), arguments, defined, text)
+
+
+def _listed(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
+    """The elements of an array as it is defined: `void* name[] = {&x, &out};`."""
+    for index, (token, after) in enumerate(itertools.pairwise(code)):
+        if token.text == name and after.text == "[":
+            opened = closing(code, index + 1) + 1
+            opened += opened < len(code) and code[opened].text == "="
+            if opened < len(code) and code[opened].text == "{":
+                return split(code[opened + 1 : closing(code, opened)], ",")
+    return []
+
+
+def _made(
+    one: Declaration,
+    index: int,
+    kernel: Sequence[Token],
+    configuration: Sequence[Sequence[Token]],
+    arguments: Sequence[Sequence[Token]],
+    defined: Mapping[str, Sequence[Token]],
+    text: str,
+) -> HostLaunch | None:
+    """The launch at a token of a function, of the kernel whose name and template arguments end `kernel`."""
+    at, template = len(kernel) - 1, ""
+    if kernel[at].text == ">":
+        opened = next((i for i in range(at, -1, -1) if kernel[i].text == "<" and closing_angle(kernel, i) == at), -1)
         if opened < 1:
             return None
-        template = text[code[opened].start : code[at].end] if code[at].end <= len(text) else ""
+        template = text[kernel[opened].start : kernel[at].end] if kernel[at].end <= len(text) else ""
         at = opened - 1
-    closed = closing(code, ends + 1)
+    before = one.tokens[one.body : index]
     return HostLaunch(
-        code[at].text,
+        kernel[at].text,
         " ".join(template.split()),
         one.line,
-        tuple(split(code[index + 1 : ends], ",")),
-        tuple(split(code[ends + 2 : closed], ",")),
-        {**defined, **definitions(code[one.body : index])},
-        members(code[one.body : index]),
+        tuple(tuple(part) for part in configuration),
+        tuple(tuple(part) for part in arguments),
+        {**defined, **definitions(before)},
+        members(before),
         tuple(p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)),
+        one.tokens[index].text == CALLS[1],
     )
 
 

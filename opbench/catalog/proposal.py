@@ -94,6 +94,7 @@ def write_header(
     entry = [f'kernel = "{called}"', f"grid = {grid}", f"block = {block}"]
     entry += [f'shared = "{shared}"'] if shared not in ("", "0") else []
     entry += [f"args = [{', '.join(args)}]"]
+    entry += ["cooperative = true"] if launch and launch.cooperative else []
     proposal.lines = [f'operator = "{proposal.operator}"', f'title = "{kernel.name}"']
     if in_place:
         proposal.lines.append(f'in_place = {{ {in_place[0]} = "{in_place[1]}" }}' if in_place[0] else "in_place = true")

@@ -45,6 +45,16 @@ __global__ void other(float* x) {}
 __global__ void sumAll(float* in, float* out, int n) {}
 int main() { sumAll<<<4096 / 256, 256>>>(in, out, 4096); other<<<1, 1>>>(in); }
 """
+COOPERATIVE = """\
+template <int WIDE>
+__global__ void sumAll(const float* in, float* out, size_t count) {}
+void run(float* d_in, float* d_out, size_t n) {
+    dim3 grid(132), block(256, 1, 1);
+    size_t bytes = 256 * sizeof(float);
+    void* arguments[] = {&d_in, (void*)&d_out, &n};
+    cudaLaunchCooperativeKernel((void*)sumAll<4>, grid, block, arguments, bytes, 0);
+}
+"""
 
 
 def header(tmp_path: Path, text: str, **wanted: str) -> tuple[str, list[str]]:
@@ -63,6 +73,15 @@ def test_macros_dim3_and_template_arguments_are_read(tmp_path: Path) -> None:
         'shared = "(2 * 16) * 4", args = ["a", "b", "out", "m", "n", "k", 2.0, 0.0] }]'
     )
     assert notes == []
+
+
+def test_launches_by_functions_of_the_runtime_are_read(tmp_path: Path) -> None:
+    found, notes = header(tmp_path, COOPERATIVE, operator="sum")
+    assert 'kernel = "sumAll<4>", grid = ["132"], block = ["256", "1", "1"], shared = "256 * 4"' in found
+    assert 'args = ["x", "out", "n"], cooperative = true }' in found
+    plain, _ = header(tmp_path, COOPERATIVE.replace("Cooperative", ""), operator="sum")
+    assert 'args = ["x", "out", "n"] }' in plain
+    assert len(notes) == 1 and notes[0].startswith("the grid names no axis")
 
 
 def test_a_later_variable_of_a_declaration_is_read(tmp_path: Path) -> None:
