@@ -75,6 +75,11 @@ def _is_host_word(word: str) -> bool:
     return word in ("<<<", "main") or bool(re.fullmatch(r"cuda[A-Z]\w*", word))
 
 
+def _is_hosts(one: Declaration) -> bool:
+    """Whether a function launches or calls CUDA's runtime, so that it is the host's however it is marked."""
+    return one.kind == "function" and not one.is_device and any(_is_host_word(token.text) for token in one.tokens)
+
+
 def is_host_header(name: str) -> bool:
     """Whether a header is the host's alone."""
     return name in HOST_ONLY or name.startswith(HOST_FOLDERS)
@@ -193,7 +198,10 @@ def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Sou
 
 
 def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
-    """Declarations by the names that they declare; a macro's use may declare what it and the macro name."""
+    """Declarations by the names that they declare; a macro's use may declare what it and the macro name.
+
+    One that hands on a function of the host, as a registry of launches takes it, declares nothing of a kernel's.
+    """
     found: dict[str, list[Declaration]] = {}
     for one in everything:
         for name in one.names:
@@ -202,6 +210,8 @@ def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
     for one in everything:
         first = one.tokens[0].text
         if one.kind == "other" and first in macros and "=" not in {token.text for token in one.tokens[:3]}:
+            if any(_is_hosts(other) for name in one.uses for other in found.get(name, ())):
+                continue
             for name in (macros[first].uses | one.uses) - found.keys():
                 found.setdefault(name, []).append(one)
     return found

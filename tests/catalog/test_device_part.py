@@ -120,6 +120,26 @@ __global__ void fill(float* x) { x[0] = 0; }
     assert "FORMAT(1, 2)" not in device_part(closure(path), ("fill",)).texts[path]
 
 
+def test_a_macro_that_registers_what_launches_declares_nothing(tmp_path: Path) -> None:
+    text = """\
+#include <mma.h>
+#define REGISTER(NAME, RUN) static const bool known_##RUN = Registry::add(#NAME, RUN);
+#define FILL(NAME) __global__ void NAME(float* x) { x[0] = 0; }
+using namespace nvcuda;
+struct Registry { static bool add(const std::string& name, void (*run)(float*)); };
+FILL(fill)
+__global__ void multiply(float* x) { wmma::fragment<wmma::accumulator, 16, 16, 16, float> sums; x[0] = sums.x[0]; }
+void run_multiply(float* x) { multiply<<<1, 32>>>(x); }
+REGISTER(wmma, run_multiply)
+"""
+    path = tmp_path / "multiply.cu"
+    path.write_text(text)
+    kept = device_part(closure(path), ("multiply",)).texts[path]
+    assert "REGISTER(wmma" not in kept
+    assert "std::string" not in kept
+    assert "FILL(fill)" in device_part(closure(path), ("fill",)).texts[path], "a macro may write a kernel"
+
+
 def test_a_header_that_stays_as_it_is_includes_one_that_does_not(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text('#include "outer.cuh"\n__global__ void fill(float* x) { x[0] = VALUE; }\n')
     (tmp_path / "outer.cuh").write_text('#pragma once\n#include "inner.cuh"\n')
