@@ -142,6 +142,8 @@ class _Converter:
             return self.whole(given[closing_angle(given, 1) + 1 :])
         if first.kind == "name" and len(given) == 1:
             return self._name(first.text)
+        if len(given) == 3 and f"{first.text}.{given[2].text}" in self.known and given[1].text == ".":
+            return self._name(f"{first.text}.{given[2].text}")
         if len(given) == 3 and given[1].text == "." and given[2].text in ("x", "y", "z"):
             return self._side(first.text, "xyz".index(given[2].text))
         if first.kind == "name" and given[1].text == "(" and closing(given, 1) == len(given) - 1:

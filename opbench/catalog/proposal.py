@@ -38,6 +38,8 @@ AXES = {
     "width": ("w", "cols"), "height": ("h", "rows"), "ncols": ("cols",), "columns": ("cols",), "nrows": ("rows",),
 }  # fmt: skip
 """What parameters are called of which axis, where the problem has it."""
+UNTOLD = frozenset(("scalar_t",))
+"""Types that PyTorch's AT_DISPATCH macros declare about a launch."""
 OUTPUTS = frozenset(["out", "output", "dst", "dest", "result", "res", "y", "c", "ret"])
 
 
@@ -66,7 +68,8 @@ def write_header(
     functions: Mapping[str, Declaration],
 ) -> None:
     """Fill in a proposal's lines."""
-    named = launch.known if launch else {}
+    types = _types(kernel, launch)
+    named = types | dict(launch.known if launch else {})
     groups = grouped([_by_its_type(parameter_of(tokens), named) for tokens in kernel.parameters()], launch, structs)
     pairs = [pair for group in groups for pair in group.fields]
     parameters = [parameter for parameter, _ in pairs]
@@ -78,12 +81,18 @@ def write_header(
         axis = axes.get(parameter.name)
         if axis and len(argument) == 1:
             known[argument[0].text] = axis
+    for group, argument in zip(groups, launch.arguments if launch else (), strict=False):
+        if group.is_struct and len(argument) == 1:  # fields of what a function gets, as its own code names them
+            known |= {f"{argument[0].text}.{p.name}": axes[p.name] for p, _ in group.fields if p.name in axes}
     tuned = {name: name.upper() for name in (launch.sizes if launch else ()) if name not in known}
     known |= tuned
     args = [_group(proposal, group, names, axes, known) for group in groups]
-    called = kernel.qualified + (_template(launch.template, known) if launch else "")
-    if kernel.is_template and "<" not in called:
-        called += f"<{', '.join('float' for _ in range(_type_parameters(kernel)))}>"
+    given = _template(launch.template, known) if launch else ""
+    untold = (UNTOLD | types.keys()) - known.keys()
+    told = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: "float" if word[0] in untold else word[0], given)
+    called = kernel.qualified + told
+    if kernel.is_template and (not given or told != given):
+        called += "" if given else f"<{', '.join('float' for _ in types)}>"
         proposal.notes.append(f"the template's arguments are guessed: {called}")
     for name, words in ((p.name, p.type.split()) for p in parameters if p.is_pointer):
         if pointed := next((word for word in words if word in structs), ""):
@@ -190,9 +199,19 @@ def _listed(text: str) -> list[str]:
     return re.findall(r'"([^"]*)"', text)
 
 
-def _type_parameters(kernel: Declaration) -> int:
-    ends = closing_angle(kernel.tokens, 1)
-    return sum(token.text in ("typename", "class") for token in kernel.tokens[2:ends])
+def _types(kernel: Declaration, launch: HostLaunch | None) -> dict[str, Sequence[Token]]:
+    """What a template's types are: as the launch has them, else float."""
+    if not kernel.is_template:
+        return {}
+    declared = split(kernel.tokens[2 : closing_angle(kernel.tokens, 1)], ",")
+    given = split(tokens_of(launch.template)[1:-1], ",") if launch and launch.template else []
+    found: dict[str, Sequence[Token]] = {}
+    for index, words in enumerate(declared):
+        if len(words) > 1 and words[0].text in ("typename", "class"):
+            told = given[index] if index < len(given) else ()
+            unknown = not told or (len(told) == 1 and told[0].text in UNTOLD | {words[1].text})
+            found[words[1].text] = tokens_of("float") if unknown else told
+    return found
 
 
 def _matched(

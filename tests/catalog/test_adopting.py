@@ -289,3 +289,43 @@ def test_a_pointer_to_a_structure_is_said(tmp_path: Path) -> None:
     text = "struct Rows { float* data; int n; };\n__global__ void relu(Rows* rows) { rows->data[0] = 0; }\n"
     _, notes = header(tmp_path, text + "void go(Rows* r) { relu<<<1, 32>>>(r); }\n")
     assert "'rows' is a pointer to structure 'Rows', which no header fills: take it by value" in notes
+
+
+DISPATCHED = """\
+#include <ATen/ATen.h>
+struct shape_t { int rows; int cols; };
+template <typename scalar_t, int WIDE>
+__global__ void softmax_rows(scalar_t* out, const scalar_t* x, scalar_t scale, shape_t shape) {
+    out[blockIdx.x] = x[blockIdx.x] * scale;
+}
+void softmax(torch::Tensor out, torch::Tensor x, shape_t shape) {
+    int lines = shape.rows;
+    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "softmax", [&] {
+        softmax_rows<scalar_t, 4><<<(lines + 3) / 4, 128, shape.cols * sizeof(float)>>>(
+            out.data_ptr<scalar_t>(), x.data_ptr<scalar_t>(), scale, shape);
+    });
+}
+"""
+
+
+def test_a_dispatched_type_and_the_fields_that_a_function_gets_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "softmax.cu"
+    path.write_text(DISPATCHED)
+    found = propose(path, {"softmax": CATALOG.operator("softmax")})
+    assert 'kernel = "softmax_rows<float, 4>"' in found.text
+    assert 'grid = ["cdiv(rows, 4)"], block = ["128"], shared = "cols * 4"' in found.text
+    assert 'args = ["out", "x", 1.0, { struct = ["rows", "cols"] }]' in found.text
+    assert found.notes == [
+        "'scale' is guessed to be 1.0",
+        "the template's arguments are guessed: softmax_rows<float, 4>",
+    ]
+
+
+def test_a_type_that_a_template_of_the_host_hands_on_is_guessed(tmp_path: Path) -> None:
+    text = """\
+template <typename T, int WIDE> __global__ void relu_of(const T* x, T* y, T scale, int n) { y[0] = x[0] * scale; }
+template <typename T> void relu(const T* x, T* y, int n) { relu_of<T, 256><<<(n + 255) / 256, 256>>>(x, y, 2, n); }
+"""
+    found, notes = header(tmp_path, text)
+    assert 'kernel = "relu_of<float, 256>"' in found and 'args = ["x", "out", 2.0, "n"]' in found
+    assert notes == ["the template's arguments are guessed: relu_of<float, 256>"]
