@@ -31,10 +31,11 @@ HOST_ONLY = words(
 )
 """Headers of which a kernel has nothing, or what it has anyway."""
 HOST_FOLDERS = ("sys/", "bits/", "boost/", "opencv2/", "torch/", "ATen/", "c10/", "gtest/", "benchmark/", "nvtx3/")
-INSTALLED = ("cub/", "thrust/", "cuda/", "nv/", "cutlass/", "cute/", "opbench/", "cooperative_groups")
+INSTALLED = ("cub/", "thrust/", "cuda/", "nv/", "opbench/", "cooperative_groups")
 """What is there or is to be installed: never an empty file."""
 KNOWN_SPACES = frozenset(("std", "nvcuda", "wmma", "cooperative_groups", "cuda", "cub", "literals", "chrono_literals"))
 """Namespaces that a `using namespace` may name without one of the files opening them."""
+GLOBAL = frozenset(("__device__", "__constant__", "__managed__"))
 BRANCHES = frozenset(("if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef"))
 
 
@@ -193,6 +194,24 @@ def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Sou
             told = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head)
             macro = any(other.kind == "directive" and other.names & head for other in everything)
             if plain and id(one) in needed and told and not macro and one.name not in marked and one.name not in wanted:
+                return source, one
+    return None
+
+
+def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
+    """A variable of the GPU that the wanted kernels need and that is declared `extern`, but defined in no file."""
+    found = {source.path: declarations(source.text) for source in sources}
+    everything = [one for each in found.values() for one in each]
+    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
+
+    def only_declared(one: Declaration) -> bool:
+        words = {token.text for token in one.tokens}
+        return one.kind == "other" and "extern" in words and "=" not in words and bool(one.marks & GLOBAL)
+
+    defined = {name for one in everything if not only_declared(one) and one.kind == "other" for name in one.names}
+    for source in sources:
+        for one in found[source.path]:
+            if id(one) in needed and only_declared(one) and one.names and not one.names & defined:
                 return source, one
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,6 +19,9 @@ INTERPRETED = 12
 """The same for pairs of config and problem where instructions of newer GPUs are interpreted, lane by lane."""
 LONG_THREADS = 1 << 21
 """Threads up to which a problem with a long axis is worth its check, which takes a second a million."""
+
+MORE = 40
+"""Times as many random shapes are drawn for a file of one's own as are wanted, where it does not serve the first."""
 
 
 def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
@@ -90,6 +94,8 @@ def cases_to_check(
         examples = list(dict.fromkeys(map(operator.parse, problems) if problems else operator.examples()))
         _require_reference(variant.operator, examples, seed)
         drawn = [] if problems else operator.random_problems(seed, random_shapes)
+        if is_file(target) and variant.requires:
+            drawn = _served(variant, drawn, examples, seed)
         shapes = [p for p in dict.fromkeys(drawn) if p not in examples]
         pairs = [
             Case(variant, c, problem)
@@ -118,6 +124,35 @@ def cases_to_check(
         if huge:
             cases += _huge(variant, examples)
     return cases
+
+
+def _served(variant: Variant, drawn: list[Operator], examples: Sequence[Operator], seed: int) -> list[Operator]:
+    """As many random shapes as were drawn, all of them such as a file of one's own serves."""
+
+    def fits(problem: Operator) -> bool:
+        return any(variant.unmet(problem, config) is None for config in variant.configs)
+
+    if all(fits(problem) for problem in drawn):
+        return drawn
+    more = type(drawn[0]).random_problems(seed, MORE * len(drawn))
+    largest = max(problem.flops() or problem.bytes() for problem in more)
+    tied = [other for problem in more if (other := _tied(variant, problem)) is not None]
+    tied = [problem for problem in tied if (problem.flops() or problem.bytes()) <= largest]
+    others = [problem for problem in dict.fromkeys((*drawn, *more, *tied)) if problem not in examples]
+    return [problem for problem in others if fits(problem)][: len(drawn)]
+
+
+def _tied(variant: Variant, problem: Operator) -> Operator | None:
+    """The problem with those axes alike that the variant requires to be, which chance hardly makes so."""
+    axes = dict(problem.axes)
+    for rule in variant.requires:
+        pair = re.fullmatch(r"\s*(\w+)\s*==\s*(\w+)\s*", rule)
+        if pair and pair[1] in axes and pair[2] in axes:
+            axes[pair[2]] = axes[pair[1]]
+    try:
+        return type(problem).from_axes(axes) if axes != problem.axes else None
+    except UsageError:
+        return None
 
 
 def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:

@@ -21,6 +21,7 @@ from opbench.backends.cpu.cutting import (
     cut_down,
     has_host_part_in,
     leaves_out,
+    require_definitions,
     require_device_functions,
     require_names,
 )
@@ -140,6 +141,7 @@ class KernelBuilder:
             return known
         require_names(request)
         require_device_functions(request)
+        require_definitions(request)
         if has_host_part_in(request):
             return self._made(request, manifest, True)
         try:

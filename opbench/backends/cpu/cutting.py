@@ -38,6 +38,18 @@ def require_device_functions(request: BuildRequest) -> None:
         )
 
 
+def require_definitions(request: BuildRequest) -> None:
+    """Refuse a variable of the GPU that another file defines: modules are built of one file and are not linked."""
+    found = device_part.undefined_variable(closure(request.source, request.include), request.kernels)
+    if found:
+        source, variable = found
+        name = ", ".join(sorted(variable.names))
+        raise CompileError(
+            f"{source.path}:{variable.line}: '{name}' is declared extern and defined in no file that is included: "
+            f"define it in the kernel's file, without extern (`constants` of the header can fill it)"
+        )
+
+
 def _no_constant(request: BuildRequest, name: str) -> str:
     found = scan.declarations(request.source.read_text())
     known = sorted(n for one in found if "__constant__" in one.marks for n in one.names)

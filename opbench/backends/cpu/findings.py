@@ -233,7 +233,8 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
     other = Place(place.file, report.other_line) if report.other_line else other
     if place.line and not place.called_from and report.caller:
         caller = lines.get((module, report.caller - 1), NOWHERE)
-        if caller.line and INCLUDE not in Path(caller.file).parents:  # there is the wrapper that calls the kernel
+        itself = (caller.file, caller.line) == (place.file, place.line)  # an atomic's function has the line of its call
+        if caller.line and not itself and INCLUDE not in Path(caller.file).parents:  # there the kernel's own is called
             place = place._replace(called_from=caller.entry or caller.line)
     # An instruction stands in a function of its own more often than not.
     place = place._replace(called_from=place.entry) if report.instructions & 1 else place

@@ -136,11 +136,33 @@ REFUSED = {
         ),
         "<clipping.cuh> was not found and is taken as empty",
     ),
+    "a variable that another file defines": (
+        RELU.replace("extern", "extern __device__ float floors[4];\nextern").replace("? x[i]", "? x[i] + floors[0]"),
+        "mine.cu:8: 'floors' is declared extern and defined in no file that is included: define it in the",
+    ),
     "an instruction": (
         RELU.replace("{\n    const", '{\n    asm volatile("frobnicate;");\n    const'),
         "line 9: inline PTX 'frobnicate' is not known to the cpu backend",
     ),
 }
+
+
+def test_a_library_that_no_kernel_needs_refuses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text(RELU.replace("extern", "#include <cutlass/cutlass.h>\nextern"))
+    assert [r.reason for r in api.check([tmp_path / "mine.cu"], problems=["(n=1000)"], cpu_only=True)] == [""]
+
+
+def test_an_extern_variable_may_be_defined_beside_its_declaration(tmp_path: Path) -> None:
+    both = "extern __device__ float floors[4];\n__device__ float floors[4] = {0};\nextern"
+    (tmp_path / "mine.cu").write_text(RELU.replace("extern", both).replace("? x[i]", "? x[i] + floors[0]"))
+    assert [r.reason for r in api.check([tmp_path / "mine.cu"], problems=["(n=1000)"], cpu_only=True)] == [""]
+
+
+def test_an_atomic_is_called_from_nowhere_else(tmp_path: Path) -> None:
+    counted = "{\n    __shared__ int count[1];\n    atomicAdd(count, 1);\n    const"
+    (tmp_path / "mine.cu").write_text(RELU.replace("{\n    const", counted))
+    (found,) = api.check([tmp_path / "mine.cu"], problems=["(n=1000)"], cpu_only=True)
+    assert "mine.cu:10: uninitialised shared: updates atomically" in found.reason
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -1,0 +1,41 @@
+"""Which cases a file of one's own is checked on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from common import RELU
+
+from opbench.catalog.folders import Catalog
+from opbench.runs.targets import cases_to_check
+
+SQUARE = """\
+// /// opbench
+// operator = "matmul"
+// title = "a kernel of square matrices"
+// requires = ["m == n", "n == k"]
+// launch = [{ kernel = "mine", grid = ["m"], block = ["n"], args = ["a", "b", "out", "n"] }]
+// ///
+__global__ void mine(const float* a, const float* b, float* c, int n) {}
+"""
+
+
+@pytest.mark.parametrize("rule", ["n % 4 == 0", "n > 1000", "n % 16 == 8"])
+def test_what_a_file_requires_leaves_it_random_shapes(tmp_path: Path, rule: str) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(RELU.replace("title =", f'requires = ["{rule}"]\n// title ='))
+    catalog = Catalog()
+    examples = catalog.operator("relu").examples()
+    cases = cases_to_check(catalog, path, random_shapes=3, seed=20260)
+    assert len([case for case in cases if case.problem not in examples]) == 3
+
+
+def test_axes_that_must_be_alike_are_drawn_alike(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(SQUARE)
+    catalog = Catalog()
+    cases = cases_to_check(catalog, path, random_shapes=3, seed=20260)
+    sizes = [tuple(case.problem.axes[axis] for axis in "mnk") for case in cases]
+    assert all(m == n == k for m, n, k in sizes)
+    assert len([size for size in sizes if size != (1, 1, 1)]) >= 2
