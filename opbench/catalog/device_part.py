@@ -259,22 +259,39 @@ def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
     return re.sub(r'^([ \t]*#[ \t]*include[ \t]*)(<[^>\n]+>|"[^"\n]+")', place, text, flags=re.MULTILINE)
 
 
-def without_header(error: CompileError, name: str) -> CompileError:
-    """The error of a file that does not compile without a header that is not there, in words that name it."""
-    if "curand" in name:
-        return CompileError(
-            f"{error}\n<{name}>: cuRAND's device functions are not known here: give the kernel its random numbers, or "
+class HeaderNotFound(CompileError):
+    """A file does not compile without a header that is not there."""
+
+
+def without_header(error: CompileError, names: Sequence[str], sources: Sequence[Source]) -> CompileError:
+    """The error of a file that does not compile without headers that are not there, in words that name them."""
+    if isinstance(error, HeaderNotFound):
+        return error
+    listed = ", ".join(f"<{name}>" for name in names)
+    where = next((f"{place}: " for name in names for place in _includes(name, sources)), "")
+    if any("curand" in name for name in names):
+        words = (
+            f"{listed}: cuRAND's device functions are not known here: give the kernel its random numbers, or "
             "their seeds, as an input"
         )
-    if name.startswith(INSTALLED):
-        return CompileError(
-            f"{error}\n<{name}> is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "
+    elif any(name.startswith(INSTALLED) for name in names):
+        words = (
+            f"{listed} is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "
             "nvidia-cuda-cccl-cu12), or a CUDA toolkit"
         )
-    return CompileError(
-        f"{error}\n<{name}> was not found and is taken as empty, as a header of the host is; if kernels need it, put "
-        "it into the file's folder and include it in quotation marks"
-    )
+    else:
+        words = (
+            f"{listed} was not found and is taken as empty, as a header of the host is; if kernels need it, put "
+            "it into the file's folder and include it in quotation marks"
+        )
+    return HeaderNotFound(f"{error}\n{where}{words}")
+
+
+def _includes(name: str, sources: Sequence[Source]) -> Iterable[str]:
+    """The places that include a header, as file:line."""
+    for source in sources:
+        for found in re.finditer(rf'^[ \t]*#[ \t]*include[ \t]*[<"]{re.escape(name)}[>"]', source.text, re.MULTILINE):
+            yield f"{source.path}:{source.text.count(chr(10), 0, found.start()) + 1}"
 
 
 def stand_in(name: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from opbench.catalog.device_part import device_part, has_host_part, kernels_of, without_header, write_texts
 from opbench.catalog.scan import declarations
-from opbench.catalog.sources import closure, plain_code
+from opbench.catalog.sources import Source, closure, plain_code
 from opbench.errors import CompileError
 
 TEXT = """\
@@ -89,8 +89,12 @@ def test_words_in_comments_and_strings_decide_nothing() -> None:
 def test_a_header_of_cudas_own_is_to_be_installed_and_any_other_to_be_added() -> None:
     error = CompileError("it does not compile")
     for name in ("nv/target", "cub/block/block_exchange.cuh", "cuda/barrier"):
-        assert "install the wheel nvidia-cuda-cccl" in str(without_header(error, name))
-    assert "put it into the file's folder" in str(without_header(error, "clipping.cuh"))
+        assert "install the wheel nvidia-cuda-cccl" in str(without_header(error, (name,), ()))
+    source = Source(Path("mine.cu"), b'#include <cstdio>\n#  include "clipping.cuh"\n', 0)
+    missing = without_header(error, ("clipping.cuh",), (source,))
+    assert "\nmine.cu:2: <clipping.cuh> was not found" in str(missing)
+    assert "put it into the file's folder" in str(missing)
+    assert without_header(missing, ("clipping.cuh",), (source,)) is missing
 
 
 def test_a_product_in_a_bracket_declares_nothing(tmp_path: Path) -> None:

@@ -136,8 +136,7 @@ class KernelBuilder:
     def module(self, request: BuildRequest) -> Path:
         """The shared object of a request, compiled unless the cache holds it; raises CompileError."""
         manifest = self._manifest(request)
-        known = _read_manifest(manifest)
-        if known is not None:
+        if (known := _read_manifest(manifest)) is not None:
             return known
         require_names(request)
         require_device_functions(request)
@@ -154,7 +153,8 @@ class KernelBuilder:
                 return self._made(request, manifest, True)
             except CompileError as second:
                 if missing := MISSING_HEADER.search(str(first)):
-                    raise device_part.without_header(second, missing[1]) from None
+                    sources = closure(request.source, request.include)
+                    raise device_part.without_header(second, (missing[1],), sources) from None
             raise
 
     def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
@@ -177,7 +177,8 @@ class KernelBuilder:
             except CompileError as error:
                 # A name that nobody declares may be one of a header that was not there.
                 if preprocessed.empty and UNDECLARED.search(str(error)):
-                    raise device_part.without_header(error, ">, <".join(preprocessed.empty)) from None
+                    sources = closure(request.source, request.include)
+                    raise device_part.without_header(error, preprocessed.empty, sources) from None
                 raise
         files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
         write_atomically(manifest, json.dumps({"object": final.name, "files": files}).encode())

@@ -244,7 +244,7 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
             return _compiled(request, arch, sources, unit)
         except CompileError as second:
             if missing := re.search(r'open source file "([^"]+)"', str(first)):
-                raise device_part.without_header(second, missing[1]) from None
+                raise device_part.without_header(second, (missing[1],), sources) from None
         raise  # what the whole file does not compile for is the plainer word
 
 
