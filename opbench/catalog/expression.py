@@ -20,8 +20,8 @@ def cdiv(a: int, b: int) -> int:
 
 
 FUNCTIONS: dict[str, Callable[..., object]] = {"cdiv": cdiv, "min": min, "max": max}
-REAL_FUNCTIONS: dict[str, Callable[..., object]] = {"sqrt": math.sqrt, "exp": math.exp, "log": math.log}
-"""What an expression of a float may call, too."""
+REAL_FUNCTIONS: dict[str, Callable[..., object]] = {**FUNCTIONS, "sqrt": math.sqrt, "exp": math.exp, "log": math.log}
+"""What an expression of a float may call."""
 
 BITS = 63
 """An integer of the language fits a signed 64-bit one, as what it decides (sizes, grids, bytes) does."""
@@ -76,7 +76,7 @@ def parse(text: str, real: bool = False) -> ast.expr:
 
 def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
     operators = (*_BINARY, *_COMPARE, *_UNARY, ast.And, ast.Or, ast.Load, *((ast.Div,) if real else ()))
-    functions = {**FUNCTIONS, **(REAL_FUNCTIONS if real else {})}
+    functions = REAL_FUNCTIONS if real else FUNCTIONS
     shapes = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Name, ast.Tuple, ast.UnaryOp)
     if isinstance(node, (*operators, *shapes)):
         return
@@ -136,7 +136,7 @@ def _value(node: ast.expr, scope: Mapping[str, ExpressionValue]) -> object:
         case ast.Tuple(elts=elements):
             return tuple(_value(e, scope) for e in elements)
         case ast.Call(func=ast.Name(id=name), args=args):
-            return {**FUNCTIONS, **REAL_FUNCTIONS}[name](*(_value(a, scope) for a in args))
+            return REAL_FUNCTIONS[name](*(_value(a, scope) for a in args))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             return _chain(_value(left, scope), ops, [_value(c, scope) for c in comparators])
     raise UsageError(f"'{ast.unparse(node)}' is not allowed in an expression")
