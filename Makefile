@@ -43,7 +43,7 @@ $(VENV)/.torch: | $(VENV)/.test
 		|| $(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)'
 	@touch $@
 
-.PHONY: quick test torch-tests check lint docs format bench mutants clean
+.PHONY: quick test torch-tests check lint docs format bench mutants sizes clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
@@ -82,6 +82,9 @@ bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py
+
+sizes:  ## Print lines per room, the longest files and the size of the evidence
+	@$(PYTHON) tests/sizes.py
 
 clean:  ## Remove the environment, builds and caches of this tree (no run's results)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

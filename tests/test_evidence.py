@@ -12,7 +12,6 @@ from evidence import PAGES, REPORTS, ROOT, redrawn, shown, unpacked
 
 from opbench.results.files import PACKED, read_run, run_files
 
-BYTES = 9_600_000
 STOPPED = {f"training/{name}" for name in ("tuning-1", "tuning-2", "tuning-3", "losses")} | {
     f"hopper/{name}" for name in ("matmul", "convolutions", "unet-16", "libraries", "splitting")
 }
@@ -27,10 +26,9 @@ def test_what_documents_show_and_lead_to_is_there() -> None:
     assert [path for path in (*shown(), *(REPORTS / page for page in PAGES)) if not path.exists()] == []
 
 
-def test_no_run_is_kept_twice_and_all_of_it_stays_small() -> None:
+def test_no_run_is_kept_twice() -> None:
     starts = Counter(read_run(path).header["started"] + str(len(read_run(path).results)) for path in run_files(REPORTS))
     assert [start for start, times in starts.items() if times > 1] == []
-    assert sum(path.stat().st_size for path in REPORTS.rglob("*") if path.is_file()) < BYTES
 
 
 @pytest.mark.parametrize("path", run_files(REPORTS), ids=lambda path: path.parent.relative_to(REPORTS).as_posix())
