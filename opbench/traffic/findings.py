@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 
 from opbench.catalog.launch import Dim3
-
-SAME_VALUE = "same_value"
-"""Of several threads that store one value: allowed, and said on request."""
+from opbench.traffic.rules import Rule, rule_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,11 @@ class Finding:
     """Of a line of a header or helper: the line of the kernel's own file that calls it; 0 where there is none."""
     hint: bool = False
     """Whether it condemns no kernel by itself, and only explains a wrong result."""
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that it breaks, with its printed name, title and remedy."""
+        return rule_of(self.kind)
 
     @property
     def place(self) -> str:

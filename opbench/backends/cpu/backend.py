@@ -27,7 +27,8 @@ from opbench.catalog.sources import Source, closure, plain_code, without_comment
 from opbench.errors import CompileError, EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
-from opbench.traffic.findings import SAME_VALUE, Finding
+from opbench.traffic.findings import Finding
+from opbench.traffic.rules import SAME_VALUE, UNINITIALISED_LOCAL
 
 HIGHEST_CAPABILITY = (9, 0)
 BEYOND = {
@@ -159,8 +160,8 @@ class CpuBackend:
         with Tracing(self._runtime, buffers, options) as tracing:
             completed = program.trace(launches, buffers, tracing)
             seen = self.synchronize()
-            findings = tuple(f for f in seen if f.kind != SAME_VALUE)
-            notes = tuple(f for f in seen if f.kind == SAME_VALUE)
+            findings = tuple(f for f in seen if f.kind != SAME_VALUE.kind)
+            notes = tuple(f for f in seen if f.kind == SAME_VALUE.kind)
             return Trace(findings, tracing.traffic(completed), completed, tracing.accesses, notes=notes)
 
     def trace_sample(
@@ -193,7 +194,7 @@ class CpuBackend:
         except (OSError, ValueError):
             return []
         return [
-            Finding("uninitialised_local", f"the compiler says: {words}", file, int(line), hint=True)
+            Finding(UNINITIALISED_LOCAL.kind, f"the compiler says: {words}", file, int(line), hint=True)
             for file, line, words in dict.fromkeys(map(tuple, noted))
         ]
 
