@@ -111,9 +111,9 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     """Measure this GPU's limits afresh with the probes of suites/ceilings.toml and remember them."""
     import tempfile
 
-    from opbench import units
     from opbench.backends import cuda
-    from opbench.gpus.ceilings import known_gpus
+    from opbench.gpus.ceilings import Ceilings, datasheet, known_gpus
+    from opbench.report.run.evidence import ceilings_table
     from opbench.runs.probes import measure_ceilings
 
     if reason := cuda.why_missing():
@@ -127,21 +127,10 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(ceilings, indent=2))
         return
-    click.echo(f"{ceilings['gpu']}, measured")
-    for key, label, show in (
-        ("dram_bytes_per_s", "DRAM, read + write", units.byte_rate),
-        ("dram_read_bytes_per_s", "DRAM, read", units.byte_rate),
-        ("dram_write_bytes_per_s", "DRAM, write", units.byte_rate),
-        ("l2_bytes_per_s", "L2, read", units.byte_rate),
-        ("l1_bytes_per_s", "shared memory, read", units.byte_rate),
-        ("fp32_flops_per_s", "fp32 FMA", units.flop_rate),
-        ("fp32_sustained_flops_per_s", "fp32 FMA, sustained", units.flop_rate),
-        ("launch_floor_s", "launch floor", units.time),
-    ):
-        click.echo(f"{label:28} {show(ceilings.get(key))}")
-    for precision, rate in (ceilings.get("matrix_flops_per_s") or {}).items():
-        sustained = (ceilings.get("matrix_sustained_flops_per_s") or {}).get(precision)
-        click.echo(f"{f'{precision}, matrix units':28} {units.flop_rate(rate)}, sustained {units.flop_rate(sustained)}")
+    table = ceilings_table(Ceilings.from_json(ceilings), datasheet(str(ceilings["gpu"])))
+    click.echo(f"{ceilings['gpu']}: measured, datasheet, share of the datasheet, case that reached it")
+    for label, measured, quoted, share, case in table["body"]:
+        click.echo(f"{label:36} {measured:>13} {quoted:>13} {share:>6}  {case}".rstrip())
 
 
 @click.command("ladder")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from opbench import paths
 from opbench.catalog.folders import Catalog
@@ -27,6 +28,10 @@ KEPT_S = 7 * 24 * 3600.0
 """Measured ceilings are trusted for a week: drivers and cooling change slowly."""
 
 
+SUITES = ("ceilings", "sustained")
+"""What is measured: bursts, and rates under load. A change to either makes kept ceilings stale."""
+
+
 def remembered(device: ChosenGpu | None = None) -> dict[str, object] | None:
     """The ceilings measured before on a GPU, the first unless told, with this driver, if recent."""
     path = _path(device)
@@ -42,7 +47,9 @@ def remembered(device: ChosenGpu | None = None) -> dict[str, object] | None:
 def _path(device: ChosenGpu | None) -> Path:
     from opbench.backends.cuda import device_key
 
-    return paths.cache_folder("ceilings") / f"{device_key(device.index if device else 0)}.json"
+    suites = "".join((paths.shipped("suites") / f"{name}.toml").read_text(encoding="utf-8") for name in SUITES)
+    probes = hashlib.sha256(suites.encode()).hexdigest()[:8]
+    return paths.cache_folder("ceilings") / f"{device_key(device.index if device else 0)}-{probes}.json"
 
 
 def measure_ceilings(
@@ -52,8 +59,9 @@ def measure_ceilings(
 
     Raises EnvironmentFault when a probe fails.
     """
-    run = _run("ceilings", out, tell, resume, device)
-    sustained = _run("sustained", out / "sustained", tell, resume, device)
+    burst, loaded = SUITES
+    run = _run(burst, out, tell, resume, device)
+    sustained = _run(loaded, out / "sustained", tell, resume, device)
     ceilings = with_sustained(from_probes(run.results), sustained.results)
     environment = run.header["environment"]
     ceilings = replace(ceilings, gpu=environment["gpu"], l2_bytes=environment["l2_bytes"])
@@ -104,23 +112,32 @@ DRAM_TRAFFIC = 1 << 30
 """A copy must move this much before its rate counts as DRAM's: less may stay in the L2 cache."""
 
 
-PROBES: Mapping[str, tuple[str, str, str]] = {
-    "dram_bytes_per_s": ("copy", "compulsory_bytes", "f32"),
-    "dram_read_bytes_per_s": ("sum", "compulsory_bytes", "f32"),
-    "dram_write_bytes_per_s": ("fill", "compulsory_bytes", "f32"),
-    "l2_bytes_per_s": ("reread", "compulsory_bytes", "f32"),
-    "l1_bytes_per_s": ("shared_reread", "compulsory_bytes", "f32"),
-    "fp32_flops_per_s": ("fma", "flops", "f32"),
-    "tf32": ("matmul", "flops", "tf32"),
-    "bf16": ("linear", "flops", "bf16"),
-    "f16": ("linear", "flops", "f16"),
+@dataclass(frozen=True)
+class Probe:
+    """How one limit is found: the highest rate of `work` among right cases of these operators and this precision."""
+
+    operators: tuple[str, ...]
+    work: Literal["compulsory_bytes", "flops"]
+    precision: str = "f32"
+
+
+PROBES: Mapping[str, Probe] = {
+    "dram_bytes_per_s": Probe(("copy",), "compulsory_bytes"),
+    "dram_read_bytes_per_s": Probe(("sum",), "compulsory_bytes"),
+    "dram_write_bytes_per_s": Probe(("fill",), "compulsory_bytes"),
+    "l2_bytes_per_s": Probe(("reread",), "compulsory_bytes"),
+    "l1_bytes_per_s": Probe(("shared_reread",), "compulsory_bytes"),
+    "fp32_flops_per_s": Probe(("fma",), "flops"),
+    "tf32": Probe(("mma", "matmul"), "flops", "tf32"),
+    "bf16": Probe(("mma", "linear"), "flops", "bf16"),
+    "f16": Probe(("mma", "linear"), "flops", "f16"),
 }
-"""For each limit the operator that reaches it, the work that counts and the precision. A rate of the matrix units is a
-library's."""
+"""For each limit what reaches it. `mma` multiplies out of registers and shared memory; the library's matrix product is
+measured as well, and is all there is for tensor cores that no variant of `mma` supports."""
 
 
 MATRIX = ("tf32", "bf16", "f16")
-"""Keys of `PROBES` that are precision classes of the matrix units."""
+"""Keys of `PROBES` that are precision classes of the tensor cores."""
 
 
 def with_sustained(ceilings: Ceilings, results: Iterable[Result]) -> Ceilings:
@@ -142,11 +159,11 @@ def from_probes(results: Iterable[Result]) -> Ceilings:
     """Limits from right results of the operators in `PROBES`."""
     measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
     best = {}
-    for name, (operator, work, precision) in PROBES.items():
-        chosen = [r for r in measured if r.operator == operator and r.precision == precision]
+    for name, probe in PROBES.items():
+        chosen = [r for r in measured if r.operator in probe.operators and r.precision == probe.precision]
         if name.startswith("dram"):
             chosen = [r for r in chosen if r.compulsory_bytes >= DRAM_TRAFFIC]
-        best[name] = _fastest(chosen, work)
+        best[name] = _fastest(chosen, probe.work)
     floors = [r.measurement.floor_s for r in measured if r.measurement and r.measurement.floor_s]
     rates = {name: found[0] for name, found in best.items() if found}
     matrix = {name: rates.pop(name) for name in MATRIX if name in rates}

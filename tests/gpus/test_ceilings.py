@@ -165,8 +165,8 @@ def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
     }  # fmt: skip
     table = ceilings_table(found, SHEETS["h200"])
     labels = [line[0] for line in table["body"]]
-    assert "fp32 units, multiply-add, sustained" in labels and "matrix units, tf32, sustained" in labels
-    assert "matrix units, bf16" in labels and table["sustained"]
+    assert "fp32 units, multiply-add, sustained" in labels and "tensor cores, tf32, sustained" in labels
+    assert "tensor cores, bf16" in labels and table["sustained"]
     assert all(len(line) == 5 for line in table["body"])
     assert not ceilings_table(from_probes(probes(2.0)), None)["sustained"]
 
@@ -187,5 +187,13 @@ def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None
 @pytest.mark.parametrize("suite", ["ceilings", "sustained"])
 def test_every_matrix_rate_has_a_probe_of_its_own(suite: str) -> None:
     cases = read_suite(Path(suite), Catalog(), "cuda").cases
-    probed = {(case.variant.operator, case.precision) for case in cases if case.variant.is_library}
-    assert {PROBES[name][::2] for name in MATRIX} == probed
+    probed = {(case.variant.operator, case.precision) for case in cases}
+    assert probed >= {(operator, PROBES[name].precision) for name in MATRIX for operator in PROBES[name].operators}
+
+
+def test_the_fastest_of_own_probe_and_library_is_the_peak_of_the_tensor_cores() -> None:
+    library = result("torch", 1e-3, operator="linear", flops=10**12, nbytes=8, precision="bf16")
+    probe = result("wgmma_shared_bf16", 1e-3, operator="mma", flops=10**12 + 1, nbytes=8, precision="bf16")
+    unsupported = result("wgmma_shared_bf16", operator="mma", status="unsupported", reason="needs 9.0a")
+    assert from_probes([library, probe]).cases["bf16"].startswith("mma/wgmma_shared_bf16")
+    assert from_probes([library, unsupported]).cases["bf16"].startswith("linear/torch")

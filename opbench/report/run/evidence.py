@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
@@ -86,7 +86,18 @@ CEILING_ROWS: tuple[tuple[str, str, Show], ...] = (
 )
 
 
-def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, object]:
+class CeilingsTable(TypedDict):
+    """Peaks of a GPU as a page and the terminal show them."""
+
+    gpu: str
+    body: list[list[str]]
+    """Label, measured, datasheet, measured over datasheet, case that reached it."""
+    origin: str
+    measured: bool
+    sustained: bool
+
+
+def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> CeilingsTable:
     """Each limit as measured, as the datasheet has it, and how it was found."""
     measured = used if used is not None and used.source == "measured" else None
     sheet = used if used is not None and measured is None else sheet
@@ -109,18 +120,18 @@ def ceilings_table(used: Ceilings | None, sheet: Ceilings | None) -> dict[str, o
 
 
 def _matrix_rows(measured: Ceilings | None, sheet: Ceilings | None) -> list[list[str]]:
-    """The matrix units' rates by precision class: a burst's beside the datasheet's, then the sustained one."""
+    """Return the tensor cores' rates by precision class, each with the datasheet's."""
     body = []
     ours, theirs = (c.matrix_flops_per_s if c else {} for c in (measured, sheet))
     for name in dict.fromkeys([*ours, *theirs]):
         rate, quoted = ours.get(name), theirs.get(name)
         share = units.percent(rate / quoted) if rate and quoted else "–"
         case = measured.cases.get(name, "") if measured else ""
-        body.append([f"matrix units, {name}", units.flop_rate(rate), units.flop_rate(quoted), share, case])
+        body.append([f"tensor cores, {name}", units.flop_rate(rate), units.flop_rate(quoted), share, case])
         if measured and (sustained := measured.matrix_sustained_flops_per_s.get(name)):
             share = units.percent(sustained / quoted) if quoted else "–"
             case = measured.cases.get(f"{name} sustained", "")
-            label = f"matrix units, {name}, sustained"
+            label = f"tensor cores, {name}, sustained"
             body.append([label, units.flop_rate(sustained), units.flop_rate(quoted), share, case])
     return body
 

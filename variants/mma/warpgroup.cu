@@ -1,0 +1,152 @@
+// /// opbench
+// compute_capability = "9.0a"
+// tune = { UNROLL = [4, 8, 16] }
+//
+// [[launch]]
+// kernel = "mma_warpgroup"
+// grid   = ["tiles"]
+// block  = [128]
+// shared = "40960"
+//
+// [rung.wgmma_shared_bf16]
+// title     = "wgmma on bf16 operands that both lie in shared memory"
+// builds_on = "shared_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { FROM_SHARED = "1" }
+//
+// [rung.wgmma_shared_f16]
+// title     = "wgmma on f16 operands that both lie in shared memory"
+// builds_on = "shared_f16"
+// product   = "f16"
+// supports  = { dtype = ["f16"] }
+// define    = { FROM_SHARED = "1" }
+//
+// [rung.wgmma_shared_tf32]
+// title     = "wgmma on TF32 operands that both lie in shared memory"
+// builds_on = "shared_tf32"
+// product   = "tf32"
+// supports  = { dtype = ["f32"] }
+// define    = { FROM_SHARED = "1" }
+//
+// [rung.wgmma_registers_bf16]
+// title     = "wgmma on bf16 operands, a in registers and b in shared memory"
+// builds_on = "registers_bf16"
+// product   = "bf16"
+// supports  = { dtype = ["bf16"] }
+// define    = { FROM_SHARED = "0" }
+//
+// [rung.wgmma_registers_f16]
+// title     = "wgmma on f16 operands, a in registers and b in shared memory"
+// builds_on = "registers_f16"
+// product   = "f16"
+// supports  = { dtype = ["f16"] }
+// define    = { FROM_SHARED = "0" }
+//
+// [rung.wgmma_registers_tf32]
+// title     = "wgmma on TF32 operands, a in registers and b in shared memory"
+// builds_on = "registers_tf32"
+// product   = "tf32"
+// supports  = { dtype = ["f32"] }
+// define    = { FROM_SHARED = "0" }
+// ///
+//
+// The probe of Hopper's tensor cores: a warpgroup multiplies 64 x 256 outputs by the largest instruction, UNROLL rounds
+// to a commit group. Two blocks share a multiprocessor, so that one issues while the other waits for its group. An
+// instruction takes 128 clocks and reads at most 10 KB of shared memory, which delivers 16 KB in that time. Limit: the
+// tensor cores at the clock that power allows.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <opbench/epilogue.cuh>
+#include <opbench/tile.cuh>
+#include <opbench/wgmma.cuh>
+using namespace opbench;
+
+template <Operand>
+struct Element {
+    typedef float T;
+};
+template <>
+struct Element<bf16> {
+    typedef __nv_bfloat16 T;
+};
+template <>
+struct Element<f16> {
+    typedef __half T;
+};
+typedef Element<PRODUCT>::T T;
+
+constexpr int words = 32, slices = 4;  // 32-bit words of a row, instructions deep
+
+template <int rounds>
+struct Rounds {
+    static constexpr int value = rounds;
+};
+
+// The nearest TF32 of a float, by one addition; 16-bit operands are taken as they are.
+__device__ __forceinline__ unsigned rounded(unsigned word) { return PRODUCT == tf32 ? word + 0x1000u : word; }
+
+// sum += a * b on 64 x 256 x 32 bytes, with a in registers as mma.sync has it.
+__device__ __forceinline__ void multiply(float (&d)[128], const unsigned (&a)[4], unsigned long long b) {
+#define MULTIPLY(SHAPE_AND_TYPES, TRANSPOSE)                                                                   \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256" SHAPE_AND_TYPES " {" OPBENCH_NAMES_128                 \
+                 "}, {%128, %129, %130, %131}, %132, 1, 1, 1" TRANSPOSE ";"                                    \
+                 : OPBENCH_SUMS_128(0)                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+    if constexpr (PRODUCT == bf16) MULTIPLY("k16.f32.bf16.bf16", ", 0");
+    if constexpr (PRODUCT == f16) MULTIPLY("k16.f32.f16.f16", ", 0");
+    if constexpr (PRODUCT == tf32) MULTIPLY("k8.f32.tf32.tf32", "");
+}
+
+// a [tiles][64][depth], b [tiles][256][depth], out [tiles][64][256]
+extern "C" __global__ void __launch_bounds__(128)
+    mma_warpgroup(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int tiles, int rounds) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const unsigned* rows = reinterpret_cast<const unsigned*>(a) + (size_t)blockIdx.x * 64 * words;
+    const unsigned* columns = reinterpret_cast<const unsigned*>(b) + (size_t)blockIdx.x * 256 * words;
+    for (int i = threadIdx.x; i < (64 + 256) * words; i += 128) {
+        const int row = i / words, word = i % words;
+        *reinterpret_cast<unsigned*>(shared + place(row, word / 4) + word % 4 * 4) =
+            rounded(row < 64 ? rows[i] : columns[i - 64 * words]);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    const unsigned memory = (unsigned)__cvta_generic_to_shared(shared);
+    const unsigned long long left = descriptor(memory), right = descriptor(memory + 64 * row_bytes);
+    unsigned own[slices][4];
+#pragma unroll
+    for (int slice = 0; slice < slices; ++slice)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            own[slice][e] = rounded(rows[(warp * 16 + g + e % 2 * 8) * words + slice * 8 + t + e / 2 * 4]);
+    float sum[128] = {};
+    const auto group_of = [&](auto unroll) {
+        wgmma_fence();
+#pragma unroll
+        for (int u = 0; u < decltype(unroll)::value; ++u)
+#pragma unroll
+            for (int slice = 0; slice < slices; ++slice) {
+                if constexpr (FROM_SHARED)
+                    wgmma<PRODUCT>(sum, left + slice * 2, right + slice * 2, 1);
+                else
+                    multiply(sum, own[slice], right + slice * 2);
+            }
+        wgmma_commit();
+        wgmma_wait<0>();
+    };
+    int round = 0;
+#pragma unroll 1
+    for (; round + UNROLL <= rounds; round += UNROLL) group_of(Rounds<UNROLL>());
+#pragma unroll 1
+    for (; round < rounds; ++round) group_of(Rounds<1>());
+    T* to = out + (size_t)blockIdx.x * 64 * 256;
+#pragma unroll
+    for (int j = 0; j < 32; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            store_pair(to + (warp * 16 + g + half * 8) * 256 + j * 8 + t * 2, sum[j * 4 + half * 2],
+                       sum[j * 4 + half * 2 + 1]);
+}
