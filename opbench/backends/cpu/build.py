@@ -32,6 +32,7 @@ from opbench.backends.cpu.ptx import (
     SYSTEM_HEADER,
     UnsupportedInstruction,
     relax_initialisation,
+    replace_built_in_copies,
     replace_noinline,
     replace_ptx,
     replace_unroll,
@@ -46,6 +47,7 @@ from opbench.backends.cpu.toolchain import (
     RUNTIME,
     SHIM,
     TRACED,
+    UNSEEN_COPIES,
     CompileMode,
     Toolchain,
     compiler_environment,
@@ -168,6 +170,8 @@ class KernelBuilder:
             text = replace_unroll(text, dict(request.macros))
         elif self.build.traced:
             text = relax_initialisation(text)
+        if self.build.traced:
+            text = replace_built_in_copies(text, UNSEEN_COPIES[self.toolchain.family])
         # Where the cache lies must not decide the key.
         key = self._key(text.replace(str(self.folder), ""))
         final = self.folder / f"{request.source.stem}-{self.build.name}-{key}.so"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench.backends.cpu.instructions import UnknownInstruction, translate
+from opbench.backends.cpu.toolchain import INCLUDE
 
 UNROLL_WITHOUT_COUNT = 8
 """GCC unrolls loops of unknown length by the full count that it is told, so a bare `#pragma unroll` stays moderate: 8
@@ -83,6 +84,17 @@ def replace_noinline(text: str) -> str:
     for match in outside_strings(NOINLINE, text):
         pieces += [text[position : match.start()], replacement(match)]
         position = match.end()
+    return "".join(pieces) + text[position:]
+
+
+def replace_built_in_copies(text: str, names: Sequence[str]) -> str:
+    """Call `::memcpy` and the like in place of the compiler's built-in forms, which a traced build does not see."""
+    pieces, position = [], 0
+    for match in re.finditer(rf"(?:::\s*)?\b__builtin_({'|'.join(names)})\b(?=\s*\()", text):
+        marker = _marker_before(text, match.start())
+        if marker is None or not marker.group(2).startswith(str(INCLUDE)):
+            pieces += [text[position : match.start()], f"::{match.group(1)}"]
+            position = match.end()
     return "".join(pieces) + text[position:]
 
 

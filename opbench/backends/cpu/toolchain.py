@@ -54,6 +54,8 @@ ROWS = ("-fno-aggressive-loop-optimizations",)
 CALLS = ("-fno-optimize-sibling-calls",)
 """For kernels with asynchronous work: a jump in place of a call would return to where no line of theirs is. Others keep
 the jumps, as every return after a switch of stacks is mispredicted."""
+UNSEEN_COPIES = {"gcc": ("memcpy", "memmove", "memset", "memcmp"), "clang": ("memcmp",), "zig": ("memcmp",)}
+"""Functions of libc that a compiler's instrumentation does not see; include/opbench_cpu/copies.hpp has others."""
 FAST = CompileMode("fast", gcc=("-O2", *LINES, *ROWS), clang=("-O2", *LINES))
 # What each flag prevents was seen: vectors split into scalars or merged into wider ones, loops turned into memcpy, and
 # code laid out so that a path's end comes before its beginning, which breaks the replay's order of positions.
@@ -74,6 +76,7 @@ TRACED = CompileMode(
         # The same through a pointer into a local variable.
         "-fsanitize=object-size",
         "-fsanitize-coverage=trace-pc",
+        *(f"-fno-builtin-{name}" for name in UNSEEN_COPIES["gcc"]),
         "-fno-tree-sra",
         "-fno-ipa-sra",
         "-fno-tree-vectorize",
@@ -127,6 +130,7 @@ TRACED = CompileMode(
             )
             for part in ("-mllvm", option)
         ),
+        *(f"-fno-builtin-{name}" for name in UNSEEN_COPIES["clang"]),
         "-fno-unroll-loops",
         "-fno-vectorize",
         "-fno-slp-vectorize",
@@ -155,6 +159,8 @@ COMMON = (
 GCC_ONLY = (
     "-fno-gnu-unique",
     "-fno-extern-tls-init",
+    # Some distributions' g++ checks the sizes of copies by functions of libc in place of ours.
+    "-U_FORTIFY_SOURCE",
     "-fdiagnostics-color=never",
     "-fmax-errors=5",
     # What a GPU's compiler refuses.

@@ -18,6 +18,7 @@
 
 #include "opbench_cpu/abi.hpp"
 #include "opbench_cpu/keywords.hpp"
+#include "opbench_cpu/copies.hpp"
 #include "opbench_cpu/vectors.hpp"
 #include "opbench_cpu/warp.hpp"
 #include "opbench_cpu/atomics.hpp"

@@ -522,6 +522,51 @@ OPB_API void* __tsan_memset(void* to, int value, size_t bytes) {
   return memset(to, value, bytes);
 }
 
+static void report_beyond_local(Worker* worker, const void* program_counter) {
+  Report fresh = blank_report(worker, kReportLocal, "reaches beyond a local variable, through a pointer into it");
+  fresh.program_counter = site_of(worker, program_counter);
+  fresh.caller = caller_of(worker);
+  add_report(&fresh);
+}
+
+static bool is_local(const Worker* worker, uintptr_t pointer) {
+  return pointer - (uintptr_t)worker->stacks < kStackBytes * (size_t)worker->stack_count;
+}
+
+// A copy's side: the bytes beyond a local variable are reported and not touched, as other locals lie there.
+static size_t record_side(const void* pointer, size_t bytes, size_t room, uint32_t access, const void* program_counter) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace) return bytes;
+  if (bytes > room && is_local(worker, (uintptr_t)pointer)) {
+    report_beyond_local(worker, program_counter);
+    bytes = room;
+  }
+  record_range(pointer, bytes, access, program_counter);
+  return bytes;
+}
+
+static inline size_t least(size_t left, size_t right) { return left < right ? left : right; }
+
+static void* record_copy(void* to, const void* from, size_t bytes, size_t room, size_t room_from,
+                         const void* program_counter) {
+  size_t readable = record_side(from, bytes, room_from, OPB_ACCESS_LOAD, program_counter);
+  size_t writable = record_side(to, bytes, room, OPB_ACCESS_STORE, program_counter);
+  return memmove(to, from, least(readable, writable));
+}
+void* opb_trace_memcpy(void* to, const void* from, size_t bytes, size_t room, size_t room_from) {
+  return record_copy(to, from, bytes, room, room_from, OPB_HERE);
+}
+void* opb_trace_memmove(void* to, const void* from, size_t bytes, size_t room, size_t room_from) {
+  return record_copy(to, from, bytes, room, room_from, OPB_HERE);
+}
+void* opb_trace_memset(void* to, int value, size_t bytes, size_t room) {
+  return memset(to, value, record_side(to, bytes, room, OPB_ACCESS_STORE, OPB_HERE));
+}
+int opb_trace_memcmp(const void* left, const void* right, size_t bytes, size_t room, size_t room_right) {
+  size_t readable = record_side(left, bytes, room, OPB_ACCESS_LOAD, OPB_HERE);
+  return memcmp(left, right, least(readable, record_side(right, bytes, room_right, OPB_ACCESS_LOAD, OPB_HERE)));
+}
+
 static __attribute__((noinline)) void record_entry(Trace* trace, const void* call) {
   Worker* worker = opb_worker;
   // A kernel's wrapper ends in a jump, so the kernel seems to be called by whoever in the runtime started the thread.
@@ -570,13 +615,7 @@ OPB_API void __ubsan_handle_out_of_bounds(const IndexedArray* data, uintptr_t in
 // -fsanitize=object-size: a pointer beyond the variable it was made of. Only of local ones: others have their shadow.
 OPB_API void __ubsan_handle_type_mismatch_v1(const void*, uintptr_t pointer) {
   Worker* worker = opb_worker;
-  if (!worker || !worker->trace) return;
-  if (pointer - (uintptr_t)worker->stacks >= kStackBytes * (size_t)worker->stack_count) return;
-  Report fresh = blank_report(worker, kReportLocal, "reaches beyond a local variable, through a pointer into it");
-  fresh.program_counter = site_of(worker, OPB_HERE);
-  fresh.address = 0;
-  fresh.caller = caller_of(worker);
-  add_report(&fresh);
+  if (worker && worker->trace && is_local(worker, pointer)) report_beyond_local(worker, OPB_HERE);
 }
 
 // -fsanitize=signed-integer-overflow, in a build for huge problems.

@@ -140,6 +140,14 @@ OPB_API void opb_wait_for_launches(void);
 // Traced builds only. An access or fence that the compiler's instrumentation does not see; a coordinate of the current
 // thread: const, as it never changes under a thread's feet, so that reading it is no access and happens once.
 OPB_API void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter);
+// Copies of any number of bytes; `room` is the size of the variable behind a pointer from there on, as far as it is known.
+OPB_API void* opb_trace_memcpy(void* to, const void* from, unsigned long bytes, unsigned long room,
+                               unsigned long room_from);
+OPB_API void* opb_trace_memmove(void* to, const void* from, unsigned long bytes, unsigned long room,
+                                unsigned long room_from);
+OPB_API void* opb_trace_memset(void* to, int value, unsigned long bytes, unsigned long room);
+OPB_API int opb_trace_memcmp(const void* left, const void* right, unsigned long bytes, unsigned long room,
+                             unsigned long room_right);
 OPB_API void opb_trace_fence(void);
 OPB_API void opb_trace_block_fence(void);
 OPB_API void opb_trace_around_l1(void);  // the next access goes straight to the L2 cache
