@@ -43,7 +43,7 @@ $(VENV)/.torch: | $(VENV)/.test
 		|| $(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)'
 	@touch $@
 
-.PHONY: quick test torch-tests check lint docs format bench mutants sizes clean
+.PHONY: quick test torch-tests check lint docs format bench networks mutants sizes clean
 quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the GPU if there is one, else on the CPU
 	$(OPBENCH) run $(SUITE)
 
@@ -56,7 +56,7 @@ torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests th
 # Kernels and their headers; not the cheats of the tests, where expectations name lines.
 KERNELS = find variants opbench/backends/cuda -name '*.cu' -o -name '*.cuh'
 
-LADDERS = reports/h200/full reports/h200/layers reports/h200/networks reports/h200/hopper/*
+LADDERS = reports/h200/full reports/h200/layers $(wildcard reports/h?00/networks) reports/h200/hopper/*
 
 check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, tests
 	$(OPBENCH) ladder --check $(LADDERS)
@@ -79,6 +79,21 @@ format: $(VENV)/.dev  ## Write the sources in the project's format, and the page
 
 bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
 	$(BIN)/python -m pytest tests/bench --benchmark-enable --benchmark-only -p no:xdist
+
+# NAME-BATCH-PRECISION. A network whose record is there is skipped, so the same command resumes; -k goes on after a failure.
+NETWORKS := $(addprefix lenet-,1-f32) $(addprefix alexnet-,1-f32 1-bf16 128-f32 128-bf16) \
+	$(addprefix unet-,1-f32 1-bf16 16-f32 16-tf32 16-bf16)
+NETWORKS_OUT ?= reports/networks
+NETWORK_LIMIT_S ?= 600
+part = $(word $(1),$(subst -, ,$(2)))
+# Where few images leave most of a GPU idle, no formula chooses well: these take variants from a committed run.
+chosen = $(if $(filter alexnet-1-%,$(1)),--results reports/h200/networks/$(1)/tuning)
+
+networks: $(NETWORKS:%=$(NETWORKS_OUT)/%/network.json)  ## Time the ten networks of README.md with PyTorch, on a GPU, into NETWORKS_OUT (needs PyTorch)
+
+$(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
+	timeout $(NETWORK_LIMIT_S) $(OPBENCH) net run $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
+		--layout nhwc $(call chosen,$*) --compare torch --out $(@D)
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py

@@ -265,6 +265,7 @@ def train(
     parallel: bool = False,
     check: bool = False,
     compare: Sequence[str] = (),
+    compare_limit_s: float = 120.0,
     backend: str = "auto",
     variants: Sequence[str | Path] = (),
     seed: int = 0,
@@ -334,6 +335,7 @@ def train(
         bucket_bytes=bucket_bytes,
         memory_bytes=memory_bytes,
         compare=tuple(compare),
+        compare_limit_s=compare_limit_s,
         out=Path(out) if out else paths.new_run(f"{network.name}-training-{backends.resolve(backend)}"),
         command=tuple(command),
     )

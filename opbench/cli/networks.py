@@ -16,7 +16,7 @@ import click
 from opbench import paths
 from opbench.cli import completion
 from opbench.cli.describing import described, print_described
-from opbench.cli.options import BACKENDS, gpu_option, json_option, variants_option
+from opbench.cli.options import BACKENDS, compare_limit_option, gpu_option, json_option, variants_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.running import leave, stdout_console
 from opbench.errors import UsageError, unknown
@@ -176,8 +176,10 @@ def show_command(
     "--compare",
     multiple=True,
     type=click.Choice(["torch"]),
-    help="Time PyTorch beside it in the same run: eager, torch.compile, and that with CUDA graphs.",
+    help="Time PyTorch in the same run on the same clocks: eager and torch.compile, each in nchw and channels_last, "
+    "each captured as one CUDA graph and called from Python.",
 )
+@compare_limit_option
 @click.option(
     "--image",
     metavar="FILE|digits|photo",
@@ -224,6 +226,7 @@ def run_command(
     parallel: bool,
     memory_bytes: int | None,
     compare: tuple[str, ...],
+    compare_limit_s: float,
     image: str | None,
     weights: str,
     gpu: str,
@@ -261,6 +264,7 @@ def run_command(
         memory_bytes=memory_bytes,
         without=without,
         compare=compare,
+        compare_limit_s=compare_limit_s,
         gpu=gpu,
         check=not no_check,
         time_limit_s=time_limit_s,

@@ -13,7 +13,7 @@ import click
 
 from opbench import paths, units
 from opbench.cli.networks import choosing_options, net_command, sizes_given, sizes_options
-from opbench.cli.options import BACKENDS, json_option, variants_option
+from opbench.cli.options import BACKENDS, compare_limit_option, json_option, variants_option
 from opbench.cli.progress import plain_progress
 from opbench.cli.running import leave
 from opbench.errors import UsageError
@@ -97,8 +97,9 @@ BATCH = 32
     "--compare",
     multiple=True,
     type=click.Choice(["torch"]),
-    help="At the end PyTorch's first step, whose numbers must be ours; on a GPU the times of five of its ways.",
+    help="At the end compare PyTorch's first step with ours, and on a GPU the times of six of its ways of a step.",
 )
+@compare_limit_option
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where it runs.")
 @variants_option
 @click.option(
@@ -152,6 +153,7 @@ def train_command(
     without: tuple[str, ...],
     check: bool,
     compare: tuple[str, ...],
+    compare_limit_s: float,
     backend: str,
     roots: tuple[Path, ...],
     seed: int,
@@ -211,6 +213,7 @@ def train_command(
             parallel=parallel,
             check=check,
             compare=compare,
+            compare_limit_s=compare_limit_s,
             backend=backend,
             variants=roots,
             seed=seed,

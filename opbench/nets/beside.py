@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +16,11 @@ from opbench.graphs.layouts import permuted_from
 from opbench.graphs.training_step import Training
 from opbench.nets.executor import Network
 from opbench.nets.node_times import TIMING, node_samples, node_times
-from opbench.nets.peers import find_torch, in_one_line, require_known, to_module, versions_of
+from opbench.nets.options import ChoosingOptions
+from opbench.nets.peers import require_known
 from opbench.nets.steps import Step
+from opbench.nets.torch_gpu import TorchGpu, find_torch, in_one_line, versions_of
+from opbench.nets.torch_module import to_module
 from opbench.nets.training_peers import FirstStep, StepProblem, StepWay, first_step, step_ways
 from opbench.results.training import Comparison, FirstStepRecord, StepPeer, StepTimes
 from opbench.timing.clock import Launch
@@ -38,7 +41,7 @@ LEAST_SHARE = 0.01
 """A gradient of less than this of all gradients' norm is judged by that: one that cancels to 0 is noise in both."""
 OWN = "opbench"
 AMONG_S = 1.0
-"""Of each among several: a step of a tenth of a second then has ten samples, and all six take half a minute."""
+"""Of each among several: a step of a tenth of a second then has ten samples, and all seven take half a minute."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Beside:
     training: Training
     given: Arrays
     """The state that follows from the data."""
+    limit_s: float = ChoosingOptions.compare_limit_s
+    """How long each of PyTorch's ways may compile and warm up."""
 
     def __post_init__(self) -> None:
         require_known(self.names)
@@ -70,9 +75,10 @@ class Beside:
             return {}, comparison
         with self._ways(backend) as found:
             ready = {name: way.launch for name, way in found.items() if way.launch}
+            called = [name for name, way in found.items() if not way.captured]
             fault = ""
             try:
-                cold, hot = _timed(backend, {OWN: step.launch, **ready})
+                cold, hot = _timed(backend, {OWN: step.launch, **ready}, called)
             except Exception as error:  # such as memory that PyTorch did not get any more
                 fault = in_one_line(error)
             if comparison is not None:
@@ -90,7 +96,7 @@ class Beside:
         if not self.names or not isinstance(backend, Libraries):
             yield {}
             return
-        with step_ways(self.problem, backend) as found:
+        with step_ways(self.problem, TorchGpu(backend), self.limit_s) as found:
             yield found
 
     def _compared(self, network: Network, step: Step, backend: Backend) -> Comparison:
@@ -129,10 +135,15 @@ class Beside:
         )
 
 
-def _timed(backend: Timed, launches: Mapping[str, Launch]) -> tuple[dict[str, Measurement], dict[str, Measurement]]:
-    """All of them in turns, from a cold L2 and back to back; all but ours may wait for the device."""
-    unheld = launches.keys() - {OWN}
-    options = replace(TIMING, budget_s=AMONG_S) if unheld else TIMING
+def _timed(
+    backend: Timed, launches: Mapping[str, Launch], called: Collection[str] = ()
+) -> tuple[dict[str, Measurement], dict[str, Measurement]]:
+    """Time all of them in turns, from a cold L2 and back to back; those `called` from Python may wait for the device.
+
+    The stream is held for the others, ours among them, until everything is queued.
+    """
+    unheld = launches.keys() & set(called)
+    options = replace(TIMING, budget_s=AMONG_S) if len(launches) > 1 else TIMING
     cold, hot = (measure(backend.clock(mode), launches, options, unheld=unheld) for mode in ("cold", "hot"))
     return cold, hot
 
@@ -195,4 +206,5 @@ def _norm(arrays: Iterator[np.ndarray]) -> float:
 
 
 def _told(name: str, way: StepWay, cold: Mapping[str, Measurement], hot: Mapping[str, Measurement]) -> StepPeer:
-    return {"cold": to_json(cold[name]), "hot": to_json(hot[name]), "peak_bytes": way.peak_bytes}
+    times: StepPeer = {"cold": to_json(cold[name]), "hot": to_json(hot[name])}
+    return {**times, "captured": way.captured is not None, "peak_bytes": way.peak_bytes}

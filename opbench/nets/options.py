@@ -39,6 +39,8 @@ class ChoosingOptions:
     """The most that activations and workspaces may take: slower variants that need less are chosen where they must."""
     compare: tuple[str, ...] = ()
     """Peers to compare it with: "torch"."""
+    compare_limit_s: float = 120.0
+    """How long each of PyTorch's ways may compile and warm up."""
     time_limit_s: float = Suite.time_limit_s
     """What the check of one node may take before it counts as one that hangs."""
     out: Path = Path("reports/network")

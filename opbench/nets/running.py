@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +29,11 @@ from opbench.nets.inputs import trained_lenet
 from opbench.nets.node_times import TIMING, node_samples, node_times
 from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
-from opbench.nets.peers import Peers, peers
+from opbench.nets.peers import Peer, facts_of, peers, require_known, time_both
 from opbench.nets.plan import Plan, load_plan, save_plan
 from opbench.nets.preparing import PREPARE
+from opbench.nets.torch_gpu import TorchGpu, find_torch, versions_of
+from opbench.nets.torch_module import to_module
 from opbench.results.files import make_folder
 from opbench.results.network import (
     NodeRecord,
@@ -50,7 +51,6 @@ from opbench.runs.revision import revision
 from opbench.runs.runner import Progress, Tell
 from opbench.runs.worker import Worker
 from opbench.timing.measurement import Measurement
-from opbench.timing.sampling import measure
 
 END_TO_END = 4.0
 """Roundings of a network's values add up as a random walk at worst: so many times the root of the nodes' number."""
@@ -67,6 +67,8 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
+    if options.compare:
+        _require_comparable(options, original)
     catalog = Catalog(options.roots)
     graph, said = rewritten(original, options)
     if options.plan:
@@ -171,7 +173,8 @@ def _measured(
     ends: dict[str, OutputVerdict] = {}
     total, between_s = None, None
     samples_s: dict[str, list[float]] = {}
-    timed: dict[str, PeerRecord] = {}
+    host: Times | None = None
+    told: dict[str, PeerRecord] = {}
     try:
         number = len(graph.nodes)
         if not left_out:
@@ -183,14 +186,12 @@ def _measured(
         if isinstance(backend, Timed):
             clock = backend.clock("cold")
             if not left_out:
-                launches: dict[str, Callable[[], None]] = {"opbench": context.launch}
-                with _peers(options, original, inputs, backend) as found:
-                    launches |= {name: peer.launch for name, peer in found.items()}
-                    tell(Progress("measure", ", ".join(launches), number, number))
-                    measured = measure(clock, launches, TIMING, unheld=tuple(found))
-                    timed = {n: {**_times(measured[n]), **p.facts(reference)} for n, p in found.items()}
-                    timed |= found.failed
-                total = measured["opbench"]
+                tell(Progress("measure", "the whole network", number, number))
+                allowed = allowed_norm(graph, network.cases)
+                with _peers(options, original, inputs, backend) as (found, versions):
+                    facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
+                    both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts)
+                total, host, told = both.total, both.host, both.peers
             between_s = clock.between
             samples_s = node_samples(context, clock)
     finally:
@@ -240,11 +241,12 @@ def _measured(
         "nodes": nodes,
         "conversions": [node.name for node in graph.nodes if node.operator == "layout2d"],
         "total": _times(total) if total else None,
+        "host": host,
         "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
         "between_s": between_s,
         "classes": _classes(outputs, options.labels),
         "check": {"outputs": ends, "right": _right(checks, ends), "missing": left_out} if options.check else None,
-        "peers": timed,
+        "peers": told,
     }
 
 
@@ -259,11 +261,24 @@ def prepared_words(network: Network) -> Rewrite:
     return Rewrite(PREPARE, network.prepare, tuple(said))
 
 
-def _peers(options: NetOptions, original: Graph, inputs: Arrays, backend: Backend) -> AbstractContextManager[Peers]:
-    """The peers asked for, by name."""
+def _require_comparable(options: NetOptions, original: Graph) -> None:
+    """Refuse a comparison that could not be made at the end, before anything runs."""
+    require_known(options.compare)
+    find_torch()
+    to_module(original)
+
+
+@contextlib.contextmanager
+def _peers(
+    options: NetOptions, original: Graph, inputs: Arrays, backend: Backend
+) -> Iterator[tuple[Mapping[str, Peer], Mapping[str, str]]]:
+    """Make the peers that were asked for ready, with the versions of their libraries."""
     if not options.compare or not isinstance(backend, Libraries):
-        return contextlib.nullcontext(Peers())
-    return peers(options.compare, original, inputs, options.precision, backend)
+        yield {}, {}
+        return
+    gpu = TorchGpu(backend)
+    with peers(original, inputs, options.precision, gpu, options.compare_limit_s) as found:
+        yield found, versions_of(gpu.torch)
 
 
 def _ceilings(environment: Mapping[str, object], backend: Backend, gpu: str) -> Ceilings | None:
@@ -335,12 +350,17 @@ def _add_choices(nodes: list[NodeRecord], plan: Plan) -> None:
         node["alone_s"] = choice.kernel_s
 
 
+def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
+    """Return what a network's outputs may be off, relative and in norm, from the roundings of its nodes."""
+    steps = [n.problem.tolerance(cases[n.name].variant.precision).norm for n in graph.nodes]
+    return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
+
+
 def _ends(
     graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
 ) -> dict[str, OutputVerdict]:
     """The outputs against the float64 reference of the whole network as it was before all passes."""
-    steps = [n.problem.tolerance(cases[n.name].variant.precision).norm for n in graph.nodes]
-    allowed = END_TO_END * float(np.sqrt(len(steps))) * max(steps)
+    allowed = allowed_norm(graph, cases)
     found: dict[str, OutputVerdict] = {}
     for name, out in outputs.items():
         want = reference[name]

@@ -124,7 +124,7 @@ class Trainer:
         images = self.data.images[rows].reshape(-1, *self.network.values[name].shape[1:])
         masks = [masks_of(self.training, k + 1) for k in range(count)] if self.options.compare else []
         problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
-        return Beside(self.options.compare, problem, self.training, given)
+        return Beside(self.options.compare, problem, self.training, given, self.options.compare_limit_s)
 
     def _planned(self) -> Plan:
         """As a file says, or as the training that is gone on with did, if that still can be; else chosen.

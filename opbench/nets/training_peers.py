@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbench.backends.base import Libraries
 from opbench.catalog.operator import Arrays
 from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import image_under
 from opbench.graphs.recipe import Recipe
 from opbench.graphs.training_step import Training
-from opbench.nets.peers import find_torch, in_one_line, settings, to_module, weight_of
+from opbench.nets.torch_gpu import Captured, TimeIsUp, TorchGpu, find_torch, in_one_line, release, settings, time_limit
+from opbench.nets.torch_module import to_module, weight_of
 from opbench.timing.clock import Launch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.optim import Optimizer
 
 WARM_UP = 3
 """Steps before one is captured or timed: cuDNN tries its algorithms, the optimiser makes its moments."""
-COMPILING_S = 60.0
-"""What the ways that compile may take together before they are given up; a way that only captures takes seconds."""
-AGAIN_S = 5.0
-"""A compiler that catches the first call to stop gets another after so long."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class Way:
 
 
 def ways(precision: str) -> dict[str, Way]:
-    """All five; the compiler is given the memory format in which the eager step is the faster one.
+    """Return the ways by name; the compiler gets the memory format in which the eager step is the faster one.
 
     That is channels_last where tensor cores multiply, else nchw: on an H200 UNet's eager step takes 35.8 ms beside
     50.3 ms in tf32, but 131 beside 129 ms in f32.
@@ -81,6 +72,7 @@ def ways(precision: str) -> dict[str, Way]:
     last = precision != "f32"
     return {
         "PyTorch eager": Way(),
+        "PyTorch eager, CUDA graph": Way(graph=True),
         "channels_last": Way(channels_last=True),
         "channels_last, CUDA graph": Way(channels_last=True, graph=True),
         "torch.compile": Way(channels_last=last, compiled=True),
@@ -203,7 +195,7 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
         found = FirstStep(float(step()), step.gradients(), step.parameters())
         del step
         if device == "cuda":
-            _give_back(torch)
+            release(torch)
         return found
 
 
@@ -239,108 +231,61 @@ class StepWay:
     peak_bytes: int | None = None
     """The most that a step of it holds: parameters, gradients, moments, batch and all between."""
     error: str = ""
+    captured: Captured[Tensor] | None = None
+    """What `launch` replays; None for a step that is called from Python, whose time includes its launches."""
 
 
 @contextlib.contextmanager
-def step_ways(problem: StepProblem, backend: Libraries) -> Iterator[dict[str, StepWay]]:
-    """PyTorch's ways of a step by name, warmed up on the stream of a cuda backend; all of them stay ready together.
+def step_ways(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, StepWay]]:
+    """Make PyTorch's ways of a step ready, by name, all of them at the same time.
 
-    A way that fails, for want of a compiler or memory or within COMPILING_S, says why and costs only itself.
+    A way that fails, for want of a compiler or memory, or that is not warmed up within `limit_s`, says why and costs
+    nothing else.
     """
-    torch = find_torch()
-    stream = torch.cuda.ExternalStream(backend.stream_handle)
-    found: dict[str, StepWay] = {}
-    left_s = COMPILING_S
+    torch, found = gpu.torch, dict[str, StepWay]()
     with settings(torch, problem.precision):
         try:
             for name, way in ways(problem.precision).items():
-                began_s = time.perf_counter()
                 try:
-                    with time_limit(left_s if way.compiled else 0.0):
-                        found[name] = _ready(torch, problem, way, stream)
+                    found[name] = _ready(gpu, problem, way, limit_s)
                 except TimeIsUp:
-                    found[name] = StepWay(error=f"not compiled within {COMPILING_S:g} s")
+                    reason = f"not warmed up within {limit_s:g} s; give it more: --compare-limit SECONDS"
+                    found[name] = StepWay(error=reason)
                 except Exception as error:
                     found[name] = StepWay(error=in_one_line(error))
-                if way.compiled:
-                    left_s = max(1.0, left_s - (time.perf_counter() - began_s))
                 if found[name].error:
-                    _give_back(torch)
+                    gpu.release()
             yield found
         finally:
             found.clear()
             torch.compiler.reset()
-            _give_back(torch)
+            gpu.release()
 
 
-def _ready(torch: ModuleType, problem: StepProblem, way: Way, stream: torch.cuda.ExternalStream) -> StepWay:
-    """A way that has been run until it only runs, and the most that it held in a step."""
-    _give_back(torch)  # what an earlier way left in cycles would be missed from this one's peak when it goes
-    standing = torch.cuda.memory_allocated()
-
-    def peak() -> int:
-        torch.cuda.synchronize()
-        return int(torch.cuda.max_memory_allocated() - standing)
-
-    step = TorchStep(problem, "cuda", way)
-    # Before a capture on a stream of its own, as PyTorch asks; else where it will run, whose memory all ways share.
-    warming = torch.cuda.Stream() if way.graph else stream
-    warming.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(warming):
-        for _ in range(WARM_UP):
-            step()
-    torch.cuda.current_stream().wait_stream(warming)
-    torch.cuda.synchronize()
+def _ready(gpu: TorchGpu, problem: StepProblem, way: Way, limit_s: float) -> StepWay:
+    """Run a way until nothing is compiled or tried any more, and capture it if it is to be one CUDA graph."""
+    gpu.release()  # memory that an earlier way left in reference cycles would be missing from this one's peak
+    before = gpu.allocated_bytes()
+    with time_limit(limit_s):
+        step = TorchStep(problem, gpu.device, way)
+        if way.graph:
+            gpu.warm_up(step, WARM_UP)
+        else:
+            with gpu.on_stream():  # where it will run, whose memory all such ways share
+                for _ in range(WARM_UP):
+                    step()
     if not way.graph:
 
         def launch() -> None:
-            with torch.cuda.stream(stream):
+            with gpu.on_stream():
                 step()
 
-        torch.cuda.reset_peak_memory_stats()
-        launch()
-        return StepWay(launch, peak())
+        return StepWay(launch, gpu.peak_bytes(launch, before))
     step.optimizer.zero_grad(set_to_none=True)
-    _give_back(torch)  # what the warm-up's stream keeps is of no use to the graph
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.reset_peak_memory_stats()
-    with torch.cuda.graph(graph):
-        loss = step()
-    held = peak()
-
-    def replay(_kept: object = (step, loss)) -> None:  # whose memory the graph works in
-        with torch.cuda.stream(stream):
-            graph.replay()
-
+    gpu.release()  # the graph cannot use what the side stream keeps
+    captured: list[Captured[Tensor]] = []
+    peak = gpu.peak_bytes(lambda: captured.append(gpu.capture(step)), before)
+    replay = captured[0].replay
     replay()
-    torch.cuda.synchronize()
-    return StepWay(replay, held)
-
-
-def _give_back(torch: ModuleType) -> None:
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-
-
-class TimeIsUp(BaseException):
-    """Not an Exception: a compiler that goes on after whatever fails in it must not go on after this."""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeIsUp in what is still running after so long; none for 0, nor outside of the main thread."""
-    if not seconds or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeIsUp
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    gpu.synchronize()
+    return StepWay(replay, peak, captured=captured[0])

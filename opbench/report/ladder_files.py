@@ -15,9 +15,6 @@ from opbench.report.network.overview import networks_overview
 from opbench.results.files import Run, content, run_file, run_files
 from opbench.results.rows import rows
 
-BEST = ("alexnet-1-bf16", "lenet-1-f32", "unet-1-bf16", "unet-16-f32")
-"""Runs of networks that README.md shows; docs/networks.md shows them all."""
-
 ProblemRung = tuple[str, str]
 """A problem and a rung that was measured on it."""
 
@@ -113,11 +110,10 @@ def _add_overviews(
         if not folder.resolve().is_relative_to(root.resolve()):
             raise UsageError(f"{folder}: lies outside {root}, and the documents link to the runs that they show")
     ladders, page, readme = root / "variants" / "README.md", root / "docs" / "networks.md", root / "README.md"
-    best = [folder for folder in networks if folder.name in BEST]
     for path, what, table in (
         (ladders, "ladders", ladders_overview(operators, runs) if runs else ""),
         (page, "networks", networks_overview(networks, page.parent) if networks else ""),
-        (readme, "best networks", networks_overview(best, root) if best else ""),
+        (readme, "networks", networks_overview(networks, root) if networks else ""),
     ):
         text = _read(path)
         if text and table:
@@ -127,9 +123,11 @@ def _add_overviews(
 def _joined(old: str, new: str, folder: Path) -> str:
     """A table with its new rows and those old ones that it has not, sorted by name, numbers by their value.
 
-    Links are relative to `folder`, where the document lies.
+    Old rows with other columns do not stay. Links are relative to `folder`, where the document lies.
     """
     head, fresh = new.splitlines()[:2], _named(new)
+    if old.splitlines()[:2] != head:
+        return new
     stay = {name: line for name, line in _named(old).items() if name not in fresh and _target(line, folder).exists()}
     order = sorted(stay | fresh, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else 0, part)
                                                    for part in re.split(r"(\d+)", name)])  # fmt: skip

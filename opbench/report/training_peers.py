@@ -28,8 +28,9 @@ def peer_words(record: TrainingRecord) -> list[str]:
         return []
     said = [f"{comparison['first_step']['said']}."]
     everyone = [_beside(record, name, told) for name, told in comparison["ways"].items()]
-    if faster := words.against(everyone):
-        said.append(f"Back to back: {faster[:1].lower()}{faster[1:]}")
+    if best := words.fastest(everyone):
+        steps = f"{words.span(record['times'].get('hot'))} and {words.span(best.measured)}"
+        said.append(f"Steps back to back: {words.speedup(best)}, {steps}.")
     if peaks := [peer.peak_bytes for peer in everyone if peer.peak_bytes]:
         own, least = own_bytes(record), min(peaks)
         share = units.percent(own / least)

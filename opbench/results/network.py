@@ -31,8 +31,16 @@ class Times(TypedDict, total=False):
 
 
 class PeerRecord(Times, total=False):
-    """One of PyTorch's ways; `error` says why it was not measured."""
+    """One of PyTorch's ways; `error` says why it was not timed as a CUDA graph."""
 
+    captured: bool
+    """Whether the times are those of one CUDA graph, on the clock that timed ours. Not in older records: their peers
+    were called from Python, and their times include the launches."""
+    host: Times
+    """Of one call from Python until the GPU is done."""
+    difference: float
+    """Of its outputs from ours, relative and in norm."""
+    allowed_difference: float
     peak_bytes: int | None
     norm_error: float | None
     versions: dict[str, str]
@@ -186,6 +194,8 @@ class Record(TypedDict, total=False):
     nodes: Required[list[NodeRecord]]
     conversions: list[str]
     total: Times | None
+    host: Times | None
+    """Of one call from Python until the GPU is done; only where peers were timed, not in older records."""
     gap_s: float | None
     """The whole less the sum of its nodes."""
     between_s: float | None

@@ -66,6 +66,9 @@ class StepTimes(TypedDict, total=False):
 class StepPeer(TypedDict, total=False):
     """One of PyTorch's ways of a step; `error` says why it was not measured."""
 
+    captured: bool
+    """Whether the step was one CUDA graph on a held stream, as ours is; else it was called from Python, and its times
+    include the launches. Not in older records, which held the stream for ours alone."""
     cold: Times
     hot: Times
     peak_bytes: int | None

@@ -1,11 +1,13 @@
-"""PyTorch's form of a network: the same numbers as the float64 references, node by node refused where it has none."""
+"""PyTorch's form of a network, and its ways made ready on a stand-in for a GPU."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
+from cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
@@ -13,7 +15,9 @@ from opbench.graphs.graph import Graph
 from opbench.graphs.layouts import with_layouts
 from opbench.graphs.values import Value
 from opbench.graphs.zoo import NETWORKS
-from opbench.nets.peers import Peer, peers, to_module
+from opbench.nets import peers as module_under_test
+from opbench.nets.peers import WAYS, peers, require_known
+from opbench.nets.torch_module import to_module
 
 torch: Any = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
 SMALL = {"lenet": {"batch": 2}, "alexnet": {}, "unet": {"batch": 2, "size": 32, "base": 4, "levels": 2}}
@@ -110,14 +114,92 @@ def test_what_pytorch_is_not_given_is_named() -> None:
         to_module(net.graph(net.node("drop", "dropout", axes, {"x": x}, shape=x.shape)))
     with pytest.raises(UsageError, match="conv1: it works in nhwc; PyTorch is given a network as it was built"):
         to_module(with_layouts(NETWORKS["lenet"](), {"conv1": "nhwc"}))
-    with pytest.raises(UsageError, match="unknown peer 'jax'"), peers(("jax",), NETWORKS["lenet"](), {}, "f32", None):
+    with pytest.raises(UsageError, match="unknown peer 'jax'"):
+        require_known(("torch", "jax"))
+
+
+# Ways, ready to be timed -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile without its code generator."""
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function: compile(function, backend="eager"))
+
+
+@pytest.mark.usefixtures("quick_compiler")
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_every_way_is_warmed_up_captured_and_computes_the_network(precision: str) -> None:
+    graph, gpu = NETWORKS["lenet"](**SMALL["lenet"]), CpuInPlaceOfGpu()
+    inputs = inputs_of(graph)
+    reference = graph.reference_outputs(inputs)
+    with peers(graph, inputs, precision, gpu, 60.0) as found:  # type: ignore[arg-type]
+        assert found.keys() == WAYS.keys() and gpu.captures == 4 and len(gpu.warmed) == 4
+        for peer in found.values():
+            assert peer.error == "" and peer.call and peer.replay
+            for name, out in peer.outputs.items():
+                assert out.dtype == np.float32
+                off = np.linalg.norm(out - reference[name]) / np.linalg.norm(reference[name])
+                assert off < (1e-5 if precision == "f32" else 0.05)
+            assert peer.peak_bytes == 1000 + 2 * 28 * 28 * (4 if precision == "f32" else 2)
+    assert found == {}, "nothing is kept of PyTorch's once it is timed"
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_channels_last_reaches_weights_and_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, bool]] = []
+    ready = module_under_test._ready
+
+    def watched(gpu: Any, function: Any, inputs: Any, names: Any, limit_s: float) -> Any:
+        filters = [b for b in function.buffers() if b.dim() == 4 and b.shape[1] > 1]
+        last = [t.is_contiguous(memory_format=torch.channels_last) for t in (*inputs, *filters)]
+        seen.append((all(last), inputs[0].is_contiguous()))
+        return ready(gpu, function, inputs, names, limit_s)
+
+    monkeypatch.setattr(module_under_test, "_ready", watched)
+    net = Builder("net")
+    graph = net.graph(net.conv2d(net.input("x", 2, 6, 9, 7), 5, 3))
+    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 60.0):  # type: ignore[arg-type]
         pass
+    assert seen == [(True, False), (True, False), (False, True), (False, True)]
 
 
-def test_facts_have_the_error_in_norm_or_say_that_it_is_unknown() -> None:
-    out = np.array([1.0, 2.0, 2.0], np.float32)
-    peer = Peer(lambda: None, {"out": out}, 12, {"PyTorch": "2"})
-    assert peer.facts({"out": np.array([1.0, 2.0, 2.3])})["norm_error"] == pytest.approx(
-        0.3 / np.sqrt(5 + 2.3**2), rel=1e-6
-    )
-    assert peer.facts({}) == {"peak_bytes": 12, "norm_error": None, "versions": {"PyTorch": "2"}}
+@pytest.mark.usefixtures("quick_compiler")
+def test_a_way_that_is_not_captured_can_still_be_called() -> None:
+    graph = NETWORKS["lenet"](**SMALL["lenet"])
+    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(fail_captures_of=2), 60.0) as found:  # type: ignore[arg-type]
+        failed = found["PyTorch eager, channels_last"]
+        assert failed.replay is None and failed.call is not None
+        assert failed.error == (
+            "not captured as a CUDA graph: RuntimeError: operation not permitted when stream is capturing"
+        )
+        assert [name for name, peer in found.items() if peer.error] == ["PyTorch eager, channels_last"]
+
+
+def test_a_compiler_that_fails_or_takes_too_long_costs_its_own_ways_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(function: Any) -> Any:
+        def call(*inputs: Any) -> Any:
+            raise RuntimeError("Failed to find C compiler")
+
+        return call
+
+    graph = NETWORKS["lenet"](**SMALL["lenet"])
+    monkeypatch.setattr(torch, "compile", missing)
+    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 60.0) as found:  # type: ignore[arg-type]
+        errors = {name: peer.error for name, peer in found.items() if peer.error}
+        assert errors == dict.fromkeys(
+            ("torch.compile, channels_last", "torch.compile"), "RuntimeError: Failed to find C compiler"
+        )
+
+    def slow(function: Any) -> Any:
+        def call(*inputs: Any) -> Any:
+            time.sleep(30)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", slow)
+    with peers(graph, inputs_of(graph), "f32", CpuInPlaceOfGpu(), 2.0) as found:  # type: ignore[arg-type]
+        assert "not warmed up within 2 s" in found["torch.compile"].error
+        assert "--compare-limit" in found["torch.compile"].error
+        assert found["PyTorch eager"].error == ""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cpu_in_place_of_gpu import CpuInPlaceOfGpu
 from training_data import gradients_of, random_data, step_of
 
 from opbench.catalog.operator import Arrays
@@ -20,10 +21,11 @@ from opbench.graphs.zoo import lenet, unet
 from opbench.nets.beside import differences
 from opbench.nets.data import DataSet, load_data
 from opbench.nets.executor import Context, Network
-from opbench.nets.peers import to_module, weight_of
+from opbench.nets.torch_gpu import TimeIsUp, time_limit
+from opbench.nets.torch_module import to_module, weight_of
 from opbench.nets.train_options import TrainOptions
 from opbench.nets.training import Trainer
-from opbench.nets.training_peers import FirstStep, TimeIsUp, first_step, time_limit
+from opbench.nets.training_peers import FirstStep, first_step, step_ways, ways
 
 torch = pytest.importorskip("torch", reason="its autograd is what steps are compared with; opbench[torch] brings it")
 
@@ -179,6 +181,26 @@ def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
     )
     assert not differences(off(0.5), exact, network.weights, "tf32", off(0.2))["right"], "more than twice as far"
     assert not differences(off(0.5), exact, network.weights, "tf32")["right"]
+
+
+def test_all_ways_of_a_step_are_ready_and_say_whether_they_are_one_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = made(unet(batch=2, size=16, base=4, levels=1), tmp_path).beside.problem
+
+    def missing(function: object, **options: object) -> object:
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(torch, "compile", missing)
+    with step_ways(problem, CpuInPlaceOfGpu(), 60.0) as found:  # type: ignore[arg-type]
+        assert found.keys() == ways("f32").keys() and len(found) == 6
+        for name, way in found.items():
+            if name.startswith("torch.compile"):
+                assert way.launch is None and way.error == "RuntimeError: Failed to find C compiler"
+                continue
+            assert (way.captured is not None) == name.endswith("CUDA graph") and way.launch and way.peak_bytes == 1000
+            way.launch()
+            assert way.captured is None or np.isfinite(float(way.captured.result))
 
 
 def test_a_compiler_that_takes_too_long_is_stopped() -> None:

@@ -13,15 +13,17 @@ from chromium import needs_chromium, opened
 from fabricate_network import record
 from rich.console import Console
 
+from opbench import paths
 from opbench.errors import UsageError
 from opbench.graphs.build import Builder
 from opbench.graphs.graph import Graph
 from opbench.graphs.zoo import NETWORKS
 from opbench.report.network import keep_network, read_network, words
 from opbench.report.network.layout import Sizes, layered
+from opbench.report.network.overview import network_folders, networks_overview
 from opbench.report.network.page import write_network
 from opbench.report.network.terminal import print_network
-from opbench.report.network.words import headline, is_right, peers
+from opbench.report.network.words import fastest, headline, is_right, peers
 from opbench.results.network import lives
 
 UNET = ("unet", {"batch": 2, "size": 64, "base": 8})
@@ -98,7 +100,7 @@ def test_a_network_with_long_skips_is_folded_where_they_stay_short() -> None:
 
 def test_without_a_clock_there_are_verdicts_and_no_times(tmp_path: Path) -> None:
     page = written(tmp_path, record(made(), timed=False))
-    assert "times need a GPU" in page and "of the time</" not in page and "Against PyTorch" not in page
+    assert "times need a GPU" in page and "of the time</" not in page and "Compared with PyTorch" not in page
     assert not (tmp_path / "network-timeline.png").exists()
 
 
@@ -135,25 +137,89 @@ def test_a_wrong_node_is_named_first_hand() -> None:
     assert not is_right(told) and headline(told)[-1] == "Wrong: node `conv2`."
 
 
+def test_the_fair_speedup_comes_first_and_calls_from_python_after_the_times(tmp_path: Path) -> None:
+    told = record(made())
+    first, second, third, *_ = headline(told)
+    best = told["peers"]["torch.compile, channels_last"]
+    ratio = best["median_s"] / told["total"]["median_s"]
+    assert first.startswith(f"Speedup over the fastest PyTorch (torch.compile, channels_last): {ratio:.2f}× [")
+    assert "GPU time, cold L2, both as one CUDA graph: " in first and second.startswith("One image takes ")
+    assert third.startswith("One call from Python until the GPU is done, caches warm: opbench ")
+    assert third.index("torch.compile, channels_last") < third.index("PyTorch eager "), "fastest first"
+    page = written(tmp_path, told)
+    assert "GPU time, cold L2 <small>" in page and "call from Python <small>" in page
+    told["options"]["graph"] = False
+    assert "PyTorch as one CUDA graph, opbench launched node by node" in headline(told)[0]
+
+
+def test_a_slower_opbench_is_called_slower() -> None:
+    told = record(made())
+    half = {key: told["total"][key] / 2 for key in ("median_s", "low_s", "high_s")}
+    told["peers"]["PyTorch eager"] |= half
+    assert headline(told)[0].startswith("Speedup over the fastest PyTorch (PyTorch eager): 0.50× [")
+    assert "so opbench is slower" in headline(told)[0]
+
+
 def test_peers_are_compared_with_intervals(tmp_path: Path) -> None:
     told = record(made())
-    same = {**told["total"], "norm_error": 0.0}
-    told["peers"] = {"PyTorch eager": same, "torch.compile": {"error": "no compiler"}}
+    same = {**told["total"], "norm_error": 0.0, "captured": True}
+    called = {**told["peers"]["PyTorch eager"]["host"]}
+    told["peers"] = {"PyTorch eager": same, "torch.compile": {"error": "no compiler", "host": called}}
     eager, compiled = peers(told)
-    assert eager.verdict == "cannot be told apart" and compiled.verdict == "not measured"
+    assert eager.verdict == "tie" and compiled.verdict == "not measured" and compiled.host == called
     page = written(tmp_path, told)
-    assert "no compiler" in page and "not to be told apart" in page
+    assert "no compiler" in page and "a tie: the 95 % intervals overlap" in page
+    assert "Not compared: torch.compile (no compiler)." in headline(told)
+
+
+def test_an_older_record_whose_peers_include_launches_has_no_speedup(tmp_path: Path) -> None:
+    told = record(made())
+    del told["host"]
+    for peer in told["peers"].values():
+        del peer["captured"], peer["host"]
+    assert all(peer.ratio is None and peer.measured for peer in peers(told))
+    text = " ".join(headline(told))
+    assert "Speedup" not in text and "call from Python" not in text
+    assert "include launches from the host" in text and "--compare torch" in text
+    assert "not comparable: its time includes launches from the host" in written(tmp_path, told)
+
+
+def test_committed_records_are_read_and_have_no_speedup() -> None:
+    for folder in network_folders(paths.shipped("reports") / "h200" / "networks"):
+        told = read_network(folder)
+        assert fastest(peers(told)) is None and len(headline(told)) >= 4
+
+
+# The table in README.md -------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_every_network_that_has_the_fair_peer(tmp_path: Path) -> None:
+    slower = record(made("alexnet"))
+    slower["peers"]["PyTorch eager"] |= {key: slower["total"][key] / 2 for key in ("median_s", "low_s", "high_s")}
+    older = record(made("branches"))
+    for peer in older["peers"].values():
+        del peer["captured"]
+    for name, told in {"lenet": record(made()), "alexnet": slower, "older": older}.items():
+        keep_network(told, tmp_path / "h100" / name)
+    table = networks_overview(network_folders(tmp_path / "h100"), tmp_path)
+    head, _, *rows = table.splitlines()
+    assert head.split(" | ")[3] == "speedup over the fastest PyTorch" and len(rows) == 2
+    assert rows[0].startswith("| [alexnet, batch 1, f32, H200](h100/alexnet) | **")
+    assert "(PyTorch eager) | 0.500× |" in rows[0] or "(PyTorch eager) | 0.50× |" in rows[0], "the slower one, too"
+    assert "(torch.compile, channels_last) | " in rows[1] and rows[1].endswith("| 50 % |")
+    assert all(row.count(" | ") == head.count(" | ") for row in rows)
+    assert networks_overview([tmp_path / "h100" / "older"], tmp_path) == ""
 
 
 def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = record(made())
-    told["peers"]["torch.compile, CUDA graphs"] = {**told["total"], "warnings": ["not_held"]}
+    told["peers"]["torch.compile"] = {**told["total"], "warnings": ["not_held"]}
     told["peers"]["PyTorch eager"]["warnings"] = ["not_held", "noisy"]
     notices = [line for line in words.notices(told) if line.startswith(("not held", "noisy"))]
     assert [line.partition(":")[0] for line in notices] == [
-        "not held (PyTorch eager; torch.compile, CUDA graphs)", "noisy (PyTorch eager)",
+        "not held (PyTorch eager; torch.compile)", "noisy (PyTorch eager)",
     ]  # fmt: skip
     assert all(f'<p class="notice">{line}' in written(tmp_path, told) for line in notices)
     print_network(told, Console(width=80))

@@ -1,4 +1,4 @@
-"""Networks that were run, one a row of a Markdown table."""
+"""A Markdown table of networks that were timed beside PyTorch on one clock, one network in a row."""
 
 from __future__ import annotations
 
@@ -7,41 +7,58 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from opbench import units
-from opbench.results.network import FILE, Record, Times, read_network
+from opbench.report.network import words
+from opbench.results.network import FILE, Record, Times, batch, read_network
 
-PEERS = ("PyTorch eager", "torch.compile", "torch.compile, CUDA graphs")
+HEAD = (
+    "| network | opbench | fastest PyTorch | speedup over the fastest PyTorch "
+    "| opbench, call from Python | fastest PyTorch, call from Python | peak memory, % of PyTorch eager |\n"
+    "|---|--:|--:|--:|--:|--:|--:|\n"
+)
+EAGER = "PyTorch eager"
 
 
 def network_folders(folder: Path) -> list[Path]:
-    """The runs of networks in a folder of such runs."""
+    """Return the runs of networks in a folder of such runs."""
     return sorted(path.parent for path in folder.glob(f"*/{FILE}"))
 
 
 def networks_overview(folders: Sequence[Path], base: Path) -> str:
-    """Time of a batch beside PyTorch's ways in the same run; links are relative to the folder `base`."""
-    lines = [
-        f"| network | opbench | {' | '.join(PEERS)} | opbench over the best | peak memory of eager's |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-    ]
+    """Return the table of every network of these that was timed on one clock with PyTorch, slower ones too.
+
+    A row shows the GPU time of both sides as one CUDA graph, then one call from Python. Records of older runs, whose
+    PyTorch times include launches from the host, have no row; without a row there is no table. Links are relative to
+    the folder `base`.
+    """
     records = [(folder, read_network(folder)) for folder in folders]
-    records.sort(key=lambda item: (item[1]["network"], item[1]["batch"], item[1]["precision"]))
-    lines += [_row(record, total, folder, base) for folder, record in records if (total := record.get("total"))]
-    return "\n".join(lines) + "\n"
+    records.sort(key=lambda item: (item[1]["network"], batch(item[1]), item[1]["precision"]))
+    rows = [row for folder, record in records if (row := _row(record, folder, base))]
+    return HEAD + "".join(f"{row}\n" for row in rows) if rows else ""
 
 
-def _row(record: Record, total: Times, folder: Path, base: Path) -> str:
-    name = f"{record['network']}, batch {record['batch']}, {record['precision']}"
+def _row(record: Record, folder: Path, base: Path) -> str:
+    """Return a network's row; empty if it was not timed on one clock with PyTorch."""
+    everyone, total = words.peers(record), record.get("total")
+    best = words.fastest(everyone)
+    if not total or not best or not best.measured or not best.ratio:
+        return ""
+    gpu = str((record.get("environment") or {}).get("gpu") or "").removeprefix("NVIDIA ").partition(" ")[0]
+    name = ", ".join(part for part in (words.headline_name(record), gpu) if part)
     link = Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
-    ours = float(total["median_s"])
-    medians = {way: (record["peers"].get(way) or {}).get("median_s") for way in PEERS}
-    known = [float(value) for value in medians.values() if value]
-    eager = (record["peers"].get(PEERS[0]) or {}).get("peak_bytes")
+    called = [peer.host for peer in everyone if peer.host]
+    eager = next((peer.peak_bytes for peer in everyone if peer.name == EAGER), None)
     peak = record["memory"].get("peak_bytes")
     cells = [
         f"[{name}]({link})",
-        f"**{units.time(ours)}**",
-        *(units.time(value) if value else "–" for value in medians.values()),
-        units.ratio(min(known) / ours) if known else "–",
+        f"**{units.time(total['median_s'])}**",
+        f"{units.time(best.measured['median_s'])} ({best.name})",
+        units.ratio(best.ratio.value),
+        _median(record.get("host")),
+        _median(min(called, key=lambda times: times["median_s"], default=None)),
         units.percent(peak / eager) if eager and peak is not None else "–",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _median(times: Times | None) -> str:
+    return units.time(times["median_s"]) if times else "–"

@@ -105,14 +105,15 @@ def _facts(record: Record, environment: Mapping[str, object]) -> list[str]:
 
 
 def _against(record: Record) -> list[dict[str, object]]:
-    """Ours first, then each of PyTorch's ways, fastest first."""
+    """Return ours first, then each of PyTorch's ways, fastest first."""
     total = record.get("total")
     found = words.peers(record)
     if not found or not total:
         return []
     outputs = ((record.get("check") or {}).get("outputs") or {}).values()
     worst = max((told["norm_error"] for told in outputs if told.get("norm_error") is not None), default=None)
-    own = words.PeerTime("opbench", total, None, record["memory"].get("peak_bytes"), worst)
+    peak = record["memory"].get("peak_bytes")
+    own = words.PeerTime("opbench", total, None, peak, worst, host=record.get("host"))
     ordered = sorted(found, key=lambda peer: peer.measured["median_s"] if peer.measured else math.inf)
     return [_peer(peer, batch(record), own=peer is own) for peer in (own, *ordered)]
 
@@ -129,6 +130,7 @@ def _peer(peer: words.PeerTime, images: int, *, own: bool) -> dict[str, object]:
         "ratio": value,
         "ratio_ends": ends,
         "verdict": "" if own else peer.error or peer.verdict,
+        "host": units.time(peer.host["median_s"]) if peer.host else "–",
         "peak": words.size(peer.peak_bytes),
         "error": error(peer.norm_error),
     }

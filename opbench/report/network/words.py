@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,23 +57,25 @@ def shape_words(value: ValueRecord) -> str:
 
 @dataclass(frozen=True)
 class PeerTime:
-    """One way in which PyTorch ran the same network in the same run."""
+    """One of PyTorch's ways of the same work in the same run."""
 
     name: str
     measured: Times | None
     ratio: Ratio | None
-    """Its time over ours: above 1, ours is faster."""
+    """Its time divided by ours, so above 1 if ours is faster; None if the two are not on one clock."""
     peak_bytes: int | None
     norm_error: float | None
     error: str = ""
+    host: Times | None = None
+    """Of one call from Python."""
 
     @property
     def verdict(self) -> str:
-        """Whether ours is faster, as far as both intervals tell."""
+        """Which side is faster, as far as both intervals tell."""
         if self.ratio is None:
-            return "not measured"
+            return "not comparable: its time includes launches from the host" if self.measured else "not measured"
         if self.ratio.low <= 1 <= self.ratio.high:
-            return "cannot be told apart"
+            return "tie"
         return "opbench is faster" if self.ratio.value > 1 else "PyTorch is faster"
 
     @property
@@ -86,15 +87,30 @@ class PeerTime:
 
 
 def peers(record: Record) -> list[PeerTime]:
-    """PyTorch's ways as recorded, each against ours."""
+    """Return PyTorch's ways as recorded, each against ours; in older records their times include launches."""
     own = record.get("total")
     found = []
     for name, told in (record.get("peers") or {}).items():
         measured = told if told.get("median_s") else None
-        error = "" if measured else str(told.get("error") or "not measured")
+        ratio = time_ratio(measured, own) if told.get("captured") else None
+        error = str(told.get("error") or ("" if measured else "not measured"))
         peak, norm_error = told.get("peak_bytes"), told.get("norm_error")
-        found.append(PeerTime(name, measured, time_ratio(measured, own), peak, norm_error, error))
+        found.append(PeerTime(name, measured, ratio, peak, norm_error, error, told.get("host")))
     return found
+
+
+def fastest(everyone: Sequence[PeerTime]) -> PeerTime | None:
+    """Return the fastest of those that were timed on the clock that timed ours; None if there is none."""
+    timed = [(peer.measured["median_s"], peer) for peer in everyone if peer.ratio and peer.measured]
+    return min(timed, key=lambda pair: pair[0])[1] if timed else None
+
+
+def speedup(best: PeerTime) -> str:
+    """Return such as "speedup over the fastest PyTorch (torch.compile): 1.96× [1.95×, 1.97×]"."""
+    told = f"speedup over the fastest PyTorch ({best.name}): {best.times}"
+    if best.verdict == "tie":
+        return f"{told}, a tie: the 95 % intervals overlap"
+    return told if best.ratio and best.ratio.value > 1 else f"{told}, so opbench is slower"
 
 
 def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
@@ -108,8 +124,10 @@ def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
 def headline(record: Record) -> list[str]:
     """The run in a few sentences, the most important first."""
     told = [
+        _speedup(record),
         _time(record),
-        _against_peers(record),
+        _host(record),
+        _not_compared(record),
         _unmeasured(record),
         _limits(record),
         _memory(record),
@@ -147,31 +165,39 @@ def _prediction(record: Record) -> str:
     return f"{need}, by {by} and without launches.{took}"
 
 
-def _against_peers(record: Record) -> str:
-    """Against the fastest of PyTorch's ways, then against each of the others."""
-    return against(peers(record))
-
-
-def against(everyone: Sequence[PeerTime]) -> str:
-    """The same of whatever was timed; empty where nothing was."""
-    found = [peer for peer in everyone if peer.ratio is not None and peer.measured is not None]
-    if not found:
+def _speedup(record: Record) -> str:
+    """Both sides on one clock; empty if no way of PyTorch was timed so."""
+    best, total = fastest(peers(record)), record.get("total")
+    if not best or not best.measured or not total:
         return ""
-    best = min(found, key=lambda peer: peer.measured["median_s"] if peer.measured else math.inf)
-    others = [f"{_than(peer)} {peer.name}" for peer in found if peer is not best]
-    said = f"In the same run the fastest PyTorch, {best.name}, takes {span(best.measured)}: opbench is {_than(best)} it"
-    return said + (f", and {listed(others)}." if others else ".")
+    told = speedup(best)
+    graphs = (record.get("options") or {}).get("graph", True)
+    how = "both as one CUDA graph" if graphs else "PyTorch as one CUDA graph, opbench launched node by node"
+    times = f"{units.time(total['median_s'])} and {units.time(best.measured['median_s'])}"
+    return f"{told[:1].upper()}{told[1:]}. GPU time, cold L2, {how}: {times}."
 
 
-def _than(peer: PeerTime) -> str:
-    assert peer.ratio is not None
-    if peer.verdict == "cannot be told apart":
-        return f"not to be told apart ({peer.times}) from"
-    if peer.ratio.value > 1:
-        return f"{peer.times} as fast as"
-    slower = Ratio(1 / peer.ratio.value, 1 / peer.ratio.high, 1 / peer.ratio.low, peer.ratio.coverage)
-    ends = f"[{units.ratio(slower.low)}, {units.ratio(slower.high)}]"
-    return f"{units.ratio(slower.value)} {ends} as slow as"
+def _host(record: Record) -> str:
+    """Time of one call from Python, on the host's clock."""
+    own = record.get("host")
+    if not own:
+        return ""
+    others = [(peer.host["median_s"], peer.name) for peer in peers(record) if peer.host]
+    every = [f"{name} {units.time(seconds)}" for seconds, name in [(own["median_s"], "opbench"), *sorted(others)]]
+    return f"One call from Python until the GPU is done, caches warm: {listed(every)}."
+
+
+def _not_compared(record: Record) -> str:
+    """Which of PyTorch's ways are in no speedup, and why."""
+    told = peers(record)
+    failed = [f"{peer.name} ({peer.error})" for peer in told if peer.error]
+    said = [f"Not compared: {'; '.join(failed)}."] if failed else []
+    if any(peer.measured and not peer.ratio for peer in told) and not fastest(told):
+        said.append(
+            "PyTorch's times in this older record include launches from the host and opbench's do not, so no speedup "
+            "follows from them: run it again with `--compare torch`."
+        )
+    return " ".join(said)
 
 
 def _unmeasured(record: Record) -> str:

@@ -1,0 +1,76 @@
+"""How long calls from Python take until the device is done, on the host's clock: interleaved, caches warm."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from opbench.timing import stats
+from opbench.timing.clock import Launch, Now
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """How many calls, and for how long."""
+
+    warmup_calls: int = 5
+    samples: int = 100
+    budget_s: float = 0.5
+    """Of each contender; five samples are taken whatever they cost."""
+    seed: int = 0
+
+
+LEAST_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """Seconds from a call until the device has done its work, and returned to the host."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+    coverage: float
+    """Probability that [low_s, high_s] covers the true median."""
+    samples_s: tuple[float, ...]
+
+
+def host_times(
+    calls: Mapping[str, Launch],
+    wait: Callable[[], object],
+    options: HostOptions | None = None,
+    now: Now = time.perf_counter,
+) -> dict[str, HostTime]:
+    """Time each call and the wait after it, in rounds of one sample each in random order.
+
+    Each sample begins on an idle device: `wait` has returned.
+    """
+    options = options or HostOptions()
+    order = random.Random(options.seed)
+    for call in calls.values():
+        for _ in range(options.warmup_calls):
+            call()
+        wait()
+    samples: dict[str, list[float]] = {key: [] for key in calls}
+    running = list(calls)
+    while running:
+        order.shuffle(running)
+        for key in running:
+            began = now()
+            calls[key]()
+            wait()
+            samples[key].append(now() - began)
+        running = [key for key in running if not _done(samples[key], options)]
+    return {key: _summary(samples[key]) for key in calls}
+
+
+def _done(samples: list[float], options: HostOptions) -> bool:
+    enough = len(samples) >= LEAST_SAMPLES and sum(samples) >= options.budget_s
+    return enough or len(samples) >= max(options.samples, LEAST_SAMPLES)
+
+
+def _summary(samples: list[float]) -> HostTime:
+    interval = stats.median_interval(samples)
+    return HostTime(stats.median(samples), interval.low, interval.high, interval.coverage, tuple(samples))
