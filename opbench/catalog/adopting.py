@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from opbench.catalog.host_launches import HostLaunch, launches_of
+from opbench.catalog.host_program import program_of
 from opbench.catalog.host_structs import structs_of
 from opbench.catalog.host_textures import textures_of
+from opbench.catalog.kernel_facts import KernelFacts
+from opbench.catalog.matching import ENOUGH, Match, nearest, rank, words_of
 from opbench.catalog.operator import Operator
 from opbench.catalog.precision import PRODUCTS
 from opbench.catalog.project import project_folders
-from opbench.catalog.proposal import Proposal, write_header
+from opbench.catalog.proposal import Proposal, read_kernel, write_header
 from opbench.catalog.scan import Declaration, declarations
 from opbench.catalog.sources import closure, matrix_classes
 from opbench.errors import UsageError, unknown
 
 OPENING_LINE = "/// opbench"
-ALIASES = {
-    "gemm": "matmul", "sgemm": "matmul", "hgemm": "matmul", "mm": "matmul", "matrixmul": "matmul", "mmul": "matmul",
-    "matrixmultiply": "matmul", "vecadd": "add", "vectoradd": "add", "addvectors": "add", "reduce": "sum",
-    "reduction": "sum", "maxpool": "maxpool2d", "avgpool": "avgpool2d", "batchnorm": "batchnorm2d", "conv": "conv2d",
-    "convolution": "conv2d", "memcpy": "copy",
-}  # fmt: skip
-"""What kernels are called of which operator."""
 
 
-def propose(path: Path, operators: Mapping[str, type[Operator]], operator: str = "", kernel: str = "") -> Proposal:
-    """The header of a file; raises UsageError where no launch or no operator can be told."""
+def propose(
+    path: Path, operators: Mapping[str, type[Operator]], operator: str = "", kernel: str = "", flags: str = ""
+) -> Proposal:
+    """Propose the header of a file; `flags` go with the commands that messages name.
+
+    Raises NoOperator where no operator fits, UsageError where nothing can be read.
+    """
     try:
         sources = closure(path, project_folders(path))
     except OSError as error:
@@ -47,23 +48,68 @@ def propose(path: Path, operators: Mapping[str, type[Operator]], operator: str =
         raise UsageError(f"{path}: defines no __global__ function that can be read; write its header by hand")
     launches = launches_of(everything, sources[0].text)
     chosen, others = _chosen(path, kernels, launches, kernel)
-    proposal = Proposal(operator or _operator_of(path, kernels[chosen], operators), chosen)
-    if proposal.operator not in operators:
-        raise UsageError(unknown("operator", proposal.operator, operators, "opbench list operators"))
+    if operator and operator not in operators:
+        raise UsageError(unknown("operator", operator, operators, "opbench list operators"))
     launch = next((one for one in launches if one.kernel == chosen), None)
-    problem = operators[proposal.operator].examples()[0]
     functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
-    write_header(proposal, kernels[chosen], launch, problem, textures_of(everything), structs_of(everything), functions)
+    structs = structs_of(everything)
+    read = read_kernel(kernels[chosen], launch, structs, functions)
+    for group in read.groups:
+        if group.unreadable:
+            raise NoOperator(
+                f"{path}:{kernels[chosen].line}: structure '{group.parameter.name}' has a member that no header gives "
+                f"({group.unreadable}): let the kernel take its fields one by one; memory and races as it is: "
+                f"opbench check {path}"
+            )
+    ranked = rank(read.facts, path.stem, {operator: operators[operator]} if operator else operators)
+    found = ranked[0] if operator else _likeliest(path, kernels[chosen], ranked, read.facts, flags)
+    proposal = Proposal(found.operator, chosen, evidence=["--operator says so"] if operator else found.evidence)
+    program = program_of(everything, sources[0].text)
+    write_header(proposal, read, found, program, textures_of(everything), structs)
     products = matrix_classes(sources).keys() & PRODUCTS.keys()
     if len(products) == 1:
         proposal.lines.insert(2, f'product = "{products.pop()}"')
-    if launch and not any(axis in proposal.text.split("args")[0].split("grid")[-1] for axis in problem.axes):
-        proposal.notes.append(
-            "the grid names no axis, so that every size gets the same: write an expression of the axes"
-        )
     if others:
         proposal.notes.append(f"the file has other kernels, too: {', '.join(others)}; --kernel NAME takes one of them")
     return proposal
+
+
+PRINTED = frozenset(("input written", "output only read", "output size", "element type", "layout"))
+"""What contradicts a header that is shown all the same: its operator is the one that the kernel's name says."""
+
+
+class NoOperator(UsageError):
+    """No operator fits a kernel; `nearest` are those that come nearest."""
+
+    def __init__(self, message: str, nearest: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.nearest = tuple(nearest)
+
+
+def _likeliest(path: Path, kernel: Declaration, ranked: Sequence[Match], facts: KernelFacts, flags: str) -> Match:
+    """The operator that most speaks for; raises NoOperator where too little does, or where the file contradicts it."""
+    fitting = [one for one in ranked if not one.contradictions and one.score >= ENOUGH]
+    if fitting:
+        return fitting[0]
+    named = [one for one in ranked if one.score >= ENOUGH and {c.kind for c in one.contradictions} <= PRINTED]
+    if named:
+        return max(named, key=lambda one: one.score)
+    near = nearest(ranked, facts)
+    named = sorted((one for one in ranked if one.score >= ENOUGH), key=lambda one: -one.score)
+    why = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
+    file, name = shlex.quote(str(path)), _snake(kernel.name)
+    raise NoOperator(
+        f"{path}:{kernel.line}: no operator fits kernel '{kernel.name}'{why}. Nearest: {', '.join(near)}; take one "
+        f"with: opbench adopt {file} --operator {near[0]}{flags}; a new one: opbench new operator {name} --in mine; "
+        f"memory and races without one: opbench check {file}{flags}",
+        near,
+    )
+
+
+def _snake(name: str) -> str:
+    """A kernel's name as a folder of operators would have it."""
+    words = [word for word in words_of(name) if word not in ("kernel", "gpu", "cuda")]
+    return "_".join(words) or "mine"
 
 
 def _chosen(
@@ -75,19 +121,3 @@ def _chosen(
     launched = [name for name in dict.fromkeys(one.kernel for one in launches) if name in kernels]
     chosen = wanted or next(iter(launched or kernels))
     return chosen, [name for name in kernels if name != chosen]
-
-
-def _operator_of(path: Path, kernel: Declaration, operators: Mapping[str, type[Operator]]) -> str:
-    """The operator that a kernel's name, or the file's, speaks of."""
-    for name in (kernel.name, path.stem):
-        parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", name)]
-        joined = ["".join(parts[i:j]) for i in range(len(parts)) for j in range(len(parts), i, -1)]
-        snake = ["_".join(parts[i:j]) for i in range(len(parts)) for j in range(len(parts), i, -1)]
-        for word in sorted({*joined, *snake}, key=len, reverse=True):
-            if (found := ALIASES.get(word, word)) in operators:
-                return found
-    known = ", ".join(sorted(operators))
-    raise UsageError(
-        f"{path}:{kernel.line}: no operator is named like kernel '{kernel.name}'; say which it computes: "
-        f"opbench adopt {path} --operator NAME ({known})"
-    )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from opbench.catalog.c_expression import tokens_of
 from opbench.catalog.scan import Declaration
-from opbench.catalog.tokens import Token, closing, closing_angle, split
+from opbench.catalog.tokens import CLOSING, OPENING, Token, closing, closing_angle, split
 
 SIZE = re.compile(r"(?i)block|thread|tile|bdim")
 
@@ -18,6 +18,7 @@ CALLS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
 """Functions that launch: a kernel with its grid, its block, the addresses of its arguments, shared bytes, a stream."""
 
 MEMBER = (".", "->")
+NUMBERS = frozenset(("int", "size_t", "unsigned", "long", "int64_t", "uint32_t", "float", "double"))
 OBJECTS = ("cudaTextureObject_t", "cudaSurfaceObject_t")
 
 
@@ -40,6 +41,8 @@ class HostLaunch:
     sizes: tuple[str, ...]
     """Whole numbers that its function is given and that are called as sizes of blocks are: what one tunes."""
     cooperative: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the command line can change, with what it changes them by."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ def parameter_of(found: Sequence[Token]) -> Parameter:
     return Parameter(name, " ".join(words[:-1]), pointer, "const" in words[:star])
 
 
-def launches_of(everything: Sequence[Declaration], text: str) -> list[HostLaunch]:
-    """Every launch of a file, in order."""
+def global_definitions(everything: Sequence[Declaration]) -> dict[str, Sequence[Token]]:
+    """The names that a file gives a value outside of functions: macros, constants, enumerators, types."""
     defined: dict[str, Sequence[Token]] = {}
     for one in everything:
         if one.kind == "directive":
@@ -77,32 +80,93 @@ def launches_of(everything: Sequence[Declaration], text: str) -> list[HostLaunch
                 defined[match[1]] = tokens_of(re.sub(r"\\\n", " ", match[2].split("//")[0]))
         elif one.kind == "other" and one.tokens[0].text == "typedef" and len(one.tokens) > 3:
             defined[one.tokens[-2].text] = one.tokens[1:-2]
-        elif one.kind == "other" and not one.is_device:
+        elif one.kind == "other" and (not one.is_device or "constexpr" in one.marks):
             defined |= definitions(one.tokens)
-    found = []
-    for one in everything:
-        if one.kind != "function" or one.is_device:
+        elif one.kind == "type" and "enum" in [token.text for token in one.tokens[:2]]:
+            defined |= _enumerators(one.tokens)
+    return defined
+
+
+def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
+    """The values of `enum { A = 16, B }`, of which the second counts on."""
+    opened = next((i for i, token in enumerate(code) if token.text == "{"), len(code))
+    found: dict[str, Sequence[Token]] = {}
+    last: Sequence[Token] = tokens_of("0")
+    for number, part in enumerate(split(code[opened + 1 : closing(code, opened)], ",") if opened < len(code) else []):
+        if not part or part[0].kind != "name":
             continue
-        for index, token in enumerate(one.tokens):
-            read = _launch if token.text == "<<<" else _called if token.text in CALLS else None
-            if read and (launch := read(one, index, defined, text)):
-                found.append(launch)
+        if len(part) > 2 and part[1].text == "=":
+            last = part[2:]
+        elif number:
+            last = [*tokens_of("("), *last, *tokens_of(") + 1")]
+        found[part[0].text] = last
     return found
 
 
-def _launch(one: Declaration, index: int, defined: Mapping[str, Sequence[Token]], text: str) -> HostLaunch | None:
-    code = one.tokens
+def launches_of(everything: Sequence[Declaration], text: str) -> list[HostLaunch]:
+    """Every launch of a file, in order."""
+    defined = global_definitions(everything)
+    found = []
+    for one in everything:
+        if one.kind == "function" and not one.is_device:
+            sizes = tuple(
+                p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)
+            )
+            found += launches_in(one.tokens, defined, text, max(0, one.body), sizes, one.line)
+    return found
+
+
+def launches_in(
+    code: Sequence[Token],
+    defined: Mapping[str, Sequence[Token]],
+    text: str,
+    body: int = 0,
+    sizes: tuple[str, ...] = (),
+    line: int = 0,
+) -> list[HostLaunch]:
+    """Every launch of a function whose statements begin at `body`, in order."""
+    found = []
+    for index, token in enumerate(code):
+        read = _launch if token.text == "<<<" else _called if token.text in CALLS else None
+        parts = read(code, index) if read else None
+        if parts is None:
+            continue
+        kernel, configuration, arguments = parts
+        name, template = _named(kernel, text)
+        if name:
+            before = code[body:index]
+            found.append(
+                HostLaunch(
+                    name,
+                    template,
+                    line,
+                    tuple(tuple(part) for part in configuration),
+                    tuple(tuple(part) for part in arguments),
+                    {**defined, **definitions(before)},
+                    members(before),
+                    sizes,
+                    token.text == CALLS[1],
+                    options_in(before),
+                )
+            )
+    return found
+
+
+Parts = tuple[Sequence[Token], Sequence[Sequence[Token]], Sequence[Sequence[Token]]]
+"""The tokens that end with a launch's kernel, its configuration, its arguments."""
+
+
+def _launch(code: Sequence[Token], index: int) -> Parts | None:
     ends = next((i for i in range(index, len(code)) if code[i].text == ">>>"), -1)
-    if ends < 0 or code[ends + 1].text != "(":
+    if ends < 0 or ends + 1 >= len(code) or code[ends + 1].text != "(":
         return None
     configuration = split(code[index + 1 : ends], ",")
     arguments = split(code[ends + 2 : closing(code, ends + 1)], ",")
-    return _made(one, index, code[:index], configuration, arguments, defined, text)
+    return code[:index], configuration, arguments
 
 
-def _called(one: Declaration, index: int, defined: Mapping[str, Sequence[Token]], text: str) -> HostLaunch | None:
+def _called(code: Sequence[Token], index: int) -> Parts | None:
     """A launch by one of `CALLS`, whose arguments an array of their addresses lists."""
-    code = one.tokens
     given = split(code[index + 2 : closing(code, index + 1)], ",") if code[index + 1].text == "(" else []
     if len(given) < 4:
         return None
@@ -110,7 +174,7 @@ def _called(one: Declaration, index: int, defined: Mapping[str, Sequence[Token]]
     arguments: list[Sequence[Token]] = [
         [token for token in part if token.text != "&"][-1:] for part in _listed(code[:index], array)
     ]
-    return _made(one, index, given[0], (*given[1:3], *given[4:]), arguments, defined, text)
+    return given[0], (*given[1:3], *given[4:]), arguments
 
 
 def _listed(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
@@ -124,52 +188,80 @@ def _listed(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
     return []
 
 
-def _made(
-    one: Declaration,
-    index: int,
-    kernel: Sequence[Token],
-    configuration: Sequence[Sequence[Token]],
-    arguments: Sequence[Sequence[Token]],
-    defined: Mapping[str, Sequence[Token]],
-    text: str,
-) -> HostLaunch | None:
-    """The launch at a token of a function, of the kernel whose name and template arguments end `kernel`."""
+def _named(kernel: Sequence[Token], text: str) -> tuple[str, str]:
+    """The name and the template arguments, as written, of the kernel that ends these tokens; "" where it has none."""
+    if not kernel:
+        return "", ""
     at, template = len(kernel) - 1, ""
     if kernel[at].text == ">":
         opened = next((i for i in range(at, -1, -1) if kernel[i].text == "<" and closing_angle(kernel, i) == at), -1)
         if opened < 1:
-            return None
+            return "", ""
         template = text[kernel[opened].start : kernel[at].end] if kernel[at].end <= len(text) else ""
         at = opened - 1
-    before = one.tokens[one.body : index]
-    return HostLaunch(
-        kernel[at].text,
-        " ".join(template.split()),
-        one.line,
-        tuple(tuple(part) for part in configuration),
-        tuple(tuple(part) for part in arguments),
-        {**defined, **definitions(before)},
-        members(before),
-        tuple(p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)),
-        one.tokens[index].text == CALLS[1],
-    )
+    return kernel[at].text, " ".join(template.split())
+
+
+FROM_OUTSIDE = re.compile(r"^(argv|optarg|argc|getenv|cin|getCmdLineArgument\w*|checkCmdLine\w*|FLAGS_\w+)$")
+"""Names by which a value comes from the command line."""
+
+
+def _is_option(value: Sequence[Token]) -> bool:
+    return any(token.kind == "name" and FROM_OUTSIDE.match(token.text) for token in value)
+
+
+def _default(value: Sequence[Token]) -> Sequence[Token]:
+    """Of `argc > 1 ? atoi(argv[1]) : 512` what holds without arguments; any other value as it is."""
+    depth, asked = 0, -1
+    for index, token in enumerate(value):
+        depth += (token.text in OPENING) - (token.text in CLOSING) if token.kind == "mark" else 0
+        if token.text == "?" and depth == 0 and asked < 0:
+            asked = index
+        elif token.text == ":" and depth == 0 and asked >= 0 and _is_option(value[:asked]):
+            sides = value[asked + 1 : index], value[index + 1 :]
+            return next((side for side in reversed(sides) if not _is_option(side)), value)
+    if value and value[0].text == "(" and closing(value, 0) == len(value) - 1:
+        return _default(value[1:-1]) if _is_option(value) else value
+    return value
+
+
+def options_in(code: Sequence[Token]) -> dict[str, str]:
+    """The variables that the command line may set, each with what sets it, as written."""
+    found: dict[str, str] = {}
+    for name, value in _assignments(code):
+        if _is_option(value):
+            found.setdefault(name, "".join(token.text for token in value))
+    return found
 
 
 def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
-    """Variables with their last values: `name = value;` and `dim3 name(x, y);`."""
+    """Variables with their last values: `name = value;`, `name(value)` of a number's type and `dim3 name(x, y);`.
+
+    A value from the command line does not count where the variable has another: it is an option, the other its default.
+    """
     found: dict[str, Sequence[Token]] = {}
+    for name, given in _assignments(code):
+        value = _default(given)
+        changed = any(token.text == name for token in value)  # counts on from what it was
+        if name not in found or not (changed or _is_option(value)):
+            found[name] = value
+    return found
+
+
+def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
     for index in range(1, len(code) - 1):
         token, after = code[index], code[index + 1]
         if token.kind != "name" or code[index - 1].text in MEMBER:
             continue
         if after.text == "=" and code[index + 2 : index + 3] and code[index + 2].text != "=":
-            value = value_until(code, index + 2)
-            found[token.text] = value
+            yield token.text, value_until(code, index + 2)
         elif after.text in ("(", "{"):  # the first of a declaration or a later one: dim3 block(256), grid(blocks);
             before = (code[i] for i in range(index - 1, -1, -1) if code[i].text in ("dim3", "=", ";", "{", "}"))
+            ends = closing(code, index + 1)
             if (kind := next(before, token)).text == "dim3":
-                found[token.text] = [kind, *code[index + 1 : closing(code, index + 1) + 1]]
-    return found
+                yield token.text, [kind, *code[index + 1 : ends + 1]]
+            elif code[index - 1].text in NUMBERS and ends - index > 2:
+                yield token.text, code[index + 2 : ends]
 
 
 def members(code: Sequence[Token]) -> Fields:

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from opbench.catalog.host_launches import parameter_of
+from opbench.catalog.host_launches import Parameter, parameter_of
 from opbench.catalog.scan import Declaration
 from opbench.catalog.tokens import Token, closing, closing_angle, split
 
@@ -30,7 +30,7 @@ def stores(
     """
     names = {name: name for name in pointers}
     found: dict[str, str] = {}
-    for statement in _statements(function.tokens[function.body + 1 :]):
+    for statement in statements(function.tokens[function.body + 1 :]):
         if alias := _alias(statement, names):
             names |= alias
             continue
@@ -40,26 +40,93 @@ def stores(
     return found
 
 
-def _called(
-    statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
-) -> Iterator[tuple[str, str]]:
-    """What the functions that a statement calls store to of what they are given."""
+def loads(
+    function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
+) -> set[str]:
+    """The pointers that a function reads from; what it calls of `functions` is looked into, too.
+
+    An atomic operation is no read, and neither is a comparison with a null pointer.
+    """
+    names = {name: name for name in pointers}
+    found: set[str] = set()
+    for statement in statements(function.tokens[function.body + 1 :]):
+        if alias := _alias(statement, names):
+            names |= alias
+            continue
+        found |= {names[statement[index].text] for index in _read_at(statement, names, functions)}
+        if depth < DEEPEST:
+            for inner, taken, given in _calls(statement, functions):
+                read = loads(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
+                for one, argument in zip(taken, given, strict=False):
+                    first = next((t.text for t in argument if t.text in names), "")
+                    if first and one.name in read:
+                        found.add(names[first])
+    return found
+
+
+def _read_at(
+    statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration]
+) -> Iterator[int]:
+    """Where a statement has a pointer through which it reads."""
+    written: set[int] = set()
+    equals = _assignment(statement)
+    if equals > 0 and statement[equals - 1].text not in COMPOUND:
+        target = _target(statement[:equals], names)
+        written |= {next((i for i in range(equals) if statement[i].text == target), -1)} if target in names else set()
+    for index, (token, after) in enumerate(itertools.pairwise(statement)):
+        if token.kind != "name" or after.text not in ("(", "<"):
+            continue
+        opened = closing_angle(statement, index + 1) + 1 if after.text == "<" else index + 1
+        if opened >= len(statement) or statement[opened].text != "(":
+            continue
+        ends = closing(statement, opened)
+        if token.text in functions:
+            written |= set(range(opened, ends))  # looked into
+        elif ATOMIC.match(token.text) or STORING.search(token.text):
+            depth = 0
+            for at in range(opened + 1, ends):
+                depth += (statement[at].text in "([{") - (statement[at].text in ")]}")
+                if depth == 0 and statement[at].text == ",":
+                    break
+                if statement[at].text in names:
+                    written.add(at)
+                    break
+    for index, token in enumerate(statement):
+        if token.kind != "name" or token.text not in names or index in written:
+            continue
+        following = [other.text for other in statement[index + 1 : index + 4]]
+        tested = following[:2] in (["=", "="], ["!", "="]) or (index and statement[index - 1].text == "!")
+        if not tested and len(statement) > 1:
+            yield index
+
+
+def _calls(
+    statement: Sequence[Token], functions: Mapping[str, Declaration]
+) -> Iterator[tuple[Declaration, list[Parameter], list[tuple[Token, ...]]]]:
+    """The functions that a statement calls, with their parameters and what they are given."""
     for index, token in enumerate(statement[:-1]):
         if token.text not in functions:
             continue
         opened = closing_angle(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
-        if opened >= len(statement) or statement[opened].text != "(":
-            continue
-        inner = functions[token.text]
-        taken = [parameter_of(tokens) for tokens in inner.parameters()]
+        if opened < len(statement) and statement[opened].text == "(":
+            inner = functions[token.text]
+            given = split(statement[opened + 1 : closing(statement, opened)], ",")
+            yield inner, [parameter_of(tokens) for tokens in inner.parameters()], given
+
+
+def _called(
+    statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
+) -> Iterator[tuple[str, str]]:
+    """What the functions that a statement calls store to of what they are given."""
+    for inner, taken, given in _calls(statement, functions):
         how = stores(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
-        for one, given in zip(taken, split(statement[opened + 1 : closing(statement, opened)], ","), strict=False):
-            first = next((t.text for t in given if t.text in names), "")
+        for one, argument in zip(taken, given, strict=False):
+            first = next((t.text for t in argument if t.text in names), "")
             if first and one.name in how:
                 yield names[first], how[one.name]
 
 
-def _statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
+def statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
     """The pieces between semicolons and braces; what stands in the brackets of `for` and `if` are pieces, too."""
     start, inside = 0, 0
     for index, token in enumerate(body):
@@ -68,6 +135,17 @@ def _statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
         if sign in ("{", "}") or (sign == ";" and not inside):
             yield from _without_heads(body[start:index])
             start = index + 1
+
+
+def stored_index(statement: Sequence[Token], pointers: Sequence[str]) -> tuple[str, str, Sequence[Token]] | None:
+    """Of `pointer[index] = value` the three; None of any other statement."""
+    equals = _assignment(statement)
+    if equals < 4 or statement[0].text not in pointers or statement[1].text != "[":
+        return None
+    ends = closing(statement, 1)
+    if ends != equals - 1:
+        return None
+    return statement[0].text, "".join(token.text for token in statement[2:ends]), statement[equals + 1 :]
 
 
 def _without_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:

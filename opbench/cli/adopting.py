@@ -8,12 +8,16 @@ from pathlib import Path
 import click
 
 from opbench.cli.options import variants_option
+from opbench.errors import UsageError
 
 
 @click.command("adopt")
 @click.argument("file", metavar="FILE.cu", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
-    "--operator", default="", metavar="NAME", help="What it computes [default: told by the kernel's or file's name]."
+    "--operator",
+    default="",
+    metavar="NAME",
+    help="What it computes [default: by its tensors, its name and its body].",
 )
 @click.option("--kernel", default="", metavar="NAME", help="Which of its kernels [default: the one launched first].")
 @click.option("--write", is_flag=True, help="Put the header on top of FILE.cu in place of printing it.")
@@ -21,19 +25,33 @@ from opbench.cli.options import variants_option
 def adopt_command(file: Path, operator: str, kernel: str, write: bool, roots: tuple[Path, ...]) -> None:
     """Propose the header of FILE.cu, read from its kernels and from a launch <<<grid, block>>> in it.
 
-    What is guessed, and what could not be read, is said beside it.
+    Print what was guessed, with its evidence, and what could not be read. A header that contradicts the file is not
+    written.
     """
     from opbench.catalog.adopting import propose
     from opbench.catalog.folders import Catalog
     from opbench.paths import write_atomically
 
     catalog = Catalog(roots)
-    found = propose(file, {name: catalog.operator(name) for name in catalog.operator_names()}, operator, kernel)
+    flags = "".join(f" --variants {shlex.quote(str(root))}" for root in roots)
+    operators = {name: catalog.operator(name) for name in catalog.operator_names()}
+    found = propose(file, operators, operator, kernel, flags)
+    next_command = f"opbench check {shlex.quote(str(file))}{flags}"
+    click.echo(f"operator: {found.operator} ({'; '.join(found.evidence)})", err=True)
+    for guess in found.guesses:
+        click.echo(f"guess: {guess}", err=True)
     for note in found.notes:
         click.echo(f"note: {note}", err=True)
+    for contradiction in found.contradictions:
+        click.echo(f"contradiction: {contradiction}", err=True)
+    if write and found.contradictions:
+        raise UsageError(
+            f"{file}: not written, as the header of {found.operator} would contradict the file: "
+            f"{found.contradictions[0]}; memory and races without a header: {next_command}"
+        )
     if write:
         write_atomically(file, found.text.encode() + file.read_bytes())
         click.echo(f"wrote the header of {file}", err=True)
     else:
         click.echo(found.text, nl=False)
-    click.echo(f"next: opbench check {shlex.quote(str(file))}", err=True)
+    click.echo(f"next: {next_command}", err=True)

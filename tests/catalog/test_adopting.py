@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from opbench import api
-from opbench.catalog.adopting import propose
+from opbench.catalog.adopting import NoOperator, propose
 from opbench.catalog.folders import Catalog
+from opbench.catalog.matching import Guess
+from opbench.catalog.proposal import Proposal
 from opbench.catalog.scan import declarations
 from opbench.catalog.stores import stores
 from opbench.errors import UsageError
@@ -64,6 +66,11 @@ def header(tmp_path: Path, text: str, **wanted: str) -> tuple[str, list[str]]:
     found = propose(path, OPERATORS, **wanted)
     assert found.text.startswith("// /// opbench\n// operator =") and found.text.endswith("\n// ///\n")
     return "\n".join(found.lines[2:]), found.notes
+
+
+def guesses(tmp_path: Path, **wanted: str) -> list[Guess]:
+    """What the proposal for the file that `header` wrote last guesses."""
+    return propose(tmp_path / "mine.cu", OPERATORS, **wanted).guesses
 
 
 def test_macros_dim3_and_template_arguments_are_read(tmp_path: Path) -> None:
@@ -123,18 +130,21 @@ def test_a_size_that_the_host_is_given_is_tuned(tmp_path: Path) -> None:
 def test_what_is_guessed_is_said(tmp_path: Path) -> None:
     found, notes = header(tmp_path, FIXED)
     assert 'grid = ["n // 256"]' in found and 'args = ["x", "out", "n"]' in found
-    assert notes == [
-        "which pointer is written is guessed: out",
-        "the file has other kernels, too: other; --kernel NAME takes one of them",
+    assert notes == ["the file has other kernels, too: other; --kernel NAME takes one of them"]
+    assert [(guess.what, guess.value) for guess in guesses(tmp_path)] == [
+        ("the output", "out"),
+        ("n", "a multiple of 256"),
     ]
     text = ADD.replace("(count + threads - 1) / threads", "blocks_of(count)")
-    assert any("grid 'blocks_of(count)' cannot be read" in note for note in header(tmp_path, text)[1])
+    header(tmp_path, text)
+    found = propose(tmp_path / "mine.cu", OPERATORS).contradictions
+    assert [(one.kind, one.name) for one in found] == [("launch", "grid")]
 
 
 @pytest.mark.parametrize(
     ("text", "wanted", "words"),
     [
-        (ADD.replace("vectorAdd", "blur"), {}, "no operator is named like kernel 'blur'"),
+        (ADD.replace("vectorAdd", "blur"), {}, "no operator fits kernel 'blur'"),
         (ADD, {"operator": "ad"}, "unknown operator 'ad'; did you mean 'add'?"),
         (ADD, {"kernel": "vectorAd"}, "unknown kernel 'vectorAd'; did you mean 'vectorAdd'?"),
         ("int main() {}", {}, "defines no __global__ function that can be read"),
@@ -185,7 +195,7 @@ def test_texture_references_of_old_are_refused_at_their_line(tmp_path: Path) -> 
 def test_refusals_name_the_line_that_they_are_about(tmp_path: Path) -> None:
     path = tmp_path / "blur.cu"
     path.write_text("\n\n" + ADD.replace("vectorAdd", "blur"))
-    with pytest.raises(UsageError, match=r"blur\.cu:3: no operator is named like kernel 'blur'"):
+    with pytest.raises(UsageError, match=r"blur\.cu:3: no operator fits kernel 'blur'"):
         propose(path, OPERATORS)
     path.write_text("\n// /// opbench\n// ///\n" + ADD)
     with pytest.raises(UsageError, match=r"blur\.cu:2: has an opbench header already"):
@@ -207,8 +217,8 @@ def test_structures_are_given_field_by_field(name: str) -> None:
 def test_a_structure_that_no_header_gives_is_said_to_be_one(tmp_path: Path) -> None:
     path = tmp_path / "odd_relu.cu"
     path.write_text((ADOPTED / "relu_params.cu").read_text().replace("bool clip;", "float table[4];"))
-    found = propose(path, OPERATORS)
-    assert any("structure 'p' has a member that no header gives (float table [ 4 ])" in note for note in found.notes)
+    with pytest.raises(UsageError, match=r"structure 'p' has a member that no header gives \(float table \[ 4 \]\)"):
+        propose(path, OPERATORS)
 
 
 OWN_NAMES = """\
@@ -287,8 +297,9 @@ def test_an_update_in_place_takes_the_operators_word(tmp_path: Path) -> None:
 
 def test_a_pointer_to_a_structure_is_said(tmp_path: Path) -> None:
     text = "struct Rows { float* data; int n; };\n__global__ void relu(Rows* rows) { rows->data[0] = 0; }\n"
-    _, notes = header(tmp_path, text + "void go(Rows* r) { relu<<<1, 32>>>(r); }\n")
-    assert "'rows' is a pointer to structure 'Rows', which no header fills: take it by value" in notes
+    header(tmp_path, text + "void go(Rows* r) { relu<<<1, 32>>>(r); }\n")
+    found = propose(tmp_path / "mine.cu", OPERATORS).contradictions
+    assert [(one.kind, one.name) for one in found] == [("tensors", "rows")]
 
 
 DISPATCHED = """\
@@ -315,9 +326,9 @@ def test_a_dispatched_type_and_the_fields_that_a_function_gets_are_read(tmp_path
     assert 'kernel = "softmax_rows<float, 4>"' in found.text
     assert 'grid = ["cdiv(rows, 4)"], block = ["128"], shared = "cols * 4"' in found.text
     assert 'args = ["out", "x", 1.0, { struct = ["rows", "cols"] }]' in found.text
-    assert found.notes == [
-        "'scale' is guessed to be 1.0",
-        "the template's arguments are guessed: softmax_rows<float, 4>",
+    assert [(guess.what, guess.value) for guess in found.guesses] == [
+        ("'scale'", "1.0"),
+        ("the kernel with its template's arguments", "softmax_rows<float, 4>"),
     ]
 
 
@@ -328,4 +339,155 @@ template <typename T> void relu(const T* x, T* y, int n) { relu_of<T, 256><<<(n 
 """
     found, notes = header(tmp_path, text)
     assert 'kernel = "relu_of<float, 256>"' in found and 'args = ["x", "out", 2.0, "n"]' in found
-    assert notes == ["the template's arguments are guessed: relu_of<float, 256>"]
+    assert notes == [] and [guess.value for guess in guesses(tmp_path)] == ["relu_of<float, 256>"]
+
+
+ALL_OPERATORS = {name: CATALOG.operator(name) for name in CATALOG.operator_names()}
+
+
+def launch_line(found: Proposal) -> str:
+    return next(line for line in found.lines if 'kernel = "' in line)
+
+
+def test_an_input_is_never_zeroed_and_its_overwriting_is_said() -> None:
+    found = propose(ADOPTED / "reduce_in_place.cu", ALL_OPERATORS)
+    assert found.operator == "sum" and found.args == ['"x"', '"out"', '"n"'] and "zero" not in found.text
+    assert {(one.kind, one.name) for one in found.contradictions} == {("input written", "x"), ("output size", "out")}
+
+
+def test_a_sum_of_arrays_is_an_add() -> None:
+    found = propose(ADOPTED / "sum_arrays.cu", ALL_OPERATORS)
+    assert found.operator == "add" and found.args == ['"a"', '"b"', '"out"', '"n"']
+    assert found.contradictions == [] and len(found.evidence) > 1
+
+
+def test_sizes_that_a_file_fixes_are_required() -> None:
+    found = propose(ADOPTED / "transpose_fixed.cu", ALL_OPERATORS)
+    assert found.operator == "transpose" and found.args == ['"out"', '"x"'] and found.contradictions == []
+    assert found.requires == ["rows == 1024", "cols == 1024"]
+    assert {(guess.what, guess.value) for guess in found.guesses} == {("rows", "1024"), ("cols", "1024")}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "int n = 1 << 24, threads = 512;\n    if (argc > 1) threads = atoi(argv[1]);",
+        "int n = 1 << 24, threads = argc > 1 ? atoi(argv[1]) : 512;",
+        "int n = 1 << 24, threads = (argc == 1) ? 512 : std::stoi(argv[1]);",
+        'int n = 1 << 24, threads = 512, c;\n    while ((c = getopt(argc, argv, "t:")) != -1) threads = atoi(optarg);',
+    ],
+)
+def test_what_the_command_line_may_change_is_read_as_its_default(tmp_path: Path, option: str) -> None:
+    text = (ADOPTED / "relu_option.cu").read_text()
+    own = text[text.index("    int n = 1 << 24") : text.index("    float *x, *out;")]
+    path = tmp_path / "relu_option.cu"
+    path.write_text(text.replace(own, f"    {option}\n"))
+    found = propose(path, ALL_OPERATORS)
+    assert 'grid = ["cdiv(n, 512)", "1"], block = ["512", "1"]' in launch_line(found) and found.contradictions == []
+    assert found.requires == []
+    if "?" not in option:
+        assert [(guess.what, guess.value) for guess in found.guesses] == [("'threads'", "512")]
+
+
+def test_elements_of_another_type_contradict_the_header() -> None:
+    found = propose(ADOPTED / "sum_of_ints.cu", ALL_OPERATORS).contradictions
+    assert {(one.kind, one.name) for one in found} == {("element type", "out"), ("element type", "x")}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "operator", "kinds"),
+    [
+        ("void leaky_relu(const float* x, float* out, int n) { out[n] = x[n] > 0 ? x[n] : 0.1f * x[n]; }", "", ()),
+        ("void conv1d(const float* a, const float* w, float* out, int n, int m) { out[n] = a[n] * w[m]; }", "", ()),
+        ("void sum(const float* x, const float* y, float* out, int n) { out[n] = x[n] * y[n]; }", "", ()),
+        ("void relu(const float* x, float* out, int n) { x[n]; float v = out[n]; (void)v; }", "relu", ()),
+        (
+            "void add(float* a, float* b, float* out, int n) { out[n] = a[n] + b[n]; a[n] = 0; }",
+            "add",
+            ("input written",),
+        ),
+        ("void sum(const double* x, double* out, int n) { *out = x[n]; }", "sum", ("element type",)),
+        (
+            "void softmax(const float* x, float* out) { out[threadIdx.x] = x[threadIdx.x]; }",
+            "softmax",
+            ("axis", "formula"),
+        ),
+    ],
+)
+def test_an_operator_that_the_kernel_contradicts_is_not_taken(
+    tmp_path: Path, kernel: str, operator: str, kinds: tuple[str, ...]
+) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(f"__global__ {kernel}\n")
+    if not operator:
+        with pytest.raises(NoOperator) as caught:
+            propose(path, ALL_OPERATORS)
+        assert len(caught.value.nearest) == 3
+    else:
+        found = {one.kind for one in propose(path, ALL_OPERATORS, operator=operator).contradictions}
+        assert found >= set(kinds)
+
+
+MATRICES = """\
+__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
+    int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+    float sum = 0;
+    for (int i = 0; i < N; i++) sum += A[row * N + i] * B[i * K + col];
+    C[row * K + col] = sum;
+}
+void run(float* a, float* b, float* c, int M, int N, int K) {
+    gemm<<<dim3((K + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(a, b, c, M, N, K);
+}
+"""
+
+
+def test_the_outputs_index_tells_which_size_is_n(tmp_path: Path) -> None:
+    path = tmp_path / "gemm.cu"
+    path.write_text(MATRICES)
+    found = propose(path, ALL_OPERATORS)
+    assert found.args == ['"a"', '"b"', '"out"', '"m"', '"k"', '"n"']
+    assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)"]' in launch_line(found)
+    path.write_text(MATRICES.replace("C[row * K + col]", "C[col * M + row]"))
+    assert [one.kind for one in propose(path, ALL_OPERATORS).contradictions] == ["layout"]
+
+
+def test_one_size_of_a_square_makes_its_axes_equal(tmp_path: Path) -> None:
+    path = tmp_path / "square.cu"
+    path.write_text(
+        MATRICES.replace("int M, int N, int K", "int N").replace("M, N, K", "N").replace("M", "N").replace("K", "N")
+    )
+    found = propose(path, ALL_OPERATORS)
+    assert found.requires == ["n == m", "k == m"] and found.contradictions == []
+
+
+FIXED_ENUM = """\
+enum { SKIP = 3, ROWS = 64, COLS };
+__global__ void transpose(float* out, const float* in) {
+    out[threadIdx.x * ROWS + blockIdx.x] = in[blockIdx.x * COLS + threadIdx.x];
+}
+void launch(float* to, const float* from) { transpose<<<ROWS, COLS>>>(to, from); }
+int main() {
+    float *a, *b;
+    const size_t bytes = ROWS * COLS * sizeof(float);
+    cudaMalloc((void**)&a, bytes);
+    cudaMalloc(&b, bytes);
+    launch(b, a);
+}
+"""
+
+
+def test_sizes_of_buffers_are_found_through_the_functions_that_launch(tmp_path: Path) -> None:
+    path = tmp_path / "transpose.cu"
+    path.write_text(FIXED_ENUM)
+    found = propose(path, ALL_OPERATORS)
+    assert found.requires == ["rows == 64", "cols == 65"] and found.contradictions == []
+
+
+def test_a_kernel_that_nothing_launches_gets_a_thread_an_element(tmp_path: Path) -> None:
+    path = tmp_path / "vector_add.cu"
+    path.write_text(
+        "__global__ void vector_add(const float* a, const float* b, float* c, int n) { c[n] = a[n] + b[n]; }\n"
+    )
+    found = propose(path, ALL_OPERATORS)
+    assert 'grid = ["cdiv(n, 256)"], block = ["256"]' in launch_line(found)
+    assert [guess.what for guess in found.guesses] == ["the launch"]

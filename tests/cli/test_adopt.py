@@ -1,0 +1,58 @@
+"""`opbench adopt`: what it prints works when pasted, and what contradicts the file is not written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from common import Cli
+
+ADOPTED = Path(__file__).parents[1] / "catalog" / "adopted"
+SQUARES = """\
+__global__ void histogram(const float* x, float* out, int n) {
+    int i = blockIdx.x * 64 + threadIdx.x;
+    if (i < n) out[i] = x[i] * x[i];
+}
+void run(float* x, float* out, int n) { histogram<<<(n + 63) / 64, 64>>>(x, out, n); }
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_next_command_knows_the_operators_that_adopt_knew(cli: Cli, here: Path) -> None:
+    assert cli("new", "operator", "histogram", "--in", "mine").returncode == 0
+    (here / "my squares.cu").write_text(SQUARES)
+    done = cli("adopt", "my squares.cu", "--variants", "mine", "--write")
+    assert done.returncode == 0, done.stderr
+    following = next(line for line in done.stderr.splitlines() if line.startswith("next: opbench "))
+    words = shlex.split(following.removeprefix("next: opbench "))
+    assert words == ["check", "my squares.cu", "--variants", "mine"]
+    done = cli(*words, "--cpu-only", "--random", "0")
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"histogram/my squares +\d+ right", done.stdout)
+
+
+def test_a_header_that_contradicts_the_file_is_not_written(cli: Cli, here: Path) -> None:
+    text = (ADOPTED / "reduce_in_place.cu").read_text()
+    (here / "k.cu").write_text(text)
+    assert cli("adopt", "k.cu").returncode == 0
+    done = cli("adopt", "k.cu", "--write")
+    assert done.returncode == 2 and "overwrites its input x" in done.stderr
+    assert (here / "k.cu").read_text() == text
+
+
+def test_a_refusal_names_three_operators_and_the_ways_on(cli: Cli, here: Path) -> None:
+    (here / "k.cu").write_text(SQUARES)
+    done = cli("adopt", "k.cu")
+    assert done.returncode == 2
+    for command in ("adopt k.cu --operator", "new operator histogram", "check k.cu"):
+        assert f"opbench {command}" in done.stderr
+    listed = re.search(r"Nearest: ([\w, ]+);", done.stderr)
+    assert listed and len(listed[1].split(", ")) == 3
