@@ -93,6 +93,11 @@ WARP_MASK = Rule(
     "Mask of a warp operation does not match the lanes that execute it",
     "Let all lanes of the mask execute the operation, or compute the mask with __ballot_sync before the branch.",
 )
+PARTIAL_WARP = Rule(
+    "partial-warp",
+    "Instruction of a whole warp or warpgroup that only a part executes",
+    "Launch blocks of a multiple of 32 threads (128 for wgmma), and let all lanes of the warp reach the instruction.",
+)
 DEADLOCK = Rule(
     "deadlock",
     "No thread can go on",
@@ -163,6 +168,7 @@ RULES = (
     SAME_VALUE,
     DIVERGENT_BARRIER,
     WARP_MASK,
+    PARTIAL_WARP,
     DEADLOCK,
     TRAP,
     UNFINISHED_COPY,

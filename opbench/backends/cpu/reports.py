@@ -50,6 +50,7 @@ class ReportKind(IntEnum):
     OVERFLOW = 32
     LOCAL = 33
     SAME_VALUE = 34
+    PARTIAL_WARP = 35
 
 
 FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
@@ -283,4 +284,5 @@ FORMS = {
     ReportKind.OVERFLOW: Form(rules.INDEX_OVERFLOW, _overflow),
     ReportKind.LOCAL: Form(rules.OUT_OF_BOUNDS),
     ReportKind.SAME_VALUE: Form(rules.SAME_VALUE, _same_value, hint=True),
+    ReportKind.PARTIAL_WARP: Form(rules.PARTIAL_WARP),
 }

@@ -107,7 +107,7 @@ class opb_large_tile {
  private:
   // Where each thread of the tile keeps its value, until all have met again.
   OPB_CONVERGENT void* const* tell(const void* value, const char* file, unsigned line) const {
-    void* const* told = opb_share_pointers(~0u, const_cast<void*>(value), file, line);
+    void* const* told = opb_share_pointers(const_cast<void*>(value), file, line);
     sync();
     return told - thread_rank() / 32 * 32;
   }
@@ -159,6 +159,12 @@ template <unsigned Size, class Parent>
 static inline thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
   return {};
 }
+// CUDA C++ Programming Guide: the size of the parent group must be evenly divisible by that of its tiles.
+template <unsigned Size>
+static inline thread_block_tile<Size, thread_block> tiled_partition(const thread_block&, OPB_SITE) {
+  opb_require_whole_tiles(Size, file, line);
+  return {};
+}
 
 // A group whose kind the program decides: the block, or lanes of a warp.
 class thread_group {
@@ -183,6 +189,7 @@ static inline thread_group tiled_partition(const thread_group& parent, unsigned 
   if (size == 0 || size > 32 || size & (size - 1)) {
     opb_trap("tiled_partition(group, size): 1, 2, 4, 8, 16 or 32 threads are allowed", file, line);
   }
+  if (!parent.opb_mask()) opb_require_whole_tiles(size, file, line);
   unsigned mask = (size == 32 ? ~0u : (1u << size) - 1) << (opb_lane_id() & ~(size - 1));
   return opb_lanes(parent.opb_mask() ? mask & parent.opb_mask() : mask);
 }

@@ -148,7 +148,7 @@ OPB_UNSEEN_INLINE void opb_load(Fragment& destination, const T* source, unsigned
   for (int slot = 0; slot < Fragment::num_elements; ++slot) {
     destination.x[slot] = source[opb_place<Fragment>(slot).offset(row_order, stride)];
   }
-  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
+  opb_warp(opb_full_mask, OPB_WARP_MATRIX, 0, 0, file, line);
 }
 
 template <class Fragment, class T>
@@ -168,7 +168,7 @@ static OPB_UNSEEN void store_matrix_sync(T* target, const Fragment& source, unsi
   for (int slot = 0; slot < Fragment::num_elements; ++slot) {
     target[opb_place<Fragment>(slot).offset(layout == mem_row_major, stride)] = source.x[slot];
   }
-  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
+  opb_warp(opb_full_mask, OPB_WARP_MATRIX, 0, 0, file, line);
 }
 
 template <class T>
@@ -207,7 +207,7 @@ static OPB_UNSEEN void mma_sync(D& d, const A& a, const B& b, const C& c, OPB_SI
     const A* a;
     const B* b;
   } own = {&a, &b};
-  void* const* lanes = opb_share_pointers(opb_full_mask, &own, file, line);
+  void* const* lanes = opb_share_pointers(&own, file, line);
   typename Left::type sums[D::num_elements];
   for (int slot = 0; slot < D::num_elements; ++slot) {
     opb_place<D> place(slot);
@@ -218,7 +218,7 @@ static OPB_UNSEEN void mma_sync(D& d, const A& a, const B& b, const C& c, OPB_SI
                     Right::read(((const Fragments*)lanes[right % 32])->b->x[right / 32]);
     }
   }
-  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
+  opb_warp(opb_full_mask, OPB_WARP_MATRIX, 0, 0, file, line);
   for (int slot = 0; slot < D::num_elements; ++slot) d.x[slot] = sums[slot];
 }
 

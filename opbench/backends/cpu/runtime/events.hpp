@@ -223,7 +223,13 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
     return snprintf(text, room, "at @%x@ for the cluster's barrier", wait->site);
   }
   if (worker->parked[warp] & bit && wait->kind == kWaitProduct) {
-    return snprintf(text, room, "at @%x@ for the other warps of its warpgroup to issue the same wgmma", wait->site);
+    uint32_t first = thread / kGroupThreads * (kGroupThreads / kLanes), exited = 0;
+    for (uint32_t other = first; other < first + kGroupThreads / kLanes; ++other) {
+      exited += kLanes - __builtin_popcount(worker->live[other]);
+    }
+    int written = snprintf(text, room, "at @%x@ for the other warps of its warpgroup to issue the same wgmma", wait->site);
+    if (!exited) return written;
+    return written + snprintf(text + written, room - written, ", of which %u threads have exited", exited);
   }
   const char* what = worker->at_barrier[warp] & bit ? "__syncthreads()" : "the other lanes of its warp";
   return snprintf(text, room, "at line %u for %s", worker->waiting_site[thread].line, what);

@@ -19,7 +19,7 @@ static void multiply_fragments(Worker* worker, uint32_t depth, Sum* sums, const 
   for (uint32_t i = 0; i < depth / 2; ++i) widen((const char*)a + i * bytes, type, &own.a[i]);
   for (uint32_t i = 0; i < depth / 4; ++i) widen((const char*)b + i * bytes, type, &own.b[i]);
   const uint32_t lane = worker->current % kLanes, column = lane % 4 * 2;
-  void* const* lanes = share_pointers(worker, ~0u, &own, site);
+  void* const* lanes = share_pointers(worker, &own, site);
   for (uint32_t k = 0; k < depth; k += E) {
     const uint32_t within = k / E % 4, step = k / (4 * E);
     const auto of = [&](uint32_t first) { return (const Fragments*)lanes[first * 4 + within]; };
@@ -30,5 +30,5 @@ static void multiply_fragments(Worker* worker, uint32_t depth, Sum* sums, const 
       sums[2] += left[E + i] * even[i], sums[3] += left[E + i] * odd[i];
     }
   }
-  warp_operation(worker, ~0u, OPB_WARP_SYNC, 0, 0, site);
+  warp_operation(worker, ~0u, OPB_WARP_MATRIX, 0, 0, site);
 }

@@ -5,7 +5,6 @@
 #pragma once
 #include "operands.hpp"
 
-constexpr uint32_t kGroupThreads = 128;
 constexpr uint32_t kPoison = 0x7fbadbad;  // a NaN that no arithmetic makes
 
 // The sums that products of a warpgroup add to, from the first product issued until the last thread has waited.
@@ -295,7 +294,7 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
   Worker* worker = enter_event();
   uint32_t site = site_of(worker, at), self = worker->current, thread = self % kGroupThreads;
   if (worker->threads - self / kGroupThreads * kGroupThreads < kGroupThreads) {
-    report_at(worker, kReportIllegalInstruction, site,
+    report_at(worker, kReportPartialWarp, site,
               "wgmma needs a whole warpgroup of 128 threads; the block has %u threads", worker->threads);
     fatal_event(worker);
   }

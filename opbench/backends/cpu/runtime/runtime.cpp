@@ -40,8 +40,16 @@ unsigned long long opb_warp(unsigned mask, unsigned kind, unsigned long long val
   return warp_operation(opb_worker, mask, kind, value, source_lane, Site{file, line});
 }
 
-void* const* opb_share_pointers(unsigned mask, void* pointer, const char* file, unsigned line) {
-  return share_pointers(opb_worker, mask, pointer, Site{file, line});
+void* const* opb_share_pointers(void* pointer, const char* file, unsigned line) {
+  return share_pointers(opb_worker, pointer, Site{file, line});
+}
+
+void opb_require_whole_tiles(unsigned size, const char* file, unsigned line) {
+  Worker* worker = opb_worker;
+  if (worker->threads % size == 0) return;
+  char text[120];
+  snprintf(text, sizeof text, "a tiled partition needs a multiple of %u threads; the block has %u", size, worker->threads);
+  report(worker, kReportPartialWarp, Site{file, line}, 0, text);
 }
 
 void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, const unsigned* b, const char* file,

@@ -34,9 +34,16 @@ static inline uint32_t lanes_with_value(const Lane* lanes, uint32_t group, uint6
 
 constexpr uint32_t kFormless = 0xff;
 
+// What a shuffle gives that reads from a lane which does not take part: NaN, a large or a very small number in any type,
+// so that a use shows in the result, be it in a sum, a maximum or a minimum.
+static inline uint64_t undefined_value(uint32_t lane) {
+  constexpr uint64_t values[] = {0x7fff7fff7fff7fff, 0x7f7f7f7f7f7f7f7f, 0xff7fff7fff7fff7f};
+  return values[(lane + opb_current.block.x) % 3];
+}
+
 static void compute_results(Lane* lanes, uint32_t group, uint32_t kind) {
   kind &= kFormless;
-  if (kind == OPB_WARP_SYNC) return;
+  if (kind == OPB_WARP_SYNC || kind == OPB_WARP_MATRIX) return;
   uint32_t first = __builtin_ctz(group), ballot = 0;
   uint64_t combined = lanes[first].value;
   for (uint32_t rest = group; rest; rest &= rest - 1) {
@@ -48,8 +55,8 @@ static void compute_results(Lane* lanes, uint32_t group, uint32_t kind) {
     uint32_t lane = __builtin_ctz(rest);
     Lane* own = &lanes[lane];
     if (kind == OPB_WARP_SHUFFLE) {
-      bool named = own->mask >> own->source_lane & 1;  // else undefined: NaN
-      own->result = !named ? ~0ull : group >> own->source_lane & 1 ? lanes[own->source_lane].value : own->value;
+      bool defined = own->mask & group & 1u << own->source_lane;
+      own->result = defined ? lanes[own->source_lane].value : undefined_value(lane);
     } else if (kind == OPB_WARP_BALLOT) {
       own->result = ballot;
     } else if (kind == OPB_WARP_MATCH_ANY) {
@@ -62,10 +69,30 @@ static void compute_results(Lane* lanes, uint32_t group, uint32_t kind) {
   }
 }
 
+// PTX ISA: ldmatrix, stmatrix, mma and wmma are undefined unless all threads of the warp execute them and none has exited.
+static void require_whole_warp(Worker* worker, uint32_t warp, uint32_t group, uint32_t present) {
+  if (group == ~0u) return;
+  char text[160];
+  const char* whole = "a whole warp has to execute this instruction";
+  uint32_t exited = present & ~worker->live[warp];
+  if (present != ~0u) {
+    snprintf(text, sizeof text, "%s; the block has %u threads, no multiple of 32", whole, worker->threads);
+  } else if (exited) {
+    snprintf(text, sizeof text, "%s; %d lanes of the warp have exited", whole, __builtin_popcount(exited));
+  } else {
+    snprintf(text, sizeof text, "%s; %d lanes of the warp wait at a block barrier", whole, __builtin_popcount(~group));
+  }
+  uint32_t first = warp * kLanes + __builtin_ctz(group);
+  set_current(worker, first);
+  report(worker, kReportPartialWarp, worker->lanes[first].site, 0, text);
+  abandon_launch(worker);
+}
+
 // Exited lanes may be named in a mask; lanes that wait elsewhere may not, and nobody may read a lane that has exited.
 static void check_group(Worker* worker, uint32_t warp, uint32_t group, uint32_t present) {
   const Lane* lanes = &worker->lanes[warp * kLanes];
   const Lane* first = &lanes[__builtin_ctz(group)];
+  if (first->kind == OPB_WARP_MATRIX) require_whole_warp(worker, warp, group, present);
   if (first->mask & worker->at_barrier[warp]) {
     report(worker, kReportWarpMask, first->site, 0, "the mask names a lane that waits at a block barrier");
   }
@@ -84,6 +111,13 @@ static void check_group(Worker* worker, uint32_t warp, uint32_t group, uint32_t 
     }
     if (!(other->mask >> other->source_lane & 1)) {
       report(worker, kReportOutsideMask, other->site, 0, "the shuffle reads a lane that its mask does not name");
+      return;
+    }
+    if (!(present >> other->source_lane & 1)) {
+      char text[120];
+      snprintf(text, sizeof text, "the shuffle reads a lane that the block does not have: its last warp has %d threads",
+               __builtin_popcount(present));
+      report(worker, kReportOutsideMask, other->site, 0, text);
       return;
     }
   }
@@ -156,10 +190,10 @@ static inline uint64_t warp_operation(Worker* worker, uint32_t mask, uint32_t ki
   return worker->lanes[self].result;
 }
 
-// A pointer of each lane of the mask; the table is valid until the warp's next operation.
-static inline void* const* share_pointers(Worker* worker, uint32_t mask, void* pointer, Site site) {
+// A pointer of each lane of the warp; the table is valid until the warp's next operation.
+static inline void* const* share_pointers(Worker* worker, void* pointer, Site site) {
   uint32_t self = worker->current;
   worker->pointers[self] = pointer;
-  warp_operation(worker, mask, OPB_WARP_SYNC, 0, 0, site);
+  warp_operation(worker, ~0u, OPB_WARP_MATRIX, 0, 0, site);
   return &worker->pointers[self - self % kLanes];
 }

@@ -7,6 +7,7 @@
 #include "context.hpp"
 
 constexpr uint32_t kLanes = 32;
+constexpr uint32_t kGroupThreads = 128;  // of a warpgroup
 constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kMaxWarps = kMaxThreads / kLanes;
 constexpr size_t kStackBytes = 640 << 10;  // a GPU's 512 KiB of local memory, and room for our own calls
@@ -49,6 +50,7 @@ enum ReportKind : uint32_t {
   kReportOverflow,
   kReportLocal,
   kReportSameValue,
+  kReportPartialWarp,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.

@@ -25,6 +25,7 @@ enum opb_warp_kind : unsigned {
   OPB_WARP_OR,
   OPB_WARP_XOR,
   OPB_WARP_ACTIVE,
+  OPB_WARP_MATRIX,  // of the whole warp, such as ldmatrix and mma.sync: its lanes meet, which orders no memory
 };
 // Above a kind: which instruction it is, as those of one kind do not meet.
 enum opb_shuffle_form : unsigned { OPB_FORM_INDEX = 1 << 8, OPB_FORM_UP = 2 << 8, OPB_FORM_DOWN = 3 << 8, OPB_FORM_XOR = 4 << 8 };
@@ -92,8 +93,11 @@ OPB_API OPB_CONVERGENT void opb_syncthreads(const char* file, unsigned line);
 OPB_API OPB_CONVERGENT int opb_syncthreads_reduce(unsigned kind, int predicate, const char* file, unsigned line);
 OPB_API OPB_CONVERGENT unsigned long long opb_warp(unsigned mask, unsigned kind, unsigned long long value,
                                                    int source_lane, const char* file, unsigned line);
-// Every lane of the mask posts a pointer; the result is the warp's table of 32, valid until the next warp operation.
-OPB_API OPB_CONVERGENT void* const* opb_share_pointers(unsigned mask, void* pointer, const char* file, unsigned line);
+// An instruction that all 32 lanes of a warp have to execute. Each posts a pointer; the result is the warp's table of 32,
+// valid until the warp's next operation.
+OPB_API OPB_CONVERGENT void* const* opb_share_pointers(void* pointer, const char* file, unsigned line);
+// Report a block whose threads do not fill its last tile.
+OPB_API void opb_require_whole_tiles(unsigned size, const char* file, unsigned line);
 // mma.sync, 16 x 8 x k: four sums of 32 bits and the registers of a lane.
 OPB_API OPB_CONVERGENT void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, const unsigned* b,
                                          const char* file, unsigned line);

@@ -11,7 +11,7 @@ namespace opb_ptx {
 template <int Matrices, bool Transposed>
 OPB_UNSEEN_INLINE void load_matrices(unsigned* registers, unsigned long long row, const char* file, unsigned line) {
   if (opb_lane_id() < Matrices * 8) OPB_SEE(shared_pointer(row), 16, LOAD);
-  void* const* rows = opb_share_pointers(opb_full_mask, shared_pointer(row), file, line);
+  void* const* rows = opb_share_pointers(shared_pointer(row), file, line);
   unsigned lane = opb_lane_id(), result[Matrices];
   for (int matrix = 0; matrix < Matrices; ++matrix) {
     void* const* own = rows + matrix * 8;
@@ -23,7 +23,7 @@ OPB_UNSEEN_INLINE void load_matrices(unsigned* registers, unsigned long long row
       result[matrix] = ((const unsigned*)own[lane / 4])[lane % 4];
     }
   }
-  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
+  opb_warp(opb_full_mask, OPB_WARP_MATRIX, 0, 0, file, line);
   __builtin_memcpy(registers, result, sizeof result);
 }
 
@@ -31,7 +31,7 @@ template <int Matrices, bool Transposed>
 OPB_UNSEEN_INLINE void store_matrices(const unsigned* registers, unsigned long long row, const char* file,
                                       unsigned line) {
   if (opb_lane_id() < Matrices * 8) OPB_SEE(shared_pointer(row), 16, STORE);
-  void* const* rows = opb_share_pointers(opb_full_mask, shared_pointer(row), file, line);
+  void* const* rows = opb_share_pointers(shared_pointer(row), file, line);
   unsigned lane = opb_lane_id();
   for (int matrix = 0; matrix < Matrices; ++matrix) {
     void* const* own = rows + matrix * 8;
@@ -42,7 +42,7 @@ OPB_UNSEEN_INLINE void store_matrices(const unsigned* registers, unsigned long l
       ((unsigned*)own[lane / 4])[lane % 4] = registers[matrix];
     }
   }
-  opb_warp(opb_full_mask, OPB_WARP_SYNC, 0, 0, file, line);
+  opb_warp(opb_full_mask, OPB_WARP_MATRIX, 0, 0, file, line);
 }
 
 #define OPB_MATRIX_MOVES(SUFFIX, TRANSPOSED)                                                                           \
