@@ -1,4 +1,4 @@
-"""Rules that read a case's traffic: what is wrong with a line, how much it costs and which family cures it.
+"""Rules that read a case's traffic: what is wrong with a line, how much it costs and which mechanism removes it.
 
 Costs are in passes: 128 bytes through the L1 cache, one wavefront of shared memory, one wait of a warp at a barrier, or
 the second way of a warp whose lanes parted at a branch.
@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opbench import units
-from opbench.advice.families import (
+from opbench.advice.remedies import remedies
+from opbench.catalog.case import Case
+from opbench.catalog.mechanism import (
+    BANK_CONFLICT_FREE,
     BLOCK_REDUCTION,
     COALESCED,
     FEWER_BARRIERS,
-    PADDED,
+    MECHANISMS,
     REGISTER_TILE,
-    SHARED_TILE,
-    SHARED_TRANSPOSE,
+    SHARED_MEMORY_TILE,
+    SHARED_MEMORY_TRANSPOSE,
     UNIFORM_WARPS,
-    VECTOR,
-    Family,
-    cures,
+    VECTORISED_ACCESS,
 )
-from opbench.catalog.case import Case
 from opbench.catalog.variant import Variant
 from opbench.paths import portable
 from opbench.traffic.counts import BranchTraffic, KernelTraffic, LineTraffic, Traffic
@@ -85,9 +85,10 @@ class Flaw:
     advice: str
     source: str
     """Whether the evidence was counted or predicted."""
-    family: str
-    cures: tuple[str, ...]
-    """Variants of this operator that belong to the family, the nearest rung first."""
+    mechanism: str
+    """What removes it, of `opbench.catalog.mechanism.MECHANISMS`."""
+    remedies: tuple[str, ...]
+    """Variants of this operator that use the mechanism, the nearest on the ladder first."""
 
     @property
     def place(self) -> str:
@@ -129,9 +130,9 @@ class CaseView:
         """All requests of a kernel."""
         return self.traffic.total("requests", kernel=kernel, space=space)
 
-    def cures(self, family: Family) -> list[str]:
-        """Variants of the family that may cure the case's own."""
-        return cures(family, self.case.variant, self.case.problem, self.variants)
+    def remedies(self, mechanism: str) -> list[str]:
+        """Return the variants that use a mechanism and may replace the case's own."""
+        return remedies(mechanism, self.case.variant, self.case.problem, self.variants)
 
     def problem(
         self,
@@ -140,11 +141,11 @@ class CaseView:
         at: LineTraffic | BranchTraffic,
         cost: float,
         evidence: str,
-        family: Family,
+        mechanism: str,
         hint: str = "",
     ) -> Flaw:
-        """A problem of a line with the sentence on who cures it."""
-        found = self.cures(family)
+        """Return a problem of a line with advice that names the variants to look at."""
+        names = self.remedies(mechanism)
         return Flaw(
             kind=kind,
             rule=rule,
@@ -155,10 +156,10 @@ class CaseView:
             cost=cost,
             share=cost / self.passes if self.passes else 0.0,
             evidence=evidence,
-            advice=f"{hint or family.does}; {_who(found, self.case.variant.operator)}",
+            advice=(hint or MECHANISMS[mechanism]) + _see(names),
             source=self.traffic.source,
-            family=family.name,
-            cures=tuple(found),
+            mechanism=mechanism,
+            remedies=tuple(names),
         )
 
 
@@ -188,12 +189,12 @@ def _joined(problems: Sequence[Flaw]) -> list[Flaw]:
     return list(found.values())
 
 
-def _who(found: Sequence[str], operator: str) -> str:
-    if not found:
-        return f"no variant of {operator} does so yet"
-    more = f" and {len(found) - 2} more" if len(found) > 2 else ""
-    names = ", ".join(found[:2]) if more else " and ".join(found)
-    return f"{names}{more} {'does' if len(found) == 1 else 'do'} so"
+def _see(names: Sequence[str]) -> str:
+    """Return such as " (see softmax/block_per_row, softmax/online and 2 more)"; empty for none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return f" (see {', '.join(names[:2])}{more})"
 
 
 def waits(kernel: KernelTraffic) -> float:
@@ -238,22 +239,23 @@ def _uncoalesced(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     wrong_index = any(_apart(other) for other in scene.traffic.select(kernel=entry.kernel, space="global"))
     if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
-        if VECTOR.match(scene.case.variant):
-            found = scene.problem("scalar path", "R7", entry, cost, evidence, VECTOR)
-            yield replace(found, advice=SCALAR_PATH, cures=())
+        if VECTORISED_ACCESS in scene.case.variant.mechanism:
+            found = scene.problem("scalar path", "R7", entry, cost, evidence, VECTORISED_ACCESS)
+            yield replace(found, advice=SCALAR_PATH, remedies=())
             return
-        family = next((f for f in (VECTOR, SHARED_TRANSPOSE, SHARED_TILE) if scene.cures(f)), VECTOR)
-        yield scene.problem("strided", "R7", entry, cost, evidence, family, SKIPPING)
+        choices = (VECTORISED_ACCESS, SHARED_MEMORY_TRANSPOSE, SHARED_MEMORY_TILE)
+        mechanism = next((choice for choice in choices if scene.remedies(choice)), VECTORISED_ACCESS)
+        yield scene.problem("strided", "R7", entry, cost, evidence, mechanism, SKIPPING)
         return
     partner = _counterpart(scene, entry)
     if partner is not None:
         other = "store" if entry.kind == "load" else "load"
         there = f"the {other} of {partner.place}" if partner.line != entry.line else f"this line's {other}"
         evidence += f", while {there} is coalesced: another index order would only swap the two"
-        yield scene.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_TRANSPOSE)
+        yield scene.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
         return
-    kind, words = ("wrong innermost index", ", one for each lane") if _apart(entry) else ("uncoalesced", "")
-    yield scene.problem(kind, "R7", entry, cost, evidence + words, COALESCED)
+    words = ", one for each lane" if _apart(entry) else ""
+    yield scene.problem("uncoalesced", "R7", entry, cost, evidence + words, COALESCED)
 
 
 def _counterpart(scene: CaseView, entry: LineTraffic) -> LineTraffic | None:
@@ -282,7 +284,7 @@ def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
         return
     evidence = f"all lanes {entry.kind} neighbouring elements {entry.width} bytes at a time"
     cost = entry.requests * (1 - entry.width / WIDEST)
-    yield scene.problem("narrow", "R8", entry, cost, evidence, VECTOR)
+    yield scene.problem("narrow", "R8", entry, cost, evidence, VECTORISED_ACCESS)
 
 
 def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
@@ -296,9 +298,9 @@ def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
         "caches may catch the rest, at the price of requests"
     )
     tiled = scene.requests(entry.kernel, "shared") > 0
-    family = REGISTER_TILE if tiled else SHARED_TILE
+    mechanism = REGISTER_TILE if tiled else SHARED_MEMORY_TILE
     cost = (fetched - once) / (WARP * 4)
-    yield scene.problem("re-read", "R6", entry, cost, evidence, family)
+    yield scene.problem("re-read", "R6", entry, cost, evidence, mechanism)
 
 
 def _conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
@@ -309,7 +311,7 @@ def _conflicts(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
         f"each {access_words(entry)} request takes {each:.1f} wavefronts where "
         f"{each - entry.conflicts_per_request:.1f} would do: {entry.conflicts_per_request:.1f} bank conflicts"
     )
-    yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, PADDED)
+    yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
 
 
 def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
@@ -320,10 +322,10 @@ def _shared_bound(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
     everything = scene.requests(entry.kernel)
     if not global_requests or loads < SHARED_BOUND * global_requests or entry.requests < WORTH * everything:
         return
-    family = VECTOR if REGISTER_TILE.match(scene.case.variant) else REGISTER_TILE
+    mechanism = VECTORISED_ACCESS if REGISTER_TILE in scene.case.variant.mechanism else REGISTER_TILE
     evidence = f"{loads / global_requests:.0f} shared loads for each global request, here of {entry.width} bytes a lane"
     cost = entry.requests * (1 - entry.width / WIDEST)
-    yield scene.problem("shared loads", "R12", entry, cost, evidence, family)
+    yield scene.problem("shared loads", "R12", entry, cost, evidence, mechanism)
 
 
 def _collisions(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:

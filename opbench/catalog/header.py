@@ -14,9 +14,10 @@ from typing import Any
 
 from opbench.catalog import expression
 from opbench.catalog.launch_header import constant, launch_step, tensor_map
+from opbench.catalog.mechanism import MECHANISMS
 from opbench.catalog.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
 from opbench.catalog.project import project_folders
-from opbench.catalog.sources import Source, checksum, closure, matrix_classes
+from opbench.catalog.sources import Source, checksum, closure, matrix_classes, text_checksum
 from opbench.catalog.space import tunable_values
 from opbench.catalog.texture import read_texture
 from opbench.catalog.variant import Variant
@@ -27,14 +28,15 @@ KeyKinds = type | tuple[type, ...]
 """Of the values that a key may have."""
 
 HEADER_KEYS: Mapping[str, KeyKinds] = {
-    "title": str, "operator": str, "builds_on": str, "precision": str, "product": str, "compute_capability": str,
+    "title": str, "operator": str, "builds_on": str, "mechanism": list, "precision": str, "product": str,
+    "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
     "tensor_maps": dict, "textures": dict, "surfaces": dict, "launch": list, "modules": list, "flops": str,
     "reproducible": bool,
     "in_place": (bool, dict), "constants": dict, "rung": dict,
 }  # fmt: skip
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
-ADDED = ("where", "requires")
+ADDED = ("mechanism", "where", "requires")
 """Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
 PRECISIONS = tuple(UNIT_ROUNDOFF)
 FILES = 1024
@@ -192,6 +194,7 @@ class _HeaderReader:
             title=table.get("title", name),
             why=why,
             builds_on=table.get("builds_on", ""),
+            mechanism=self._mechanism(),
             precision=self._precision(),
             product=product,
             compute_capability=table.get("compute_capability", ""),
@@ -217,6 +220,7 @@ class _HeaderReader:
             include=self.include,
             sources=self.sources,
             source_sha256=checksum(self.sources),
+            text_sha256=text_checksum(self.sources),
         )
         try:
             configs = variant.configs
@@ -237,6 +241,13 @@ class _HeaderReader:
         if self.path.suffix == ".py" or not asked or not all(isinstance(v, str) for v in asked.values()):
             raise self.refuse("in_place", f'in_place = {asked!r} is not allowed; true, or of kernels {{ out = "x" }}')
         return asked
+
+    def _mechanism(self) -> tuple[str, ...]:
+        names = self.table.get("mechanism", [])
+        for name in names:
+            if name not in MECHANISMS:
+                raise self.refuse("mechanism", unknown("mechanism", str(name), MECHANISMS), str(name))
+        return tuple(dict.fromkeys(names))
 
     def _precision(self) -> str:
         product = PRODUCTS.get(self.table.get("product", ""))

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opbench.catalog.precision import UNTOLD
@@ -26,6 +26,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+_HEADER = re.compile(rb"^(?://)?[ \t]*/// opbench\b.*?^(?://)?[ \t]*///[ \t]*$", re.MULTILINE | re.DOTALL)
+_MECHANISM = re.compile(rb"^(?://)?[ \t]*mechanism[ \t]*=[ \t]*\[[^\]]*\][^\n]*\n", re.MULTILINE)
 
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:[^\\\n]|\\.|\\\n)*", re.MULTILINE)
 _MATRIX = re.compile(
@@ -98,7 +101,17 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
 
 
 def checksum(sources: Sequence[Source]) -> str:
-    """A checksum of a closure; that of a file without headers is the file's own SHA-256."""
+    """Return the SHA-256 of a file without its `mechanism` keys, and of the headers that it includes.
+
+    `mechanism` describes a variant and changes nothing that runs, so results stay valid when it is added or corrected.
+    """
+    first, *headers = sources
+    content = _HEADER.sub(lambda header: _MECHANISM.sub(b"", header[0]), first.content, count=1)
+    return text_checksum([replace(first, content=content), *headers])
+
+
+def text_checksum(sources: Sequence[Source]) -> str:
+    """Return the SHA-256 of a file and of the headers that it includes, every line counted."""
     first, *headers = sources
     digest = hashlib.sha256(first.content)
     for header in headers:

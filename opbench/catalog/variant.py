@@ -64,6 +64,8 @@ class Variant:
     title: str
     why: str
     builds_on: str = ""
+    mechanism: tuple[str, ...] = ()
+    """All mechanisms that it uses, of `opbench.catalog.mechanism.MECHANISMS`, also those of the variants below it."""
     precision: str = "f32"
     product: str = ""
     """What the tensor cores multiply, of `precision.PRODUCTS`; empty where its precision class says it."""
@@ -98,7 +100,9 @@ class Variant:
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
     """Its file and the headers that it includes, as they were when it was read."""
     source_sha256: str = ""
-    """The checksum of `sources`: a result stands for this text."""
+    """The checksum of `sources` without `mechanism` keys: a result stands for this text."""
+    text_sha256: str = ""
+    """The checksum of `sources` as they are: line numbers stand for this text."""
 
     @property
     def id(self) -> str:

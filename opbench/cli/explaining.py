@@ -43,7 +43,7 @@ BULK_LEGEND = (
 
 
 @click.command("explain")
-@click.argument("name", metavar="CASE|FILE.cu", shell_complete=completion.variants)
+@click.argument("name", metavar="CASE|VARIANT|FILE.cu", shell_complete=completion.variants)
 @case_option
 @gpu_option
 @json_option
@@ -61,7 +61,8 @@ def explain_command(
     """Annotate the source of one case with what each line does to memory, counted on the cpu backend.
 
     CASE is a printed name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'; small sizes show the same per request.
-    FILE.cu is a kernel of your own.
+    VARIANT is a name such as transpose/shared, FILE.cu is a kernel of your own: both run on the operator's problem of
+    the suite quick, or on the one that --case names.
     """
     from opbench.advice.explain import explain
     from opbench.backends.nvrtc.resources import Resources, resources_of
@@ -73,7 +74,7 @@ def explain_command(
 
     ceilings = committed(gpu)
     catalog = Catalog([root.resolve() for root in roots])
-    found = case_of(name, pattern, catalog)
+    found = case_of(name, pattern, catalog, suite="quick")
     if found.name != name and not pattern:
         click.echo(f"note: {found.name}; another one: --case '(…)'", err=True)
     stands_for = product(gpu)

@@ -117,6 +117,10 @@ class Result:
     """Whether no algorithm needs fewer operations than `flops`."""
     title: str = ""
     source_sha256: str = ""
+    """Of the variant's file without its `mechanism` keys, and of its headers."""
+    text_sha256: str = ""
+    """Of the same files as they were, to which line numbers refer; empty in runs older than this field, where it is
+    `source_sha256`."""
     machine_code_sha256: str = ""
     """Of the instructions and resources that ran on the GPU, or on `cpu` would; empty for a library, without NVRTC and
     in runs older than this field. Line information and timestamps are not in it."""

@@ -304,4 +304,5 @@ def _failed(case: Case, backend: str, reason: str) -> Result:
         library=case.variant.is_library,
         title=case.variant.title,
         source_sha256=case.variant.source_sha256,
+        text_sha256=case.variant.text_sha256,
     )

@@ -240,6 +240,7 @@ class ProblemRun:
             flops_are_a_floor=case.problem.flops_are_a_floor,
             title=case.variant.title,
             source_sha256=case.variant.source_sha256,
+            text_sha256=case.variant.text_sha256,
             machine_code_sha256=(checked.machine_code_sha256 if checked else "") or compiled.machine_code_sha256,
             device=station.device,
         )

@@ -11,6 +11,7 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Operator
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
+from opbench.runs.suite import read_suite
 from opbench.session.huge import huge_problems, long_problems
 
 MODULES = 48
@@ -41,21 +42,30 @@ def is_file(target: str | Path) -> bool:
     return Path(target).suffix in (".cu", ".py")
 
 
-def case_of(target: str | Path, pattern: str, catalog: Catalog) -> Case:
-    """One case: the printed name that the target is, or of a file the one that a pattern names.
+def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "") -> Case:
+    """Return one case: the printed name that the target is, or of a file or a variant the one that a pattern names.
 
     A pattern is a printed name, a problem such as "(n=1000)", or a glob over the cases of the operator's examples, of
-    which the largest counts; without one it is the largest example in the first config that fits it.
+    which the largest counts. Without a pattern it is the first CPU problem of the `suite` that fits, else the largest
+    example, in the first config that fits it.
     """
-    if not is_file(target):
+    named = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
+    if not is_file(target) and not named:
         if pattern:
             raise UsageError(f"--case {pattern}: '{target}' names one case already; --case goes with a FILE.cu")
         return catalog.case(str(target))
-    variants = own_variants(Path(target), catalog)
+    variants = own_variants(Path(target), catalog) if not named else (catalog.variant(named[1], named[2]),)
     if CASE_NAME.match(pattern):
         return catalog.case(pattern, variants)
-    examples = dict.fromkeys(catalog.operator(variants[0].operator).examples())
-    problems = [catalog.operator(variants[0].operator).parse(pattern)] if pattern.startswith("(") else list(examples)
+    operator = catalog.operator(variants[0].operator)
+    if suite and not pattern:
+        listed = read_suite(Path(suite), catalog, "cpu", only=operator.name).cases
+        problems = dict.fromkeys(case.problem for case in listed if case.problem.name == operator.name)
+        fitting = (Case(v, c, p) for p in problems for v in variants for c in v.configs if v.unmet(p, c) is None)
+        if first := next(fitting, None):
+            return first
+    examples = dict.fromkeys(operator.examples())
+    problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
     cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet(p, c) is None]
     if not cases:
         why = "; ".join(dict.fromkeys(str(v.unmet(p, v.configs[0])) for v in variants for p in problems))

@@ -12,7 +12,7 @@ from traffic_by_hand import CATALOG, FILE, SHARED, SOURCE, TURN, entry, explaine
 
 from opbench.advice.diagnosis import diagnose
 from opbench.advice.explain import AnnotatedLine, explain, operands
-from opbench.advice.families import COALESCED, FAMILIES, PADDED, VECTOR, cures
+from opbench.advice.remedies import remedies
 from opbench.catalog.case import Case
 from opbench.catalog.folders import case_named
 from opbench.gpus.ceilings import Ceilings
@@ -37,13 +37,13 @@ transpose/shared[ROWS=8](rows=64,cols=64)
 
   ! line 5: bank conflicts, 88 % of all passes
       each 4-byte shared load request takes 32.0 wavefronts where 1.0 would do: 31.0 bank conflicts (counted)
-      pad the rows of the shared array by one element, or swizzle its index; {CURES}
+      pad the rows of the shared array by one element, or swizzle its index{REMEDIES}
   ! line 3: narrow, 2.1 % of all passes
       all lanes load neighbouring elements 4 bytes at a time (counted)
-      move 16 bytes per lane (float4); transpose/vectorised does so
+      load and store 16 bytes per thread (float4) (see transpose/vectorised)
   ! line 5: narrow, 2.1 % of all passes
       all lanes store neighbouring elements 4 bytes at a time (counted)
-      move 16 bytes per lane (float4); transpose/vectorised does so
+      load and store 16 bytes per thread (float4) (see transpose/vectorised)
   next on the ladder: transpose/padded
 
 kernel.cu
@@ -66,7 +66,7 @@ Requests are those of the source: the device compiler may merge some. ≈: predi
 
 def test_the_annotated_source_of_a_small_kernel() -> None:
     assert printed(explained(traffic(*TURN))) == GOLDEN.replace(
-        "{CURES}", "transpose/padded and transpose/vectorised do so"
+        "{REMEDIES}", " (see transpose/padded, transpose/vectorised and 1 more)"
     )
 
 
@@ -116,7 +116,7 @@ def test_the_json_holds_ratios_and_sources() -> None:
     assert set(lines) == {3, 5}
     load = next(a for a in lines[5]["accesses"] if a["space"] == "shared")
     assert (load["conflicts_per_request"], load["source"]) == (31.0, "counted")
-    assert value["problems"][0]["cures"] == ["transpose/padded", "transpose/vectorised"]
+    assert value["problems"][0]["remedies"] == ["transpose/padded", "transpose/vectorised", "transpose/tma"]
     assert value["next_rungs"] == ["transpose/padded"]
 
 
@@ -151,48 +151,54 @@ def test_two_accesses_of_a_line_are_told_apart() -> None:
     assert replace(line, accesses=(left,)).label(left) == "shared load 4 B"
 
 
-# Families ---------------------------------------------------------------------------------------------------------
+# Remedies ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_family_is_there_in_the_tree(family: object) -> None:
-    variants = [v for name in CATALOG.operator_names() for v in CATALOG.variants(name)]
-    assert [v.id for v in variants if family.match(v)], "no variant says that it does this; mend the pattern"  # type: ignore[attr-defined]
-
-
-def cured(family: object, case: str) -> list[str]:
-    """Who cures a case."""
+def remedies_of(mechanism: str, case: str) -> list[str]:
+    """Return the variants that use a mechanism, for a named case."""
     found = case_named(case)
-    return cures(family, found.variant, found.problem, CATALOG.variants(found.variant.operator))  # type: ignore[arg-type]
+    return remedies(mechanism, found.variant, found.problem, CATALOG.variants(found.variant.operator))
 
 
-def test_a_cure_is_no_rung_below_and_fits_the_problem() -> None:
-    assert cured(PADDED, SHARED) == ["transpose/padded", "transpose/vectorised"]
-    assert cured(PADDED, "transpose/padded(rows=8,cols=8)") == ["transpose/vectorised"]
-    assert cured(COALESCED, "matmul/vectorised(m=8,n=8,k=8)") == []
-    assert "matmul/naive_col" not in cured(COALESCED, "matmul/naive_row_x(m=8,n=8,k=8)")
-    assert "conv2d/nhwc_implicit_gemm" not in cured(VECTOR, "conv2d/naive_channel_x(n=1,c=8,h=8,w=8,k=8,r=3,s=3)")
+def test_a_remedy_is_above_on_the_ladder_and_fits_the_problem() -> None:
+    above = ["transpose/padded", "transpose/vectorised", "transpose/tma"]
+    assert remedies_of("bank_conflict_free", SHARED) == above
+    assert remedies_of("bank_conflict_free", "transpose/padded(rows=8,cols=8)") == above[1:]
+    assert remedies_of("bank_conflict_free", "transpose/padded(rows=7,cols=7)") == above[1:2], "tma needs whole vectors"
+    assert remedies_of("coalesced", "matmul/vectorised(m=8,n=8,k=8)") != []
+    assert "matmul/naive_col" not in remedies_of("coalesced", "matmul/naive_row_x(m=8,n=8,k=8)")
+    nchw = "conv2d/naive_channel_x(n=1,c=8,h=8,w=8,k=8,r=3,s=3)"
+    assert "conv2d/nhwc_implicit_gemm" not in remedies_of("vectorised_access", nchw)
+
+
+def test_the_variants_of_softmax_that_coalesce_are_named() -> None:
+    found = remedies_of("coalesced", "softmax/thread_per_row(rows=64,cols=128)")
+    assert found == ["softmax/block_per_row", "softmax/online", "softmax/warp_registers", "softmax/vectorised"]
+    case = case_named("softmax/thread_per_row(rows=64,cols=128)")
+    counts, _ = trace_case(case)
+    problems = diagnose(case, counts, {}, CATALOG.variants("softmax"))
+    assert {p.remedies for p in problems if p.mechanism == "coalesced"} == {tuple(found)}
 
 
 # The traced run ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "cure"),
+    ("name", "kind", "remedy"),
     [
         (SHARED, "bank conflicts", "transpose/padded"),
         ("transpose/naive_write_strided(rows=64,cols=64)", "uncoalesced", "transpose/shared"),
-        ("matmul/naive_row_x(m=32,n=32,k=32)", "wrong innermost index", "matmul/coalesced"),
-        ("conv2d/naive_channel_x(n=1,c=4,h=8,w=8,k=32,r=3,s=3)", "wrong innermost index", "conv2d/naive_grid3d"),
+        ("matmul/naive_row_x(m=32,n=32,k=32)", "uncoalesced", "matmul/coalesced"),
+        ("conv2d/naive_channel_x(n=1,c=4,h=8,w=8,k=32,r=3,s=3)", "uncoalesced", "conv2d/naive_grid3d"),
         ("sum/interleaved(n=1000)", "divergence", "sum/sequential"),
     ],
 )
-def test_the_first_rungs_are_told_of_the_rung_that_mends_them(name: str, kind: str, cure: str) -> None:
+def test_the_first_rungs_are_told_of_the_rung_that_mends_them(name: str, kind: str, remedy: str) -> None:
     case = case_named(name)
     counts, findings = trace_case(case)
     assert findings == [] and counts.complete
     found = diagnose(case, counts, {}, CATALOG.variants(case.variant.operator))
-    assert (found[0].kind, found[0].cures[0]) == (kind, cure)
+    assert (found[0].kind, found[0].remedies[0]) == (kind, remedy)
 
 
 def test_the_command_annotates_and_keeps_the_traffic(cli: Cli, tmp_path: Path) -> None:

@@ -15,21 +15,21 @@ from opbench.traffic.counts import BranchTraffic, LineTraffic
 def test_a_strided_store_beside_a_coalesced_load_is_a_transposition() -> None:
     strided = entry(5, "global", "store", sectors=4096)
     first, *_ = problems("transpose/naive_write_strided(rows=64,cols=64)", entry(3, "global", "load"), strided)
-    assert (first.kind, first.rule, first.line, first.family) == ("uncoalesced", "R7", 5, "shared transpose")
-    assert first.cures[0] == "transpose/shared"
+    assert (first.kind, first.rule, first.line, first.mechanism) == ("uncoalesced", "R7", 5, "shared_memory_transpose")
+    assert first.remedies[0] == "transpose/shared"
     assert "the load of line 3 is coalesced" in first.evidence
 
 
 def test_a_strided_access_without_a_counterpart_is_a_wrong_index() -> None:
     lines = (entry(3, "global", "load", sectors=2112), entry(5, "global", "store", sectors=4096))
     found = problems("matmul/naive_row_x(m=64,n=64,k=64)", *lines)
-    assert {p.line: p.kind for p in found} == {3: "uncoalesced", 5: "wrong innermost index"}
-    assert all(p.cures == ("matmul/coalesced",) for p in found)
+    assert {p.line: p.kind for p in found} == {3: "uncoalesced", 5: "uncoalesced"}
+    assert all(p.remedies[0] == "matmul/coalesced" for p in found)
 
 
 def test_twice_the_sectors_are_strided_and_alignment_is_no_fault() -> None:
     (found,) = problems("maxpool2d/grid3d(n=1,c=1,h=64,w=64)", entry(3, "global", "load", sectors=1024))
-    assert (found.kind, found.cures) == ("strided", ("maxpool2d/multi_output",))
+    assert (found.kind, found.remedies) == ("strided", ("maxpool2d/multi_output",))
     assert (
         problems("maxpool2d/multi_output(n=1,c=1,h=64,w=64)", entry(3, "global", "load", width=16, requests=16)) == []
     )
@@ -39,13 +39,13 @@ def test_twice_the_sectors_are_strided_and_alignment_is_no_fault() -> None:
 
 def test_the_scalar_path_of_a_vectorised_kernel_is_called_that() -> None:
     (found,) = problems("transpose/vectorised(rows=63,cols=65)", entry(3, "global", "load", sectors=2048))
-    assert (found.kind, found.cures) == ("scalar path", ())
+    assert (found.kind, found.remedies) == ("scalar path", ())
     assert "pad the rows" in found.advice
 
 
 def test_narrow_streaming_is_cured_by_vectors() -> None:
     (found,) = problems("relu/scalar(n=4096)", entry(3, "global", "load"))
-    assert (found.rule, found.cures) == ("R8", ("relu/vec4", "relu/vec4_unrolled"))
+    assert (found.rule, found.remedies) == ("R8", ("relu/vec4", "relu/vec4_unrolled"))
     assert problems("relu/scalar(n=4096)", entry(3, "global", "load", width=16, requests=32)) == []
     assert problems("fma/one_chain(n=4096,rounds=64)", entry(3, "global", "load")) == []
 
@@ -53,9 +53,9 @@ def test_narrow_streaming_is_cured_by_vectors() -> None:
 def test_a_line_that_fetches_everything_many_times_wants_a_tile() -> None:
     again = entry(3, "global", "load", requests=16384, sectors=2 * 16384)
     (found,) = problems("matmul/coalesced(m=64,n=64,k=64)", again)
-    assert (found.rule, found.family, found.cures[0]) == ("R6", "shared tile", "matmul/shared_tile")
+    assert (found.rule, found.mechanism, found.remedies[0]) == ("R6", "shared_memory_tile", "matmul/shared_tile")
     tiled = problems("matmul/shared_tile(m=64,n=64,k=64)", again, entry(4, "shared", "store"))
-    assert [p.family for p in tiled] == ["register tile"]
+    assert [p.mechanism for p in tiled] == ["register_tile"]
 
 
 def test_a_workspace_that_is_read_once_is_no_reread() -> None:
@@ -67,13 +67,13 @@ def test_a_workspace_that_is_read_once_is_no_reread() -> None:
 def test_shared_loads_that_dwarf_global_ones_want_registers() -> None:
     lines = (entry(3, "global", "load", requests=16), entry(5, "shared", "load", requests=4096))
     (found,) = problems("matmul/shared_tile(m=64,n=64,k=64)", *lines)
-    assert (found.rule, found.cures[:2]) == ("R12", ("matmul/register_tile_1d", "matmul/register_tile_2d"))
+    assert (found.rule, found.remedies[:2]) == ("R12", ("matmul/register_tile_1d", "matmul/register_tile_2d"))
 
 
 def test_collisions_of_atomics() -> None:
     hot = entry(5, "global", "atomic", requests=64, sectors=64, ideal_sectors=256, collisions=2048)
     (found,) = problems("sum/shuffle(n=65536)", hot)
-    assert (found.kind, found.cures) == (
+    assert (found.kind, found.remedies) == (
         "atomic collisions",
         ("sum/grid_stride_vec4", "sum/two_pass", "sum/two_pass_overlapped"),
     )
@@ -84,7 +84,7 @@ def test_few_lanes_are_divergence_only_where_other_lines_have_more() -> None:
     tree = entry(5, "shared", "load", requests=512, lanes=512 * 5)
     full = entry(3, "shared", "store", requests=128)
     (found,) = problems("sum/interleaved(n=65536)", full, tree)
-    assert (found.rule, found.cures[0]) == ("R20", "sum/sequential")
+    assert (found.rule, found.remedies[0]) == ("R20", "sum/sequential")
     assert problems("sum/interleaved(n=65536)", tree) == [], "an edge: every line has few lanes"
     election = entry(5, "shared", "load", requests=512, lanes=512)
     assert problems("sum/interleaved(n=65536)", full, election) == []
@@ -101,7 +101,7 @@ def parted(branch: BranchTraffic, *lines: LineTraffic) -> list[Flaw]:
 
 def test_a_branch_that_splits_warps_again_and_again_is_divergence() -> None:
     (found,) = parted(PARITY)
-    assert (found.rule, found.line, found.cost, found.cures[0]) == ("R20", 4, 96, "sum/sequential")
+    assert (found.rule, found.line, found.cost, found.remedies[0]) == ("R20", 4, 96, "sum/sequential")
     assert found.evidence == (
         "75 % of the warps' 128 passages through this branch split their lanes, 16.0 on the way of the fewer"
     )
@@ -136,7 +136,7 @@ def test_many_barriers_with_little_between_them() -> None:
     lines = (entry(3, "shared", "store"), entry(5, "shared", "load"))
     (found,) = problems("sum/sequential(n=65536)", *lines, barriers=36)
     assert (found.rule, found.line) == ("R14", 4)
-    assert "sum/shuffle" in found.cures
+    assert "sum/shuffle" in found.remedies
 
 
 def test_barriers_have_a_line_without_any_source_given() -> None:

@@ -18,7 +18,7 @@ from opbench.catalog import folders
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.header import read_variants
-from opbench.catalog.sources import checksum, closure, matrix_classes
+from opbench.catalog.sources import checksum, closure, matrix_classes, text_checksum
 from opbench.catalog.variant import Variant
 from opbench.errors import CompileError, UsageError
 from opbench.runs import targets
@@ -99,10 +99,23 @@ def test_a_header_that_a_macro_names_is_refused(tmp_path: Path) -> None:
         closure(kernel)
 
 
-def test_the_checksum_of_a_file_without_headers_is_its_own() -> None:
+def test_the_text_checksum_of_a_file_without_headers_is_its_own() -> None:
     for variant in CUDA:
         own = hashlib.sha256(variant.path.read_bytes()).hexdigest()
-        assert (variant.source_sha256 == own) == (len(variant.sources) == 1), variant.id
+        assert (variant.text_sha256 == own) == (len(variant.sources) == 1), variant.id
+
+
+def test_mechanisms_change_the_text_and_not_what_results_stand_for(tmp_path: Path) -> None:
+    text = (CUDA[0].path.parent.parent / "softmax" / "vectorised.cu").read_text()
+    kernel = tmp_path / "kernel.cu"
+    checksums = set()
+    for header in ("", '// mechanism = ["coalesced"]\n', '// mechanism = [\n//     "tma", "fused",\n// ]\n'):
+        begun, _, rest = text.partition("// mechanism")
+        kernel.write_text(begun + header + rest.partition("]\n")[2])
+        checksums.add((checksum(closure(kernel)), text_checksum(closure(kernel))))
+    assert (len({source for source, _ in checksums}), len({whole for _, whole in checksums})) == (1, 3)
+    kernel.write_text(kernel.read_text() + '// mechanism = ["tma"]\n')  # below the header it is text as any other
+    assert checksum(closure(kernel)) not in {source for source, _ in checksums}
 
 
 # What it decides --------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 from common import RELU
 
 from opbench.catalog.folders import Catalog
-from opbench.runs.targets import cases_to_check
+from opbench.runs.suite import read_suite
+from opbench.runs.targets import case_of, cases_to_check
 
 SQUARE = """\
 // /// opbench
@@ -39,3 +40,12 @@ def test_axes_that_must_be_alike_are_drawn_alike(tmp_path: Path) -> None:
     sizes = [tuple(case.problem.axes[axis] for axis in "mnk") for case in cases]
     assert all(m == n == k for m, n, k in sizes)
     assert len([size for size in sizes if size != (1, 1, 1)]) >= 2
+
+
+@pytest.mark.parametrize(("suite", "problem"), [("", "(rows=1,cols=4099)"), ("quick", "quick")])
+def test_a_variant_is_a_case_on_a_problem_that_shows_its_accesses(suite: str, problem: str) -> None:
+    catalog = Catalog()
+    case = case_of("softmax/thread_per_row", "", catalog, suite=suite)
+    quick = read_suite(Path("quick"), catalog, "cpu", only="softmax").cases[0].problem
+    assert case.variant.name == "thread_per_row" and str(case.problem) == (str(quick) if suite else problem)
+    assert str(case_of("softmax/thread_per_row", "(rows=5,cols=7)", catalog, suite).problem) == "(rows=5,cols=7)"

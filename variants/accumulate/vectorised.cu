@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte accesses, UNROLL vectors of both arrays in flight"
 // builds_on = "scalar"
+// mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { UNROLL = [2, 1, 4], BLOCK = [256, 512], STREAM = [0, 1] }
 // launch    = [{ kernel = "accumulate_vectorised", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
 // ///

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte accesses, UNROLL vectors of all four arrays in flight"
 // builds_on = "scalar"
+// mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [1, 2, 4], STREAM = [0, 1] }
 // supports  = { decay = ["none", "coupled", "decoupled"], copy = ["none", "bf16"] }
 //

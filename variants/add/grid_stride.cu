@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "as many blocks as the device holds, each striding through the arrays"
 // builds_on = "scalar"
+// mechanism = ["coalesced", "grid_stride"]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 16, 32] }
 //
 // [[launch]]

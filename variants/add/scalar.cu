@@ -1,5 +1,6 @@
 // /// opbench
 // title  = "one thread per element"
+// mechanism = ["coalesced"]
 // tune   = { BLOCK = [256, 128, 512, 1024] }
 // launch = [{ kernel = "add_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
 // ///

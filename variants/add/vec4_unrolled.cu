@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "UNROLL independent float4 loads of each operand per thread, streaming cache hints"
 // builds_on = "vec4"
+// mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [512, 256], UNROLL = [8, 4, 2] }
 // launch    = [{ kernel = "add_vec4_unrolled", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
 // ///

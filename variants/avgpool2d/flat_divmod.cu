@@ -1,5 +1,6 @@
 // /// opbench
 // title     = "one thread per output, its place found by division from a flat index"
+// mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'", INSIDE = "divisor == 'inside'" }
 // supports  = { divisor = ["window", "inside"], dtype = ["f32", "bf16"] }

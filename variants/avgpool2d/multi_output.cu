@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "ROWS x COLUMNS outputs per thread from vector loads, every size known to the compiler"
 // builds_on = "window_constant"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1], ROWS = [1, 2, 4], BLOCK = [256, 128] }
 // where     = ["ROWS * COLUMNS <= 8"]
 // supports  = { divisor = ["window", "inside"], dtype = ["f32", "bf16"] }

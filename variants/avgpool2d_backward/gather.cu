@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per pixel adds up the windows over it"
+// mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", INSIDE = "divisor == 'inside'" }
 // requires = ["n * c * h * w <= 4294966272"]

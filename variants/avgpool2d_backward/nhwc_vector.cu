@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: 16 bytes of channels per access, a tile of one stride per thread"
 // builds_on = "window_constant"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], divisor = ["window", "inside"] }
 // requires  = ["n * c * h * w <= 4294966272", "cdiv(window, stride) <= 3", "stride <= 8"]

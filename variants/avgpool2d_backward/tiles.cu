@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "a tile of ROWS x COLUMNS strides per thread: each gradient loaded and divided once; vectors of a row"
 // builds_on = "window_constant"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1, 8], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
 // supports  = { dtype = ["f32", "bf16"], divisor = ["window", "inside"] }

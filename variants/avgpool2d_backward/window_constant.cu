@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "window, stride and sizes known to the compiler: loads in flight together, no division"
 // builds_on = "gather"
+// mechanism = ["coalesced", "unrolled", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // requires  = ["n * c * h * w <= 4294966272", "c * p * q <= 2147483647", "cdiv(window, stride) <= 5"]
 //

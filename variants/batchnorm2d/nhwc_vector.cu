@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: 16 bytes of channels per access, factors in registers over UNROLL pixels"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "vectorised_access", "unrolled", "compile_time_sizes"]
 // tune      = { UNROLL = [4, 2, 8, 1], BLOCK = [256, 128], STREAM = [0, 1] }
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 // requires  = ["cdiv(n * h * w, UNROLL) * (c // lanes) <= 4294966272"]

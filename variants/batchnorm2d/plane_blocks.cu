@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "a block stays within one plane: factor and offset of its channel are computed once per block"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "no_division", "fewer_operations"]
 // tune      = { BLOCK = [256, 128, 512], PER_THREAD = [4, 1, 8] }
 // define    = { BF16 = "dtype == 'bf16'", RELU = "epilogue == 'relu'" }
 // supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }

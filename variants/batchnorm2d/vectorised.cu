@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte accesses, UNROLL vectors of one plane per thread, no barrier"
 // builds_on = "plane_blocks"
+// mechanism = ["coalesced", "vectorised_access", "fewer_barriers", "unrolled", "compile_time_sizes"]
 // tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }
 // supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 // requires  = ["n * c * cdiv(h * w // lanes, UNROLL) <= 4294966272"]

@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "nhwc: ACROSS vectors of channels per block, all their pixels in its registers: read once, one launch"
 // builds_on = "nhwc_vector"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "fewer_passes",
+//     "fused",
+// ]
 // tune      = { ACROSS = [2, 4, 1, 8], BLOCK = [512, 256, 1024] }
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 // requires  = ["n * c * h * w <= 4294966272", "ITEMS * max(1, lanes * (2 if dtype == 'bf16' else 4) // 4) <= 16"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "both sums from one pass, then one to apply them"
 // builds_on = "two_reductions"
+// mechanism = ["coalesced", "block_reduction", "fewer_barriers", "fewer_passes"]
 // tune      = { BLOCK = [512, 256, 1024] }
 // define    = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }
 //

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "grid_stride",
+//     "fewer_passes", "split_k",
+// ]
 // supports = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 // requires = ["n * c * h * w <= 4294966272", "c <= 65535"]
 //
@@ -39,6 +43,7 @@
 // [rung.vectorised]
 // title     = "16-byte accesses, UNROLL of either image in flight, applied from the end where the L2 cache has it"
 // builds_on = "split"
+// mechanism = ["vectorised_access", "unrolled"]
 // tune      = { SPLIT = [32, 16, 64], UNROLL = [2, 4, 1], BLOCK = [256, 512], BACKWARDS = [1, 0] }
 // define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w // lanes, BLOCK * UNROLL))" }
 // ///

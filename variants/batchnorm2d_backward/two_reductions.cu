@@ -1,5 +1,6 @@
 // /// opbench
 // title  = "one block per channel: a pass for each sum, one to apply them"
+// mechanism = ["coalesced", "block_reduction"]
 // tune   = { BLOCK = [512, 256, 1024] }
 // define = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }
 //

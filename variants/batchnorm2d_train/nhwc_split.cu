@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "fewer_passes",
+//     "split_k",
+// ]
 // supports = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 // requires = ["n * c * h * w <= 4294966272", "cdiv(c // WIDTH, ACROSS) <= 65535"]
 //
@@ -43,6 +47,7 @@
 // [rung.nhwc_vector]
 // title     = "nhwc: 16 bytes of channels per lane, UNROLL pixels in flight, merged once for all of them"
 // builds_on = "nhwc_split"
+// mechanism = ["vectorised_access", "unrolled"]
 // tune      = { SPLIT = [1024, 512, 2048], UNROLL = [8, 4], BLOCK = [256, 512], BACKWARDS = [1, 0] }
 // define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w, UNROLL * DOWN))" }
 // ///

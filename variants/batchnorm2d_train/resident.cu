@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "one block per channel, which stays in its registers: x read once, one launch"
 // builds_on = "vectorised"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",
+//     "fewer_passes", "fused",
+// ]
 // tune      = { BLOCK = [512, 256, 1024, 128] }
 // supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 // requires  = ["n * c * h * w <= 4294966272", "ITEMS * max(1, lanes * (2 if dtype == 'bf16' else 4) // 4) <= 32"]

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "grid_stride",
+//     "fewer_passes", "split_k",
+// ]
 // supports = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 // requires = ["n * c * h * w <= 4294966272", "c <= 65535"]
 //
@@ -42,6 +46,7 @@
 // [rung.vectorised]
 // title     = "16-byte accesses, UNROLL in flight: their own mean first, then one merge for all of them"
 // builds_on = "split"
+// mechanism = ["vectorised_access", "unrolled"]
 // tune      = { SPLIT = [32, 16, 64], UNROLL = [4, 2], BLOCK = [256, 512], BACKWARDS = [1, 0] }
 // define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w // lanes, BLOCK * UNROLL))" }
 // ///

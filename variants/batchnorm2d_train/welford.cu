@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "mean and variance from one pass: Welford's sums in each thread, merged by Chan's formula"
 // builds_on = "three_passes"
+// mechanism = ["coalesced", "block_reduction", "fewer_barriers", "fewer_passes"]
 // tune      = { BLOCK = [512, 256, 1024] }
 // define    = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }
 //

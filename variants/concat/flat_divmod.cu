@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per element, its pixel and channel found by division from a flat index"
+// mechanism = ["coalesced", "flat_index"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'" }
 // supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "no division: a grid dimension for the runs of a and b, one for the place in both"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "no_division"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "filter size and stride are compile-time constants, so that the filter loops unroll"
 // builds_on = "naive_grid3d"
+// mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK_X = [32], BLOCK_Y = [8, 4] }
 // define    = { R = "r", S = "s", STRIDE = "stride" }
 // requires  = ["n * k < 2 ** 31", "r * s <= 256"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one thread per output, flat grid: indices come back by division and remainder"
 // builds_on = "naive_grid3d"
+// mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [128, 256, 512] }
 // launch    = [{ kernel = "conv2d_flat_divmod", grid = ["cdiv(n * k * p * q, BLOCK)"], block = ["BLOCK"] }]
 // ///

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "each thread computes OUT output channels of a pixel: one image load feeds OUT multiply-adds"
 // builds_on = "filter_constant"
+// mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes"]
 // tune      = { OUT = [8, 4, 2], BLOCK_X = [32], BLOCK_Y = [8], CHANNELS = [4] }
 // define    = { R = "r", S = "s", STRIDE = "stride" }
 // requires  = ["n * k < 2 ** 31", "r * s <= 256"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one thread per output, 3-D grid: width on x, height on y, image and channel on z"
 // builds_on = "naive_channel_x"
+// mechanism = ["coalesced", "no_division"]
 // tune      = { BLOCK_X = [32, 16], BLOCK_Y = [8, 4] }
 // supports  = { epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // requires  = ["n * k < 2 ** 31"]

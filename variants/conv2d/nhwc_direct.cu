@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: output channel on threadIdx.x, PIXELS pixels per thread, channels read 16 bytes at a time"
 // builds_on = "naive_channel_x"
+// mechanism = ["vectorised_access", "register_tile"]
 // tune      = { BLOCK_K = [32], BLOCK_P = [4], PIXELS = [8, 4, 1] }
 // define.C4   = "1 if c % 4 == 0 else 0"
 // define.BIAS = "0 if epilogue == 'none' else 1"

@@ -1,5 +1,9 @@
 // /// opbench
 // builds_on = "nhwc_small_channels"
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "compile_time_sizes", "async_copy",
+//     "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "c <= 4", "c * r * s <= 160", "k <= 128", "cdiv(k, 32) % GROUPS == 0",
@@ -27,6 +31,7 @@
 //
 // [rung.nhwc_few_channels_mma_f32]
 // title     = "nhwc_few_channels_mma with float32 accuracy: tf32 products and corrections"
+// mechanism = ["operand_split"]
 // product   = "tf32x3"
 // tune      = { ROWS = [4, 2], TILES = [2, 1], GROUPS = [3, 1] }
 // where     = ["(ROWS, TILES, GROUPS) in ((4, 2, 3), (4, 1, 1), (2, 2, 1), (2, 1, 1))"]

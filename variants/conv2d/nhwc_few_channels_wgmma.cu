@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "warp_shuffle",
+//     "compile_time_sizes", "double_buffer", "tensor_core", "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = ["c <= 4", "c * r * s <= 128 and r <= 32 and s <= 32", "k <= 128 and k % 2 == 0", "n * max(p * q * k, h * w * c) < 2 ** 31"]
 // compute_capability = "9.0a"
@@ -37,6 +41,7 @@
 // [rung.nhwc_few_channels_wgmma_planes]
 // title     = "few input channels by wgmma, float32 accuracy from f16: windows and filters in two planes, three products"
 // builds_on = "nhwc_few_channels_wgmma_f16"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 // ///
 //

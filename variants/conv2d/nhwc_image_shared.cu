@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc, small images: image and filters in shared memory, a thread has a run of pixels for K_REGS filters"
 // builds_on = "nhwc_filters_shared"
+// mechanism = ["shared_memory_tile", "register_tile", "compile_time_sizes", "split_k"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // tune      = { K_REGS = [4, 2, 3, 8, 1], PIXELS = [14, 7], SPLIT = [6, 3, 1], BANDS = [1, 4] }
 // where     = ["BANDS == 1 or PIXELS == 14"]

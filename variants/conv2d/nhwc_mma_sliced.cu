@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "sliced_k",
+//     "double_buffer", "async_copy", "tensor_core", "overlapped_launch",
+// ]
 // tune      = { BM = [32, 16, 48], BN = [32, 64], SLICES_K = [8, 4, 12], STAGES = [3, 2] }
 // where     = [
 //     """(BM, BN, SLICES_K, STAGES) in ((32, 32, 8, 3), (32, 32, 4, 3), (32, 64, 4, 3), (16, 32, 12, 3), \
@@ -36,6 +40,7 @@
 // [rung.nhwc_mma_tf32_corrected_sliced]
 // title     = "nhwc_mma_tf32_corrected, the depth shared by a block's warps, each with its own copies and stages"
 // builds_on = "nhwc_mma_tf32_corrected"
+// mechanism = ["operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["c * r * s >= 128"]
 // define    = { ALIGNED = "c % 4 == 0" }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",
+//     "double_buffer", "async_copy", "tensor_core", "overlapped_launch",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
@@ -42,6 +46,7 @@
 // [rung.nhwc_mma_3xtf32_split]
 // title     = "nhwc_mma_3xtf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_3xtf32"
+// mechanism = ["operand_split"]
 // product   = "tf32x3"
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 16, 4] }
 // where     = ["(BM, SPLIT) != (64, 4)"]
@@ -50,6 +55,7 @@
 // [rung.nhwc_mma_tf32_corrected_split]
 // title     = "nhwc_mma_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32_corrected"
+// mechanism = ["operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["c * r * s >= 128"]
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4, 16] }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
+//     "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 512 < 2 ** 31", "r * s * k * c < 2 ** 31",
@@ -26,6 +30,7 @@
 // [rung.nhwc_wgmma_bf16]
 // title     = "wgmma fed by TMA in im2col mode: the copy engine walks over windows, nobody computes an address"
 // builds_on = "nhwc_mma_bf16"
+// mechanism = ["bank_conflict_free"]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c % 8 == 0 and k % 8 == 0"]

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "compile_time_sizes", "double_buffer", "tma", "tensor_core",
+//     "warp_specialised", "persistent", "overlapped_launch",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1", "PATCHES >= 2 and (HELD == 0 or k <= 64)",
@@ -27,6 +31,7 @@
 // [rung.nhwc_wgmma_patch_bf16]
 // title     = "one copy of a patch of the image serves all filter positions: descriptors begun some pixels later"
 // builds_on = "nhwc_wgmma_bf16"
+// mechanism = ["bank_conflict_free"]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c % 8 == 0 and k % 8 == 0"]

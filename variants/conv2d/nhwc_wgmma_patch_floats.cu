@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "compile_time_sizes",
+//     "fused", "double_buffer", "tma", "tensor_core", "warp_specialised", "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "stride == 1 and r <= 7 and s <= 7 and padding <= 16 and r * s > 1 and c % 8 == 0", "RING >= 2",
@@ -48,6 +52,7 @@
 // [rung.nhwc_wgmma_patch_floats]
 // title     = "float32 accuracy from f16 without a pass: the block splits each patch while others multiply"
 // builds_on = "nhwc_wgmma_patch_planes"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 // ///
 //

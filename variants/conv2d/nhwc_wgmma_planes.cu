@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma",
+//     "tensor_core", "warp_specialised", "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "c % 8 == 0 and k % 2 == 0", "n * p * q + 512 < 2 ** 31",
@@ -72,6 +76,7 @@
 // [rung.nhwc_wgmma_planes]
 // title     = "float32 accuracy from f16, in im2col mode: image and filters in two planes, three products"
 // builds_on = "nhwc_wgmma_f16"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 // tune      = { BM = [128], BN = [128] }
 // define    = { PLANES = "2", STAGES = "192 // BK" }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "the block's one filter staged in shared memory, CHANNELS input channels at a time"
 // builds_on = "naive_grid3d"
+// mechanism = ["coalesced", "shared_memory_tile"]
 // tune      = { BLOCK_X = [32], BLOCK_Y = [8, 4], CHANNELS = [64, 16] }
 // requires  = ["n * k < 2 ** 31", "4 * min(c, CHANNELS) * r * s <= 227 * 1024"]
 // launch    = [{ kernel = "conv2d_weights_shared", grid = ["cdiv(q, BLOCK_X)", "min(cdiv(p, BLOCK_Y), 65535)", "min(n * k, 65535)"], block = ["BLOCK_X", "BLOCK_Y"], shared = "4 * min(c, CHANNELS) * r * s" }]

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "gather: one thread per pixel and channel of the image visits the windows that saw it"
+// mechanism = ["coalesced"]
 // supports = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
 // tune     = { BLOCK = [256, 128, 512] }
 //

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc, small images: dout and filters in shared memory, a thread has a run of pixels for C_REGS channels"
 // builds_on = "implicit_gemm"
+// mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes", "split_k"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
 // tune      = { C_REGS = [3, 2, 4, 1], PIXELS = [14, 7, 12], SPLIT = [16, 8, 4, 1], BANDS = [1, 4] }
 // where     = ["BANDS == 1 or PIXELS != 7"]

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "async_copy",
+//     "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and r == s", "r <= 15", "((n * p + r) * q + s) * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
@@ -37,6 +41,7 @@
 // [rung.nhwc_mma_tf32]
 // title     = "tensor cores, floats rounded to tf32: the convolution of dout with turned and transposed filters"
 // builds_on = "implicit_gemm"
+// mechanism = ["bank_conflict_free"]
 // product   = "tf32"
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
 // where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
@@ -47,6 +52,7 @@
 // [rung.nhwc_mma_3xtf32]
 // title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
 // builds_on = "nhwc_mma_tf32"
+// mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
 // tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4] }
 // where     = ["BM >= BN", "STAGES == (3 if BM == 128 and BN == 64 else 4)"]
@@ -55,6 +61,7 @@
 // [rung.nhwc_mma_tf32_corrected]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "nhwc_mma_3xtf32"
+// mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["k * r * s >= 128"]
 // tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 4] }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "split_k", "double_buffer",
+//     "async_copy", "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and r == s", "r <= 15", "((n * p + r) * q + s) * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
@@ -46,6 +50,7 @@
 // [rung.nhwc_mma_tf32_split]
 // title     = "nhwc_mma_tf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32"
+// mechanism = ["bank_conflict_free"]
 // product   = "tf32"
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "k % 4 == 0" }
@@ -53,6 +58,7 @@
 // [rung.nhwc_mma_3xtf32_split]
 // title     = "nhwc_mma_3xtf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_3xtf32"
+// mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "k % 4 == 0" }
@@ -60,6 +66,7 @@
 // [rung.nhwc_mma_tf32_corrected_split]
 // title     = "nhwc_mma_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32_corrected"
+// mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["k * r * s >= 128"]
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }

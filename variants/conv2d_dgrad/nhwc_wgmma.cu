@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
+//     "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 16 and s <= 16", "n * h * w + 512 < 2 ** 31",
@@ -22,6 +26,7 @@
 // [rung.nhwc_wgmma_bf16]
 // title     = "wgmma fed by TMA in im2col mode over dout; filters are read as they lie, rows of them as columns"
 // builds_on = "nhwc_mma_bf16"
+// mechanism = ["bank_conflict_free"]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c % 8 == 0 and k % 8 == 0", "BN != 96 or c <= 96"]
@@ -38,6 +43,7 @@
 // [rung.nhwc_wgmma_tf32]
 // title     = "TF32: wgmma fed by TMA in im2col mode over dout, of filters that a pass has transposed"
 // builds_on = "nhwc_mma_tf32"
+// mechanism = ["vectorised_access"]
 // product   = "tf32"
 // requires  = ["c % 4 == 0 and k % 4 == 0"]
 // workspace = { turned = "k * c * r * s" }

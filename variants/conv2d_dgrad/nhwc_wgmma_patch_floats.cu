@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "bank_conflict_free", "compile_time_sizes", "fused", "double_buffer",
+//     "tma", "tensor_core", "warp_specialised", "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 4 == 0", "RING >= 2",
@@ -57,6 +61,7 @@
 // [rung.nhwc_wgmma_patch_floats]
 // title     = "float32 accuracy from f16 without a pass: the block splits each patch of dout while others multiply"
 // builds_on = "nhwc_wgmma_patch_planes"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 // ///
 //

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "compile_time_sizes",
+//     "double_buffer", "tma", "tensor_core", "warp_specialised", "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 7 and s <= 7 and r * s > 1", "c % 8 == 0 and k % 8 == 0", "RING >= 2",
@@ -64,6 +68,7 @@
 // [rung.nhwc_wgmma_patch_planes]
 // title     = "float32 accuracy from f16: dout and filters in two planes, one patch for all filter positions"
 // builds_on = "nhwc_wgmma_patch_f16"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 // define    = { PLANES = "2" }
 //

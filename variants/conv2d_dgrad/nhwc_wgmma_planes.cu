@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",
+//     "warp_specialised", "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 16 and s <= 16", "c % 8 == 0 and k % 8 == 0",
@@ -69,6 +73,7 @@
 // [rung.nhwc_wgmma_planes]
 // title     = "float32 accuracy from f16, in im2col mode over dout: dout and filters in two planes, three products"
 // builds_on = "nhwc_wgmma_f16"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 // tune      = { BM = [128], BN = [128, 96] }
 // define    = { PLANES = "2", ROOM = "cdiv(BN, 64) * 64", STAGES = "3" }

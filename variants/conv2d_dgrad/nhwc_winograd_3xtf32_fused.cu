@@ -1,6 +1,11 @@
 // /// opbench
 // title     = "Winograd's products of dout's patches, 3 x 3 or 5 x 5, summed into the 2 x 2 pixels in registers"
 // builds_on = "nhwc_winograd_3xtf32"
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
+//     "compile_time_sizes", "fused", "fewer_operations", "double_buffer", "async_copy", "tensor_core",
+//     "operand_split",
+// ]
 // tune      = { BM = [128, 64], BN = [64, 32], STAGES = [4] }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32"] }
 // requires  = [

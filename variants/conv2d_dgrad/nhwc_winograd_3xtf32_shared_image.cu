@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "Winograd's patches of dout, in shared memory and registers, with filters turned and transformed at once"
 // builds_on = "nhwc_winograd_3xtf32_fused"
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "fused",
+//     "fewer_operations", "double_buffer", "async_copy", "tensor_core", "operand_split",
+// ]
 // tune      = { BN = [64, 128], STAGES = [2, 4] }
 // where     = ["STAGES == (2 if BN == 64 else 4)"]  # two blocks per multiprocessor, or one
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title        = "scatter: one thread per element of dout adds to all pixels of its window, with float atomics"
 // builds_on    = "gather"
+// mechanism = ["scatter"]
 // supports     = { layout = ["nchw", "nhwc"] }
 // define       = { NHWC = "layout == 'nhwc'" }
 // tune         = { BLOCK = [256, 128] }

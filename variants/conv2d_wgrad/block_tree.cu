@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one block per pair of channels: threads share the pixels and add up R x S weights each, then a tree"
 // builds_on = "thread_per_weight"
+// mechanism = ["coalesced", "register_tile", "block_reduction", "warp_shuffle", "compile_time_sizes"]
 // supports  = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // requires  = ["r * s <= 49", "n * p * q < 2 ** 31"]
 // tune      = { BLOCK = [256, 128] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc, few input channels: all weights of four filters stay in registers while dout streams by once"
 // builds_on = "implicit_gemm_split"
+// mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes", "split_k"]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // tune      = { BLOCK = [256, 128], PIXELS = [2, 4, 1], SPLIT = [528, 1056] }
 // workspace = { parts = "k * (c * r * s + BIAS) * SPLIT" }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "compile_time_sizes", "split_k", "async_copy",
+//     "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // tune      = { ROWS = [2, 1, 4], SPLIT = [264, 132, 528] }
 // requires  = [
@@ -58,12 +62,14 @@
 // [rung.nhwc_few_channels_mma_tf32]
 // title     = "tensor cores, few input channels: image rows lie in shared memory once, windows are gathered from there"
 // builds_on = "nhwc_mma_tf32_split"
+// mechanism = ["coalesced"]
 // product   = "tf32"
 // define    = { BYTES = "4", PER_SM = "2 if THREADS <= 256 else 1" }
 //
 // [rung.nhwc_few_channels_mma_f32]
 // title     = "nhwc_few_channels_mma with float32 accuracy: one tf32 product, two in bf16 of the digits cut off"
 // builds_on = "nhwc_mma_tf32_corrected_split"
+// mechanism = ["coalesced", "operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["n * p * q >= 128", "ROWS * ACROSS % 2 == 0"]
 // define    = { BYTES = "4", PER_SM = "1" }

@@ -1,4 +1,7 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "compile_time_sizes", "split_k", "double_buffer", "tma", "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "c <= 4", "c * r * s + BIAS <= 128 and r <= 32 and s <= 32", "k <= 128 and k % (8 if PRODUCT == 'bf16' else 4) == 0", "n * max(p * q * k, h * w * c) < 2 ** 31",
@@ -49,6 +52,7 @@
 // [rung.nhwc_few_channels_wgmma_planes]
 // title     = "few input channels by wgmma, float32 accuracy from f16: windows and dout in two planes, three products"
 // builds_on = "nhwc_few_channels_wgmma_f16"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 // ///
 //

@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "nhwc, few 1x1 filters: threads own channels, sixteen bytes each, and the image streams by once"
 // builds_on = "implicit_gemm_split"
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "unrolled", "compile_time_sizes",
+//     "split_k",
+// ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // tune      = { BLOCK = [256], UNROLL = [4, 8, 2], SPLIT = [792, 2112] }
 // workspace = { parts = "SPLIT * k * (c + BIAS)" }

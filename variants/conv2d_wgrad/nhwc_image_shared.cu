@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc, small images: image and dout in shared memory, threads share taps and pixels, parts are added"
 // builds_on = "implicit_gemm_split"
+// mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes"]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // tune      = { K_REGS = [4, 6, 8, 2, 1], PIXELS = [5, 4], TARGET = [512, 256], IMAGES = [1, 2], BANDS = [1, 4] }
 // where     = ["IMAGES == 1 or BANDS == 1"]

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "warp_shuffle", "split_k",
+//     "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + 256 < 2 ** 31",
@@ -33,6 +37,7 @@
 // [rung.nhwc_mma_tf32_split]
 // title     = "tensor cores, floats rounded to tf32: pixels are the depth, operands read by four words"
 // builds_on = "implicit_gemm_split"
+// mechanism = ["bank_conflict_free"]
 // product   = "tf32"
 // tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
@@ -40,6 +45,7 @@
 // [rung.nhwc_mma_3xtf32_split]
 // title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
 // builds_on = "nhwc_mma_tf32_split"
+// mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
 // tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
@@ -47,6 +53,7 @@
 // [rung.nhwc_mma_tf32_corrected_split]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "nhwc_mma_3xtf32_split"
+// mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["n * p * q >= 128"]
 // tune      = { BM = [64, 128], BN = [128, 64], STAGES = [3, 4], SPLIT = [32, 128, 8, 2] }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer",
+//     "tma", "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "r == 3 and s == 3 and stride == 1", "c % 8 == 0 and k % 8 == 0", "padding <= 16",

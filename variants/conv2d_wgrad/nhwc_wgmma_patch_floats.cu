@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "fused", "split_k",
+//     "double_buffer", "tma", "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "r == 3 and s == 3 and stride == 1", "c % 4 == 0 and k % 4 == 0", "padding <= 16",
@@ -36,6 +40,7 @@
 // [rung.nhwc_wgmma_patch_planes]
 // title     = "float32 accuracy from f16 without a pass: the block splits each patch in two planes, three products"
 // builds_on = "nhwc_wgmma_split_planes"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 //
 // [rung.nhwc_wgmma_patch_halves]

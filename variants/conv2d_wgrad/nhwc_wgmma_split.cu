@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "split_k", "double_buffer", "tma", "tensor_core",
+//     "warp_specialised",
+// ]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [
 //     "c % 8 == 0 and k % 8 == 0", "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 64 < 2 ** 31",
@@ -12,6 +16,7 @@
 // [rung.nhwc_wgmma_split_bf16]
 // title     = "wgmma, bf16: dout and im2col windows as they lie, both transposed by the instruction; pixels split over blocks"
 // builds_on = "nhwc_mma_bf16_split"
+// mechanism = ["bank_conflict_free"]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { ROUNDED = "0" }

@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "float32 accuracy from f16: dout and image in two planes, three products, both transposed by the instruction"
 // builds_on = "nhwc_wgmma_split_f16"
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer",
+//     "tma", "tensor_core", "operand_split", "warp_specialised",
+// ]
 // product   = "f16x3"
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"] }
 // requires  = [

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per element"
+// mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { NARROW = "to == 'bf16'" }
 // supports = { to = ["bf16", "f32"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "eight elements per thread: two 16-byte accesses on the f32 side, one on the bf16 side"
 // builds_on = "scalar"
+// mechanism = ["vectorised_access"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { NARROW = "to == 'bf16'" }
 // supports  = { to = ["bf16", "f32"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "as many blocks as the device holds, striding with UNROLL float4 loads in flight"
 // builds_on = "vec4_unrolled"
+// mechanism = ["coalesced", "vectorised_access", "unrolled", "grid_stride"]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 16], UNROLL = [4, 2, 1] }
 // where     = ["BLOCK * BLOCKS_PER_SM <= 4096"]
 //

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "UNROLL independent float4 loads per thread; STREAMING marks them evict-first"
 // builds_on = "vec4"
+// mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [512, 256], UNROLL = [2, 4, 8], STREAMING = [0, 1] }
 // launch    = [{ kernel = "copy_vec4_unrolled", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
 // ///

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per element, which uses one of the four words that it computes"
+// mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", TRAINING = "training == 'yes'", STEP = "counter == 'step'" }
 // supports = { training = ["no", "yes"], counter = ["zero", "step"], dtype = ["f32", "bf16"] }

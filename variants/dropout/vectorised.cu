@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one 16-byte vector per thread: all four words of a counter are used"
 // builds_on = "scalar"
+// mechanism = ["coalesced", "vectorised_access", "fewer_operations"]
 // tune      = { BLOCK = [256, 128, 512], STREAM = [0, 1] }
 // define    = { BF16 = "dtype == 'bf16'", TRAINING = "training == 'yes'", STEP = "counter == 'step'" }
 // supports  = { training = ["no", "yes"], counter = ["zero", "step"], dtype = ["f32", "bf16"] }

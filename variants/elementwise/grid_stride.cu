@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "as many blocks as the device holds, each striding through the array; sizes known to the compiler"
 // builds_on = "scalar"
+// mechanism = ["coalesced", "compile_time_sizes", "grid_stride"]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4] }
 // requires  = ["elements <= 2147483647"]
 //

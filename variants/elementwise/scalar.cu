@@ -1,5 +1,6 @@
 // /// opbench
 // title     = "one thread per element, b's place found by division"
+// mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }
 // requires  = ["elements <= 4294966272"]
 //

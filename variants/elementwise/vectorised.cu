@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one 16-byte vector per thread and array, UNROLL times; b a vector or one element for all lanes"
 // builds_on = "grid_stride"
+// mechanism = ["coalesced", "vectorised_access", "unrolled", "compile_time_sizes"]
 // tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }
 // requires  = ["elements <= 4294901760"]
 //

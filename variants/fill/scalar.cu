@@ -1,5 +1,6 @@
 // /// opbench
 // title  = "one element per thread"
+// mechanism = ["coalesced"]
 // tune   = { BLOCK = [256, 512, 1024] }
 // launch = [{ kernel = "fill_scalar", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
 // ///

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "eight independent chains per thread at full occupancy"
 // builds_on = "chains_4"
+// mechanism = ["coalesced", "unrolled"]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [32, 8, 16, 64] }
 // launch    = [{ kernel = "fma_chains_8", grid = ["cdiv(n, BLOCK)"], block = ["BLOCK"] }]
 // ///

@@ -1,5 +1,6 @@
 // /// opbench
 // title     = "one dependent chain at a time per thread; RESERVE_KIB of shared memory per block keeps warps away"
+// mechanism = ["coalesced"]
 // tune      = { BLOCK = [128], UNROLL = [32], RESERVE_KIB = [96, 48, 0] }
 //
 // [[launch]]

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per element, its row found by division from a flat index"
+// mechanism = ["coalesced", "flat_index"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BYTES = "2 if dtype == 'bf16' else 4" }
 // supports = { dtype = ["f32", "bf16", "i32"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte accesses, a grid dimension for the rows: no division by a row's length"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "vectorised_access", "unrolled", "no_division"]
 // tune      = { BLOCK = [256, 64, 128], UNROLL = [2, 1, 4] }
 // requires  = ["cdiv(features // lanes, BLOCK * UNROLL) <= 65535"]
 // supports  = { dtype = ["f32", "bf16", "i32"] }

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per output, its source found by division from a flat index"
+// mechanism = ["flat_index"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'" }
 // supports = { to = ["nhwc", "nchw"], dtype = ["f32", "bf16"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "a 32 x 32 tile turned in shared memory, rows padded by one element"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { THREAD_ROWS = [8, 16, 4] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { to = ["nhwc", "nchw"], dtype = ["f32", "bf16"] }

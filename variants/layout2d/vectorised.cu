@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte loads and stores on both sides of a padded tile in shared memory"
 // builds_on = "shared_tile"
+// mechanism = ["coalesced", "vectorised_access", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { BLOCK = [256, 128], TILES = [1, 2] }
 // supports  = { to = ["nhwc", "nchw"], dtype = ["f32", "bf16"] }
 // requires  = ["cdiv(rows, 64) <= 65535", "n <= 65535", "TILES == 1 or cols > 64"]

@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "resident blocks stream on through a ring that cp.async fills: no gap between rows"
 // builds_on = "split_k_stream"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "double_buffer", "async_copy",
+//     "persistent",
+// ]
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
 // define.RELU   = "1 if epilogue == 'bias_relu' else 0"

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
+//     "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // define    = { WM = "min(BM, 64)", RELU = "epilogue == 'bias_relu'" }
 // compute_capability = "8.0"
@@ -44,6 +48,7 @@
 // [rung.mma_3xtf32]
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
+// mechanism = ["operand_split"]
 // product   = "tf32x3"
 // define    = { ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64, 32], BN = [128, 32], WN = [32], WK = [1, 4, 8], STAGES = [4, 3, 2] }
@@ -54,6 +59,7 @@
 // [rung.mma_tf32_corrected]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "mma_3xtf32"
+// mechanism = ["operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["k >= 128"]
 // define    = { ALIGNED = "k % 4 == 0" }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",
+//     "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // requires  = ["SPLIT * m * n <= 2 ** 30"]
 // where     = ["SPLIT == (2 if BM == 32 else 4) or (SPLIT == 8 and BM == 128)"]
@@ -39,6 +43,7 @@
 // [rung.mma_3xtf32_split_k]
 // title     = "as mma_3xtf32, with k split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_3xtf32"
+// mechanism = ["operand_split"]
 // product   = "tf32x3"
 // define    = { ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64, 32], BN = [128, 64], WN = [32], WK = [1, 4], STAGES = [4, 3], SPLIT = [4, 8, 2] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one small tile a block, its depth brought at once and shared by the block's warps"
 // builds_on = "warp_tile"
+// mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "sliced_k"]
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // tune      = { BN = [16, 32], SLICES = [8, 4], DEPTH = [128, 512] }
 // requires  = ["DEPTH == 128 or k > 128", "m <= 16 * 65535"]

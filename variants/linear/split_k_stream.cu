@@ -1,4 +1,5 @@
 // /// opbench
+// mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "sliced_k"]
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
 // define.RELU   = "1 if epilogue == 'bias_relu' else 0"
@@ -19,6 +20,7 @@
 // [rung.split_k_stream_early]
 // title     = "the next layer's blocks load their first weights while this one's last blocks still add"
 // builds_on = "split_k_stream"
+// mechanism = ["overlapped_launch"]
 // define.EARLY = 1
 // compute_capability = "9.0"
 //

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one warp per output: lanes along k, so that weight loads are coalesced; shuffles add the lanes"
 // builds_on = "naive"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // define    = { BF16 = "1 if dtype == 'bf16' else 0", RELU = "1 if epilogue == 'bias_relu' else 0" }
 // tune      = { WARPS = [4, 8] }

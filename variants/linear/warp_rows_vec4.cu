@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "a warp streams ROWS rows of weights, 16 bytes a load, for up to 8 rows of x"
 // builds_on = "warp_per_output"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "block_reduction", "warp_shuffle"]
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
 // define.RELU   = "1 if epilogue == 'bias_relu' else 0"

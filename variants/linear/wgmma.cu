@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
+//     "persistent",
+// ]
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
 // define.STAGES = "196608 // ((BM + BN) * 128)"
@@ -15,6 +19,7 @@
 // [rung.wgmma_bf16]
 // title     = "wgmma fed by TMA: a copying warp, two multiplying warpgroups, blocks that stay, stores by TMA"
 // builds_on = "mma_bf16"
+// mechanism = ["bank_conflict_free"]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["k % 8 == 0 and n % 8 == 0"]

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer", "tma", "tensor_core",
+//     "cluster", "overlapped_launch",
+// ]
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // requires  = ["m <= 128", "n * max(m, k) < 2 ** 31"]
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"

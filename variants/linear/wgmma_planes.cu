@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "float32 accuracy from f16: the block splits the weights that stream through it, blocks share all steps"
 // builds_on = "wgmma_few_rows_tf32"
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma",
+//     "tensor_core", "operand_split", "warp_specialised", "overlapped_launch",
+// ]
 // product   = "f16x3"
 // supports  = { epilogue = ["bias", "bias_relu"] }
 // requires  = ["k % 4 == 0 and n % 4 == 0", "(BLOCKS + TILES) * 16384 <= 2 ** 30 and n * max(m, k) < 2 ** 31"]

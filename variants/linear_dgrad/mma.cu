@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "async_copy",
+//     "tensor_core",
+// ]
 // supports  = { epilogue = ["none", "mask"] }
 // compute_capability = "8.0"
 //
@@ -25,6 +29,7 @@
 // [rung.mma_tf32]
 // title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; weights are read as they lie, by words"
 // builds_on = "register_tile"
+// mechanism = ["bank_conflict_free"]
 // product   = "tf32"
 // define    = { N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64], BN = [128, 256, 64], WN = [64, 32], STAGES = [3, 4] }
@@ -33,6 +38,7 @@
 // [rung.mma_3xtf32]
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
+// mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
 // define    = { N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4] }

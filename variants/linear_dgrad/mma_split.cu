@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",
+//     "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { epilogue = ["none", "mask"] }
 // requires  = ["SPLIT * m * k <= 2 ** 30"]
 // where     = ["BM == BN"]
@@ -43,6 +47,7 @@
 // [rung.mma_3xtf32_split]
 // title     = "as mma_3xtf32, with n split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_3xtf32"
+// mechanism = ["operand_split"]
 // product   = "tf32x3"
 // define    = { N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4], SPLIT = [4, 8, 2] }

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per element of dx, the column on threadIdx.x: rows of the weights are read as they lie"
+// mechanism = ["coalesced"]
 // supports = { epilogue = ["none", "mask"], dtype = ["f32", "bf16"] }
 // define   = { BF16 = "dtype == 'bf16'", MASK = "epilogue == 'mask'" }
 // tune     = { BLOCK = [128, 64, 256] }

@@ -1,6 +1,9 @@
 // /// opbench
 // title     = "tiles of both operands in two shared buffers, 8 x 8 sums per thread"
 // builds_on = "naive"
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "fewer_barriers", "double_buffer",
+// ]
 // supports  = { epilogue = ["none", "mask"], dtype = ["f32", "bf16"] }
 // define    = { BF16 = "dtype == 'bf16'", MASK = "epilogue == 'mask'" }
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [16, 8] }

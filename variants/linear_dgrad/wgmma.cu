@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "wgmma fed by TMA: weights transposed by the instruction, blocks share the steps of all tiles evenly"
 // builds_on = "mma_bf16_split"
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",
+//     "warp_specialised",
+// ]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"], epilogue = ["none", "mask"] }
 // requires  = ["n % 8 == 0 and k % 8 == 0", "(BLOCKS + TILES) * 16384 <= 2 ** 30 and k * max(m, n) < 2 ** 31"]

@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "few rows: weights are wgmma's rows, transposed by it; n split over a cluster, whose blocks add their sums"
 // builds_on = "wgmma"
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer", "tma", "tensor_core",
+//     "cluster",
+// ]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"], epilogue = ["none", "mask"] }
 // requires  = ["m <= 128", "n % 8 == 0 and k % 8 == 0", "k * max(m, n) < 2 ** 31"]

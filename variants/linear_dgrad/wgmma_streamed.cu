@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma",
+//     "tensor_core", "warp_specialised", "overlapped_launch",
+// ]
 // supports  = { epilogue = ["none", "mask"] }
 // requires  = ["n % 4 == 0 and k % 4 == 0", "(BLOCKS + TILES) * 16384 <= 2 ** 30 and k * max(m, n) < 2 ** 31"]
 // compute_capability = "9.0a"
@@ -51,6 +55,7 @@
 // [rung.wgmma_planes]
 // title     = "float32 accuracy from f16: the block splits the weights that stream through it, three products"
 // builds_on = "wgmma_halves"
+// mechanism = ["operand_split"]
 // product   = "f16x3"
 // ///
 //

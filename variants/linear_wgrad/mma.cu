@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
+//     "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { bias = ["no", "yes"] }
 // compute_capability = "8.0"
 // define.BIAS = "bias == 'yes'"
@@ -29,6 +33,7 @@
 // [rung.mma_3xtf32]
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
+// mechanism = ["operand_split"]
 // product   = "tf32x3"
 // define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4] }

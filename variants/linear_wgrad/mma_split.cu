@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",
+//     "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { bias = ["no", "yes"] }
 // requires  = ["SPLIT * n * (k + 1) <= 2 ** 30"]
 // where     = ["BM == BN"]
@@ -39,6 +43,7 @@
 // [rung.mma_3xtf32_split]
 // title     = "as mma_3xtf32, with the batch split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "mma_3xtf32"
+// mechanism = ["operand_split"]
 // product   = "tf32x3"
 // define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4], SPLIT = [4, 16, 2] }

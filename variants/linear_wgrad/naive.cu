@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per weight adds up the batch, the column on threadIdx.x"
+// mechanism = ["coalesced"]
 // supports = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // define   = { BF16 = "dtype == 'bf16'", BIAS = "bias == 'yes'" }
 // tune     = { BLOCK = [128, 64, 256] }

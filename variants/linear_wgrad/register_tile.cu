@@ -1,4 +1,5 @@
 // /// opbench
+// mechanism = ["coalesced", "shared_memory_tile", "register_tile"]
 // supports  = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // requires  = ["m * n < 2 ** 31", "m * k < 2 ** 31", "SPLIT * n * (k + 1) <= 2 ** 30"]
 // where     = ["BM == BN and BK == (16 if BM == 64 else 8)"]
@@ -10,6 +11,7 @@
 // [rung.register_tile]
 // title     = "tiles of both operands in two shared buffers, 8 x 8 sums per thread, a column of ones for the bias"
 // builds_on = "naive"
+// mechanism = ["fewer_barriers", "double_buffer"]
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [16, 8], SPLIT = [1] }
 //
 // [[rung.register_tile.launch]]
@@ -20,6 +22,7 @@
 // [rung.register_tile_split]
 // title     = "register_tile with the batch split over SPLIT blocks per tile, parts added by a second kernel"
 // builds_on = "register_tile"
+// mechanism = ["vectorised_access", "split_k"]
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [16, 8], SPLIT = [8, 32, 2] }
 // workspace = { parts = "SPLIT * n * (k + BIAS)" }
 //

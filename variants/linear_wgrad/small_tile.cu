@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one small tile a block, the batch brought at once and shared by the block's warps, ones for the bias"
 // builds_on = "register_tile"
+// mechanism = ["coalesced", "shared_memory_tile", "register_tile", "sliced_k"]
 // supports  = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // tune      = { BN = [16, 32], SLICES = [8, 4], DEPTH = [128, 512] }
 // requires  = ["DEPTH == 128 or m > 128", "n <= 16 * 65535"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one thread per output, the column on threadIdx.x: b and out coalesced"
 // builds_on = "naive_row_x"
+// mechanism = ["coalesced"]
 // tune      = { ROWS = [8, 4, 32] }
 // requires  = ["cdiv(m, ROWS) <= 65535"]
 // launch    = [{ kernel = "matmul_coalesced", grid = ["cdiv(n, 32)", "cdiv(m, ROWS)"], block = [32, "ROWS"] }]

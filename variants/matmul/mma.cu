@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
+//     "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { b_order = ["row", "col"] }
 // define    = { WM = "min(BM, 64)", B_ROWS = "b_order == 'row'" }
 // compute_capability = "8.0"
@@ -33,6 +37,7 @@
 // [rung.mma_3xtf32]
 // title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
 // builds_on = "mma_tf32"
+// mechanism = ["operand_split"]
 // product   = "tf32x3"
 // define    = { K_ALIGNED = "k % 4 == 0", N_ALIGNED = "n % 4 == 0" }
 // tune      = { BM = [128, 64, 32], BN = [128, 32], WN = [32], WK = [1, 4, 8], STAGES = [4, 3, 2] }

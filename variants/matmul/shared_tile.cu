@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "TILE×TILE output tile, both operands staged in shared memory"
 // builds_on = "coalesced"
+// mechanism = ["coalesced", "shared_memory_tile"]
 // tune      = { TILE = [32, 16, 8] }
 // requires  = ["cdiv(m, TILE) <= 65535"]
 // launch    = [{ kernel = "matmul_shared_tile", grid = ["cdiv(n, TILE)", "cdiv(m, TILE)"], block = ["TILE", "TILE"] }]

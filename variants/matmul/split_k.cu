@@ -1,6 +1,9 @@
 // /// opbench
 // title     = "k split over SPLIT blocks per tile, parts added in a fixed order by a second kernel"
 // builds_on = "vectorised"
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",
+// ]
 // tune      = { SPLIT = [8, 32, 128, 512] }
 // requires  = ["SPLIT * m * n <= 2 ** 30"]
 // workspace = { parts = "SPLIT * m * n" }

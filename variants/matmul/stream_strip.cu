@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "few rows: a block streams a strip of b's columns, 16 bytes along n a load, k split over its threads"
 // builds_on = "coalesced"
+// mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "sliced_k"]
 // supports  = { dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
 // define.M_TILE = "1 if m == 1 else 2 if m == 2 else 4 if m <= 4 or dtype == 'bf16' else 8"

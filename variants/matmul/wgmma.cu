@@ -1,4 +1,5 @@
 // /// opbench
+// mechanism = ["shared_memory_tile", "register_tile", "tma", "tensor_core"]
 // define    = { B_ROWS = "b_order == 'row'", BK = "64 if PRODUCT == 'bf16' else 32" }
 // compute_capability = "9.0a"
 // tune      = { BN = [128, 256, 64] }

@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "TF32's accuracy from f16, at twice its rate: passes round floats, with a power of two a row; b either way"
 // builds_on = "wgmma_persistent_tf32"
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",
+//     "warp_specialised", "persistent", "overlapped_launch",
+// ]
 // product   = "f16"
 // precision = "tf32"
 // supports  = { b_order = ["row", "col"] }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
+//     "persistent", "cluster",
+// ]
 // define.B_ROWS = "b_order == 'row' and PRODUCT == 'bf16'"
 // define.PASS   = "b_order == 'row' and PRODUCT == 'tf32'"
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
@@ -16,6 +20,7 @@
 // [rung.wgmma_persistent_bf16]
 // title     = "blocks that stay: the next tile's copies run while a tile is stored, by TMA; clusters may share b's copies"
 // builds_on = "wgmma_ring_bf16"
+// mechanism = ["bank_conflict_free"]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"], b_order = ["row", "col"] }
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
@@ -47,6 +52,7 @@
 // [rung.wgmma_transposed_tf32]
 // title     = "TF32 of b by rows: a pass writes b by columns, as wgmma reads TF32 no other way"
 // builds_on = "wgmma_persistent_tf32"
+// mechanism = ["vectorised_access", "overlapped_launch"]
 // product   = "tf32"
 // requires  = ["k % 4 == 0 and n % 4 == 0"]
 // workspace = { columns = "n * k" }

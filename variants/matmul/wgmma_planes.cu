@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "float32 accuracy from f16: operands in two planes, a power of two a row, three products, sums promoted"
 // builds_on = "wgmma_persistent_tf32"
+// mechanism = [
+//     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma",
+//     "tensor_core", "operand_split", "warp_specialised", "persistent",
+// ]
 // product   = "f16x3"
 // supports  = { b_order = ["row", "col"] }
 // requires  = ["k % 4 == 0 and n % (4 if B_ROWS else 2) == 0", "B_PITCH * max(n, k) < 2 ** 31 and A_PITCH * m < 2 ** 31"]

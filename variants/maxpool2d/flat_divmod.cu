@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one thread per output, its place found by division from a flat index"
 // builds_on = "grid3d"
+// mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { POSITIONS = "positions == 'yes'" }
 // supports  = { positions = ["no", "yes"] }

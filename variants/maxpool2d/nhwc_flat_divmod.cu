@@ -1,5 +1,6 @@
 // /// opbench
 // title     = "nhwc: one thread per output, channels along the warp, window known at run time"
+// mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'", POSITIONS = "positions == 'yes'" }
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], positions = ["no", "yes"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: every size known to the compiler, the window's loads are in flight together"
 // builds_on = "nhwc_flat_divmod"
+// mechanism = ["coalesced", "unrolled", "compile_time_sizes", "overlapped_launch"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"] }
 // requires  = ["n * p * q * c <= 4294966272", "window <= 9"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "window, stride and padding known to the compiler: the window's loads are in flight together"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "unrolled", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { WINDOW = "window", STRIDE = "stride", PADDING = "padding" }
 // requires  = ["n * c * p * q <= 4294966272", "window <= 16"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title        = "one thread per window adds its gradient to its maximum, with atomics onto zeros"
 // builds_on    = "gather"
+// mechanism = ["scatter"]
 // reproducible = false
 // tune         = { BLOCK = [256, 128, 512] }
 // define       = { NHWC = "layout == 'nhwc'" }

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per pixel looks through every window over it"
+// mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // requires = ["n * c * h * w <= 4294966272"]
 //

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: 16 bytes of channels per access, a tile of ROWS x COLUMNS strides per thread"
 // builds_on = "window_constant"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [1, 2], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "add", "mask"] }

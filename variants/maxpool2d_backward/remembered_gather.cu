@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one thread per pixel asks every window over it for the place of its maximum"
 // builds_on = "gather"
+// mechanism = ["coalesced", "fewer_operations"]
 // tune      = { BLOCK = [256, 128, 512] }
 // requires  = ["n * c * h * w <= 4294966272"]
 //

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: 16 bytes of channels per access, the places of their maxima as 4 or 8 bytes"
 // builds_on = "remembered_gather"
+// mechanism = ["coalesced", "vectorised_access", "compile_time_sizes", "fewer_operations"]
 // tune      = { COLUMNS = [1, 2], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
 // requires  = ["n * c * h * w <= 4294966272", "WINDOW_ROWS * WINDOW_COLUMNS * (c // packs) <= 72"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "a tile of ROWS x COLUMNS strides per thread: each window over it searched once; vectors of a row"
 // builds_on = "window_constant"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1, 8], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
 // supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "add", "mask"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "window, stride and sizes known to the compiler: a search's loads are in flight together"
 // builds_on = "gather"
+// mechanism = ["coalesced", "unrolled", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // requires  = ["n * c * h * w <= 4294966272", "c * h * w < 2 ** 31", "cdiv(window, stride) * window <= 16"]
 //

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "loss and gradient in one pass: block sums to a workspace, which a second kernel adds in order"
 // builds_on = "three_kernels"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
 // tune      = { BLOCK = [256, 128, 512], ITEMS = [8, 4] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { dtype = ["f32", "bf16"] }

@@ -1,6 +1,9 @@
 // /// opbench
 // title     = "16-byte accesses, UNROLL vectors of both inputs in flight"
 // builds_on = "one_pass"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "unrolled", "fewer_passes", "fused",
+// ]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [2, 1, 4], STREAM = [0, 1] }
 // supports  = { dtype = ["f32", "bf16"] }
 // workspace = { partial = "cdiv(n, LANES * BLOCK * UNROLL)" }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one float4 per thread"
 // builds_on = "scalar"
+// mechanism = ["coalesced", "vectorised_access"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
 // launch    = [{ kernel = "relu_vec4", grid = ["cdiv(n, 4 * BLOCK)"], block = ["BLOCK"] }]
 // ///

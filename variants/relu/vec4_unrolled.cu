@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "UNROLL independent float4 loads per thread, streaming cache hints"
 // builds_on = "vec4"
+// mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [512, 256], UNROLL = [2, 4, 8] }
 // launch    = [{ kernel = "relu_vec4_unrolled", grid = ["cdiv(n, 4 * BLOCK * UNROLL)"], block = ["BLOCK"] }]
 // ///

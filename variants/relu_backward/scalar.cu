@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per element"
+// mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512, 1024] }
 // define   = { BF16 = "dtype == 'bf16'" }
 // supports = { dtype = ["f32", "bf16"] }

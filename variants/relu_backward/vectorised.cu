@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte accesses: 4 floats or 8 bf16 per thread, UNROLL of them in flight"
 // builds_on = "scalar"
+// mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 128, 512], STREAM = [0, 1] }
 // define    = { BF16 = "dtype == 'bf16'", LANES = "lanes" }
 // supports  = { dtype = ["f32", "bf16"] }

@@ -1,5 +1,6 @@
 // /// opbench
 // title     = "float4 loads that bypass L1, the whole array again in every round"
+// mechanism = ["coalesced", "vectorised_access", "warp_shuffle", "grid_stride"]
 // tune      = { BLOCKS_PER_SM = [2, 4, 8] }
 // requires  = ["n <= 2 ** 31 - 2 ** 20"]
 // workspace = { partial = "sm_count * BLOCKS_PER_SM" }

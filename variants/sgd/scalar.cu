@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per element"
+// mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { MOMENTUM = "momentum == 'yes'", COPY = "copy == 'bf16'" }
 // supports = { momentum = ["no", "yes"], copy = ["none", "bf16"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte accesses, UNROLL vectors of all arrays in flight"
 // builds_on = "scalar"
+// mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [2, 1, 4], STREAM = [0, 1] }
 // define    = { MOMENTUM = "momentum == 'yes'", COPY = "copy == 'bf16'" }
 // supports  = { momentum = ["no", "yes"], copy = ["none", "bf16"] }

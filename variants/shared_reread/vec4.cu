@@ -1,5 +1,6 @@
 // /// opbench
 // title     = "float4 reads of a staged piece, again in every round"
+// mechanism = ["coalesced", "vectorised_access", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512] }
 // workspace = { partial = "cdiv(n, 16 * BLOCK)" }
 // launch    = [

@@ -1,5 +1,6 @@
 // /// opbench
 // title     = "three kernels: the cross entropies, their mean, the gradient"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { dtype = ["f32", "bf16"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one block per row, three passes, maximum and sum by shuffles and shared memory"
 // builds_on = "thread_per_row"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { dtype = ["f32", "bf16"] }

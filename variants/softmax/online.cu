@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "maximum and sum in one pass: the sum is rescaled whenever the maximum grows"
 // builds_on = "block_per_row"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { dtype = ["f32", "bf16"] }

@@ -1,6 +1,9 @@
 // /// opbench
 // title     = "one warp per row, the row kept in registers: read once, no barrier"
 // builds_on = "online"
+// mechanism = [
+//     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "fewer_passes",
+// ]
 // tune      = { ROWS_PER_BLOCK = [4, 8, 2] }
 // define    = { BF16 = "dtype == 'bf16'", COLS = "cols" }
 // supports  = { dtype = ["f32", "bf16"] }

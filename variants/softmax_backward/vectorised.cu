@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "16-byte accesses, THREADS lanes per row with both rows in registers: read once"
 // builds_on = "block_per_row"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",
+//     "fewer_passes",
+// ]
 // tune      = { THREADS = [32, 16, 64, 128, 256, 512, 1024], STREAM = [0, 1] }
 // supports  = { dtype = ["f32", "bf16"] }
 // requires  = ["cols <= min(32 * THREADS, 16384)", "THREADS == 16 or cols > THREADS"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one block per row: loss and gradient in one kernel, row losses to a workspace, added in order"
 // builds_on = "three_kernels"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { dtype = ["f32", "bf16"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one block for all rows, a thread for each: loss and gradient in one launch"
 // builds_on = "block_per_row"
+// mechanism = ["block_reduction", "compile_time_sizes", "fused"]
 // tune      = { BLOCK = [128, 256, 512, 1024] }
 // define    = { BF16 = "dtype == 'bf16'", COLS = "cols" }
 // supports  = { dtype = ["f32", "bf16"] }

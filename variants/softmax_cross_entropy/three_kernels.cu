@@ -1,5 +1,6 @@
 // /// opbench
 // title     = "three kernels: log-softmax, the losses of the labels, the gradient"
+// mechanism = ["block_reduction"]
 // tune      = { BLOCK = [128, 64, 256] }
 // define    = { BF16 = "dtype == 'bf16'" }
 // supports  = { dtype = ["f32", "bf16"] }

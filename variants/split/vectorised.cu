@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte accesses over a flat index whose divisions the compiler knows, UNROLL vectors per thread"
 // builds_on = "runs"
+// mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }
 // supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
 // requires  = ["cdiv(outer * (run1 + run2) // lanes, BLOCK * UNROLL) * BLOCK * UNROLL <= 4294967295"]

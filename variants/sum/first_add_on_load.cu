@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "the first addition happens while loading: two elements per thread"
 // builds_on = "sequential"
+// mechanism = ["coalesced", "block_reduction", "uniform_warps", "fewer_barriers"]
 // tune      = { BLOCK = [256, 512, 1024] }
 // workspace = { partial = "cdiv(n, 2 * BLOCK)", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
 //

@@ -1,6 +1,10 @@
 // /// opbench
 // title     = "float4 loads in a grid-stride loop, one atomic addition per block"
 // builds_on = "shuffle"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "uniform_warps", "fewer_barriers", "warp_shuffle",
+//     "unrolled", "grid_stride",
+// ]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 2], UNROLL = [4, 2, 8, 1] }
 // where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
 // reproducible = false

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "tree in shared memory, sequential addressing"
 // builds_on = "interleaved"
+// mechanism = ["coalesced", "block_reduction", "uniform_warps"]
 // tune      = { BLOCK = [256, 512, 1024] }
 // workspace = { partial = "cdiv(n, BLOCK)", partial_2 = "cdiv(n, BLOCK ** 2)" }
 //

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "warp shuffles instead of a tree in shared memory"
 // builds_on = "unrolled_last_warp"
+// mechanism = ["coalesced", "block_reduction", "uniform_warps", "fewer_barriers", "warp_shuffle"]
 // tune      = { BLOCK = [256, 512, 1024] }
 // workspace = { partial = "cdiv(n, 2 * BLOCK)", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
 //

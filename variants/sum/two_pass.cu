@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "uniform_warps", "fewer_barriers", "warp_shuffle",
+//     "unrolled", "grid_stride",
+// ]
 // tune      = { BLOCK = [256, 512], BLOCKS = [1056, 528, 264], UNROLL = [4, 2, 8] }
 // where     = ["BLOCK * BLOCKS <= 270336"]
 // define.OVERLAP = 0
@@ -23,6 +27,7 @@
 // [rung.two_pass_overlapped]
 // title     = "the block that adds the block sums is launched early and waits for the others on the multiprocessor"
 // builds_on = "two_pass"
+// mechanism = ["overlapped_launch"]
 // where     = ["UNROLL == 4 and BLOCK * BLOCKS == 270336"]
 // define.OVERLAP = 1
 // compute_capability = "9.0"

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "the last six steps run in one warp without barriers of the block"
 // builds_on = "first_add_on_load"
+// mechanism = ["coalesced", "block_reduction", "uniform_warps", "fewer_barriers"]
 // tune      = { BLOCK = [256, 512, 1024] }
 // workspace = { partial = "cdiv(n, 2 * BLOCK)", partial_2 = "cdiv(n, (2 * BLOCK) ** 2)" }
 //

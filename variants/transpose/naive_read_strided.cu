@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one thread per element, writes coalesced, reads a row apart"
 // builds_on = "naive_write_strided"
+// mechanism = ["coalesced_stores"]
 // tune      = { COLS = [4, 8, 16] }
 // requires  = ["cdiv(cols, COLS) <= 65535"]
 // launch    = [

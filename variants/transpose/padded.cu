@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one padding word per tile row: no bank conflicts"
 // builds_on = "shared"
+// mechanism = ["coalesced", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { ROWS = [4, 8, 16, 32] }
 // launch    = [{ kernel = "transpose_padded", grid = ["cdiv(rows, 32) * cdiv(cols, 32)"], block = [32, "ROWS"] }]
 // ///

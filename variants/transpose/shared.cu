@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "32×32 tile turned in shared memory: both sides coalesced"
 // builds_on = "naive_read_strided"
+// mechanism = ["coalesced", "shared_memory_transpose"]
 // tune      = { ROWS = [4, 8, 16, 32] }
 // launch    = [{ kernel = "transpose_shared", grid = ["cdiv(rows, 32) * cdiv(cols, 32)"], block = [32, "ROWS"] }]
 // ///

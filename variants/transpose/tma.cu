@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "tiles by TMA, one copy in and one out, turned in place, 4×4 in registers"
 // builds_on = "vectorised"
+// mechanism = ["shared_memory_transpose", "bank_conflict_free", "tma"]
 // tune      = { ROWS = [64, 128], COLS = [64, 128] }
 // where     = ["ROWS == COLS"]
 // requires  = ["rows % 4 == 0 and cols % 4 == 0"]

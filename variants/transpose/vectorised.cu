@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "float4 on all four sides: 4×4 turned in registers, 64×64 through a swizzled tile"
 // builds_on = "padded"
+// mechanism = ["coalesced", "vectorised_access", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { ROWS = [8, 4, 16], BAND = [1, 8] }
 // launch    = [{ kernel = "transpose_vectorised", grid = ["cdiv(rows, 64) * cdiv(cols, 64)"], block = ["16 * ROWS"] }]
 // ///

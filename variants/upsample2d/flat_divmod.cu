@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per output, its place found by division from a flat index"
+// mechanism = ["coalesced", "flat_index"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", BILINEAR = "mode == 'bilinear'" }
 // supports = { mode = ["nearest", "bilinear"], dtype = ["f32", "bf16"] }

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one thread per output, a grid dimension each for columns, rows and planes"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "no_division"]
 // tune      = { BLOCK_X = [64, 32, 128], BLOCK_Y = [4, 8] }
 // define    = { BF16 = "dtype == 'bf16'", BILINEAR = "mode == 'bilinear'" }
 // supports  = { mode = ["nearest", "bilinear"], dtype = ["f32", "bf16"] }

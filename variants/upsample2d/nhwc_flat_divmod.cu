@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "nhwc: one thread per output, channels along the warp, scale known at run time"
+// mechanism = ["coalesced", "flat_index"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", BILINEAR = "mode == 'bilinear'" }
 // supports = { mode = ["nearest", "bilinear"], layout = ["nhwc"], dtype = ["f32", "bf16"] }

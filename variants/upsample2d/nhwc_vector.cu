@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: 16 bytes of channels per load and store, each pixel written scale x scale times"
 // builds_on = "nhwc_flat_divmod"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [1, 2, 4], BLOCK = [256, 128], STREAM = [0, 1] }
 // supports  = { mode = ["nearest", "bilinear"], layout = ["nhwc"], dtype = ["f32", "bf16"] }
 // requires  = ["n * c * h * w <= 4294966272", "scale <= 4"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "one thread per input pixel: it writes all scale x scale outputs of it"
 // builds_on = "scale_constant"
+// mechanism = ["coalesced", "register_tile", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { mode = ["nearest", "bilinear"], dtype = ["f32", "bf16"] }
 // requires  = ["n * c * h * w <= 4294966272", "scale <= 8"]

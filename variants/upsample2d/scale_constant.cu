@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "scale and sizes known to the compiler: divisions become multiplications and shifts"
 // builds_on = "grid3d"
+// mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { mode = ["nearest", "bilinear"], dtype = ["f32", "bf16"] }
 // requires  = ["n * c * p * q <= 4294966272"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte stores: a thread turns the pixels under one vector of outputs into scale rows, ROWS times"
 // builds_on = "quad"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { ROWS = [1, 2, 4], BLOCK = [256, 128], STREAM = [0, 1] }
 // supports  = { mode = ["nearest", "bilinear"], dtype = ["f32", "bf16"] }
 // requires  = ["n * c * cdiv(h, ROWS) * w <= 4294966272", "scale <= 8"]

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per small pixel adds up the large ones made of it"
+// mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", BILINEAR = "mode == 'bilinear'" }
 // requires = ["n * c * h * w <= 4294966272"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: 16 bytes of channels per access"
 // builds_on = "scale_constant"
+// mechanism = ["coalesced", "vectorised_access", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], mode = ["nearest", "bilinear"] }
 // requires  = ["n * c * h * w <= 4294966272", "scale <= 8"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "scale and sizes known to the compiler: loads in flight together, weights worked out by it"
 // builds_on = "gather"
+// mechanism = ["coalesced", "unrolled", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // requires  = ["n * c * h * w <= 4294966272", "scale <= 8"]
 //

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "COLUMNS small pixels per thread from vectors of the large rows over them"
 // builds_on = "scale_constant"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1, 8], BLOCK = [256, 128, 512] }
 // supports  = { dtype = ["f32", "bf16"], mode = ["nearest", "bilinear"] }
 // requires  = ["n * c * h * w <= 4294966272", "COLUMNS * scale <= 32"]

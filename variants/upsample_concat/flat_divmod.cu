@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one kernel, one thread per output, its place found by division from a flat index"
+// mechanism = ["coalesced", "flat_index", "fused"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'" }
 // supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }

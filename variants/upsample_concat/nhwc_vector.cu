@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: 16 bytes of channels per load and store, one thread for the 2 x 2 outputs of a pixel of low"
 // builds_on = "sizes_constant"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [1, 2], BLOCK = [256, 128], STREAM = [0, 1] }
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"] }
 // requires  = ["n * c * h * w <= 4294966272"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "every size known to the compiler: divisions become multiplications and shifts"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
 // requires  = ["n * c * p * q <= 4294966272"]

@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "nhwc: 16 bytes of channels of 2x2 pixels per thread, stored as they are or added up"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512], STREAM = [0, 1] }
 // supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"] }
 // requires  = ["n * h * w * (c // lanes) <= 4294966272"]

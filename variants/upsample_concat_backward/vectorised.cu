@@ -1,6 +1,7 @@
 // /// opbench
 // title     = "16-byte accesses: a vector of two rows per thread, stored as they are or added up; no division"
 // builds_on = "flat_divmod"
+// mechanism = ["coalesced", "vectorised_access", "unrolled", "compile_time_sizes"]
 // tune      = { UNROLL = [1, 2], BLOCK = [256, 128, 512], STREAM = [0, 1] }
 // supports  = { dtype = ["f32", "bf16"] }
 // requires  = ["n * (c1 + c2) * h * (2 * w // lanes) <= 4294966272"]

@@ -1,5 +1,6 @@
 // /// opbench
 // title    = "one thread per output, its place found by division from a flat index; each tap read where it was stored"
+// mechanism = ["flat_index"]
 // tune     = { BLOCK = [128, 256] }
 // define.NHWC = "layout == 'nhwc'"
 // define.BF16 = "dtype == 'bf16'"

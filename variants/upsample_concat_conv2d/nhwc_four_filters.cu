@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
+//     "fewer_operations", "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r == 3 and s == 3 and padding == 1", "4 * n * h * w * max(c1, c2) < 2 ** 31", "n * h * w + BM < 2 ** 31",
@@ -48,6 +52,7 @@
 // [rung.nhwc_four_filters_tf32_corrected]
 // title     = "float32 accuracy: summed 2x2 filters, one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "nhwc_mma_tf32_corrected"
+// mechanism = ["operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["c1 % 4 == 0 and c2 % 4 == 0", "9 * c2 + 4 * c1 >= 128"]
 // tune      = { BM = [128, 64], BN = [64], STAGES = [3, 4] }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
+//     "fewer_operations", "split_k", "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r == 3 and s == 3 and padding == 1", "4 * n * h * w * max(c1, c2) < 2 ** 31", "n * h * w + BM < 2 ** 31",
@@ -52,6 +56,7 @@
 // [rung.nhwc_four_filters_tf32_corrected_split]
 // title     = "nhwc_four_filters_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "nhwc_four_filters_tf32_corrected"
+// mechanism = ["operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["c1 % 4 == 0 and c2 % 4 == 0", "9 * c2 + 4 * c1 >= 128"]
 // define    = { WN = "32", PER_SM = "3 if BM == 64 else 1" }

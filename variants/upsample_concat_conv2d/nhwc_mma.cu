@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
+//     "double_buffer", "async_copy", "tensor_core",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r <= 16 and s <= 15", "4 * n * h * w * max(c1, c2) < 2 ** 31", "n * p * q + BM < 2 ** 31",
@@ -38,6 +42,7 @@
 // [rung.nhwc_mma_tf32_corrected]
 // title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
 // builds_on = "nhwc_mma_tf32"
+// mechanism = ["operand_split"]
 // product   = "tf32_corrected"
 // requires  = ["c * r * s >= 128"]
 // tune      = { BM = [128, 64], BN = [64], STAGES = [3, 4] }

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "fewer_operations", "double_buffer", "tma", "tensor_core",
+//     "warp_specialised", "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r == 3 and s == 3 and padding == 1", "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31", "4 * n * h * w < 2 ** 31",
@@ -42,6 +46,7 @@
 // [rung.nhwc_wgmma_four_filters_bf16]
 // title     = "2x2 filters of summed weights by wgmma: TMA takes every other pixel of the skip; 17 of 27 products"
 // builds_on = "nhwc_four_filters_bf16"
+// mechanism = ["bank_conflict_free"]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c1 % 8 == 0 and c2 % 8 == 0 and k % 8 == 0"]

@@ -1,4 +1,8 @@
 // /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "bank_conflict_free", "fewer_operations", "double_buffer", "tma",
+//     "tensor_core", "warp_specialised", "persistent",
+// ]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
 //     "r == 3 and s == 3 and padding == 1", "4 * (k + BN) * (9 * c2 + 4 * c1 + 64) < 2 ** 31",
@@ -92,6 +96,7 @@
 // [rung.nhwc_wgmma_four_filters_planes]
 // title     = "float32 accuracy from f16: summed 2x2 filters and both images in two planes, three products"
 // builds_on = "nhwc_wgmma_four_filters_f16"
+// mechanism = ["vectorised_access", "operand_split"]
 // product   = "f16x3"
 // define    = { PLANES = "2" }
 // tune      = { BM = [128], BN = [128, 64] }

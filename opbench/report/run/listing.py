@@ -75,7 +75,7 @@ def _listing(
         if row.operator not in known:
             known[row.operator] = catalog.variants(row.operator)
         variant = _own(catalog, row, traffic) or next((v for v in known[row.operator] if v.name == row.variant), None)
-        if variant is None or variant.source_sha256 != result.source_sha256:
+        if variant is None or variant.text_sha256 != (result.text_sha256 or result.source_sha256):
             return None
         case = Case(variant, result.config, catalog.operator(row.operator).from_axes(result.axes))
         # The run may come from another checkout, where the files had other paths.

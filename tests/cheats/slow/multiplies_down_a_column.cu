@@ -5,7 +5,7 @@
 // ///
 //
 // The lanes of a store are n elements apart, those of the load of a are k apart.
-// expect: multiplies_down_a_column.cu:14: wrong innermost index: each 4-byte global load request touches 32.0 sectors on average
+// expect: multiplies_down_a_column.cu:14: uncoalesced: each 4-byte global load request touches 32.0 sectors on average
 // at: (m=64,n=64,k=64)
 extern "C" __global__ void multiplies_down_a_column(const float* a, const float* b, float* out, int m, int n, int k) {
     const int row = blockIdx.x * 32 + threadIdx.x, col = blockIdx.y * 8 + threadIdx.y;

@@ -13,7 +13,7 @@
 // ///
 //
 // Neighbouring lanes read elements that lie a stretch apart: 32 sectors where 4 would do.
-// expect: sums_a_stretch_per_thread.cu:21: wrong innermost index: each 4-byte global load request touches 32.0 sectors on average where 4.0
+// expect: sums_a_stretch_per_thread.cu:21: uncoalesced: each 4-byte global load request touches 32.0 sectors on average where 4.0
 // at: (n=65536)
 extern "C" __global__ void sums_a_stretch_per_thread(const float* x, float* out, int n) {
     const int first = (blockIdx.x * 256 + threadIdx.x) * 32;
