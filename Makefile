@@ -9,7 +9,9 @@ SUITE ?= suites/quick.toml
 
 # With an NVIDIA driver, the CUDA extra that it can run; without a C++ compiler, one from a wheel.
 DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 | cut -d. -f1)
-CUDA := $(shell test "$(DRIVER)" -ge 580 2>/dev/null && echo cuda13 || { test "$(DRIVER)" -ge 525 2>/dev/null && echo cuda12; })
+# CUDA 13 compiles for Turing (7.5) and later GPUs only; older ones keep CUDA 12 whatever the driver.
+CAPABILITY := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -n | head -n 1 | tr -d .)
+CUDA := $(shell test "$(DRIVER)" -ge 580 -a "$(CAPABILITY)" -ge 75 2>/dev/null && echo cuda13 || { test "$(DRIVER)" -ge 525 2>/dev/null && echo cuda12; })
 COMPILER := $(shell command -v g++ clang++ >/dev/null || echo compiler)
 EMPTY :=
 EXTRAS = $(subst $(EMPTY) $(EMPTY),$(COMMA),$(strip $(1) $(CUDA) $(COMPILER)))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ def diagnose() -> list[Need]:
     """Look at everything that opbench can use on this machine."""
     probes: list[tuple[str, Callable[[], Need]]] = [
         ("Python", _python), ("opbench", _opbench), ("packages", _packages),
-        ("GPU", _gpu), ("NVRTC", _nvrtc), ("CuPy", _cupy), ("NVML", _nvml),
+        ("GPU", _gpu), ("NVRTC", _nvrtc), ("variants", _variants), ("CuPy", _cupy), ("NVML", _nvml),
         ("host compiler", _compiler),
         ("Nsight Compute", lambda: _profiler("ncu")), ("Nsight Systems", lambda: _profiler("nsys")),
         ("hardware counters", _counters), ("profiler attached", _attached),
@@ -164,17 +165,32 @@ def _gpu() -> Need:
     driver.cuDriverGetVersion(ctypes.byref(version))
     if not count.value:
         return Need("GPU", "missing", "the driver sees no GPU", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L")
-    names = ", ".join(_device(driver, ordinal) for ordinal in range(count.value))
+    names = ", ".join(
+        f"{name} ({major}.{minor})" for name, (major, minor) in (_device(driver, n) for n in range(count.value))
+    )
     cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
     return Need("GPU", "ok", f"{names}; driver {_driver_version()}, CUDA {cuda}")
 
 
-def _device(driver: ctypes.CDLL, ordinal: int) -> str:
+def _capabilities() -> list[tuple[int, int]]:
+    """Return the distinct compute capabilities of the GPUs here; none without a working driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    return sorted({_device(driver, ordinal)[1] for ordinal in range(count.value)})
+
+
+def _device(driver: ctypes.CDLL, ordinal: int) -> tuple[str, tuple[int, int]]:
+    """Return a device's name and compute capability."""
     name, major, minor = ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGetName(name, len(name), ordinal)
     for number, attribute in zip((major, minor), tools.CAPABILITY_ATTRIBUTES, strict=True):
         driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, ordinal)
-    return f"{name.value.decode(errors='replace')} ({major.value}.{minor.value})"
+    return name.value.decode(errors="replace"), (major.value, minor.value)
 
 
 def _driver_version() -> str:
@@ -185,16 +201,46 @@ def _driver_version() -> str:
 
 def _nvrtc() -> Need:
     from opbench.backends.nvrtc import nvrtc
+    from opbench.catalog.launch import BuildRequest
     from opbench.errors import EnvironmentFault
 
     try:
-        library = nvrtc.library()
+        libraries = nvrtc.libraries()
     except EnvironmentFault as fault:
         what = str(fault).partition(";")[0]
         return Need("NVRTC", "missing", what, f"{sys.executable} -m {paths.pip_install('cuda13')}")
-    newest = library.architectures()[-1]
-    version = ".".join(map(str, library.version))
-    return Need("NVRTC", "ok", f"{version}, up to sm_{newest}, at {library.path}")
+    seen = []
+    for library in libraries:
+        numbers, version = library.architectures(), ".".join(map(str, library.version))
+        seen.append(f"{version} for sm_{numbers[0]} to sm_{numbers[-1]} at {library.path}")
+    for capability in _capabilities():
+        try:
+            nvrtc.architecture(capability, BuildRequest(source=libraries[0].path, kernels=()))
+        except EnvironmentFault as fault:
+            remedy = f"{sys.executable} -m {paths.pip_install('nvrtc12')}"
+            return Need("NVRTC", "missing", str(fault).partition(";")[0], remedy)
+    return Need("NVRTC", "ok", "; ".join(seen))
+
+
+def _variants() -> Need:
+    """Say how many of the shipped variants the GPUs here can run; without a GPU, what the variants need."""
+    from opbench.catalog.folders import Catalog
+    from opbench.gpus.capability import OLDEST, missing_capability
+
+    catalog = Catalog()
+    wanted = [
+        v.compute_capability for name in catalog.operator_names() for v in catalog.variants(name) if not v.is_library
+    ]
+    needs = Counter(wanted)
+    special = ", ".join(f"{needs[name]} need {name}" for name in sorted(needs) if name)
+    total = (
+        f"{len(wanted)} CUDA variants: {needs['']} run from compute capability {OLDEST[0]}.{OLDEST[1]} on, {special}"
+    )
+    runs = [
+        f"{sum(not missing_capability(have, one) for one in wanted)} run on compute capability {have[0]}.{have[1]}"
+        for have in _capabilities()
+    ]
+    return Need("variants", "ok", "; ".join([total, *runs]))
 
 
 def _cupy() -> Need:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+import random
 import zlib
 from collections.abc import Callable
 
 import pytest
+from needs import needs_nvrtc
 
 from opbench.backends import open_backend
 from opbench.backends.nvrtc import nvrtc
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.variant import Variant
+from opbench.gpus.capability import missing_capability, parse_capability
 from opbench.runs import targets
 from opbench.session.checking import Session
 
@@ -74,6 +79,33 @@ def test_right_on_examples_and_random_shapes(variant: Variant) -> None:
             assert checked.traffic.complete and (copied or checked.traffic.total("requests", space="global") > 0)
             assert all(line.line and line.requests <= line.upper_requests for line in checked.traffic.lines)
     session.release()
+
+
+USERS_GPUS = ("sm_61", "sm_75", "sm_86", "sm_89", "sm_90", "sm_120")
+"""Pascal, Turing, Ampere, Ada, Hopper and Blackwell as they stand on desks."""
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", USERS_GPUS)
+def test_variants_compile_for_the_gpus_that_users_have(arch: str) -> None:
+    """The first config of a sample of the variants, another one for each commit's date; with OPBENCH_LONG of all."""
+    have = parse_capability(arch)
+    assert have is not None
+    requests = {}
+    for variant in (v for v in CUDA if not missing_capability(have, v.compute_capability)):
+        examples = CATALOG.operator(variant.operator).examples()
+        cases = (Case(variant, variant.configs[0], example) for example in examples)
+        if first := next((case for case in cases if case.unmet() is None), None):
+            requests[first.request()] = variant.id
+    assert len(requests) > 150
+    if not os.environ.get("OPBENCH_LONG"):
+        chosen = random.Random(f"{arch} {datetime.date.today()}").sample(sorted(requests, key=requests.__getitem__), 8)
+        requests = {request: requests[request] for request in chosen}
+    named = {request: nvrtc.architecture(have, request) for request in requests}
+    compiled = {}
+    for full in sorted(set(named.values())):
+        compiled |= nvrtc.compile_all([request for request in named if named[request] == full], full)
+    assert {requests[r]: str(e) for r, e in compiled.items() if isinstance(e, Exception)} == {}
 
 
 WITH_INSTRUCTIONS = [

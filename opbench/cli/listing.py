@@ -28,20 +28,46 @@ WHAT = ("operators", "variants", "suites", "cases")
     "--backend", type=BACKENDS, default="auto", show_default=True, help="Whose problem sizes to expand (for cases)."
 )
 @cases_option
+@click.option(
+    "--gpu",
+    default="",
+    metavar="NAME",
+    shell_complete=completion.gpus,
+    help="Only variants that this GPU can run: a name such as rtx3080, or a compute capability such as 6.1.",
+)
 @json_option
 def list_command(
-    what: str, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...], as_json: bool
+    what: str,
+    name: str | None,
+    roots: tuple[Path, ...],
+    backend: str,
+    cases: tuple[str, ...],
+    gpu: str,
+    as_json: bool,
 ) -> None:
     """List operators, variants [OPERATOR], suites or cases [SUITE] (default suite: quick)."""
     if name and what in ("operators", "suites"):
         raise click.UsageError(f"'{name}' is one too many: opbench list {what} takes no name")
+    if gpu and what != "variants":
+        raise click.UsageError(f"--gpu is of opbench list variants; opbench list {what} does not take it")
     rows = LISTERS[what](Catalog([r.resolve() for r in roots]), name, roots, backend, cases)
+    if gpu:
+        rows = runnable(rows, gpu)
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        click.echo(f"{row['name']:{width}}  {row.get('title', '')}".rstrip())
+        needs = f" (needs {row['compute_capability']})" if row.get("compute_capability") else ""
+        click.echo(f"{row['name']:{width}}  {row.get('title', '')}{needs}".rstrip())
+
+
+def runnable(rows: Sequence[Listed], gpu: str) -> Sequence[Listed]:
+    """Keep the variants that a GPU's compute capability allows."""
+    from opbench.gpus.capability import capability_of, missing_capability
+
+    have = capability_of(gpu)
+    return [row for row in rows if not missing_capability(have, str(row["compute_capability"]))]
 
 
 def _operators(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:
@@ -58,6 +84,7 @@ def _variants(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed
                     "title": v.title,
                     "builds_on": v.builds_on,
                     "precision": v.precision,
+                    "compute_capability": v.compute_capability,
                     "configs": [print_config(c) for c in v.configs],
                     "file": str(v.path),
                 }

@@ -11,6 +11,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.once import Preparation
 from opbench.catalog.operator import Operator
 from opbench.catalog.precision import UNIT_ROUNDOFF
+from opbench.gpus.capability import missing_capability, parse_capability
 from opbench.gpus.ceilings import Ceilings, committed, datasheet, known_gpus
 from opbench.gpus.products import MULTIPROCESSORS
 
@@ -55,8 +56,7 @@ class ChosenFor:
 
     def runs(self, case: Case) -> bool:
         """Whether it has the instructions and the shared memory."""
-        wanted = _capability(case)
-        if self.capability < wanted or (case.variant.compute_capability.endswith("a") and self.capability != wanted):
+        if missing_capability(self.capability, case.variant.compute_capability):
             return False
         return all(step.shared_bytes <= self.shared_per_block for step in case.launches(self.sm_count))
 
@@ -98,8 +98,7 @@ def ranked(
 
 def _capability(case: Case) -> tuple[int, ...]:
     """What its instructions need; of rungs that need none, nothing."""
-    wanted = case.variant.compute_capability
-    return tuple(int(part) for part in wanted.removesuffix("a").split(".")) if wanted else ()
+    return parse_capability(case.variant.compute_capability) or ()
 
 
 def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> float:

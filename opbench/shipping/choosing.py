@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.backends.nvrtc.nvrtc import beyond
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError, unknown
+from opbench.gpus.capability import capability_of, missing_capability
 from opbench.gpus.products import PRODUCTS, product
 from opbench.graphs.problems import ALLOWED
 from opbench.graphs.zoo import NETWORKS
@@ -129,8 +129,7 @@ def require_own(case: Case, gpu: ShipTarget) -> None:
     """Raise UsageError for a case of a vendor's library, and for one that the GPU cannot run."""
     if case.variant.is_library:
         raise UsageError(f"{case.name}: calls a vendor's library from Python; ship one of opbench's own variants")
-    digits = gpu.arch.removeprefix("sm_")
-    if reason := beyond((int(digits[:-1]), int(digits[-1])), case.request()):
+    if reason := missing_capability(capability_of(gpu.arch), case.variant.compute_capability):
         raise UsageError(f"{case.name}: {reason} ({gpu.name}, {gpu.arch}); name another variant, or another --gpu")
 
 

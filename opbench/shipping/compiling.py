@@ -50,8 +50,8 @@ def compile_text(text: DeviceText, found: Iterable[KernelText], arch: str) -> Co
     """The text compiled; raises CompileError with the compiler's lines."""
     pieces = list(found)
     try:
-        compiler = library()
-        folders = include_options()
+        compiler = library(arch)
+        folders = include_options(arch)
     except EnvironmentFault as error:
         return CompiledText(arch, why_not=str(error))
     kernels, variables = roots(pieces)

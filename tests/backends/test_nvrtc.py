@@ -153,18 +153,34 @@ def test_architecture_follows_device_and_request() -> None:
     assert nvrtc.architecture((8, 6), plain) == "sm_86"
     newest = max(arch for arch in nvrtc.library().architectures() if arch // 10 == 12)
     assert nvrtc.architecture((12, 9), plain) == f"sm_{newest}"
-    with pytest.raises(EnvironmentFault, match=r"NVRTC \d+\.\d+ cannot compile for compute capability 99\.0"):
+    with pytest.raises(EnvironmentFault, match=r"compute capability 99\.0.*\[nvrtc12\]"):
         nvrtc.architecture((99, 0), plain)
+
+
+def test_each_architecture_takes_the_newest_compiler_that_knows_it() -> None:
+    assert nvrtc.library("sm_90a") is nvrtc.library() is nvrtc.libraries()[0]
+    for arch in ("sm_61", "sm_75", "sm_120"):
+        chosen = nvrtc.library(arch)
+        able = [one for one in nvrtc.libraries() if int(arch[3:]) in one.architectures()]
+        assert chosen.version == max(one.version for one in able)
+    with pytest.raises(EnvironmentFault, match=r"no NVRTC here compiles for sm_20: NVRTC"):
+        nvrtc.library("sm_20")
+
+
+def test_a_compiler_reads_the_headers_of_its_own_release() -> None:
+    folder = Path(next(o for o in nvrtc.include_options("sm_61") if Path(o[2:], "cuda.h").is_file())[2:])
+    text = (folder / "cuda.h").read_text(errors="replace")
+    assert f"#define CUDA_VERSION {nvrtc.library('sm_61').version[0]}" in text
 
 
 def test_absence_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "_candidates", lambda: ["/nowhere/libnvrtc.so"])
-    nvrtc.library.cache_clear()
+    nvrtc.libraries.cache_clear()
     try:
         with pytest.raises(EnvironmentFault, match=r"NVRTC is not installed; pip install .*\[cuda13\]' \(tried"):
             nvrtc.library()
     finally:
-        nvrtc.library.cache_clear()
+        nvrtc.libraries.cache_clear()
 
 
 def test_available_is_a_sentence_or_nothing() -> None:

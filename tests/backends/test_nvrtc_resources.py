@@ -132,10 +132,11 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
 
 
 def test_without_nvrtc_the_reason_stands_where_the_numbers_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> nvrtc.Nvrtc:
+    def none(arch: str = "") -> nvrtc.Nvrtc:
         raise EnvironmentFault(nvrtc.NOT_INSTALLED)
 
     monkeypatch.setattr(nvrtc, "library", none)
+    monkeypatch.setattr(nvrtc, "libraries", none)
     found = only(first_case("relu", "scalar"))
     assert found.kernels == {} and found.missing.startswith("NVRTC is not installed; pip install")
     assert describe("h200").startswith("missing: NVRTC is not installed")

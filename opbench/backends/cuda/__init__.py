@@ -28,6 +28,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.launch import BuildRequest
 from opbench.catalog.operator import DTYPES, Tensor
 from opbench.errors import EnvironmentFault
+from opbench.gpus.capability import missing_capability
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import pip_install
 from opbench.traffic.findings import Finding
@@ -86,7 +87,7 @@ class CudaBackend:
             "memory_bytes": device.memory_bytes,
             "energy_counted": self._nvml.state().energy_j is not None,
             "driver_cuda": "{}.{}".format(*device.cuda_version()),
-            "nvrtc": "{}.{}".format(*nvrtc.library().version),
+            "nvrtc": "{}.{}".format(*self._device.compiler().version),
             "nvrtc_options": list(nvrtc.OPTIONS),
             "cupy": _installed("cupy-cuda13x") or _installed("cupy-cuda12x") or _installed("cupy"),
             "torch": _installed("torch"),
@@ -96,7 +97,9 @@ class CudaBackend:
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Why this GPU cannot run such a module, else None."""
-        return nvrtc.beyond(self._device.capability, request)
+        have = self._device.capability
+        reason = missing_capability(have, request.compute_capability)
+        return reason and f"{reason}; this GPU has {have[0]}.{have[1]}"
 
     def compile(self, request: BuildRequest) -> Path:
         """Compile into the disk cache, or find it there; raises CompileError."""

@@ -79,7 +79,7 @@ class Device:
 
     def _check_versions(self) -> None:
         """A cubin runs on any driver of its own major version or a newer one."""
-        supported, compiler = self.cuda_version(), nvrtc.library().version
+        supported, compiler = self.cuda_version(), self.compiler().version
         if compiler[0] > supported[0]:
             raise EnvironmentFault(
                 f"the driver supports CUDA {supported[0]}.{supported[1]}, but NVRTC is of CUDA {compiler[0]}; "
@@ -152,6 +152,10 @@ class Device:
     def architecture(self, request: BuildRequest) -> str:
         """What to compile for on this device."""
         return nvrtc.architecture(self.capability, request)
+
+    def compiler(self) -> nvrtc.Nvrtc:
+        """Return the NVRTC that compiles for this device."""
+        return nvrtc.library(self.architecture(KERNELS))
 
     # Running things -----------------------------------------------------------------------------------------------
 

@@ -155,26 +155,63 @@ def _candidates() -> list[str]:
 
 
 @functools.cache
-def library() -> Nvrtc:
-    """The NVRTC to use; raises EnvironmentFault with the remedy when there is none."""
-    problems = []
+def libraries() -> tuple[Nvrtc, ...]:
+    """Load one NVRTC of each major version that is installed, the newest first.
+
+    Raises EnvironmentFault with the remedy when there is none.
+    """
+    problems: list[str] = []
+    found: dict[int, Nvrtc] = {}
     for candidate in _candidates():
         try:
-            return Nvrtc(candidate)
+            loaded = Nvrtc(candidate)
         except (OSError, AttributeError) as error:
             if os.sep in candidate:  # a file that is there; a bare name only asks the loader
                 problems.append(f"{candidate}: {error}")
-    raise EnvironmentFault(NOT_INSTALLED + (f" (tried {'; '.join(problems)})" if problems else ""))
+            continue
+        found.setdefault(loaded.version[0], loaded)
+    if not found:
+        raise EnvironmentFault(NOT_INSTALLED + (f" (tried {'; '.join(problems)})" if problems else ""))
+    return tuple(found[major] for major in sorted(found, reverse=True))
+
+
+def library(arch: str = "") -> Nvrtc:
+    """Return the newest NVRTC that compiles for `arch` ("sm_61"), or the newest of all where none is named.
+
+    CUDA 13 compiles for sm_75 and later, CUDA 12 for sm_50 and later. Raises EnvironmentFault when none does.
+    """
+    installed = libraries()
+    if not arch:
+        return installed[0]
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    able = [one for one in installed if number in one.architectures()]
+    if not able:
+        raise EnvironmentFault(f"{_too_narrow(arch)}; {pip_install('nvrtc12')}")
+    return able[0]
+
+
+def _too_narrow(wanted: str) -> str:
+    """Say what the installed compilers can do instead."""
+    ranges = ("NVRTC {}.{} compiles for sm_{} to sm_{}".format(*one.version, *_ends(one)) for one in libraries())
+    return f"no NVRTC here compiles for {wanted}: {', '.join(ranges)}"
+
+
+def _ends(one: Nvrtc) -> tuple[int, int]:
+    numbers = one.architectures()
+    return numbers[0], numbers[-1]
 
 
 @functools.cache
-def include_options() -> tuple[str, ...]:
-    """-I options for cuda_fp16.h, mma.h and cooperative_groups.h, where their wheels or a toolkit are installed."""
-    near = library().path.resolve().parent.parent
+def include_options(arch: str = "") -> tuple[str, ...]:
+    """-I options for cuda_fp16.h, mma.h and cooperative_groups.h of the NVRTC that compiles for `arch`."""
+    compiler = library(arch)
+    near = compiler.path.resolve().parent.parent
     folders = [near / "include", near / "targets/x86_64-linux/include", near / "include/cccl"]
     for root in wheel_roots():
-        folders += [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
-        for include in sorted(root.glob("cu*/include"), reverse=True):
+        parts = [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
+        whole_wheels = [root / f"cu{compiler.version[0]}" / "include"]
+        # CUDA 12 comes as a wheel a part, CUDA 13 as one folder: each compiler reads its own headers first.
+        for include in whole_wheels + parts if compiler.version[0] > 12 else parts + whole_wheels:
             folders += [include, include / "cccl"]
     if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
         folders += [toolkit / "include" / name for toolkit in toolkits() for name in ("", "cccl")]
@@ -182,8 +219,8 @@ def include_options() -> tuple[str, ...]:
     return tuple(f"-I{folder}" for folder in kept)
 
 
-def _folders() -> list[Path]:
-    return [Path(option.removeprefix("-I")) for option in include_options()]
+def _folders(arch: str) -> list[Path]:
+    return [Path(option.removeprefix("-I")) for option in include_options(arch)]
 
 
 def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
@@ -192,35 +229,23 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
     A device newer than NVRTC runs the code of the nearest older member of its family.
     """
     wanted = capability[0] * 10 + capability[1]
-    known = [arch for arch in library().architectures() if arch // 10 == capability[0] and arch <= wanted]
+    numbers = {arch for one in libraries() for arch in one.architectures()}
+    known = [arch for arch in numbers if arch // 10 == capability[0] and arch <= wanted]
     if not known:
-        version, wanted_name = "{}.{}".format(*library().version), "{}.{}".format(*capability)
-        raise EnvironmentFault(f"NVRTC {version} cannot compile for compute capability {wanted_name}")
-    return f"sm_{known[-1]}" + ("a" if request.compute_capability.endswith("a") else "")
-
-
-def beyond(have: tuple[int, int], request: BuildRequest) -> str | None:
-    """Why a GPU of this compute capability cannot run such a module, else None."""
-    wanted = request.compute_capability
-    if not wanted:
-        return None
-    major, minor = (int(part) for part in wanted.removesuffix("a").split("."))
-    seen = f"this GPU has {have[0]}.{have[1]}"
-    if wanted.endswith("a") and have != (major, minor):
-        return f"needs compute capability {wanted}, whose features only {major}.{minor} has; {seen}"
-    if have < (major, minor):
-        return f"needs compute capability {wanted}; {seen}"
-    return None
+        raise EnvironmentFault(
+            f"{_too_narrow('compute capability {}.{}'.format(*capability))}; {pip_install('nvrtc12')}"
+        )
+    return f"sm_{max(known)}" + ("a" if request.compute_capability.endswith("a") else "")
 
 
 # The cache --------------------------------------------------------------------------------------------------------
 
 
-def _key(sources: Iterable[Source], options: Iterable[str]) -> str:
+def _key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, int]) -> str:
     """Hash of everything that decides the cubin; names of files count because line information records them."""
     digest = hashlib.sha256()
     texts = (part for source in sources for part in (source.content, str(source.path).encode()))
-    for part in (*texts, repr(library().version).encode(), *(option.encode() for option in options)):
+    for part in (*texts, repr(version).encode(), *(option.encode() for option in options)):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()[:24]
 
@@ -235,11 +260,11 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
     except OSError as error:
         raise CompileError(f"{request.source}: cannot be read: {error.strerror}") from error
     if device_part.has_host_part(sources):
-        return _compiled(request, arch, sources, reduced(request, sources, _folders()))
+        return _compiled(request, arch, sources, reduced(request, sources, _folders(arch)))
     try:
         return _compiled(request, arch, sources, whole(sources))
     except CompileError as first:
-        unit = reduced(request, sources, _folders())
+        unit = reduced(request, sources, _folders(arch))
         try:
             return _compiled(request, arch, sources, unit)
         except CompileError as second:
@@ -249,19 +274,22 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
 
 
 def _compiled(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
-    name = str(request.source)
+    name, compiler = str(request.source), library(arch)
     macros = [f"-D{key}={value}" for key, value in request.macros]
     own = [f"-I{folder}" for folder in request.include]
-    options = [f"-arch={arch}", *OPTIONS, *macros, *own, *include_options()]
+    options = [f"-arch={arch}", *OPTIONS, *macros, *own, *include_options(arch)]
     if unit.is_reduced:
         options.append(f"-I{request.source.absolute().parent}")
     expressions = name_expressions(request, sources)
     extra = [unit.key, *expressions] if unit.key or expressions else []
-    cubin = paths.cache_folder("cubin") / f"{request.source.stem}-{arch}-{_key(sources, [*options, *extra])}.cubin"
+    cubin = (
+        paths.cache_folder("cubin")
+        / f"{request.source.stem}-{arch}-{_key(sources, [*options, *extra], compiler.version)}.cubin"
+    )
     notes = cubin.with_suffix(".json")
     compiled = _from_cache(cubin, notes, arch)
     if compiled is None:
-        code, log, names = library().compile(unit.text, name, options, unit.headers, expressions)
+        code, log, names = compiler.compile(unit.text, name, options, unit.headers, expressions)
         if code is None:
             raise CompileError(_located(unknown_kernel(log, request, sources) or _errors(log), name))
         compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
@@ -310,7 +338,7 @@ def compile_all(
             return error
 
     wanted = list(dict.fromkeys(requests))
-    include_options()  # found once, not by every thread
+    include_options(arch)  # found once, not by every thread
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         return dict(zip(wanted, pool.map(attempt, wanted), strict=True))
 

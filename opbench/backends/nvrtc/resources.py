@@ -16,6 +16,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.sources import closure
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError
+from opbench.gpus.capability import missing_capability
 from opbench.gpus.occupancy import DeviceLimits, occupancy
 from opbench.gpus.products import PRODUCTS, GpuProduct, product
 from opbench.gpus.resources import LaunchResources
@@ -54,8 +55,8 @@ def describe(gpu: str) -> str:
     if found is None:
         return f"missing: {_unknown(gpu)}"
     try:
-        version = "{}.{}".format(*nvrtc.library().version)
-        nvrtc.architecture(found.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
+        arch = nvrtc.architecture(found.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
+        version = "{}.{}".format(*nvrtc.library(arch).version)
     except EnvironmentFault as error:
         return f"missing: {error}"
     text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(found.name, *found.capability, version)
@@ -96,10 +97,10 @@ _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|coop
 
 def _attempt(request: BuildRequest, wanted: GpuProduct) -> CompiledKernels | Resources:
     """What the cubin tells, or why there is none."""
-    reason = nvrtc.beyond(wanted.capability, request)
+    reason = missing_capability(wanted.capability, request.compute_capability)
     if reason:
         have = "{}.{}".format(*wanted.capability)
-        return Resources(missing=f"{reason.rpartition(';')[0]}; {wanted.name} has {have}")
+        return Resources(missing=f"{reason}; {wanted.name} has {have}")
     arch = wanted.arch
     try:
         return compile_for(request, wanted)
@@ -149,7 +150,7 @@ def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resour
     except OpbenchError as error:
         return Resources(missing=str(error), arch=outcome.arch)
     entries = launch_resources(outcome.kernels, launches, wanted.limits)
-    source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library().version)
+    source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library(outcome.arch).version)
     taken = {
         name: replace(
             entry,
