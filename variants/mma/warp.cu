@@ -1,5 +1,6 @@
 // /// opbench
 // compute_capability = "8.0"
+// mechanism = ["unrolled", "tensor_core"]
 // tune = { UNROLL = [4, 1] }
 //
 // [[launch]]

@@ -1,5 +1,6 @@
 // /// opbench
 // compute_capability = "9.0a"
+// mechanism = ["unrolled", "tensor_core"]
 // tune = { UNROLL = [4, 8, 16] }
 //
 // [[launch]]
