@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -52,8 +52,14 @@ class Buffer(Protocol):
     def read(self) -> np.ndarray:
         """Copy the content out."""
 
+    def copy_from(self, other: Any) -> None:
+        """Copy the content of another buffer of this backend and of the same size, in the order of the launches."""
+
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
+
+    def poison_part(self, offset: int, nbytes: int) -> None:
+        """Fill some bytes of the content, from an offset on, with 0xFF."""
 
     def fingerprint(self) -> int:
         """64 bits that stand for the content: alike for equal contents, else as good as never in one process."""
@@ -83,8 +89,14 @@ class Program(Protocol):
     machine_code_sha256: str
     """Hash of what the GPU executes; empty on a backend that runs no GPU code."""
 
+    uses_device_heap: bool
+    """Whether a kernel calls `malloc`, whose memory outlives a launch."""
+
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Launch:
         """Return a callable that enqueues all launches in order."""
+
+    def variables(self) -> Mapping[str, Buffer]:
+        """The module's `__device__` and `__constant__` variables by name, as bytes: they outlive a launch."""
 
 
 class Backend(Protocol):

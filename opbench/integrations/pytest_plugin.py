@@ -112,6 +112,8 @@ def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Meas
     found = measure_cases(session, [case], options, session.backend.clock(options.mode))
     if found.wrong:
         pytest.fail(f"{case.name}: wrong: {found.wrong[case.name]}", pytrace=False)
+    if found.invalid:
+        pytest.fail(f"{case.name}: invalid: {found.invalid[case.name]}", pytrace=False)
     return found.measurements[case.name]
 
 

@@ -15,6 +15,7 @@ from opbench.runs.gpu_code import GpuCode
 from opbench.runs.protocol import Check, Measure, PackedCase, Started, Told, pack
 from opbench.runs.worker import Worker, WorkerHung, WorkerLost
 from opbench.session.checking import Checked
+from opbench.session.measuring import Measured
 from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
 from opbench.timing.sampling import TimingOptions
@@ -150,7 +151,7 @@ class ProblemRun:
             self._desk.announce("measure", f"{len(contenders)} variants of {right[0][0].problem}")
             try:
                 found = [case for case, _ in contenders.values()]
-                measurements, fallen = self._measure_in_processes(station.worker, found, listen)
+                measured = self._measure_in_processes(station.worker, found, listen)
             except EnvironmentFault:
                 raise
             except OpbenchError as error:
@@ -162,23 +163,24 @@ class ProblemRun:
                 continue
             ends = []
             for name, (case, checked) in contenders.items():
-                if wrong := fallen.get(name, ""):
+                if wrong := measured.wrong.get(name, ""):
                     verdict = replace(checked.verdict, right=False, reason=wrong)
                     ends.append(self._result(station, case, "wrong", wrong, replace(checked, verdict=verdict)))
+                elif refusal := measured.invalid.get(name, ""):
+                    ends.append(self._result(station, case, "invalid", refusal, checked))
                 else:
-                    ends.append(self._measured(station, case, checked, measurements[name]))
+                    ends.append(self._measured(station, case, checked, measured.measurements[name]))
             self._desk.record([(end, None) for end in ends])
             return
 
-    def _measure_in_processes(
-        self, worker: Worker, cases: Sequence[Case], listen: Callable[[Told], None]
-    ) -> tuple[dict[str, Measurement], dict[str, str]]:
-        """Measurements by case and what went wrong after them; rounds of their own in as many processes as wanted.
+    def _measure_in_processes(self, worker: Worker, cases: Sequence[Case], listen: Callable[[Told], None]) -> Measured:
+        """Measure cases in as many processes as wanted, each with rounds of its own, and merge what they found.
 
         Each process has a context, buffers and an order of its own, so that what depends on these is in the interval.
         """
         parts: list[dict[str, Measurement]] = []
-        fallen: dict[str, str] = {}
+        wrong: dict[str, str] = {}
+        invalid: dict[str, str] = {}
         for number in range(self._terms.processes):
             if number:
                 worker.stop()
@@ -186,8 +188,10 @@ class ProblemRun:
             request = Measure([self.pack(case) for case in cases], timing, number + 1 == self._terms.processes)
             found = worker.ask(request, self._terms.time_limit_s, listen)
             parts.append(found.measurements)
-            fallen |= found.wrong
-        return {case.name: merge_processes([part[case.name] for part in parts]) for case in cases}, fallen
+            wrong |= found.wrong
+            invalid |= found.invalid
+        names = [case.name for case in cases if all(case.name in part for part in parts)]
+        return Measured({name: merge_processes([part[name] for part in parts]) for name in names}, wrong, invalid)
 
     def _measured(self, station: Station, case: Case, checked: Checked, measurement: Measurement) -> Result:
         floor, bound = floor_s(case, station.ceilings)

@@ -305,7 +305,11 @@ class Session:
         prepared = ready.prepared
         damage = _memory_damage(ready.buffers) or _changed_inputs(prepared, expected) or _reference_damage(prepared)
         outputs = ready.case.problem.output_tensors()
-        judged = [] if damage else [_judged(self.backend, prepared, t, expected, kind) for t in outputs]
+        judged = (
+            []
+            if damage
+            else [_judged(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
+        )
         return Outcome(_verdict(expected.tolerance, judged, findings, damage), damaged=bool(damage))
 
 
@@ -376,9 +380,18 @@ def _reference_damage(prepared: Prepared) -> str:
     return "out of bounds: wrote outside of its buffers, where the reference lies" if prepared.overwritten() else ""
 
 
-def _judged(backend: Backend, prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
+def judge_outputs(backend: Backend, ready: Ready, kind: str, buffers: Mapping[str, Buffer]) -> str:
+    """Say what is wrong with the outputs in these buffers after a launch on a kind of inputs; else nothing."""
+    expected = ready.prepared.expect(kind, ready.case.variant.precision)
+    outputs = ready.case.problem.output_tensors()
+    judged = [_judged(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
+    return _verdict(expected.tolerance, judged, (), "").reason
+
+
+def _judged(
+    backend: Backend, prepared: Prepared, tensor: Tensor, buffer: Buffer, expected: Expected, kind: str
+) -> Judgement:
     """An output against its reference; the very bits that were right before are right again, and not fetched."""
-    buffer = prepared.buffers[tensor.name]
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
     if (found := prepared.judged.get(key)) is None:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None

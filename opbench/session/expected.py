@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,9 @@ from opbench.session.verdict import Judgement
 
 ANY_NORM = 1e9
 """Inputs at an edge are no sample of which errors cancel: each result is judged by itself."""
+
+FRESH_FLOPS, FRESH_BYTES = 1e9, 1 << 26
+"""Up to these sizes a second reference takes a fraction of a second."""
 
 
 @dataclass
@@ -54,20 +58,32 @@ class Prepared:
     judged: dict[tuple[str, Tolerance, str, int], Judgement] = field(default_factory=dict)
     """What was right, by kind of run, tolerance, tensor and fingerprint: the same bits need no second comparison."""
 
+    fresh_seed: int = field(default_factory=lambda: secrets.randbits(31))
+    """Drawn, so that no kernel can know the inputs of "again" and "shifted" runs."""
+
+    @property
+    def is_doubled(self) -> bool:
+        """Whether "again" is twice the normals, which needs no second reference, as a second one would take long."""
+        few = self.problem.flops() <= FRESH_FLOPS and self.problem.bytes() <= FRESH_BYTES
+        return self.problem.degree is not None and not few
+
     def inputs(self, kind: str) -> Arrays:
         """The inputs of a kind of run, made once; no reference is needed for them."""
         if kind not in self.made:
             if kind == "normal" and self.given is not None:
                 self.made[kind] = self.given
-            elif kind == "again" and self.problem.degree is not None:
+            elif kind == "again" and self.is_doubled:
                 # Twice as large: what follows is known without a reference, as powers of two change no rounding.
                 self.made[kind] = {
                     t.name: _twice(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()
                 }
             elif kind in EDGES:
                 self.made[kind] = at_the_edge(self.problem, self.problem.make_inputs(self.seed), kind, self.seed)
+            elif kind == "shifted" and type(self.problem).make_inputs is Operator.make_inputs:
+                # Independent normals in another order are such normals again.
+                self.made[kind] = _rolled(self.inputs("normal"), self.fresh_seed)
             else:
-                seed = self.seed + (kind == "again")
+                seed = {"again": self.fresh_seed, "shifted": self.fresh_seed + 1}.get(kind, self.seed)
                 self.made[kind] = self.problem.make_inputs(seed, integers=kind == "integers")
         return self.made[kind]
 
@@ -92,14 +108,16 @@ class Prepared:
     def moved_to(self, other: Prepared) -> None:
         """Let the same problem in other buffers know what is known here."""
         other.expected, other.made, other.judged = self.expected, self.made, self.judged
+        other.fresh_seed = self.fresh_seed
 
     def expect(self, kind: str, precision: str) -> Expected:
         """The expectation of a kind of run, computed once: "normal", "again" (other content), "integers", an edge."""
         key = (kind, precision)
         if key not in self.expected:
             other = next((e for (k, _), e in self.expected.items() if k == kind), None)
-            if other is None and kind == "again" and self.problem.degree is not None:
+            if other is None and kind == "again" and self.is_doubled:
                 base = self.expect("normal", precision)
+                assert self.problem.degree is not None
                 other = replace(base, inputs=self.inputs("again"), scale=2.0**self.problem.degree)
             if other is None:
                 inputs = self.inputs(kind)
@@ -133,6 +151,12 @@ def _finite(magnitude: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Where a term is infinite the result's own size, and nothing where that is."""
     sizes = np.where(np.isfinite(magnitude), magnitude, np.abs(reference))
     return np.where(np.isfinite(sizes), sizes, 0.0)
+
+
+def _rolled(inputs: Arrays, seed: int) -> Arrays:
+    """Every input moved along by a drawn number of elements, the last ones to the front."""
+    chance = np.random.default_rng(seed)
+    return {name: np.roll(array, int(chance.integers(1, max(2, array.size)))) for name, array in inputs.items()}
 
 
 def _twice(array: np.ndarray, tensor: Tensor) -> np.ndarray:

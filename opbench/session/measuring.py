@@ -2,27 +2,74 @@
 
 from __future__ import annotations
 
+import random
+import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from opbench.backends.base import Buffer, DeviceClock
 from opbench.catalog.case import Case
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.session.binding import bind
-from opbench.session.checking import INTEGER_RUN_BYTES, Ready, Session
+from opbench.session.checking import INTEGER_RUN_BYTES, Ready, Session, judge_outputs
+from opbench.session.contents import CONTENTS, Contents, load_contents
 from opbench.session.expected import Prepared
+from opbench.session.module_state import ModuleState
 from opbench.session.rotation import Rotation, rotate
-from opbench.timing.clock import Launch
-from opbench.timing.measurement import Measurement
+from opbench.session.turns import CaseTurns, GraphTurns, SampleJudge, secret_chance
+from opbench.timing.clock import Launch, Turns
+from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.sampling import TimingOptions, measure
+
+HOLES = 64
+"""Parts of an output that are poisoned before a launch which finds the rest of its own result there."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Timed cases by name, and what those among them got wrong that did not stay right."""
+    """Timed cases by name; `wrong` says what those that did not stay right got wrong."""
 
     measurements: dict[str, Measurement]
     wrong: dict[str, str]
+    invalid: dict[str, str] = field(default_factory=dict)
+    """Why a case that is right has no time."""
+
+
+@dataclass
+class _Timing:
+    """Everything that the cases of one problem are timed with."""
+
+    contents: Contents = field(default_factory=lambda: Contents({}))
+    rotation: Rotation = field(default_factory=Rotation)
+    ready: dict[str, Ready] = field(default_factory=dict)
+    case_turns: dict[str, CaseTurns] = field(default_factory=dict)
+    graph_turns: dict[str, GraphTurns] = field(default_factory=dict)
+    state: dict[str, ModuleState] = field(default_factory=dict)
+
+    chance: random.Random = field(default_factory=secret_chance)
+
+    @property
+    def turns(self) -> dict[str, Turns]:
+        """What renews the buffers of each case."""
+        return {**self.case_turns, **self.graph_turns}
+
+    @property
+    def judges(self) -> dict[str, SampleJudge]:
+        """What judges the samples of each case."""
+        own = {name: turns.judge for name, turns in self.case_turns.items()}
+        return {**own, **{name: turns.judge for name, turns in self.graph_turns.items()}}
+
+    @property
+    def launches(self) -> list[Launch]:
+        """Everything that a clock may keep a graph of."""
+        own = [launch for turns in self.case_turns.values() for launch in turns.launches.values()]
+        return [*own, *self.rotation.launches.values()]
+
+    def described(self, name: str, measurement: Measurement) -> Measurement:
+        """Return a measurement with the mode that it was really taken in, and with a warning of contents that lack."""
+        few = name not in self.graph_turns and len(self.contents.sets) < len(CONTENTS)
+        warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if few else measurement.warnings
+        return replace(measurement, mode=self.rotation.modes.get(name, measurement.mode), warnings=warnings)
 
 
 def measure_cases(
@@ -34,51 +81,92 @@ def measure_cases(
     on_sample: Callable[[str, float], None] = lambda name, seconds: None,
     check_again: bool = True,
 ) -> Measured:
-    """Measure right cases of one problem, interleaved; then, unless told not to, check their outputs once more."""
+    """Measure right cases of one problem, interleaved, and judge some of the samples.
+
+    Inputs differ from sample to sample; outputs and workspaces are poisoned before each. With `check_again`, outputs
+    are also checked after the last sample, on new content and in other buffers.
+    """
     prepared = session.prepare(cases[0].problem)
     prepared.load("normal", verify=True)
-    ready: dict[str, Ready] = {}
-    rotation = Rotation()
+    timing = _Timing()
     try:
+        timing.contents = load_contents(session.backend, prepared)
         for case in cases:
             on_start(case.name)
-            ready[case.name] = session.bind(case, prepared)
-        launches: Mapping[str, Launch] = {name: r.binding.launch for name, r in ready.items()}
-        if options.mode == "graph":
-            rotation = _rotated(session, prepared, ready)
-            launches = rotation.launches
-        found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start)
-        found = {name: replace(m, mode=rotation.modes.get(name, m.mode)) for name, m in found.items()}
-        return Measured(found, _check_again(session, prepared, ready, on_start) if check_again else {})
+            timing.ready[case.name] = session.bind(case, prepared)
+            _take_turns(session, timing, case, judged=check_again)
+        invalid = _refused(timing, on_start)
+        timed = {name: ready for name, ready in timing.ready.items() if name not in invalid}
+        if options.mode == "graph" and timed:
+            _rotate(session, prepared, timing, timed, judged=check_again)
+        launches = {name: ready.binding.launch for name, ready in timed.items()}
+        found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
+        invalid |= {name: reason for name in timed if (reason := timing.state[name].late_refusal())}
+        found = {name: timing.described(name, m) for name, m in found.items() if name not in invalid}
+        wrong = {name: judge.fault for name, judge in timing.judges.items() if judge.fault}
+        if check_again:
+            timing.contents.free(session.backend)
+            left = {name: ready for name, ready in timed.items() if name not in {**wrong, **invalid}}
+            wrong |= _check_again(session, prepared, left, on_start)
+        return Measured(found, wrong, {name: why for name, why in invalid.items() if name not in wrong})
     except EnvironmentFault as error:
         # A workspace that does not fit beside the others costs the case that asked for it, not the run.
         raise LaunchError(str(error)) from error
     finally:
-        for launch in rotation.launches.values():
+        for launch in timing.launches if options.mode == "graph" else ():
             clock.forget(launch)
-        session.backend.free(rotation.arenas)
-        for each in ready.values():
+        session.backend.free(timing.rotation.arenas)
+        timing.contents.free(session.backend)
+        for each in timing.ready.values():
             session.backend.free(each.workspace)
 
 
-def _rotated(session: Session, prepared: Prepared, ready: Mapping[str, Ready]) -> Rotation:
-    """Every case bound to enough sets of buffers for a graph of its launches to be cold."""
+def _take_turns(session: Session, timing: _Timing, case: Case, judged: bool) -> None:
+    """Bind a case to every content."""
+    ready = timing.ready[case.name]
+    launches = {CONTENTS[0]: ready.binding.launch}
+    for kind, inputs in timing.contents.sets.items():
+        if kind not in launches:
+            launches[kind] = bind(session.backend, case, {**ready.buffers, **inputs}, session.sm_count).launch
+    judge = SampleJudge(session, ready, timing.chance, judged)
+    turns = CaseTurns(ready, timing.contents.sets, launches, judge, timing.chance)
+    timing.case_turns[case.name] = turns
+    timing.state[case.name] = ModuleState(session, ready, turns, judged)
+
+
+def _refused(timing: _Timing, on_start: Callable[[str], None]) -> dict[str, str]:
+    """Say why cases get no time, by name."""
+    invalid: dict[str, str] = {}
+    for name, state in timing.state.items():
+        on_start(name)
+        if reason := state.refusal():
+            invalid[name] = reason
+    return invalid
+
+
+def _rotate(session: Session, prepared: Prepared, timing: _Timing, timed: Mapping[str, Ready], judged: bool) -> None:
+    """Bind every case to enough sets of buffers for a graph of its launches to be cold."""
 
     def launch(case: Case, buffers: Mapping[str, Buffer]) -> Launch:
         return bind(session.backend, case, buffers, session.sm_count).launch
 
-    cases = [each.case for each in ready.values()]
-    workspaces = {name: each.workspace for name, each in ready.items()}
-    return rotate(session.backend, cases, prepared.buffers, workspaces, prepared.inputs("normal"), launch)
+    workspaces = {name: each.workspace for name, each in timed.items()}
+    cases = [each.case for each in timed.values()]
+    timing.rotation = rotate(session.backend, cases, prepared.buffers, workspaces, prepared.inputs, launch)
+    for name, launched in timing.rotation.launches.items():
+        updated = bool(timed[name].case.updates)  # such an output is to hold the input's values, not poison
+        poisoned = [] if updated else timing.rotation.poisoned[name]
+        judge = SampleJudge(session, timed[name], timing.chance, judged and not updated)
+        timing.graph_turns[name] = GraphTurns(launched, timing.rotation.outputs, poisoned, judge, timing.chance)
 
 
 def _check_again(
     session: Session, prepared: Prepared, ready: Mapping[str, Ready], on_start: Callable[[str], None]
 ) -> dict[str, str]:
-    """What timed cases got wrong, by name, on new content in the very buffers that were timed, then in other ones.
+    """Return what timed cases got wrong, by name, on new content in the buffers that were timed, then in other ones.
 
     The first finds an output that is kept and given again, or work that stops after some launches; the second also one
-    that is tied to an address.
+    that is tied to an address. Between the two a case runs once more where most of its result is there already.
     """
     wrong: dict[str, str] = {}
     for name, timed in ready.items():
@@ -89,6 +177,8 @@ def _check_again(
         if outcome.damaged:
             session.release()
             break  # the rest is checked in other buffers only
+        if outcome.verdict.right and (reason := _over_old_output(session, timed)):
+            wrong[name] = f"right before it was timed, wrong after, over most of its own output: {reason}"
     if prepared.problem.bytes() > INTEGER_RUN_BYTES:
         return wrong  # moving and checking hundreds of megabytes once more would outlast the measurement
     moved = session.move(prepared)
@@ -104,3 +194,19 @@ def _check_again(
         if outcome.damaged:
             moved = session.move(moved)
     return wrong
+
+
+def _over_old_output(session: Session, ready: Ready) -> str:
+    """Launch a case that has just been right once more, with holes in its output and its workspace as it left it.
+
+    A launch that tests a few elements of the old output, or a mark in a workspace, and skips the work leaves the holes.
+    """
+    if ready.case.updates:
+        return ""  # the old output is an input of such a case
+    for tensor in ready.case.problem.output_tensors():
+        width = tensor.nbytes // tensor.elements
+        for _ in range(HOLES):
+            ready.buffers[tensor.name].poison_part(width * secrets.randbelow(tensor.elements), width)
+    ready.binding.launch()
+    session.backend.synchronize()
+    return judge_outputs(session.backend, ready, "again", ready.buffers)

@@ -10,6 +10,7 @@ from opbench.backends.base import Arena, Backend, Buffer, Rotated, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Arrays, Tensor
 from opbench.errors import EnvironmentFault
+from opbench.session.contents import CONTENTS, kind_of_set
 from opbench.timing.clock import Launch
 
 TIMES_L2 = 3
@@ -22,18 +23,30 @@ ALIGNMENT = 512
 
 @dataclass
 class Rotation:
-    """What a graph of each case is to launch, and how its caches are."""
+    """What a graph of each case launches, and how warm its caches are.
+
+    A case whose graph stays on the buffers that it was checked on is in `modes` only.
+    """
 
     launches: dict[str, Launch] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
     """Such as "graph, cold (12 buffer sets)" or "graph, hot"."""
+    outputs: list[Mapping[str, Buffer]] = field(default_factory=list)
+    """The output tensors of each set."""
+    poisoned: dict[str, list[Buffer]] = field(default_factory=dict)
+    """Outputs and workspaces of all sets, as few buffers as hold them."""
     arenas: dict[str, Buffer] = field(default_factory=dict)
     """Memory of the further sets, to be given back."""
 
 
 def sets_wanted(set_bytes: int, l2_bytes: int) -> int:
-    """How many sets a cold graph takes; 0 where they would be too many or take too much memory."""
+    """How many sets a cold graph takes; 0 where they would be too many or take too much memory.
+
+    Where memory allows there is one for each content of the inputs.
+    """
     wanted = max(1, math.ceil(TIMES_L2 * l2_bytes / set_bytes))
+    if wanted < len(CONTENTS) and (len(CONTENTS) - 1) * set_bytes <= MOST_BYTES:
+        wanted = len(CONTENTS)
     return wanted if wanted <= MOST_SETS and (wanted - 1) * set_bytes <= MOST_BYTES else 0
 
 
@@ -42,30 +55,43 @@ def rotate(
     cases: Sequence[Case],
     buffers: Mapping[str, Buffer],
     workspaces: Mapping[str, Mapping[str, Buffer]],
-    inputs: Arrays,
+    inputs_of: Callable[[str], Arrays],
     bind: Callable[[Case, Mapping[str, Buffer]], Launch],
 ) -> Rotation:
-    """Further sets of one problem's buffers, filled alike, and every case bound to each of them.
+    """Make further sets of one problem's buffers, with different contents, and bind every case to each of them.
 
     Of each case the first set is the buffers that it was checked on. Where memory is short, its graph stays hot.
     """
     found, problem = Rotation(), cases[0].problem
-    tensors = [*problem.input_tensors(), *problem.output_tensors()]
+    given, made = problem.input_tensors(), problem.output_tensors()
     l2_bytes = backend.l2_bytes if isinstance(backend, Timed) else 0
-    count = sets_wanted(sum(t.nbytes for t in tensors), l2_bytes)
-    sets = _sets(backend, found, "tensors", tensors, count - 1) if count else None
-    for view in (view for views in sets or () for view in views.values() if view.name in inputs):
-        view.write(inputs[view.name])
+    count = sets_wanted(sum(t.nbytes for t in (*given, *made)), l2_bytes)
+    inputs = _sets(backend, found, "inputs", given, count - 1) if count > 1 else None
+    outputs = _sets(backend, found, "outputs", made, count - 1) if inputs is not None else None
+    for number, views in enumerate(inputs or ()):
+        for name, view in views.items():
+            if inputs is not None and number >= len(CONTENTS):
+                view.copy_from(inputs[number - len(CONTENTS)][name])
+            else:
+                view.write(inputs_of(kind_of_set(number + 1))[name])
+    found.outputs = [{t.name: buffers[t.name] for t in made}, *(outputs or ())]
     for case in cases:
         own = case.workspace(backend.sm_count)
-        extra = _sets(backend, found, case.name, own, count - 1) if sets is not None else None
-        first = bind(case, {**buffers, **workspaces[case.name]})
-        if sets is None or extra is None:
-            found.launches[case.name], found.modes[case.name] = first, "graph, hot"
+        extra = _sets(backend, found, case.name, own, count - 1) if outputs is not None else None
+        if inputs is None or outputs is None or extra is None:
+            found.modes[case.name] = "graph, cold (1 buffer set)" if count == 1 else "graph, hot"
             continue
-        others = [bind(case, {**views, **scratch}) for views, scratch in zip(sets, extra, strict=True)]
-        found.launches[case.name] = Rotated([first, *others])
-        found.modes[case.name] = f"graph, cold ({count} buffer set{'s' if count > 1 else ''})"
+        sets = [
+            {**buffers, **workspaces[case.name]},
+            *({**i, **o, **e} for i, o, e in zip(inputs, outputs, extra, strict=True)),
+        ]
+        found.launches[case.name] = Rotated([bind(case, each) for each in sets])
+        found.modes[case.name] = f"graph, cold ({count} buffer sets)"
+        found.poisoned[case.name] = [
+            *found.outputs[0].values(),
+            *workspaces[case.name].values(),
+            *(found.arenas[name] for name in ("outputs", case.name) if name in found.arenas),
+        ]
     return found
 
 

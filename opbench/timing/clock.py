@@ -11,6 +11,32 @@ Launch = Callable[[], None]
 Now = Callable[[], float]
 """Seconds of the host's clock."""
 
+
+class Renewed:
+    """A launch together with what renews its outputs and workspaces.
+
+    A clock that runs the launch once more before the timed one calls `renew` between the two.
+    """
+
+    def __init__(self, launch: Launch, renew: Callable[[], None]) -> None:
+        self._launch = launch
+        self.renew = renew
+
+    def __call__(self) -> None:
+        """Enqueue the launch alone."""
+        self._launch()
+
+
+class Turns(Protocol):
+    """A case whose inputs, outputs and workspaces are renewed before every sample."""
+
+    def next_launch(self) -> Launch:
+        """Renew the buffers, outside the timed span, and return the launch of the next sample."""
+
+    def sampled(self) -> None:
+        """Look at the outputs of a sample that counts; called right after the sample."""
+
+
 MODES = ("cold", "hot", "graph")
 """The L2 cache flushed before each sample; the case's own data left in it; replays of a CUDA graph, over so many sets
 of buffers, where they fit, that it is cold: a measurement's `mode` then says "graph, cold (N buffer sets)", else

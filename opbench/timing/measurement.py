@@ -18,6 +18,7 @@ class Warn(enum.StrEnum):
     THROTTLED = "throttled"
     FEW_SAMPLES = "few_samples"
     NOT_HELD = "not_held"
+    FEW_CONTENTS = "few_contents"
 
     @property
     def advice(self) -> str:
@@ -32,6 +33,8 @@ _ADVICE = {
     Warn.THROTTLED: "the GPU slowed itself down for power or heat (samples below 75 % of its clock are set aside while "
     "it recovers); improve cooling or lock lower clocks, and run again",
     Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; give it a larger budget",
+    Warn.FEW_CONTENTS: "memory did not hold three contents of the inputs, so samples had the same inputs more often; "
+    "choose a smaller problem",
     Warn.NOT_HELD: "it waits for the GPU itself, so its time includes the launch from the host",
 }
 

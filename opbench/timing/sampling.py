@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from opbench.timing import stats
-from opbench.timing.clock import Clock, DeviceState, Launch, Sample
+from opbench.timing.clock import Clock, DeviceState, Launch, Sample, Turns
 from opbench.timing.measurement import Measurement, Warn, kernel_time
 from opbench.timing.stopping import WAITED_S, ThrottleGuard, half_width, settled, stabilised
 
@@ -66,6 +66,7 @@ class _Contender:
     key: str
     launch: Launch
     hold: bool
+    turns: Turns | None = None
     warmup_runs: int = 0
     settled: bool = False
     spent_s: float = 0.0
@@ -79,6 +80,10 @@ class _Contender:
     before: DeviceState = field(default_factory=DeviceState)
     after: DeviceState = field(default_factory=DeviceState)
 
+    def next_launch(self) -> Launch:
+        """Return the launch of the next sample, on renewed buffers where the contender has `turns`."""
+        return self.turns.next_launch() if self.turns else self.launch
+
 
 def measure(
     clock: Clock,
@@ -86,6 +91,7 @@ def measure(
     options: TimingOptions | None = None,
     *,
     unheld: Collection[str] = (),
+    turns: Mapping[str, Turns] | None = None,
     on_start: Callable[[str], None] = lambda key: None,
     on_sample: Callable[[str, float], None] = lambda key, seconds: None,
     now: Callable[[], float] = time.perf_counter,
@@ -94,7 +100,8 @@ def measure(
     """Measure contenders side by side: rounds of one sample each in random order, so that a drift hits all alike.
 
     `on_start` is called before anything that may hang, `on_sample` after every sample, so that a dying process loses
-    nothing. `unheld` names the callables known to wait for the device; others are found out in the warm-up.
+    nothing. `unheld` names the callables known to wait for the device; others are found out in the warm-up. `turns`
+    renew the buffers of a contender before each of its samples.
     """
     options = options or TimingOptions()
     if not launches:
@@ -104,7 +111,9 @@ def measure(
     loaded = options.load_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
     # Under load the throttled clock is what is asked for: nothing is set aside, and no wait lets it recover.
     guard = ThrottleGuard(sleep, waited_s=WAITED_S if loaded else 0.0)
-    contenders = [_Contender(key, launch, key not in unheld) for key, launch in launches.items()]
+    contenders = [
+        _Contender(key, launch, key not in unheld, (turns or {}).get(key)) for key, launch in launches.items()
+    ]
     for contender in contenders:
         on_start(contender.key)
         if loaded:
@@ -134,7 +143,7 @@ def _take_sample(
 ) -> None:
     """One sample that counts, or one set aside with a wait after it, which is not on the contender's budget."""
     began = now()
-    sample = clock.sample(contender.launch, hold=contender.hold)
+    sample = clock.sample(contender.next_launch(), hold=contender.hold)
     contender.spent_s += now() - began
     contender.hold = contender.hold and sample.held
     on_sample(contender.key, sample.seconds)
@@ -143,6 +152,8 @@ def _take_sample(
         guard.wait()
         return
     guard.recovered()
+    if contender.turns:
+        contender.turns.sampled()
     contender.samples.append(sample.seconds)
     contender.clocks.append(sample.sm_clock_hz)
 
@@ -157,7 +168,7 @@ def _warm_up(
     began = now()
     taken: list[Sample] = []
     while True:
-        taken.append(clock.sample(contender.launch, hold=False))
+        taken.append(clock.sample(contender.next_launch(), hold=False))
         guard.note(taken[-1].sm_clock_hz)
         spent_s = now() - began
         contender.settled = settled([s.seconds for s in taken[-8:]], [s.sm_clock_hz for s in taken[-8:]])
@@ -165,7 +176,7 @@ def _warm_up(
         if len(taken) >= 2 and (ready or spent_s >= max(options.warmup_s, options.budget_s)):
             break
     if contender.hold:
-        taken.append(clock.sample(contender.launch, hold=True))
+        taken.append(clock.sample(contender.next_launch(), hold=True))
         contender.hold = taken[-1].held
     contender.warmup_runs = len(taken)
     contender.before = clock.device_state()

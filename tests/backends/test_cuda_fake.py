@@ -21,7 +21,7 @@ from opbench.catalog.folders import case_named
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import DTYPES, Tensor
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
-from opbench.session import rotation
+from opbench.session import measuring, rotation
 from opbench.session.checking import Session
 from opbench.session.measuring import measure_cases
 from opbench.timing.sampling import TimingOptions, measure
@@ -315,7 +315,7 @@ def test_missing_kernel_is_a_compile_error(backend: CudaBackend, request_: Build
 
 
 def relu_measured(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, n: int) -> tuple[str, list[int]]:
-    """The mode of a graph of relu/scalar on n elements, and the addresses of x in the order launched."""
+    """The mode of a graph of relu/scalar on n elements, and the addresses of x in the order launched by the clock."""
     monkeypatch.setattr(Driver, "has", lambda self, name: False)  # the fake does not know what this kernel takes
     case, addresses = case_named(f"relu/scalar(n={n})"), list[int]()
     genuine = CudaProgram.bind
@@ -327,6 +327,7 @@ def relu_measured(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, n: int)
     monkeypatch.setattr(CudaProgram, "bind", recorded)
     options = TimingOptions(mode="graph", warmup_s=0, max_samples=10)
     clock = backend.clock("graph")
+    monkeypatch.setattr(measuring, "measure", lambda *a, **k: (addresses.clear(), measure(*a, **k))[1])
     found = measure_cases(Session(backend), [case], options, clock, check_again=False)
     assert clock._driver._library.fake_graphs() == 0 and clock._graphs == {}, "given back"
     return found.measurements[case.name].mode, addresses
@@ -342,7 +343,7 @@ def test_a_graph_rotates_over_buffers_that_the_l2_cannot_hold(
     assert len(addresses) % 8 == 0, "each set as often as another"
 
 
-@pytest.mark.parametrize(("n", "mode"), [(1, "graph, cold (375 buffer sets)"), (2000, "graph, cold (1 buffer set)")])
+@pytest.mark.parametrize(("n", "mode"), [(1, "graph, cold (375 buffer sets)"), (2000, "graph, cold (3 buffer sets)")])
 def test_the_mode_says_over_how_many_sets(
     backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, n: int, mode: str
 ) -> None:
@@ -355,7 +356,7 @@ def test_a_graph_whose_buffers_would_be_too_many_stays_hot_and_says_so(
 ) -> None:
     monkeypatch.setattr(rotation, limit, 7)
     mode, addresses = relu_measured(backend, monkeypatch, 50)
-    assert mode == "graph, hot" and len(set(addresses)) == 1
+    assert mode == "graph, hot" and len(set(addresses)) == 3, "one for each content of the inputs"
 
 
 def test_a_graph_stays_hot_where_memory_is_short(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,15 @@ class CpuArray:
         self._bytes[:] = 0xFF
         self.initialised = False
 
+    def poison_part(self, offset: int, nbytes: int) -> None:
+        """Fill some bytes of the content, from an offset on, with 0xFF."""
+        self._bytes[offset : offset + nbytes] = 0xFF
+
+    def copy_from(self, other: CpuArray) -> None:
+        """Copy the content of another tensor of the same size."""
+        self._bytes[:] = other._bytes
+        self.initialised = True
+
     def clear(self) -> None:
         """Fill the content with zero bytes."""
         self._bytes[:] = 0

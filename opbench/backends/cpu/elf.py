@@ -9,6 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbench.backends.symbols import plain_name
+
 SECTION_SYMBOLS = 2
 SECTION_NO_BITS = 8
 SECTION_THREAD_LOCAL = 0x400
@@ -95,6 +97,14 @@ def module_variables(module: Path) -> list[SharedArray]:
     return found
 
 
+def symbol_offset(module: Path, wanted: str) -> int:
+    """Where a symbol of a linked module stands, counted from the start of the module; raises ValueError."""
+    for name, offset, _, section in _symbols(_read(module)):
+        if name == wanted and section != UNDEFINED:
+            return offset
+    raise ValueError(f"{module.name} has no symbol {wanted}")
+
+
 def widen_arrays(object_file: Path) -> None:
     """Leave a gap after every array: sections of zeros have no content, so growing one is a matter of its header.
 
@@ -113,20 +123,6 @@ def owner_of(symbol: str) -> str:
     if match is None:
         return ""
     return symbol[match.end() : match.end() + int(match[1])]
-
-
-def plain_name(symbol: str) -> str:
-    """The variable's own name, the last part of a mangled one: `_ZZ12matmul_tiledE4tile` → `tile`."""
-    if not symbol.startswith("_Z"):
-        return symbol
-    found = [symbol]
-    for match in re.finditer(r"(?=(\d+))", symbol):
-        length, start = int(match.group(1)), match.end(1)
-        name, rest = symbol[start : start + length], symbol[start + length :]
-        if len(name) == length and name.isidentifier() and re.fullmatch(r"(_\d+)?", rest):
-            # A template's arguments may look like one; the variable of a function comes behind an E.
-            found.insert(0 if symbol[match.start() - 1] == "E" else len(found) - 1, name)
-    return found[0]
 
 
 def _read(path: Path) -> bytes:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.build import constant_symbol, entry_symbol
-from opbench.backends.cpu.elf import module_variables, shared_arrays
+from opbench.backends.cpu.elf import module_variables, shared_arrays, symbol_offset
 from opbench.backends.cpu.findings import LaunchLog
 from opbench.backends.cpu.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
 from opbench.backends.cpu.refusals import is_interpreted, refuse_static_shared, thread_bound, waits_in_loops
@@ -48,6 +50,11 @@ WIDER = {"i": {"l": "i64", "b": "bool", "s": "i16", "c": "i8"}, "f": {"d": "f64"
 WANTED = {letter: name for name, letter in SCALARS.items()} | {"l": "i64", "i": "i32", "c": "i8", "s": "i16"}
 
 
+TOUCH = "opb_touch_shared"
+NOT_THE_KERNELS = ("opb_", "__", "completed.")
+"""How variables of the runtime and of the compiler begin."""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One kernel of a module: its address and a letter per parameter."""
@@ -63,6 +70,7 @@ class CpuProgram:
     """A compiled module, loaded."""
 
     machine_code_sha256 = ""
+    uses_device_heap = False
 
     def __init__(self, path: Path, request: BuildRequest, runtime: Runtime, log: LaunchLog, workers: int) -> None:
         self.resources: Mapping[str, KernelResources] = {}
@@ -75,7 +83,7 @@ class CpuProgram:
             self._library = ctypes.CDLL(str(path))
         except OSError as problem:
             raise LaunchError(f"{request.source}: the compiled module cannot be loaded: {problem}") from None
-        self._touch = _address(self._library, "opb_touch_shared")
+        self._touch = _address(self._library, TOUCH)
         self._dynamic = _address(self._library, "opb_dynamic_shared")
         self._constants = {name: self._constant(index) for index, name in enumerate(request.constants)}
         self._kernels = {name: self._kernel(index, name) for index, name in enumerate(request.kernels)}
@@ -97,6 +105,15 @@ class CpuProgram:
                 buffer.initialised = True
 
         return run
+
+    def variables(self) -> dict[str, Buffer]:
+        """The module's `__device__` and `__constant__` variables by name, as bytes where they lie in memory."""
+        start = self._touch - symbol_offset(self._path, TOUCH)
+        return {
+            place.name: CpuArray(place.name, (place.bytes,), "u8", _memory(start + place.offset, place.bytes))
+            for place in module_variables(self._path)
+            if not place.name.startswith(NOT_THE_KERNELS)
+        }
 
     def trace(
         self,
@@ -368,3 +385,9 @@ def _address(library: ctypes.CDLL, symbol: str) -> int:
 
 def _sizes(sizes: Dim3) -> str:
     return "×".join(map(str, sizes))
+
+
+def _memory(address: int, nbytes: int) -> np.ndarray:
+    """Bytes of this process, in place."""
+    found: np.ndarray = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+    return found

@@ -14,7 +14,7 @@ from opbench.backends.cuda.device import Device, MappedWords
 from opbench.backends.cuda.driver import CAPTURE_RELAXED
 from opbench.backends.cuda.memory import reserve
 from opbench.backends.cuda.nvml import Nvml
-from opbench.timing.clock import DeviceState, Sample
+from opbench.timing.clock import DeviceState, Renewed, Sample
 
 HOLD_LIMIT_S = 2.0
 """After this long a held stream is let go by itself: the callable waits for the device, which waits for the host."""
@@ -40,7 +40,8 @@ class CudaClock:
     "cold"   one launch after the L2 was flushed and left full of clean lines;
     "dirty"  the same with lines that have to be written back before others take their place, as other tools' flush
              leaves them (a memset: NVIDIA/nvbench);
-    "hot"    one launch right after another of the same;
+    "hot"    one launch right after another of the same; outputs and workspaces are renewed between the two, inputs stay
+             in the L2;
     "graph"  a CUDA graph of many launches, and the mean of one; caches are as the launch before leaves them, hence
              cold only where launches take turns at enough buffers (session.rotation), which a result's mode says.
     """
@@ -96,6 +97,8 @@ class CudaClock:
                 self._hold()
             if self.mode == "hot":
                 launch()
+                if isinstance(launch, Renewed):
+                    launch.renew()
             call("cuEventRecord", self._start, stream)
             launch()
             call("cuEventRecord", self._stop, stream)

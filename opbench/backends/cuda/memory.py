@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
 import secrets
 from ctypes import byref, c_uint, c_uint64, c_void_p
@@ -73,6 +74,14 @@ class DeviceArray:
         """Fill the content with 0xFF bytes (NaN in every float format)."""
         self._device.driver.call("cuMemsetD8Async", self.pointer, 0xFF, self.nbytes, self._device.stream)
 
+    def poison_part(self, offset: int, nbytes: int) -> None:
+        """Fill some bytes of the content, from an offset on, with 0xFF."""
+        self._device.driver.call("cuMemsetD8Async", self.pointer + offset, 0xFF, nbytes, self._device.stream)
+
+    def copy_from(self, other: DeviceArray) -> None:
+        """Copy the content of another tensor of the same size, on the device, in the stream's order."""
+        self._device.driver.call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer, self.nbytes, self._device.stream)
+
     def fingerprint(self) -> int:
         """64 bits that stand for the content, after all launches before it; see kernels.cu."""
         device = self._device
@@ -123,6 +132,20 @@ class MovableArray(DeviceArray):
             for found, offset in self.maps:
                 self._device.driver.call("cuTensorMapReplaceAddress", found, pointer + offset, where=self.name)
             self._encoded_for = pointer
+
+
+SMALL_VARIABLE_BYTES = 1 << 14
+"""Up to this size a module variable is compared on the host; the kernel needs words at addresses of four bytes."""
+
+
+class ModuleVariable(DeviceArray):
+    """A variable of a loaded module, as bytes at any address."""
+
+    def fingerprint(self) -> int:
+        """64 bits that stand for the content, after all launches before it."""
+        if self.nbytes > SMALL_VARIABLE_BYTES and self.pointer % 4 == 0:
+            return super().fingerprint()
+        return int.from_bytes(hashlib.blake2b(self.read().data, digest_size=8).digest(), "little")
 
 
 class CudaBuffer(DeviceArray):

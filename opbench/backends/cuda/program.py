@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
 
 from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cuda.driver import (
@@ -19,9 +21,16 @@ from opbench.backends.cuda.driver import (
     INVALID_VALUE,
 )
 from opbench.backends.cuda.hopper import EncodedMap, config, is_extended
-from opbench.backends.cuda.memory import MovableArray
+from opbench.backends.cuda.memory import ModuleVariable, MovableArray
 from opbench.backends.cuda.texture import Copy, TextureObject, create
-from opbench.backends.nvrtc.cubin import BadCubin, machine_code_sha256
+from opbench.backends.nvrtc.cubin import (
+    BadCubin,
+    CubinVariable,
+    machine_code_sha256,
+    read_variables,
+    uses_device_heap,
+)
+from opbench.backends.symbols import plain_name
 from opbench.catalog.launch import KernelLaunch
 from opbench.catalog.scalar import Argument, Scalar, Struct, element
 from opbench.catalog.tensor_map import TensorMap
@@ -63,8 +72,25 @@ class CudaProgram:
         }
         self._dynamic_shared = dict.fromkeys(kernels, 0)
         self.machine_code_sha256 = ""
+        self.uses_device_heap = False
+        self._variables: Sequence[CubinVariable] = ()
         with contextlib.suppress(BadCubin):  # a compiler newer than our reader: the driver has loaded it all the same
-            self.machine_code_sha256 = machine_code_sha256(cubin.read_bytes())
+            data = cubin.read_bytes()
+            self.machine_code_sha256 = machine_code_sha256(data)
+            self._variables, self.uses_device_heap = read_variables(data), uses_device_heap(data)
+
+    def variables(self) -> dict[str, Buffer]:
+        """The module's `__device__` and `__constant__` variables by name, as bytes where they lie on the device."""
+        found: dict[str, Buffer] = {}
+        for variable in self._variables:
+            address, size = c_uint64(), c_size_t()
+            name = c_char_p(variable.name.encode())
+            get = self._device.driver.raw("cuModuleGetGlobal_v2")
+            if not get(byref(address), byref(size), self._module, name):  # one that no code reads may not be loaded
+                found[plain_name(variable.name)] = ModuleVariable(
+                    self._device, variable.name, (variable.nbytes,), np.dtype(np.uint8), address.value
+                )
+        return found
 
     def _resources(self, function: c_void_p) -> KernelResources:
         # Asking also loads the kernel: with lazy loading it would otherwise happen at the first launch.

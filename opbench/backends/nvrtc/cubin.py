@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 from opbench.errors import OpbenchError
 
+OBJECT = 1
+"""Type of a symbol that is a variable."""
+VARIABLES = (".nv.global", ".nv.constant3")
+"""Sections of `__device__` variables, with and without first values, and of `__constant__` ones."""
 ENTRY = 0x10
 """Bit of a symbol's `st_other` that marks a kernel."""
 RESERVED_SHARED = 1024
@@ -41,6 +45,15 @@ class CubinKernel:
 
 
 @dataclass(frozen=True)
+class CubinVariable:
+    """A `__device__` or `__constant__` variable of a module; `__shared__` ones are none."""
+
+    name: str
+    """As the symbol table has the name: mangled, unless the variable is a plain one of C's."""
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class _Section:
     name: str
     info: int
@@ -54,6 +67,8 @@ class _Symbol:
     name: str
     other: int
     section: int
+    kind: int = 0
+    size: int = 0
 
 
 def read_cubin(data: bytes) -> dict[str, CubinKernel]:
@@ -67,6 +82,30 @@ def read_cubin(data: bytes) -> dict[str, CubinKernel]:
             if symbol.other & ENTRY and 0 < symbol.section < len(sections) and symbol.name
         }
     except (struct.error, ValueError, IndexError, KeyError) as error:
+        raise BadCubin(f"no cubin that opbench can read: {error}") from None
+
+
+def read_variables(data: bytes) -> list[CubinVariable]:
+    """The variables of a cubin that outlive a launch; raises BadCubin."""
+    try:
+        sections = _sections(data)
+        return [
+            CubinVariable(symbol.name, symbol.size)
+            for symbol in _symbols(sections)
+            if symbol.kind == OBJECT
+            and symbol.size
+            and 0 < symbol.section < len(sections)
+            and sections[symbol.section].name.startswith(VARIABLES)
+        ]
+    except (struct.error, ValueError, IndexError, KeyError, StopIteration) as error:
+        raise BadCubin(f"no cubin that opbench can read: {error}") from None
+
+
+def uses_device_heap(data: bytes) -> bool:
+    """Whether a kernel of a cubin calls the device's `malloc`, whose memory outlives a launch; raises BadCubin."""
+    try:
+        return any(symbol.name == "malloc" and not symbol.section for symbol in _symbols(_sections(data)))
+    except (struct.error, ValueError, IndexError, KeyError, StopIteration) as error:
         raise BadCubin(f"no cubin that opbench can read: {error}") from None
 
 
@@ -116,8 +155,8 @@ def _symbols(sections: list[_Section]) -> list[_Symbol]:
     table = next(s for s in sections if s.name == ".symtab")
     names = sections[table.link].content
     found = []
-    for name, _, other, section, _, _ in struct.iter_unpack("<IBBHQQ", table.content):
-        found.append(_Symbol(_text(names, name), other, section))
+    for name, info, other, section, _, size in struct.iter_unpack("<IBBHQQ", table.content):
+        found.append(_Symbol(_text(names, name), other, section, info & 15, size))
     return found
 
 

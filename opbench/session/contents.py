@@ -1,0 +1,51 @@
+"""Several contents of one problem's inputs, so that no timed launch finds what the launch before it found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opbench.backends.base import Backend, Buffer
+from opbench.errors import EnvironmentFault
+from opbench.session.binding import allocate
+from opbench.session.expected import Prepared
+
+JUDGED = ("normal", "again")
+"""Contents with a reference. They are the majority, so that the median time is one of launches that may be judged."""
+CONTENTS = (*JUDGED, "shifted")
+
+
+@dataclass
+class Contents:
+    """Sets of input buffers by the kind of their content; outputs and workspaces are shared by all sets."""
+
+    sets: dict[str, Mapping[str, Buffer]]
+    allocated: list[Mapping[str, Buffer]] = field(default_factory=list)
+    """Sets in memory of their own, to be given back."""
+
+    def free(self, backend: Backend) -> None:
+        """Give the memory back; harmless twice."""
+        while self.allocated:
+            backend.free(self.allocated.pop())
+
+
+def kind_of_set(number: int) -> str:
+    """The content of a graph's buffer set, by the number of the set."""
+    return CONTENTS[number % len(CONTENTS)]
+
+
+def load_contents(backend: Backend, prepared: Prepared) -> Contents:
+    """Return the loaded buffers of a problem and further sets with other contents, as many as memory allows."""
+    own = {tensor.name: prepared.buffers[tensor.name] for tensor in prepared.problem.input_tensors()}
+    contents = Contents({CONTENTS[0]: own})
+    for kind in CONTENTS[1:]:
+        try:
+            buffers = allocate(backend, prepared.problem.input_tensors())
+        except EnvironmentFault:
+            break
+        contents.allocated.append(buffers)
+        for name, array in prepared.inputs(kind).items():
+            buffers[name].write(array)
+        contents.sets[kind] = buffers
+    prepared.made.pop(CONTENTS[-1], None)  # nothing else needs it
+    return contents
