@@ -124,20 +124,23 @@ def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str
 
 
 def time_cheats() -> list[Path]:
-    """The files that ship with opbench, of a clone those of its tests."""
+    """The cheats that ship with opbench, of a clone those of its tests, and their honest twins."""
     from opbench.paths import shipped
 
     folders = (shipped("cheats"), shipped("tests") / "cheats" / "time")
-    return sorted(next((folder for folder in folders if folder.is_dir()), folders[0]).glob("*.py"))
+    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu"))
 
 
-def judge_cheat(path: Path, say: Say) -> Sequence[Result]:
-    """The results of one cheat, run as a user would run a file."""
+def judge_cheat(path: Path, problems: Sequence[str], say: Say) -> Sequence[Result]:
+    """Return the results of one cheat, run as a user would run a file."""
     from opbench import api
 
     say(f"cheat: {path.stem}")
     with tempfile.TemporaryDirectory(prefix="opbench-cheat-") as folder:
-        run = api.run(path, backend="cuda", cases=[f"*/{path.stem}*"], out=Path(folder), report=False)
+        run = api.run(
+            path, backend="cuda", cases=[f"*/{path.stem}*"], problems=problems, out=Path(folder), report=False
+        )
     return run.results
 
 

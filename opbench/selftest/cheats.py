@@ -1,10 +1,11 @@
-"""Variants that lie about their time: each must be caught."""
+"""Kernels that lie about their time, and their honest twins: the ones get no time, the others do."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault, OpbenchError
@@ -12,16 +13,38 @@ from opbench.results.result import Result
 from opbench.results.selftest import Part
 from opbench.timing.clock import Now
 
-Judge = Callable[[Path], Sequence[Result]]
-"""Runs one file of a user's own and returns the results of its cases."""
+RIGHT = "right"
+"""Expected of an honest twin: it is right and has a time."""
+NO_GAIN = "no gain"
+"""Expected of a trick that the harness makes useless: a time no shorter than the twin's."""
+GAIN = 0.9
+"""A gain is a time below this share of the twin's; the two are measured one after the other."""
 
 
-def expected(path: Path) -> list[str]:
-    """The words, separated by |, of which a report must hold one: `# expect: …` in the file."""
-    line = re.search(r"^# expect: (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    if not line:
-        raise OpbenchError(f"{path} has no line '# expect: …'")
-    return line[1].split("|")
+@dataclass(frozen=True)
+class Expectation:
+    """What a file says of itself in comments such as `// expect: …`."""
+
+    words: tuple[str, ...]
+    """A report holds one of them; or the only one is RIGHT or NO_GAIN."""
+    problems: tuple[str, ...] = ()
+    """What the file is run on; the operator's examples where this is empty."""
+    twin: Path | None = None
+    """An honest kernel that does the same work."""
+
+
+Judge = Callable[[Path, Sequence[str]], Sequence[Result]]
+"""Runs one file of a user's own on problems and returns the results of its cases."""
+
+
+def expectation(path: Path) -> Expectation:
+    """Read what a file says of itself: `expect`, and where it has them `problem` and `twin`."""
+    text = path.read_text(encoding="utf-8")
+    said: dict[str, str] = dict(re.findall(r"^(?:#|//) (expect|problem|twin): (.*)$", text, re.MULTILINE))
+    if "expect" not in said:
+        raise OpbenchError(f"{path} has no line '# expect: …' or '// expect: …'")
+    twin = path.parent / "honest" / f"{said['twin']}.cu" if "twin" in said else None
+    return Expectation(tuple(said["expect"].split("|")), (said["problem"],) if "problem" in said else (), twin)
 
 
 def is_caught(results: Sequence[Result], words: Sequence[str]) -> bool:
@@ -31,27 +54,56 @@ def is_caught(results: Sequence[Result], words: Sequence[str]) -> bool:
     return bool(ran) and all(r.status != "right" for r in ran) and any(w in text for w in words for text in reports)
 
 
+def has_time(results: Sequence[Result]) -> bool:
+    """Whether all cases that ran are right and have a time."""
+    ran = [r for r in results if r.status != "unsupported"]
+    return bool(ran) and all(r.status == "right" and r.measurement is not None for r in ran)
+
+
+def gains_nothing(results: Sequence[Result], twin: Sequence[Result]) -> bool:
+    """Whether each case is refused a time or takes about as long as the twin's case on the same problem."""
+    times = {r.problem: r.measurement.median_s for r in twin if r.measurement}
+    return all(
+        r.status != "right"
+        or (r.measurement is not None and r.measurement.median_s >= GAIN * times.get(r.problem, 0.0))
+        for r in results
+    )
+
+
 def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now: Now = time.perf_counter) -> Part:
-    """Run every cheat through the same path as a user's own file."""
+    """Run every cheat and every honest twin through the same path as a user's own file."""
     part, rows = Part("cheats", "Cheats that concern time"), []
     if not files:
         part.notes.append("no cheats ship with this installation")
+    known: dict[Path, Sequence[Result]] = {}
     for path in files:
-        name, words = path.stem.replace("_", " "), expected(path)
+        name, expected = path.stem.replace("_", " "), expectation(path)
+        wanted = "gets a time" if expected.words == (RIGHT,) else "caught"
         try:
-            results = judge(path)
+            results = known[path] = judge(path, expected.problems)
+            if expected.words == (NO_GAIN,) and expected.twin and expected.twin not in known:
+                known[expected.twin] = judge(expected.twin, expected.problems)
         except EnvironmentFault as fault:
-            part.claim(name, str(fault).splitlines()[0], "caught", None)
+            part.claim(name, str(fault).splitlines()[0], wanted, None)
             continue
         except OpbenchError as error:
             results, said = [], str(error)
         else:
             said = next((f"{r.status}: {r.reason}" if r.reason else r.status for r in results), "no case")
         unsupported = bool(results) and all(r.status == "unsupported" for r in results)
-        caught = None if unsupported else is_caught(results, words)
+        holds = None if unsupported else _holds(expected, results, known)
         said = said.splitlines()[0]
-        part.claim(name, said, "caught", caught)
+        part.claim(name, said, wanted, holds)
         part.figures[path.stem] = [{"case": r.case, "status": r.status, "reason": r.reason} for r in results]
-        rows.append((name, " or ".join(words), {True: "yes", False: "NO", None: "not checked"}[caught], said))
-    part.table("What each was reported as", ("cheat", "expected", "caught", "reported"), rows)
+        as_expected = {True: "yes", False: "NO", None: "not checked"}[holds]
+        rows.append((name, " or ".join(expected.words), as_expected, said))
+    part.table("What each was reported as", ("cheat or twin", "expected", "as expected", "reported"), rows)
     return part
+
+
+def _holds(expected: Expectation, results: Sequence[Result], known: dict[Path, Sequence[Result]]) -> bool:
+    if expected.words == (RIGHT,):
+        return has_time(results)
+    if expected.words == (NO_GAIN,):
+        return bool(results) and expected.twin is not None and gains_nothing(results, known[expected.twin])
+    return is_caught(results, expected.words)

@@ -21,7 +21,7 @@ from opbench.paths import shipped
 from opbench.report.selftest import FILE, keep_selftest, part_lines, read_selftest, write_selftest
 from opbench.results.result import Result
 from opbench.selftest import Cell, Part, Selftest, Witness, children, pairs
-from opbench.selftest.cheats import expected
+from opbench.selftest.cheats import expectation
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
 
@@ -233,7 +233,7 @@ def result(status: str, reason: str = "") -> Result:
 def test_a_cheat_is_caught_only_by_what_it_expects(tmp_path: Path, results: list[Result], holds: bool | None) -> None:
     path = tmp_path / "a_cheat.py"
     path.write_text('"""x"""\n# expect: wrong|invalid\n')
-    part = selftest.cheats([path], lambda file: results)
+    part = selftest.cheats([path], lambda file, problems: results)
     assert [(c.sentence, c.holds) for c in part.claims] == [("a cheat", holds)]
 
 
@@ -242,7 +242,7 @@ def test_a_time_cheat_says_what_is_expected_and_is_a_variant(path: Path) -> None
     from opbench.catalog.folders import Catalog
     from opbench.runs.targets import own_variants
 
-    assert set(expected(path)) <= {"wrong", "invalid"}
+    assert set(expectation(path).words) <= {"wrong", "invalid"}
     assert own_variants(path, Catalog())[0].is_library
 
 

@@ -17,9 +17,10 @@ from common import CHEATS
 from opbench.backends.cuda import CudaBackend, why_missing
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
+from opbench.cli.selftesting import time_cheats
 from opbench.gpus.floor import floor_s
 from opbench.runs.targets import own_variants
-from opbench.selftest.cheats import expected
+from opbench.selftest.cheats import expectation
 from opbench.session.checking import Session
 from opbench.session.measuring import measure_cases
 from opbench.timing.sampling import TimingOptions
@@ -103,7 +104,7 @@ def test_a_time_cheat_is_wrong_on_other_content(
     cupy: None,
 ) -> None:
     verdict = Session(backend).check(case_of(TIME_CHEATS[name])).verdict
-    assert not verdict.right and "wrong" in expected(TIME_CHEATS[name])
+    assert not verdict.right and "wrong" in expectation(TIME_CHEATS[name]).words
     assert verdict.reason.startswith(("wrong at out", "never written")), verdict.reason
 
 
@@ -125,11 +126,11 @@ def test_a_patched_event_undercuts_the_floor(
 
 
 @pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
-@pytest.mark.parametrize("path", TIME_CHEATS.values(), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", time_cheats(), ids=lambda p: p.stem)
 def test_a_time_cheat_is_caught_on_a_gpu(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("cupy", reason="one cheat is called by CuPy")
     from opbench import selftest
     from opbench.cli.selftesting import judge_cheat
 
-    part = selftest.cheats([path], lambda file: judge_cheat(file, lambda line: None))
+    part = selftest.cheats([path], lambda file, problems: judge_cheat(file, problems, lambda line: None))
     assert [claim.holds for claim in part.claims] == [True], part.claims
