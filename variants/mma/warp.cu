@@ -138,7 +138,8 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int mi = 0; mi < warp_m / 16; ++mi)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-                from[slice].a[mi][e] = rounded(rows[(m0 + mi * 16 + g + e % 2 * 8) * words + slice * 8 + t + e / 2 * 4]);
+                from[slice].a[mi][e] =
+                    rounded(rows[(m0 + mi * 16 + g + e % 2 * 8) * words + slice * 8 + t + e / 2 * 4]);
 #pragma unroll
         for (int ni = 0; ni < warp_n / 16; ++ni)
 #pragma unroll
@@ -166,6 +167,6 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int ni = 0; ni < warp_n / 8; ++ni)
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                store_pair(to + (m0 + mi * 16 + g + half * 8) * 256 + n0 + ni * 8 + t * 2, sum[mi][ni][half * 2],
-                           sum[mi][ni][half * 2 + 1]);
+                store_pair(to + (m0 + mi * 16 + g + half * 8) * 256 + n0 + ni * 8 + t * 2, sum[mi][ni][half * 2] / 1024,
+                           sum[mi][ni][half * 2 + 1] / 1024);
 }

@@ -1,7 +1,7 @@
 // /// opbench
 // compute_capability = "9.0a"
 // mechanism = ["unrolled", "tensor_core"]
-// tune = { UNROLL = [4, 8, 16] }
+// tune = { UNROLL = [16, 8, 4] }
 //
 // [[launch]]
 // kernel = "mma_warpgroup"
@@ -91,10 +91,10 @@ __device__ __forceinline__ unsigned rounded(unsigned word) { return PRODUCT == t
 
 // sum += a * b on 64 x 256 x 32 bytes, with a in registers as mma.sync has it.
 __device__ __forceinline__ void multiply(float (&d)[128], const unsigned (&a)[4], unsigned long long b) {
-#define MULTIPLY(SHAPE_AND_TYPES, TRANSPOSE)                                                                   \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n256" SHAPE_AND_TYPES " {" OPBENCH_NAMES_128                 \
-                 "}, {%128, %129, %130, %131}, %132, 1, 1, 1" TRANSPOSE ";"                                    \
-                 : OPBENCH_SUMS_128(0)                                                                         \
+#define MULTIPLY(SHAPE_AND_TYPES, TRANSPOSE)                                                   \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256" SHAPE_AND_TYPES " {" OPBENCH_NAMES_128 \
+                 "}, {%128, %129, %130, %131}, %132, 1, 1, 1" TRANSPOSE ";"                    \
+                 : OPBENCH_SUMS_128(0)                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
     if constexpr (PRODUCT == bf16) MULTIPLY("k16.f32.bf16.bf16", ", 0");
     if constexpr (PRODUCT == f16) MULTIPLY("k16.f32.f16.f16", ", 0");
@@ -148,6 +148,6 @@ extern "C" __global__ void __launch_bounds__(128)
     for (int j = 0; j < 32; ++j)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-            store_pair(to + (warp * 16 + g + half * 8) * 256 + j * 8 + t * 2, sum[j * 4 + half * 2],
-                       sum[j * 4 + half * 2 + 1]);
+            store_pair(to + (warp * 16 + g + half * 8) * 256 + j * 8 + t * 2, sum[j * 4 + half * 2] / 1024,
+                       sum[j * 4 + half * 2 + 1] / 1024);
 }
