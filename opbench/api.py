@@ -41,7 +41,7 @@ def silent(progress: Progress) -> None:
 
 
 def run(
-    target: str | Path,
+    target: str | Path | Sequence[str | Path],
     *,
     backend: str = "auto",
     cases: Iterable[str] = (),
@@ -62,9 +62,10 @@ def run(
     command: Sequence[str] = (),
     tell: Tell = silent,
 ) -> Run:
-    """Check and measure a suite, an operator, or one .cu or .py file of your own; returns the finished run.
+    """Check and measure a suite, an operator, or .cu and .py files of your own; returns the finished run.
 
-    `target` is a suite's file or name, an operator's name, or a kernel's file; `cases` are printed names or globs;
+    `target` is a suite's file or name, an operator's name, or a kernel's file, or several such files, which are
+    compared with each other (`opbench.results.own_variants.compare_own_variants`); `cases` are printed names or globs;
     `variants` are further folders laid out as variants/; `problems` such as "(n=1000)" are a file's sizes; `out` is
     the run's folder; `mode` is one of `timing.MODES` in
     place of the suite's; with `publish` each case is measured in three processes; `gpus` are "all" or such as "0,1":
@@ -77,7 +78,8 @@ def run(
         raise UsageError(f"--on {on} has workers of its own; leave --gpus {gpus} out, each worker has one GPU")
     if on and backend == "auto":
         backend = "cuda"  # what the workers have, whatever is here
-    suite, roots, backend = expand(target, backend, cases, variants, problems)
+    targets = target_names(target)
+    suite, roots, backend = expand(targets, backend, cases, variants, problems)
     timing = replace(suite.timing, mode=mode or suite.timing.mode)
     suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s, timing=timing)
     folder = Path(out) if out else paths.new_run(f"{suite.name}-{backend}")
@@ -92,7 +94,8 @@ def run(
         workers=_workers(backend),
         processes=processes,
         gpu=gpu,
-        target=(str(target), *(str(root) for root in variants)),
+        target=(targets[0], *(str(root) for root in variants)),
+        targets=tuple(targets[1:] and targets),
         compile_for="" if cpu_only else gpu,
         devices=choose_devices(gpus, backend),
     )
@@ -123,14 +126,22 @@ def run(
     return finished
 
 
+def target_names(target: str | Path | Sequence[str | Path]) -> list[str]:
+    """Return targets as they were typed."""
+    return [str(target)] if isinstance(target, (str, Path)) else [str(one) for one in target]
+
+
 def expand(
-    target: str | Path,
+    target: str | Path | Sequence[str | Path],
     backend: str = "auto",
     cases: Iterable[str] = (),
     variants: Sequence[str | Path] = (),
     problems: Sequence[str] = (),
 ) -> tuple[Suite, tuple[Path, ...], str]:
     """A target's cases, the extra variant folders as absolute paths, and the backend by name."""
+    target, *others = target_names(target)
+    if others and (name := next((one for one in (target, *others) if not is_file(one)), None)):
+        raise UsageError(f"'{name}' is no FILE.cu; several targets must all be files of your own")
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
     backend = backends.resolve(backend)
@@ -140,7 +151,9 @@ def expand(
             f"--problem {problems[0]}: '{target}' is no FILE.cu; suites and operators have their own sizes"
         )
     if is_file(target):
-        suite = suite_for_variants(own_variants(path, catalog), catalog, backend, problems)
+        own = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]
+        _require_other_files([(variant.id, variant.path) for variant in own])
+        suite = suite_for_variants(own, catalog, backend, problems)
     elif operator in catalog.operator_names() and not path.is_file():
         if variant:
             catalog.variant(operator, variant)
@@ -193,12 +206,7 @@ def check(
         for target in (targets or catalog.operator_names())
         for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), problems, note, huge)
     ]
-    files: dict[str, Path] = {}
-    for case in chosen:
-        if (other := files.setdefault(case.variant.id, case.variant.path)) != case.variant.path:
-            raise UsageError(
-                f"{other} and {case.variant.path} are both {case.variant.id}; rename one, or check one after the other"
-            )
+    _require_other_files([(case.variant.id, case.variant.path) for case in chosen])
     suite = Suite("check", "examples and random shapes", tuple(select(chosen, patterns)), TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
         options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False)
@@ -214,6 +222,14 @@ def check(
         if len(found) < len(suite.cases):
             note(f"stopped at the first failure: {len(suite.cases) - len(found)} of {len(suite.cases)} cases not tried")
         return found
+
+
+def _require_other_files(variants: Iterable[tuple[str, Path]]) -> None:
+    """Refuse two files whose variants have one name."""
+    files: dict[str, Path] = {}
+    for name, path in variants:
+        if (other := files.setdefault(name, path)) != path:
+            raise UsageError(f"{other} and {path} are both {name}; rename one, or take one after the other")
 
 
 def _workers(backend: str) -> int:

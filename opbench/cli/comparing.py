@@ -11,7 +11,8 @@ from opbench.cli.options import cases_option, json_option, page_option
 from opbench.cli.running import leave, stdout_console
 from opbench.results.comparison import RunComparison, compare_runs
 
-STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "FASTER": "green", "FIXED": "green"}
+STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TRAFFIC": "yellow", "FASTER": "green",
+          "FIXED": "green", "LESS TRAFFIC": "green"}  # fmt: skip
 
 
 @click.command("compare")
@@ -52,7 +53,8 @@ def compare_command(
 ) -> None:
     """Say which cases of run NEW broke, became slower or faster than in run BASE, and which cannot be told.
 
-    Of two runs of a network the cases are its nodes and the whole.
+    Of two runs of a network the cases are its nodes and the whole. Runs of two files of your own, one variant each, are
+    compared with each other. Runs without a GPU are compared by the traffic that was counted.
 
     \b
     Exit codes: 0 no regression · 1 a confirmed regression · 2 usage (unlike

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from opbench import units
 from opbench.advice.diagnosis import Flaw
 from opbench.advice.explain import AnnotatedFile, Explanation, Figure
 from opbench.catalog.case import Case
+from opbench.catalog.variant import print_config
 from opbench.cli import completion
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
 from opbench.cli.running import stdout_console
@@ -25,6 +27,10 @@ from opbench.traffic.findings import Finding
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from opbench.catalog.folders import Catalog
+    from opbench.results.own_variants import VariantComparison
+    from opbench.traffic.summary import TrafficSummary
 
 AROUND = 2
 """Lines of a header shown above and below one with an access."""
@@ -43,7 +49,7 @@ BULK_LEGEND = (
 
 
 @click.command("explain")
-@click.argument("name", metavar="CASE|VARIANT|FILE.cu", shell_complete=completion.variants)
+@click.argument("names", nargs=-1, required=True, metavar="CASE|VARIANT|FILE.cu...", shell_complete=completion.variants)
 @case_option
 @gpu_option
 @json_option
@@ -56,47 +62,79 @@ BULK_LEGEND = (
     help="A cpu run's folder that keeps the traffic, for opbench agreement.",
 )
 def explain_command(
-    name: str, pattern: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None
+    names: tuple[str, ...], pattern: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None
 ) -> None:
     """Annotate the source of one case with what each line does to memory, counted on the cpu backend.
 
     CASE is a printed name such as 'transpose/shared[ROWS=8](rows=64,cols=64)'; small sizes show the same per request.
     VARIANT is a name such as transpose/shared, FILE.cu is a kernel of your own: both run on the operator's problem of
-    the suite quick, or on the one that --case names.
+    the suite quick, or on the one that --case names. Several are compared: opbench explain A.cu B.cu
     """
+    from opbench.catalog.folders import Catalog
+    from opbench.runs.targets import cases_to_compare
+
+    catalog = Catalog([root.resolve() for root in roots])
+    cases = cases_to_compare(names, pattern, catalog, "quick")
+    for name, case in zip(names, cases, strict=True):
+        if case.name != name and not pattern:
+            click.echo(f"note: {case.name}; another one: --case '(…)'", err=True)
+    explained = [_explain(case, gpu, catalog, run_folder) for case in cases]
+    comparisons = _comparisons(cases, [traffic for _, traffic in explained])
+    explanations = [explanation for explanation, _ in explained]
+    if as_json and not names[1:]:
+        click.echo(json.dumps(explanations[0].to_json(), indent=1))
+    elif as_json:
+        found = {
+            "cases": [explanation.to_json() for explanation in explanations],
+            "comparisons": [asdict(comparison) for comparison in comparisons],
+        }
+        click.echo(json.dumps(found, indent=1))
+    elif not names[1:]:
+        print_explanation(explanations[0], stdout_console())
+    else:
+        print_side_by_side(cases, explained, comparisons, stdout_console())
+    if any(explanation.findings or not explanation.complete for explanation in explanations):
+        click.get_current_context().exit(EXIT_WRONG)
+
+
+def _explain(case: Case, gpu: str, catalog: Catalog, run_folder: Path | None) -> tuple[Explanation, Traffic]:
     from opbench.advice.explain import explain
     from opbench.backends.nvrtc.resources import Resources, resources_of
-    from opbench.catalog.folders import Catalog
     from opbench.gpus.ceilings import committed
     from opbench.gpus.products import product
-    from opbench.runs.targets import case_of
     from opbench.session.checking import trace_case
 
-    ceilings = committed(gpu)
-    catalog = Catalog([root.resolve() for root in roots])
-    found = case_of(name, pattern, catalog, suite="quick")
-    if found.name != name and not pattern:
-        click.echo(f"note: {found.name}; another one: --case '(…)'", err=True)
-    stands_for = product(gpu)
-    traffic, findings = trace_case(found, stands_for=stands_for.limits if stands_for else None)
+    ceilings, stands_for = committed(gpu), product(gpu)
+    traffic, findings = trace_case(case, stands_for=stands_for.limits if stands_for else None)
     if run_folder is not None:
-        _keep(found, traffic, run_folder)
-    _, compiled = next(resources_of([found], gpu), (0, Resources()))
-    explanation = explain(
-        found,
-        traffic,
-        findings,
-        _sources(found, traffic),
-        catalog.variants(found.variant.operator),
-        ceilings,
-        compiled.kernels,
-    )
-    if as_json:
-        click.echo(json.dumps(explanation.to_json(), indent=1))
-    else:
-        print_explanation(explanation, stdout_console())
-    if findings or not traffic.complete:
-        click.get_current_context().exit(EXIT_WRONG)
+        _keep(case, traffic, run_folder)
+    _, compiled = next(resources_of([case], gpu), (0, Resources()))
+    variants = catalog.variants(case.variant.operator)
+    sources = _sources(case, traffic)
+    return explain(case, traffic, findings, sources, variants, ceilings, compiled.kernels), traffic
+
+
+def _comparisons(cases: Sequence[Case], traffic: Sequence[Traffic]) -> list[VariantComparison]:
+    """Compare each case with the first of the same problem."""
+    from opbench.results.own_variants import VariantComparison
+    from opbench.traffic.summary import summarise
+
+    first: dict[tuple[str, str], int] = {}
+    found = []
+    for place, case in enumerate(cases):
+        base = first.setdefault((case.variant.operator, str(case.problem)), place)
+        if base != place:
+            found.append(
+                VariantComparison(
+                    operator=case.variant.operator,
+                    problem=str(case.problem),
+                    base=cases[base].variant.name + print_config(cases[base].config),
+                    new=case.variant.name + print_config(case.config),
+                    base_traffic=summarise(traffic[base]),
+                    new_traffic=summarise(traffic[place]),
+                )
+            )
+    return found
 
 
 def _sources(case: Case, traffic: Traffic) -> dict[str, str]:
@@ -119,6 +157,61 @@ def _keep(case: Case, traffic: Traffic, folder: Path) -> None:
         writer.write("traffic", {"case": case.name, **traffic.to_json()})
     finally:
         writer.close()
+
+
+# Several cases compared on a terminal -----------------------------------------------------------------------------
+
+
+def print_side_by_side(
+    cases: Sequence[Case],
+    explained: Sequence[tuple[Explanation, Traffic]],
+    comparisons: Sequence[VariantComparison],
+    console: Console,
+) -> None:
+    """Print a table of counts for each problem, the differences below it, then what limits each case."""
+    from rich.text import Text
+
+    from opbench.report.columns import aligned
+    from opbench.report.own_variants import sentences
+    from opbench.traffic.summary import summarise
+
+    def line(text: str = "", style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    problems: dict[tuple[str, str], list[int]] = {}
+    for place, case in enumerate(cases):
+        problems.setdefault((case.variant.operator, str(case.problem)), []).append(place)
+    for (operator, problem), places in problems.items():
+        line(operator + problem, "bold")
+        rows = []
+        for place in places:
+            name = cases[place].variant.name + print_config(cases[place].config)
+            rows.append([name, *_count_cells(summarise(explained[place][1]))])
+        for number, text in enumerate(aligned(COUNTS, rows, (0,))):
+            line("  " + text, "" if number else "dim")
+        for comparison in comparisons:
+            if (comparison.operator, comparison.problem) == (operator, problem):
+                for sentence in sentences(comparison):
+                    line("  " + sentence.replace("`", ""), "bold")
+        line()
+    for case, (explanation, _) in zip(cases, explained, strict=True):
+        line(f"{case.variant.name}  {from_here(str(case.variant.path))}", "bold")
+        _print_summary(explanation, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000)
+    line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
+
+
+COUNTS = ("variant", "sectors/load", "sectors/store", "bytes moved", "bank conflicts")
+
+
+def _count_cells(summary: TrafficSummary | None) -> list[str]:
+    if summary is None:
+        return ["–"] * (len(COUNTS) - 1)
+    pairs = (
+        (summary.sectors_per_load, summary.ideal_sectors_per_load),
+        (summary.sectors_per_store, summary.ideal_sectors_per_store),
+    )
+    sectors = ["–" if own is None or ideal is None else f"{own:.1f} / {ideal:.1f}" for own, ideal in pairs]
+    return [*sectors, units.si(summary.moved_bytes, "B"), units.percent(summary.bank_conflict_share)]
 
 
 # Explanation on a terminal ----------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from opbench.export.sarif import FaultAtLine
     from opbench.results.files import LeftOut
+    from opbench.results.own_variants import VariantComparison
     from opbench.results.result import Result
     from opbench.runs.clusters import Tls
 
@@ -68,7 +69,9 @@ def shared_options(function: Callable[..., object]) -> Callable[..., object]:
 
 
 @click.command("run")
-@click.argument("target", metavar="SUITE|OPERATOR|FILE.cu", shell_complete=completion.suites)
+@click.argument(
+    "targets", nargs=-1, required=True, metavar="SUITE|OPERATOR|FILE.cu...", shell_complete=completion.suites
+)
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
 @click.option(
     "--out",
@@ -111,7 +114,7 @@ def shared_options(function: Callable[..., object]) -> Callable[..., object]:
 @problems_option
 @shared_options
 def run_command(
-    target: str,
+    targets: tuple[str, ...],
     backend: str,
     out: Path | None,
     mode: str | None,
@@ -131,15 +134,19 @@ def run_command(
     time_limit_s: float | None,
     as_json: bool,
 ) -> None:
-    """Check and measure SUITE (a file in suites/ or its name), all of OPERATOR, or FILE.cu; write the report."""
+    """Check and measure SUITE (a file in suites/ or its name), all of OPERATOR, or FILE.cu; write the report.
+
+    Several files are measured together and compared with each other: opbench run A.cu B.cu
+    """
     from opbench import api
+    from opbench.results.own_variants import compare_own_variants
     from opbench.results.rows import frame
 
     if resume and out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
     with progress_on_stderr() as tell:
         run = api.run(
-            target,
+            targets,
             backend=backend,
             cases=cases,
             variants=roots,
@@ -161,7 +168,7 @@ def run_command(
     for warning in run.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
-    finish(run.results, as_json, lambda: print_table(frame(run, gpu), run.left_out))
+    finish(run.results, as_json, lambda: print_table(frame(run, gpu), run.left_out, compare_own_variants(run)))
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | None:
@@ -380,11 +387,11 @@ def _file_of(result: Result, targets: tuple[str, ...]) -> str:
     return str(next(v.path for v in known if v.name == result.variant))
 
 
-def print_table(table: pandas.DataFrame, left_out: LeftOut) -> None:
-    """The table of a run on stdout."""
+def print_table(table: pandas.DataFrame, left_out: LeftOut, own: Sequence[VariantComparison] = ()) -> None:
+    """Print the table of a run on stdout."""
     from opbench.report.terminal import print_table as show
 
-    show(table, stdout_console(), left_out)
+    show(table, stdout_console(), left_out, own)
 
 
 def stdout_console() -> Console:

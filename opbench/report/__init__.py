@@ -16,6 +16,7 @@ from opbench.report.run.sections import Section, chart_name, file_name, sections
 from opbench.report.terminal import print_table
 from opbench.results.files import Run
 from opbench.results.network import read_network
+from opbench.results.own_variants import compare_own_variants
 from opbench.results.rows import rows
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
         sizes = _crossovers(parts)
         results = {r.case: r for r in run.results}
         sources = listings(run, parts, variants)
-        context = PageContext(run, measured, sheet, predicting, charts, undrawn, results, sizes, sources)
+        context = PageContext(
+            run, measured, sheet, predicting, charts, undrawn, results, sizes, sources, compare_own_variants(run)
+        )
         page = render(context, parts)
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in [*charts.values(), *sizes.values()]}
     files = {"report.html": page.encode("utf-8"), **pictures}

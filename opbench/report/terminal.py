@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from opbench import units
+from opbench.report import own_variants
 from opbench.report.run import counted, sentences
 from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
 from opbench.results.files import LeftOut
+from opbench.results.own_variants import VariantComparison
 from opbench.results.rows import Row, rows_of_frame
 from opbench.timing.measurement import Warn
 
@@ -27,8 +29,16 @@ TableLine = tuple[list[str], Row | None]
 """Cells and the row that they show; None for a heading."""
 
 
-def print_table(table: pandas.DataFrame, console: Console, left_out: LeftOut = MappingProxyType({})) -> None:
-    """Print each operator and problem: ranked rows first, what is not right below them with its reason."""
+def print_table(
+    table: pandas.DataFrame,
+    console: Console,
+    left_out: LeftOut = MappingProxyType({}),
+    own: Sequence[VariantComparison] = (),
+) -> None:
+    """Print each operator and problem: ranked rows first, what is not right below them with its reason.
+
+    `own` are the user's variants compared with each other, printed below their problem.
+    """
     found = sections(rows_of_frame(table))
     if not found:
         console.print("no results")
@@ -36,6 +46,10 @@ def print_table(table: pandas.DataFrame, console: Console, left_out: LeftOut = M
     met = {f"{section.operator}{section.problem}" for section in found}
     for section in found:
         _print_section(section, console)
+        for comparison in own:
+            if (comparison.operator, comparison.problem) == (section.operator, section.problem):
+                for sentence in own_variants.sentences(comparison):
+                    _line(console, Text("  " + sentence.replace("`", ""), style="bold"))
         _print_left_out("  ", left_out.get(f"{section.operator}{section.problem}", {}), console)
     for problem in left_out.keys() - met:
         _print_left_out(f"{problem}  ", left_out[problem], console)

@@ -1,9 +1,11 @@
-"""Two runs beside each other: which cases broke, which became slower, and what cannot be said.
+"""Two runs compared: which cases broke, which became slower, and what cannot be said.
 
 A verdict is a statement on the 95 % interval of the ratio of the two medians (`stats.median_ratio`): FASTER or SLOWER
 where all of it lies beyond the threshold, SAME where all of it lies within (equivalence by inclusion: Schuirmann,
 Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), else UNDECIDED. It is asked of time and of cycles, as
-nvbench-compare-robust does, so that a clock that moved is no regression.
+nvbench-compare-robust does, so that a clock that moved is no regression. Where no run has times, the traffic that the
+CPU backend counted is compared. A variant that only BASE has and one that only NEW has are compared with each other
+where they are the only such variants of a problem.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from opbench.catalog.variant import print_config
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
 from opbench.results.environments import Difference, differences
 from opbench.results.files import Run
+from opbench.results.own_variants import best_config, summary_of
 from opbench.results.result import Launched, Result
 from opbench.timing import stats
 from opbench.timing.measurement import Warn
@@ -46,11 +49,14 @@ class Change(enum.StrEnum):
     BROKEN = "BROKEN"
     SLOWER = "SLOWER"
     UNDECIDED = "UNDECIDED"
+    MORE_TRAFFIC = "MORE TRAFFIC"
+    """Right in both runs, without times, and with more bytes moved or more wavefronts of shared memory."""
     FASTER = "FASTER"
     FIXED = "FIXED"
+    LESS_TRAFFIC = "LESS TRAFFIC"
     SAME = "SAME"
     RIGHT = "RIGHT"
-    """Right in both runs, and without times that could be compared."""
+    """Right in both runs, without times that could be compared, and with the same traffic as far as it is known."""
 
 
 CHANGES = tuple(Change)
@@ -75,6 +81,10 @@ class CaseComparison:
     """"identical", "changed" or "unknown"."""
     warnings: tuple[str, ...] = ()
     """Names of `opbench.timing.measurement.Warn`, of either run."""
+    base_case: str = ""
+    """The case of BASE where it is of another variant; empty where both runs have `case`."""
+    traffic_ratio: float | None = None
+    """Traffic of NEW over that of BASE, as `TrafficSummary.ratio_to` has it; None where it was not counted."""
 
 
 @dataclass(frozen=True)
@@ -133,22 +143,46 @@ def compare_runs(
     for pattern in cases:
         if not any(is_named(case, pattern) for case in {**before, **after}):
             raise UsageError(f"no case of {base.folder} or {new.folder} matches --case '{pattern}'")
+    counterparts = {} if base.of_network else _counterparts(base, new, before, after)
     pairs, left_out = [], {}
     for case in dict.fromkeys([*before, *after]):
-        reason = _reason_to_leave_out(before.get(case), after.get(case))
-        if reason:
+        if case in counterparts.values() and case not in before:
+            continue
+        first, second = before.get(case), after.get(counterparts.get(case, case))
+        if reason := _reason_to_leave_out(first, second):
             left_out[case] = reason
-        else:
-            pairs.append((before[case], after[case]))
+        elif first and second:
+            pairs.append((first, second))
     noise = None if unlike else _noise(pairs)
     thresholds = _Thresholds(threshold, _floor(base, new, found, noise), max(tick(base), tick(new)))
-    compared = [_compare(one, other, thresholds, alike=not unlike) for one, other in pairs]
+    compared = [_compare(one, other, thresholds, not unlike, (base, new)) for one, other in pairs]
     compared.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
     return RunComparison(str(base.folder), str(new.folder), tuple(compared), left_out, tuple(found), noise)
 
 
 def _named(run: Run, cases: Sequence[str]) -> list[Result]:
     return [r for r in run.results if not cases or any(is_named(r.case, pattern) for pattern in cases)]
+
+
+def _counterparts(base: Run, new: Run, before: Mapping[str, Result], after: Mapping[str, Result]) -> dict[str, str]:
+    """Return the case of NEW by the case of BASE, in their best configs, of variants that only one of the runs has.
+
+    Each run must have exactly one such variant of the problem.
+    """
+
+    def lacking(results: Mapping[str, Result], others: Mapping[str, Result]) -> dict[tuple[str, str], list[Result]]:
+        known = {(r.operator, r.problem, r.variant) for r in others.values()}
+        found: dict[tuple[str, str], list[Result]] = {}
+        for result in results.values():
+            if result.status == "right" and (result.operator, result.problem, result.variant) not in known:
+                found.setdefault((result.operator, result.problem), []).append(result)
+        return {key: some for key, some in found.items() if len({r.variant for r in some}) == 1}
+
+    ours, theirs = lacking(before, after), lacking(after, before)
+    return {
+        best_config(ours[key], base.traffic).case: best_config(theirs[key], new.traffic).case
+        for key in ours.keys() & theirs.keys()
+    }
 
 
 # Pairs ------------------------------------------------------------------------------------------------------------
@@ -184,7 +218,25 @@ def _shapes(result: Result) -> list[Launched]:
     return [replace(step, args=None) for step in result.verdict.launches] if result.verdict else []
 
 
-def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) -> CaseComparison:
+def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool, runs: tuple[Run, Run]) -> CaseComparison:
+    found = _compare_times(base, new, thresholds, alike)
+    if found.change is Change.RIGHT:
+        found = _compare_traffic(base, new, runs, found)
+    return replace(found, base_case=base.case) if base.case != new.case else found
+
+
+def _compare_traffic(base: Result, new: Result, runs: tuple[Run, Run], untimed: CaseComparison) -> CaseComparison:
+    """Judge two right cases without times by what the CPU backend counted of both."""
+    before, after = summary_of(base, runs[0].traffic), summary_of(new, runs[1].traffic)
+    ratio = after.ratio_to(before) if before and after else None
+    if before is None or after is None or ratio is None:
+        return untimed
+    change = Change.RIGHT if ratio == 1 else Change.LESS_TRAFFIC if ratio < 1 else Change.MORE_TRAFFIC
+    reason = _other_variant(base, new) + "; ".join(after.differences(before))
+    return replace(untimed, change=change, reason=f"no times; {reason}", traffic_ratio=ratio)
+
+
+def _compare_times(base: Result, new: Result, thresholds: _Thresholds, alike: bool) -> CaseComparison:
     code = machine_code(base, new)
     if new.status != "right":
         return CaseComparison(new.case, Change.BROKEN, _status(new), machine_code=code)
@@ -197,7 +249,7 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) ->
         reason = f"no interval: {' and '.join(alone)} kept no samples of nodes; run the network again"
         return CaseComparison(new.case, Change.UNDECIDED, _other_variant(base, new) + reason, *times, machine_code=code)
     if not before or not after:
-        return CaseComparison(new.case, Change.RIGHT, "no times", machine_code=code)
+        return CaseComparison(new.case, Change.RIGHT, _other_variant(base, new) + "no times", machine_code=code)
     if min(*before, *after) <= 0:
         return CaseComparison(new.case, Change.UNDECIDED, "a sample is no time: it is not above 0", machine_code=code)
     time = stats.median_ratio(after, before, CONFIDENCE)
@@ -230,7 +282,7 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool) ->
 
 
 def _other_variant(base: Result, new: Result) -> str:
-    """What serves a network's node now, where it is another; cases of single runs have their variant in their name."""
+    """Return the two variants where they differ: of a network's node, or of counterparts in single runs."""
     one, other = (result.variant + print_config(result.config) for result in (base, new))
     return f"{one} → {other}: " if one != other else ""
 

@@ -17,6 +17,7 @@ from opbench.results.result import Result
 from opbench.timing.measurement import Measurement
 from opbench.traffic.counts import Traffic
 from opbench.traffic.levels import Levels, bounds, levels
+from opbench.traffic.summary import summarise
 
 if TYPE_CHECKING:
     import pandas
@@ -119,6 +120,8 @@ class Row:
     """Such as "GPU 1", in a run on several devices; empty in a run on one."""
     warnings: tuple[str, ...] = ()
     """Names of `opbench.timing.measurement.Warn`."""
+    own: bool = False
+    """Whether its variant is a file that the user named, not one of the catalog."""
 
     @property
     def name(self) -> str:
@@ -143,7 +146,9 @@ def rows(run: Run, gpu: str = "h200") -> list[Row]:
             limits[result.device] = Ceilings.from_json(known) if known else None
     predicting = committed(gpu) if any(result.backend == "cpu" for result in run.results) else None
     found = [_row(r, predicting if r.backend == "cpu" else limits[r.device]) for r in run.results]
+    own = set(run.header.get("own") or ())
     for row, result in zip(found, run.results, strict=True):
+        row.own = f"{row.operator}/{row.variant}" in own
         row.device = run.device_name(result)
         if row.case in run.traffic:
             traffic = Traffic.from_json(run.traffic[row.case])
@@ -255,23 +260,18 @@ def _set_resources(row: Row, kernels: Sequence[LaunchResources]) -> None:
 
 def _set_traffic(row: Row, traffic: Traffic) -> None:
     """Ratios over all kernels; a launch that was abandoned halfway tells nothing of the whole."""
-    if not traffic.complete:
+    summary = summarise(traffic)
+    if summary is None:
         return
-    whole = traffic.estimated()
-
-    def share(part: str, of: str, **selection: str) -> float | None:
-        total = whole.total(of, **selection)
-        return whole.total(part, **selection) / total if total else None
-
-    row.sectors_per_request_load = share("sectors", "requests", space="global", kind="load")
-    row.sectors_per_request_store = share("sectors", "requests", space="global", kind="store")
-    row.ideal_sectors_per_request_load = share("ideal_sectors", "requests", space="global", kind="load")
-    row.ideal_sectors_per_request_store = share("ideal_sectors", "requests", space="global", kind="store")
-    row.moved_bytes, row.asked_bytes = whole.total("moved_bytes", space="global"), whole.total("bytes", space="global")
-    row.bank_conflict_share = share("conflicts", "wavefronts", space="shared")
-    row.atomic_collision_share = share("collisions", "lanes", kind="atomic")
-    row.barriers_per_block = max((kernel.barriers_per_block for kernel in whole.kernels), default=None)
-    row.traffic_source = whole.source
+    row.sectors_per_request_load = summary.sectors_per_load
+    row.sectors_per_request_store = summary.sectors_per_store
+    row.ideal_sectors_per_request_load = summary.ideal_sectors_per_load
+    row.ideal_sectors_per_request_store = summary.ideal_sectors_per_store
+    row.moved_bytes, row.asked_bytes = summary.moved_bytes, summary.asked_bytes
+    row.bank_conflict_share = summary.bank_conflict_share
+    row.atomic_collision_share = summary.atomic_collision_share
+    row.barriers_per_block = summary.barriers_per_block
+    row.traffic_source = summary.source
 
 
 def _set_levels(row: Row, found: Levels | None, ceilings: Ceilings | None) -> None:

@@ -146,6 +146,8 @@ def _header(suite: Suite, options: RunOptions, environment: Mapping[str, object]
         "seed": options.seed,
         **beginning(),
         "target": list(options.target),
+        "targets": list(options.targets),
+        "own": list(suite.own),
         "command": shlex.join(["opbench", *options.command]) if options.command else "",
         "timing": {**asdict(suite.timing), "processes": options.processes},
         "cases": len(suite.cases),

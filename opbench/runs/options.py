@@ -29,6 +29,8 @@ class RunOptions:
     """Whether the run ends with the first case that is not right."""
     target: tuple[str, ...] = ()
     """What was asked for, as it was typed, and the further folders of variants: what names the same cases again."""
+    targets: tuple[str, ...] = ()
+    """All that was asked for, where that is several files; `target` names the first of them."""
     gpu: str = ""
     """The GPU whose grids and caches a cpu run has; empty for those of the backend."""
     compile_for: str = ""

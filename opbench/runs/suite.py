@@ -48,6 +48,8 @@ TIMING_KEYS: Mapping[str, Kinds] = {
 }
 
 
+LONGEST_NAME = 60
+"""Characters of a suite's name, which names the run's folder."""
 PROBLEMS, CASES = 10_000, 20_000
 """Problems of one [[run]] and cases of one suite, at most: what is beyond is a slip of the pen."""
 
@@ -63,6 +65,8 @@ class Suite:
     time_limit_s: float = 60.0
     traced_work: float = TRACED_WORK
     left_out: LeftOut = field(default_factory=dict)
+    own: tuple[str, ...] = ()
+    """Ids of the variants of files that the user named."""
 
 
 def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Suite:
@@ -95,7 +99,15 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
         if not 0 < limit < float("inf"):
             raise UsageError(f"{path}: {name} = {limit:g} is not allowed; it must be a number > 0")
     cases = tuple(found.cases.values())
-    return Suite(path.stem, table.get("title", path.stem), cases, timing, **limits, left_out=found.left_out)
+    return Suite(
+        path.stem,
+        table.get("title", path.stem),
+        cases,
+        timing,
+        time_limit_s=limits["time_limit_s"],
+        traced_work=limits["traced_work"],
+        left_out=found.left_out,
+    )
 
 
 def find_suite(path: Path) -> Path:
@@ -115,34 +127,53 @@ def find_suite(path: Path) -> Path:
 def suite_for_variants(
     variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str] = ()
 ) -> Suite:
-    """The suite of one file of a user's own: its rungs, in every config, beside the other rungs of its operator.
+    """Return the suite of a user's own files: their variants, in every config, with the others of each operator.
 
-    The problems are those of the quick suite for that operator that the file fits, so that the table says where it
-    stands on the ladder; for want of such, the operator's examples; `problems` stand in place of both. Raises
-    UsageError where it fits none of them.
+    The problems are those of the quick suite for the operator that all the files fit, so that the table says where they
+    stand on the ladder; for want of such, the operator's examples; `problems` stand in place of both. Raises
+    UsageError where a file fits none of them.
     """
-    file, operator, names = variants[0].path, variants[0].operator, {v.name for v in variants}
+    operators: dict[str, list[Variant]] = {}
+    for variant in variants:
+        operators.setdefault(variant.operator, []).append(variant)
+    parts = [_suite_on_ladder(own, catalog, backend, problems) for own in operators.values()]
+    files = list(dict.fromkeys(variant.path for variant in variants))
+    named = [file.name for file in files]
+    ladders = " and ".join(f"the ladder of {operator}" for operator in operators)
+    return replace(
+        parts[0],
+        name="-".join(file.stem for file in files)[:LONGEST_NAME],
+        title=f"{', '.join(named[:-1]) + ' and ' if named[1:] else ''}{named[-1]} on {ladders}",
+        cases=tuple(case for part in parts for case in part.cases),
+        left_out={problem: why for part in parts for problem, why in part.left_out.items()},
+        own=tuple(variant.id for variant in variants),
+    )
+
+
+def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str]) -> Suite:
+    """Return the cases of a user's variants of one operator, each problem's own cases first."""
+    operator, names = variants[0].operator, {v.name for v in variants}
     quick = read_suite(Path("quick"), catalog, backend, only=operator)
     rungs = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
     chosen = [(variant, variant.configs) for variant in variants]
-    found = _Expansion()
     named = [catalog.operator(operator).parse(problem) for problem in problems]
     if named:
         met = {(c.variant.name, str(c.config)): c for c in rungs}.values()
         rungs = [replace(c, problem=problem) for problem in named for c in met]
         rungs = [c for c in rungs if c.unmet() is None]
+    found = _Expansion()
     for problem in named or dict.fromkeys(c.problem for c in rungs):
         found.add(problem, chosen)
     if not found.cases and not named:
         for problem in catalog.operator(operator).examples():
             found.add(problem, chosen)
-    if not found.cases:
-        raise UsageError(f"{file}: {_no_case(found.left_out)}")
+    for file in dict.fromkeys(variant.path for variant in variants):
+        if not any(case.variant.path == file for case in found.cases.values()):
+            raise UsageError(f"{file}: {_no_case(found.left_out)}")
     cases = []
     for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
         cases += [*own, *(c for c in rungs if c.problem == problem)]
-    title = f"{file.name} on the ladder of {operator}"
-    return replace(quick, name=file.stem, title=title, cases=tuple(cases), left_out=found.left_out)
+    return replace(quick, cases=tuple(cases), left_out=found.left_out)
 
 
 def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from opbench.catalog.case import CASE_NAME, Case, select
@@ -72,6 +73,20 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "")
         raise UsageError(f"{target}: fits no such problem: {why}")
     found = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [])
     return max(found, key=lambda case: (case.problem.bytes(), -found.index(case)))
+
+
+def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, suite: str) -> list[Case]:
+    """Return the case of each target that `case_of` does, cases of one operator on one problem if one fits them all."""
+    cases = [case_of(target, pattern, catalog, suite) for target in targets]
+    for operator in dict.fromkeys(case.variant.operator for case in cases):
+        places = [place for place, case in enumerate(cases) if case.variant.operator == operator]
+        for problem in dict.fromkeys(cases[place].problem for place in places):
+            if any(cases[place].variant.unmet(problem, cases[place].config) for place in places):
+                continue
+            for place in places:
+                cases[place] = replace(cases[place], problem=problem)
+            break
+    return cases
 
 
 def cases_to_check(

@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
+from opbench.report import own_variants
 from opbench.report.charts.chart import Chart
 from opbench.report.run import counted, sentences
 from opbench.report.run.advice import advice
@@ -21,6 +22,7 @@ from opbench.report.run.sections import Section, anchors_of, file_name, same_rea
 from opbench.report.template import render_template
 from opbench.results.environments import short_revision
 from opbench.results.files import Run
+from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Result
 from opbench.results.rows import Row
 
@@ -56,6 +58,8 @@ class PageContext:
     """Which variant wins at which size, by operator."""
     listings: Mapping[tuple[str, str], list[Listing]] = field(default_factory=dict)
     """Annotated sources by operator and problem."""
+    own: Sequence[VariantComparison] = ()
+    """The user's variants compared with each other."""
 
     @property
     def timed(self) -> bool:
@@ -161,7 +165,11 @@ def _section(context: PageContext, part: Section, anchor: str) -> dict[str, obje
         "anchor": anchor,
         "problem": part.problem,
         "operator": part.operator,
-        "verdict": [*sentences.verdict(part, context.measured, context.predicting), *_traffic(part)],
+        "verdict": [
+            *_own_variants(context, part),
+            *sentences.verdict(part, context.measured, context.predicting),
+            *_traffic(part),
+        ],
         "next": _next(context, part),
         "next_of": part.best_own.variant if part.best_own else "",
         "facts": problem_facts(part, context.predicting),
@@ -192,6 +200,16 @@ def _fallen(rows: Sequence[Row]) -> list[dict[str, object]]:
             "reason": reason,
         }
         for same, reason in same_reason(rows)
+    ]
+
+
+def _own_variants(context: PageContext, part: Section) -> list[str]:
+    """What tells the user's variants of a problem apart."""
+    return [
+        sentence
+        for comparison in context.own
+        if (comparison.operator, comparison.problem) == (part.operator, part.problem)
+        for sentence in own_variants.sentences(comparison)
     ]
 
 
@@ -243,9 +261,10 @@ def _next(context: PageContext, part: Section) -> list[str]:
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
     """What to type to repeat the run, one case, and to look inside it."""
     target, *roots = run.header.get("target") or [str(run.header.get("suite") or "SUITE")]
+    targets = " ".join(map(shlex.quote, run.header.get("targets") or [target]))
     backend, further = str(run.header.get("backend") or "auto"), "".join(f" --variants {shlex.quote(r)}" for r in roots)
     seed = f" --seed {run.header['seed']}" if isinstance(run.header.get("seed"), int) else ""
-    base = f"opbench run {shlex.quote(target)} --backend {shlex.quote(backend)}{further}"
+    base = f"opbench run {targets} --backend {shlex.quote(backend)}{further}"
     found = [("the run", str(run.header.get("command") or "") or base + seed)]
     row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
     if row is not None:

@@ -1,0 +1,34 @@
+"""The comparison of a user's variants in words, for the terminal and for a page."""
+
+from __future__ import annotations
+
+from opbench import units
+from opbench.results.own_variants import VariantComparison
+from opbench.traffic.counts import PREDICTED
+
+
+def sentences(comparison: VariantComparison) -> list[str]:
+    """Return one sentence on time and one on traffic, as far as both are known; names are in backticks."""
+    new, base = (f"`{name.replace('`', chr(39))}`" for name in (comparison.new, comparison.base))
+    found = []
+    if comparison.time is not None:
+        found.append(f"{new} {_time_words(comparison)} {base}.")
+    if comparison.base_traffic is not None and comparison.new_traffic is not None:
+        phrases = "; ".join(comparison.new_traffic.differences(comparison.base_traffic))
+        predicted = PREDICTED in (comparison.new_traffic.source, comparison.base_traffic.source)
+        found.append(f"{new} compared with {base}: {phrases}{' (predicted from some blocks)' if predicted else ''}.")
+    return found
+
+
+def _time_words(comparison: VariantComparison) -> str:
+    """Return such as "takes 1.20 µs, 2.31× faster (95 % interval 2.28 to 2.35×) than"."""
+    ratio = comparison.time
+    assert ratio is not None
+    takes = f"takes {units.time(comparison.new_s)}"
+    if ratio.low <= 1 <= ratio.high:
+        return f"{takes}, a tie (95 % interval of the ratio {ratio.low:.3f} to {ratio.high:.3f}) with"
+    low, middle, high = (ratio.low, ratio.value, ratio.high)
+    word = "slower"
+    if ratio.value < 1:
+        low, middle, high, word = 1 / ratio.high, 1 / ratio.value, 1 / ratio.low, "faster"
+    return f"{takes}, {middle:.3g}× {word} (95 % interval {low:.3g} to {high:.3g}×) than"

@@ -1,0 +1,90 @@
+"""A run's variants that the user brought, compared with each other on each problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opbench.catalog.variant import print_config
+from opbench.results.files import Run
+from opbench.results.result import Result
+from opbench.timing import stats
+from opbench.traffic.counts import Traffic
+from opbench.traffic.summary import TrafficSummary, summarise
+
+
+@dataclass(frozen=True)
+class VariantComparison:
+    """Two variants of one problem in their best configs."""
+
+    operator: str
+    problem: str
+    base: str
+    """Variant and config as printed."""
+    new: str
+    time: stats.Ratio | None = None
+    """Time of `new` over that of `base`, with its 95 % interval; None without times."""
+    base_s: float | None = None
+    new_s: float | None = None
+    base_traffic: TrafficSummary | None = None
+    new_traffic: TrafficSummary | None = None
+
+    @property
+    def traffic_ratio(self) -> float | None:
+        """Traffic of `new` over that of `base`; None where it was not counted."""
+        if self.base_traffic is None or self.new_traffic is None:
+            return None
+        return self.new_traffic.ratio_to(self.base_traffic)
+
+
+def compare_own_variants(run: Run) -> list[VariantComparison]:
+    """Compare the user's variants of each problem with the first of them that is right."""
+    own = set(run.header.get("own") or ())
+    problems: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    for result in run.results:
+        if f"{result.operator}/{result.variant}" in own and result.status == "right":
+            variants = problems.setdefault((result.operator, result.problem), {})
+            variants.setdefault(result.variant, []).append(result)
+    found = []
+    for variants in problems.values():
+        base, *others = [best_config(results, run.traffic) for results in variants.values()]
+        found += [compare_results(base, other, run.traffic, run.traffic) for other in others]
+    return found
+
+
+def best_config(results: Sequence[Result], traffic: Mapping[str, Mapping[str, object]]) -> Result:
+    """Return the fastest config of a variant; without times the one with the least traffic."""
+    timed = [result for result in results if result.samples_s]
+    if timed:
+        return min(timed, key=lambda result: stats.median(result.samples_s))
+    known = [(summary, result) for result in results if (summary := summary_of(result, traffic)) is not None]
+    if not known:
+        return results[0]
+    return min(known, key=lambda pair: (pair[0].moved_bytes, pair[0].shared_wavefronts))[1]
+
+
+def summary_of(result: Result, traffic: Mapping[str, Mapping[str, object]]) -> TrafficSummary | None:
+    """Return what was counted of a case, if anything."""
+    counted = traffic.get(result.case)
+    return summarise(Traffic.from_json(counted)) if counted is not None else None
+
+
+def compare_results(
+    base: Result,
+    new: Result,
+    base_traffic: Mapping[str, Mapping[str, object]],
+    new_traffic: Mapping[str, Mapping[str, object]],
+) -> VariantComparison:
+    """Compare two results of one problem by time and by traffic, as far as both are known."""
+    timed = bool(base.samples_s and new.samples_s) and min(*base.samples_s, *new.samples_s) > 0
+    return VariantComparison(
+        operator=new.operator,
+        problem=new.problem,
+        base=base.variant + print_config(base.config),
+        new=new.variant + print_config(new.config),
+        time=stats.median_ratio(new.samples_s, base.samples_s) if timed else None,
+        base_s=stats.median(base.samples_s) if timed else None,
+        new_s=stats.median(new.samples_s) if timed else None,
+        base_traffic=summary_of(base, base_traffic),
+        new_traffic=summary_of(new, new_traffic),
+    )
