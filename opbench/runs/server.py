@@ -75,6 +75,9 @@ def main() -> None:
         except OpbenchError as error:
             kinds = tuple(c.__name__ for c in type(error).__mro__)
             ended = Fault(kinds, str(error), isinstance(error, LaunchError))
+        except MemoryError as error:
+            words = f"memory is short: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
+            ended = Fault((EnvironmentFault.__name__,), words, fatal=False)
         except Exception as error:
             traceback.print_exc()
             ended = Fault((), f"{type(error).__name__}: {error}", fatal=True)

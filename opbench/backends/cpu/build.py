@@ -71,6 +71,10 @@ MISSING_HEADER = re.compile(r"fatal error: '?([^\s:']+)'?:? (?:No such file or d
 UNDECLARED = re.compile(
     r"was not declared|has not been declared|does not name a type|undeclared identifier|unknown type"
 )
+NO_MEMORY = re.compile(
+    r"virtual memory exhausted|out of memory allocating|std::bad_alloc|Cannot allocate memory|LLVM ERROR: out of memory"
+    r"|Killed signal terminated program"
+)
 KEPT = 64
 """Preprocessed texts, some 100 kB each."""
 HOPPER = 900
@@ -321,6 +325,11 @@ class KernelBuilder:
 
     def _run(self, arguments: Sequence[str], request: BuildRequest) -> str:
         answer = self._call(arguments)
+        if answer.returncode != 0 and NO_MEMORY.search(answer.stderr):
+            raise EnvironmentFault(
+                f"memory is short: {self.toolchain.command[0]} needs more to compile {request.source}; end other "
+                f"programs, or raise the limit (ulimit -v)\n{shortened(answer.stderr)}"
+            )
         if answer.returncode != 0:
             raise CompileError(diagnosis(answer.stderr, request))
         return answer.stderr

@@ -101,6 +101,8 @@ class Runtime:
         self._launch = library.opb_launch
         self._launch.argtypes = [ctypes.POINTER(LaunchArguments)]
         self._launch.restype = ctypes.c_int
+        self._refused_bytes = library.opb_take_refused_bytes
+        self._refused_bytes.restype = ctypes.c_uint64
         self._take = library.opb_take_reports
         self._take.argtypes = [ctypes.POINTER(Report)]
         self._take.restype = ctypes.c_uint32
@@ -108,9 +110,19 @@ class Runtime:
     def launch(self, launch: LaunchArguments) -> bool:
         """Run a launch to its end; False when it was abandoned."""
         answer = self._launch(ctypes.byref(launch))
+        self.require_memory()
         if answer == 2:
             raise EnvironmentFault("the system grants the cpu backend no thread; check: ulimit -u")
         return bool(answer == 0)
+
+    def require_memory(self) -> None:
+        """Raise EnvironmentFault if the system has refused memory, as the runtime's findings are incomplete then."""
+        if refused := self._refused_bytes():
+            self.take_reports()
+            raise EnvironmentFault(
+                f"memory is short: the system refused {refused:,} bytes more to the cpu backend, so this case has no "
+                "verdict; choose a smaller problem (--problem), end other programs, or raise the limit (ulimit -v)"
+            )
 
     def take_reports(self) -> list[Report]:
         """What the runtime saw since the last call."""

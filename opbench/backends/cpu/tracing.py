@@ -95,6 +95,7 @@ class Tracing:
 
     def __init__(self, runtime: Runtime, buffers: Mapping[str, Buffer], options: TraceOptions) -> None:
         self._library = runtime.library
+        self._require_memory = runtime.require_memory
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._names = list(memory)
         self._lines: list[LineTraffic] = []
@@ -109,8 +110,16 @@ class Tracing:
         self.address: int | None = self._library.opb_trace_open(
             native, len(memory), options.count, options.races, options.max_blocks or 0
         )
-        if not self.address:
-            raise EnvironmentFault("no memory for a trace; choose a smaller problem")
+        try:
+            self._require_memory()
+        except EnvironmentFault:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        if self.address:
+            self._library.opb_trace_close(self.address)
+        self.address = None
 
     def __enter__(self) -> Tracing:
         return self
@@ -118,8 +127,7 @@ class Tracing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._library.opb_trace_close(self.address)
-        self.address = None
+        self._close()
 
     def use_module(self, arrays: Sequence[SharedArray], variables: Sequence[SharedArray]) -> None:
         """Tell where a module's `__shared__` arrays lie, and its `__device__` variables: those are not counted."""
@@ -127,6 +135,7 @@ class Tracing:
         for tell, places in ((self._library.opb_trace_arrays, arrays), (self._library.opb_trace_variables, variables)):
             sized = [NativeArray(place.offset, place.bytes) for place in places if place.bytes]
             tell(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
+        self._require_memory()
 
     def initialised(self, name: str) -> None:
         """A buffer was filled between two launches."""
@@ -141,8 +150,8 @@ class Tracing:
         # Registers are not known here; they would at most make the waves smaller.
         resident = max(1, occupancy(limits, 1, shared_bytes, threads, 1).blocks_per_sm)
         sizes = (limits.sm_count, resident, l1_size(limits, shared_bytes, resident), limits.l2_bytes)
-        if not self._library.opb_trace_caches(self.address, *sizes):
-            self._limits = None
+        self._library.opb_trace_caches(self.address, *sizes)
+        self._require_memory()
 
     def _caches(self, sampled: bool) -> CacheTraffic | None:
         """What went on in the caches in the launch that just ended; nothing is known when blocks were left out."""
@@ -205,6 +214,6 @@ def _declare(library: ctypes.CDLL) -> None:
     library.opb_trace_take_branches.restype = ctypes.c_uint
     counts, sizes = [ctypes.c_uint] * 2, [ctypes.c_uint64] * 2
     library.opb_trace_caches.argtypes = [ctypes.c_void_p, *counts, *sizes]
-    library.opb_trace_caches.restype = ctypes.c_int
+    library.opb_trace_caches.restype = None
     library.opb_trace_take_caches.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.opb_trace_close.argtypes = [ctypes.c_void_p]

@@ -173,7 +173,7 @@ static void land_in_cells(Worker* owner, const Bulk& copy, Mbarrier* barrier) {
     });
   });
   // Whoever waits for the barrier learns of the copy, as if its thread had told it.
-  if (!barrier->told) barrier->told = (ClockRow*)calloc(1, sizeof(ClockRow));
+  if (!barrier->told) barrier->told = (ClockRow*)allocate_zeros(sizeof(ClockRow));
   ClockRow* row = barrier->told;
   if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);
   row->interval = trace->interval;

@@ -3,6 +3,7 @@
 #include <link.h>
 #include <sys/mman.h>
 
+#include "memory.hpp"
 #include "scheduler.hpp"
 
 #ifndef MADV_GUARD_INSTALL
@@ -23,9 +24,8 @@ static bool make_stacks(Worker* worker, uint32_t count) {
   if (count <= worker->stack_count) return true;
   if (worker->stacks) munmap(worker->stacks, (size_t)worker->stack_count * kStackBytes);
   worker->stack_count = 0;
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void* mapping = mmap(nullptr, (size_t)count * kStackBytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-  worker->stacks = mapping == MAP_FAILED ? nullptr : (char*)mapping;
+  worker->stacks = nullptr;
+  worker->stacks = (char*)map_zeros((size_t)count * kStackBytes);
   if (!worker->stacks) return false;
   worker->stack_count = count;
   for (uint32_t thread = 0; thread < count; ++thread) install_guard(stack_of(worker, thread));
@@ -60,8 +60,18 @@ static int find_module(struct dl_phdr_info* info, size_t, void* data) {
   return 1;
 }
 
+// The C library ends the process when it finds no memory for a thread's copy of a module's shared memory: ask before.
+static bool has_room_for_shared(const Launch* launch) {
+  ModuleSearch search = {(uintptr_t)launch->entry, 0, 0, nullptr, 0};
+  dl_iterate_phdr(find_module, &search);
+  void* probe = allocate_zeros(search.thread_local_bytes + kPageBytes);
+  free(probe);
+  return probe;
+}
+
 bool prepare(Worker* worker, Launch* launch) {
   if (!worker->team) worker->team = make_team(worker);
+  if (!worker->team) return false;
   worker->trace = nullptr;  // what runs before the first block is nobody's access
   set_glance(worker);
   worker->launch = launch;
@@ -75,6 +85,7 @@ bool prepare(Worker* worker, Launch* launch) {
   opb_current.block_size = launch->block;
   opb_current.grid_size = launch->grid;
   if (worker->shared_owner != (void*)launch->touch_shared) {
+    if (!has_room_for_shared(launch)) return false;
     launch->touch_shared();  // thread-local storage of a module appears at its first use
     ModuleSearch search = {(uintptr_t)launch->entry, 0, 0, nullptr, 0};
     dl_iterate_phdr(find_module, &search);
@@ -87,7 +98,7 @@ bool prepare(Worker* worker, Launch* launch) {
   worker->trace = trace_of(worker);
   if (worker->trace) trace_launch(worker);
   set_glance(worker);
-  return true;
+  return !memory_is_short();
 }
 
 // NaN in every float format: a read of shared memory that nobody wrote shows in the result.
@@ -123,8 +134,12 @@ void run_block(Worker* worker, uint64_t position) {
   worker->reduction[OPB_BARRIER_AND] = 1;
   worker->reduction[OPB_BARRIER_OR] = 0;
   if (worker->trace) trace_block_start(worker, index, position);
-  context_make(&worker->first_context, worker->stacks, kStackBytes, direct_entry);
-  context_switch(&worker->main_context, &worker->first_context);
+  if (memory_is_short()) {
+    worker->aborted = true;
+  } else {
+    context_make(&worker->first_context, worker->stacks, kStackBytes, direct_entry);
+    context_switch(&worker->main_context, &worker->first_context);
+  }
   if (worker->trace) {
     trace_block_end(worker);
   } else {
@@ -140,7 +155,6 @@ void run_block(Worker* worker, uint64_t position) {
 
 void run_blocks(Worker* worker, Launch* launch) {
   if (!prepare(worker, launch)) {
-    report_fault(worker, kReportTrap, 0, 0, "no memory for the threads' stacks");
     __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
     return;
   }
@@ -155,7 +169,7 @@ void run_blocks(Worker* worker, Launch* launch) {
       if (__atomic_load_n(&launch->aborted, __ATOMIC_RELAXED)) return;
       launch->sample = launch->sample_count ? (uint32_t)step : 0;
       run_cluster(worker, (launch->sample_count ? launch->samples[step] : step) * size);
-      if (worker->aborted) __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
+      if (worker->aborted || memory_is_short()) __atomic_store_n(&launch->aborted, 1, __ATOMIC_RELAXED);
     }
   }
 }

@@ -164,7 +164,7 @@ static Bulk mapped_copy(Worker* worker, opb_bulk_kind kind, const void* pointer,
 
 // visit(piece of shared memory, global address, low, high)
 static unsigned char* image_of(Worker* worker, const Bulk& store) {
-  unsigned char *image = (unsigned char*)malloc(footprint(store) + 16), *at = image;
+  unsigned char *image = (unsigned char*)allocate_zeros(footprint(store) + 16), *at = image;
   each_piece(store, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
     memcpy(at, worker->shared_base + offset, 16);
     at += 16;
@@ -327,8 +327,7 @@ void opb_fence_proxies(void) {
   uint32_t self = worker->current;
   ++trace->proxy_fences[self];
   ClockRow*& view = trace->proxy_views[self];
-  if (!view) view = (ClockRow*)malloc(sizeof(ClockRow));
-  if (!view) abort();
+  if (!view) view = (ClockRow*)allocate_zeros(sizeof(ClockRow));
   view->interval = trace->interval;
   memcpy(view->at, trace->clocks[self], worker->threads * sizeof(uint16_t));
 }

@@ -59,8 +59,8 @@ static bool size_cache(Cache* cache, size_t bytes) {
   if (sets < 1) sets = 1;
   if (sets * kWays > cache->capacity) {
     if (cache->lines) munmap(cache->lines, cache->capacity * sizeof(CacheLine));
-    cache->capacity = sets * kWays;
-    cache->lines = (CacheLine*)map_zeros(cache->capacity * sizeof(CacheLine));
+    cache->lines = (CacheLine*)map_zeros(sets * kWays * sizeof(CacheLine));
+    cache->capacity = cache->lines ? sets * kWays : 0;
   }
   cache->sets = cache->lines ? (uint32_t)sets : 0;
   return cache->sets;
@@ -166,8 +166,12 @@ static void begin_cached_block(Caches* caches, uint64_t index, uint32_t warps) {
   caches->stream_count += warps;
   if (caches->stream_count > caches->stream_capacity) {
     uint32_t capacity = caches->stream_count * 2;
-    caches->streams = (Stream*)realloc(caches->streams, capacity * sizeof(Stream));
-    if (!caches->streams) abort();
+    Stream* grown = (Stream*)reallocate(caches->streams, capacity * sizeof(Stream));
+    if (!grown) {
+      caches->stream_count -= warps;
+      return;
+    }
+    caches->streams = grown;
     memset(caches->streams + caches->stream_capacity, 0, (capacity - caches->stream_capacity) * sizeof(Stream));
     caches->stream_capacity = capacity;
   }

@@ -21,6 +21,8 @@ uint64_t block_at(const Launch* launch, uint64_t position) {
          (uint64_t)grid.x * (cluster.y * shape.y + own.y + (uint64_t)grid.y * (cluster.z * shape.z + own.z));
 }
 
+constexpr size_t kThreadStackBytes = 8 << 20;  // what a thread of the system's usually reserves
+
 // ---- turns
 
 static void hand_over(Team* team, uint32_t from, uint32_t to) {
@@ -83,8 +85,8 @@ static void* member_main(void* argument) {
 }
 
 Team* make_team(Worker* leader) {
-  Team* team = (Team*)calloc(1, sizeof(Team));
-  if (!team) abort();
+  Team* team = (Team*)allocate_zeros(sizeof(Team));
+  if (!team) return nullptr;
   team->size = 1;
   team->members[0] = leader;
   pthread_mutex_init(&team->mutex, nullptr);
@@ -93,7 +95,7 @@ Team* make_team(Worker* leader) {
 }
 
 static bool add_member(Team* team, uint32_t rank) {
-  Worker* member = (Worker*)calloc(1, sizeof(Worker));
+  Worker* member = (Worker*)allocate_zeros(sizeof(Worker));
   pthread_t thread;
   if (!member) return false;
   member->team = team;
@@ -102,7 +104,7 @@ static bool add_member(Team* team, uint32_t rank) {
   if (pthread_create(&thread, nullptr, member_main, member) != 0) {
     team->members[rank] = nullptr;
     free(member);
-    return false;
+    return refuse(kThreadStackBytes);
   }
   pthread_detach(thread);
   return true;
@@ -120,14 +122,17 @@ void run_cluster(Worker* worker, uint64_t first_position) {
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     team->started[rank] = team->finished[rank] = false;
     if (!team->members[rank] && !add_member(team, rank)) {
-      report_fault(worker, kReportTrap, 0, 0, "the system grants no thread for a block of the cluster");
       team->size = 1;
       worker->aborted = true;
       return;
     }
     team->members[rank]->launch = worker->launch;
     team->members[rank]->aborted = false;
-    begin_events(team->members[rank], first_position + rank);
+    if (!begin_events(team->members[rank], first_position + rank)) {
+      team->size = 1;
+      worker->aborted = true;
+      return;
+    }
   }
   run_member(worker);
   for (uint32_t rank = 1; rank < team->size; ++rank) {

@@ -61,8 +61,7 @@ void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, 
   if (copy) {
     worker->free_copies = copy->next;
   } else {
-    copy = (AsyncCopy*)aligned_alloc(alignof(AsyncCopy), sizeof(AsyncCopy));
-    if (!copy) abort();
+    copy = (AsyncCopy*)allocate_zeros(sizeof(AsyncCopy));
   }
   CopyQueue* queue = &worker->copies[worker->current];
   *copy = {nullptr, (char*)to, bytes, queue->group, site_of(worker, program_counter), {}};

@@ -321,14 +321,14 @@ void unblock(Worker* worker) {
   }
 }
 
-void begin_events(Worker* worker, uint64_t position) {
+bool begin_events(Worker* worker, uint64_t position) {
   Events* events = worker->events;
-  if (!events) events = worker->events = (Events*)calloc(1, sizeof(Events));
-  if (!events) abort();
+  if (!events) events = worker->events = (Events*)allocate_zeros(sizeof(Events));
+  if (!events) return false;
   worker->lot = worker->launch->seed * 0x9e3779b97f4a7c15ull + position * 0x2545f4914f6cdd1dull + 1;
   memset(worker->parked, 0, sizeof worker->parked);
   worker->may_meet = cluster_size(worker->launch) > 1;
-  if (!events->used) return;
+  if (!events->used) return true;
   events->used = false;
   for (Mbarrier& barrier : events->barriers) free(barrier.told);
   events->barriers.clear(), events->loads.clear(), events->stores.clear();
@@ -341,4 +341,5 @@ void begin_events(Worker* worker, uint64_t position) {
     if (barrier.told) barrier.told->interval = 0;
   }
   if (events->cluster_told) events->cluster_told->interval = 0;
+  return true;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <ucontext.h>
 
-#include "worker.hpp"
+#include "memory.hpp"
 
 constexpr uint32_t kMaxReports = 256;
 static Report reports[kMaxReports];
@@ -142,12 +142,12 @@ static void on_fault(int signal_number, siginfo_t* info, void* raw_context) {
   set_machine_state(context, {(uint64_t)abandon_after_fault, (top & ~(uintptr_t)15) - 8});
 }
 
-void use_signal_stack() {
+bool use_signal_stack() {
   stack_t stack;
   stack.ss_size = 64 << 10;
-  stack.ss_sp = malloc(stack.ss_size);
+  stack.ss_sp = allocate_zeros(stack.ss_size);
   stack.ss_flags = 0;
-  sigaltstack(&stack, nullptr);
+  return stack.ss_sp && sigaltstack(&stack, nullptr) == 0;
 }
 
 // Installed for the length of a launch only: outside it the signals belong to Python.

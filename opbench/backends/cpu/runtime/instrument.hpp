@@ -114,7 +114,7 @@ Trace* trace_of(const Worker* worker) {
   Trace*& part = whole->parts[worker->rank];
   if (!part) {
     part = (Trace*)map_zeros(sizeof(Trace));
-    if (!part) abort();
+    if (!part) return nullptr;
     part->interval = worker->rank << 23;  // of no other block of the cluster
   }
   part->races = whole->races;
@@ -141,9 +141,9 @@ void trace_launch(Worker* worker) {
   map_blocks(worker, trace);
   if (trace->shared_cell_bytes < worker->shared_bytes || trace->shared_shift != 2) {
     if (trace->shared_cells) munmap(trace->shared_cells, trace->shared_cell_bytes * sizeof(SharedCell));
-    trace->shared_cell_bytes = worker->shared_bytes + 64;
-    trace->shared_cells = (SharedCell*)map_zeros(trace->shared_cell_bytes * sizeof(SharedCell));
-    if (!trace->shared_cells) trace->races = false;
+    size_t bytes = worker->shared_bytes + 64;
+    trace->shared_cells = (SharedCell*)map_zeros(bytes * sizeof(SharedCell));
+    trace->shared_cell_bytes = trace->shared_cells ? bytes : 0;
     trace->shared_shift = 2;
   }
 }
@@ -234,7 +234,7 @@ void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
 static void trace_tell(Worker* worker, ClockRow** told) {
   Trace* trace = worker->trace;
   if (!trace) return;
-  if (!*told) *told = (ClockRow*)calloc(1, sizeof(ClockRow));
+  if (!*told) *told = (ClockRow*)allocate_zeros(sizeof(ClockRow));
   ClockRow* row = *told;
   uint32_t self = worker->current;
   uint16_t* known = trace->clocks[self];
@@ -302,10 +302,9 @@ unsigned opb_coordinate(unsigned which, unsigned axis) {
 
 // ---- for Python
 
-static bool map_cells(GlobalMemory* memory, size_t cells) {
+static void map_cells(GlobalMemory* memory, size_t cells) {
   memory->cells = (GlobalCell*)map_zeros(cells * sizeof(GlobalCell));
   memory->threads = (SharedCell*)map_zeros(cells * sizeof(SharedCell));
-  return memory->cells && memory->threads;
 }
 
 static void unmap_cells(GlobalMemory* memory) {
@@ -318,6 +317,8 @@ static void free_variables(Trace* trace) {
   for (uint32_t index = 0; index < trace->variable_count; ++index) unmap_cells(&trace->variable_memories[index]);
   free(trace->variable_memories);
   free(trace->variables);
+  trace->variable_memories = nullptr;
+  trace->variables = nullptr;
   trace->variable_count = 0;
 }
 
@@ -328,14 +329,14 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
   trace->next_block = 1;
   trace->counting_wanted = counts;
   trace->max_blocks = max_blocks;
-  trace->memories = (GlobalMemory*)calloc(count + 1, sizeof(GlobalMemory));
-  trace->memory_count = count;
-  for (unsigned index = 0; index < count; ++index) {
+  trace->memories = (GlobalMemory*)allocate_zeros((count + 1) * sizeof(GlobalMemory));
+  trace->memory_count = trace->memories ? count : 0;
+  for (unsigned index = 0; index < trace->memory_count; ++index) {
     uint32_t item = buffers[index].item_bytes, shift = item >= 4 ? 2 : item >> 1;
     size_t cells = (buffers[index].bytes >> shift) + 16;
     trace->memories[index] = {buffers[index].start, buffers[index].start + buffers[index].bytes,
                               buffers[index].initialised != 0, buffers[index].initialised == 0, shift, nullptr, nullptr};
-    if (races) trace->races &= map_cells(&trace->memories[index], cells);
+    if (races) map_cells(&trace->memories[index], cells);
   }
   return trace;
 }
@@ -343,13 +344,13 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
 OPB_API void opb_trace_initialised(Trace* trace, unsigned buffer) { trace->memories[buffer].initialised = true; }
 
 // Model these caches from the next launch on; one launch may leave less of a multiprocessor's memory to its L1 than
-// another. Returns whether there was memory for it.
-OPB_API int opb_trace_caches(Trace* trace, unsigned multiprocessors, unsigned resident_blocks, uint64_t l1_bytes,
-                             uint64_t l2_bytes) {
+// another.
+OPB_API void opb_trace_caches(Trace* trace, unsigned multiprocessors, unsigned resident_blocks, uint64_t l1_bytes,
+                              uint64_t l2_bytes) {
   if (!trace->caches) {
-    trace->caches = (Caches*)calloc(1, sizeof(Caches));
-    if (!trace->caches) return 0;
-    trace->caches->l1 = (Cache*)calloc(multiprocessors, sizeof(Cache));
+    trace->caches = (Caches*)allocate_zeros(sizeof(Caches));
+    if (!trace->caches) return;
+    trace->caches->l1 = (Cache*)allocate_zeros(multiprocessors * sizeof(Cache));
     trace->caches->l1_count = trace->caches->l1 ? multiprocessors : 0;
   }
   Caches* caches = trace->caches;
@@ -358,10 +359,9 @@ OPB_API int opb_trace_caches(Trace* trace, unsigned multiprocessors, unsigned re
   caches->blocks = caches->stream_count = 0;
   bool sized = caches->l1_count && size_cache(&caches->l2, l2_bytes);
   for (uint32_t index = 0; sized && index < caches->l1_count; ++index) sized = size_cache(&caches->l1[index], l1_bytes);
-  if (sized) return 1;
+  if (sized) return;
   free_caches(caches);
   trace->caches = nullptr;
-  return 0;
 }
 
 // Moves what the caches did since the last call out.
@@ -373,22 +373,26 @@ OPB_API void opb_trace_take_caches(Trace* trace, CacheTotals* totals) {
   trace->caches->totals = {};
 }
 
+static uint32_t copy_arrays(SharedArray** own, const SharedArray* arrays, uint32_t count) {
+  free(*own);
+  *own = (SharedArray*)allocate_zeros((count + 1) * sizeof(SharedArray));
+  if (!*own) return 0;
+  memcpy(*own, arrays, count * sizeof(SharedArray));
+  return count;
+}
+
 OPB_API void opb_trace_arrays(Trace* trace, const SharedArray* arrays, unsigned count) {
-  free(trace->arrays);
-  trace->arrays = (SharedArray*)calloc(count + 1, sizeof(SharedArray));
-  memcpy(trace->arrays, arrays, count * sizeof(SharedArray));
-  trace->array_count = count;
+  trace->array_count = copy_arrays(&trace->arrays, arrays, count);
 }
 
 OPB_API void opb_trace_variables(Trace* trace, const SharedArray* variables, unsigned count) {
   free_variables(trace);
-  trace->variables = (SharedArray*)calloc(count + 1, sizeof(SharedArray));
-  trace->variable_memories = (GlobalMemory*)calloc(count + 1, sizeof(GlobalMemory));
-  memcpy(trace->variables, variables, count * sizeof(SharedArray));
-  trace->variable_count = count;
-  for (unsigned index = 0; index < count && trace->races; ++index) {
+  trace->variable_memories = (GlobalMemory*)allocate_zeros((count + 1) * sizeof(GlobalMemory));
+  if (!trace->variable_memories) return;
+  trace->variable_count = copy_arrays(&trace->variables, variables, count);
+  for (unsigned index = 0; index < trace->variable_count && trace->races; ++index) {
     trace->variable_memories[index] = {0, variables[index].bytes, true, true, 2, nullptr, nullptr};
-    trace->races &= map_cells(&trace->variable_memories[index], (variables[index].bytes >> 2) + 17);
+    map_cells(&trace->variable_memories[index], (variables[index].bytes >> 2) + 17);
   }
 }
 

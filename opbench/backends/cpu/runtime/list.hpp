@@ -4,12 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.hpp"
+
 template <class T>
 static T* append(T** items, uint32_t* count, uint32_t* capacity) {
   if (*count == *capacity) {
-    *capacity = *capacity ? *capacity * 2 : 16;
-    *items = (T*)realloc(*items, *capacity * sizeof(T));
-    if (!*items) abort();
+    uint32_t more = *capacity ? *capacity * 2 : 16;
+    T* grown = (T*)reallocate(*items, more * sizeof(T));
+    if (!grown) {  // the launch ends: what is written here is lost
+      static T spare;
+      return &spare;
+    }
+    *items = grown;
+    *capacity = more;
   }
   return &(*items)[(*count)++];
 }

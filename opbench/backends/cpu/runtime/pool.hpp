@@ -23,8 +23,7 @@ static Pool pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD
 
 static void* worker_main(void* argument) {
   uint32_t index = (uint32_t)(uintptr_t)argument;
-  opb_worker = (Worker*)calloc(1, sizeof(Worker));
-  use_signal_stack();
+  bool ready = false;
   pthread_mutex_lock(&pool.mutex);
   // The launch that made this thread counts it already, so the generation before that one is the last it has seen.
   uint64_t seen = pool.generation - 1;
@@ -34,7 +33,13 @@ static void* worker_main(void* argument) {
     // A thread that this launch does not wait for may wake after its end: it must not look at the launch.
     if (index >= pool.active) continue;
     pthread_mutex_unlock(&pool.mutex);
-    run_blocks(opb_worker, pool.launch);
+    if (!opb_worker) opb_worker = (Worker*)allocate_zeros(sizeof(Worker));
+    ready = opb_worker && (ready || use_signal_stack());
+    if (ready) {
+      run_blocks(opb_worker, pool.launch);
+    } else {
+      __atomic_store_n(&pool.launch->aborted, 1, __ATOMIC_RELAXED);
+    }
     pthread_mutex_lock(&pool.mutex);
     if (--pool.running == 0) pthread_cond_signal(&pool.done);
   }

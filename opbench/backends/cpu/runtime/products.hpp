@@ -135,8 +135,7 @@ static Held hold(const opb_product& made, float* const* places) {
   Held held = {places[0], nullptr, nullptr, count, 0, 0};
   for (uint32_t index = 1; index < count; ++index) {
     if (places[index] == places[0] + index) continue;
-    held.places = (float**)malloc(count * sizeof(float*));
-    if (!held.places) abort();
+    held.places = (float**)allocate_zeros(count * sizeof(float*));
     memcpy(held.places, places, count * sizeof(float*));
     break;
   }
@@ -170,8 +169,7 @@ static uint64_t content_of(const Held& held) {
 
 static Warpgroup* own_group(Worker* worker) {
   Warpgroup*& group = worker->events->groups[worker->current / kGroupThreads];
-  if (!group) group = (Warpgroup*)calloc(1, sizeof(Warpgroup));
-  if (!group) abort();
+  if (!group) group = (Warpgroup*)allocate_zeros(sizeof(Warpgroup));
   return group;
 }
 
@@ -305,8 +303,7 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
   uint32_t number = own->issued++;
   bool fresh = number - group->first == group->products.count;
   if (fresh) {
-    Product* product = (Product*)calloc(1, sizeof(Product));
-    if (!product) abort();
+    Product* product = (Product*)allocate_zeros(sizeof(Product));
     product->made = *made;
     product->group = own->groups;
     product->site = site;
@@ -331,8 +328,7 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
     }
     taken.sums = product->sums;
     if (!taken.sums) {
-      taken.sums = (Sums*)malloc(sizeof(Sums));
-      if (!taken.sums) abort();
+      taken.sums = (Sums*)allocate_zeros(sizeof(Sums));
       taken.sums->n = made->n;
       taken.sums->holders = kGroupThreads;
     }

@@ -13,8 +13,7 @@ static WarpLog* take_log(Trace* trace, uint32_t warp) {
   if (log) {
     trace->free_logs = log->next_free;
   } else {
-    log = (WarpLog*)calloc(1, sizeof(WarpLog));
-    if (!log) abort();
+    log = (WarpLog*)allocate_zeros(sizeof(WarpLog));
   }
   for (LaneLog& lane : log->lanes) lane.events = lane.events_read = lane.addresses = lane.addresses_read = 0;
   log->class_count = 1;

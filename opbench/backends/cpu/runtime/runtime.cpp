@@ -120,6 +120,12 @@ OPB_API int opb_launch(Launch* launch) {
   return launch->aborted ? 1 : 0;
 }
 
+// How many bytes the system refused since the last call, 0 if none: what came after is not to be trusted.
+OPB_API uint64_t opb_take_refused_bytes() { return __atomic_exchange_n(&refused_bytes, 0, __ATOMIC_RELAXED); }
+
+// For tests: refuse a request for memory, the first from now on, or the second, ...; 0: none.
+OPB_API void opb_refuse_memory(uint64_t number) { __atomic_store_n(&requests_to_refusal, number, __ATOMIC_RELAXED); }
+
 // Moves the reports gathered so far out and returns how many there were.
 OPB_API unsigned opb_take_reports(Report* out) {
   pthread_mutex_lock(&report_mutex);

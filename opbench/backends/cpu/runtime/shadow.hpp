@@ -250,9 +250,7 @@ static __attribute__((noinline)) void judge_global_race(Worker* worker, uintptr_
   report_race(worker, kReportGlobalRace, site, address, bytes, access, &other);
 }
 
-static void refine_threads(GlobalMemory* memory, size_t count, uint32_t pieces) {
-  SharedCell* fine = (SharedCell*)map_zeros((count * pieces + 16) * sizeof(SharedCell));
-  if (!fine) abort();
+static void refine_threads(GlobalMemory* memory, size_t count, uint32_t pieces, SharedCell* fine) {
   for (size_t index = 0; index < count; ++index) {
     const SharedCell* cell = &memory->threads[index];
     if (!cell->write_interval && !cell->read_interval) continue;
@@ -266,7 +264,7 @@ static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32
   size_t count = (memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift;
   uint32_t pieces = 1u << (memory->shift - shift);
   GlobalCell* fine = (GlobalCell*)map_zeros((count * pieces + 16) * sizeof(GlobalCell));
-  if (!fine) return;
+  SharedCell* fine_threads = (SharedCell*)map_zeros((count * pieces + 16) * sizeof(SharedCell));
   for (size_t index = 0; index < count; ++index) {
     GlobalCell cell = memory->cells[index];
     if (!cell.writer && !cell.reader) continue;
@@ -274,7 +272,7 @@ static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32
   }
   munmap(memory->cells, (count + 16) * sizeof(GlobalCell));
   memory->cells = fine;
-  refine_threads(memory, count, pieces);
+  refine_threads(memory, count, pieces, fine_threads);
   memory->shift = shift;
 }
 
@@ -395,10 +393,11 @@ static uint32_t* location_slot(const Trace* trace, uintptr_t address) {
 }
 
 static void double_location_slots(Trace* trace) {
-  trace->location_slot_count = trace->location_slot_count ? 2 * trace->location_slot_count : 64;
+  const uint32_t count = trace->location_slot_count ? 2 * trace->location_slot_count : 64;
+  uint32_t* slots = (uint32_t*)allocate_zeros(count * sizeof(uint32_t));
   free(trace->location_slots);
-  trace->location_slots = (uint32_t*)calloc(trace->location_slot_count, sizeof(uint32_t));
-  if (!trace->location_slots) abort();
+  trace->location_slots = slots;
+  trace->location_slot_count = count;
   for (uint32_t index = 0; index < trace->location_count; ++index) {
     *location_slot(trace, trace->locations[index].address) = index + 1;
   }
@@ -443,8 +442,7 @@ static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address,
   ClockRow*& row = trace->locations[index].told;
   if (sees) trace_learn(worker, row);
   if (!tells || !fenced) return;
-  if (!row) row = (ClockRow*)calloc(1, sizeof(ClockRow));
-  if (!row) abort();
+  if (!row) row = (ClockRow*)allocate_zeros(sizeof(ClockRow));
   if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);
   row->interval = trace->interval;
   trace->clocks_wide = trace->clocks_used[self / kLanes] = true;

@@ -2,7 +2,6 @@
 #pragma once
 #include <execinfo.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "faults.hpp"
 #include "list.hpp"
@@ -279,11 +278,6 @@ struct Trace {
   } seen[kSeenReports];
 };
 
-static inline void* map_zeros(size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
-}
-
 // ---- reports: once per kind and instruction, however often it happens
 
 // Where the function that runs was called, if it is none that the compiler pasted into the kernel.
@@ -347,8 +341,9 @@ static void map_regions(Worker* worker, Trace* trace) {
   const Launch* launch = worker->launch;
   free(trace->regions);
   uint32_t most = trace->memory_count + trace->array_count + trace->variable_count + 8;
-  trace->regions = (Region*)calloc(most, sizeof(Region));
+  trace->regions = (Region*)allocate_zeros(most * sizeof(Region));
   trace->region_count = 0;
+  if (!trace->regions) return;
   for (uint32_t index = 0; index < trace->memory_count; ++index) {
     GlobalMemory* memory = &trace->memories[index];
     add_region(trace, memory->start, memory->end, kGlobal, memory);

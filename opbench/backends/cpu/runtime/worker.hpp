@@ -186,11 +186,11 @@ void run_blocks(Worker* worker, Launch* launch);
 void run_block(Worker* worker, uint64_t position);
 bool prepare(Worker* worker, Launch* launch);
 [[noreturn]] void abandon_launch(Worker* worker);
-void use_signal_stack();
+bool use_signal_stack();  // false where memory is short
 void forget_copies(Worker* worker);
 
 // Asynchronous work: events.hpp and clusters.hpp have the bodies.
-void begin_events(Worker* worker, uint64_t position);
+bool begin_events(Worker* worker, uint64_t position);  // false where memory is short
 void end_events(Worker* worker);
 void thread_left(Worker* worker);
 Team* make_team(Worker* leader);

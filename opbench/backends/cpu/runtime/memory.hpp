@@ -1,0 +1,48 @@
+// Memory of the runtime. Where the system refuses some, the launch ends and Python raises an environment fault: a check
+// that went on without would miss faults of the kernel.
+#pragma once
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "worker.hpp"
+
+static uint64_t refused_bytes;         // of the first request that was refused since Python asked last; 0: none
+static uint64_t requests_to_refusal;   // for tests: which request from now on is refused; 0: none
+
+static inline bool memory_is_short() { return __atomic_load_n(&refused_bytes, __ATOMIC_RELAXED) != 0; }
+
+// For tests: whether this request is the one to refuse.
+static inline bool is_to_be_refused() {
+  if (__builtin_expect(!__atomic_load_n(&requests_to_refusal, __ATOMIC_RELAXED), 1)) return false;
+  return __atomic_sub_fetch(&requests_to_refusal, 1, __ATOMIC_RELAXED) == 0;
+}
+
+// Ends the launch where a CUDA thread asked. Elsewhere it returns, and who asked must do without: Python is told anyway.
+static void* refuse(size_t bytes) {
+  uint64_t none = 0;
+  __atomic_compare_exchange_n(&refused_bytes, &none, bytes ? bytes : 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  Worker* worker = opb_worker;
+  if (!worker) return nullptr;
+  worker->aborted = true;
+  uintptr_t place = (uintptr_t)__builtin_frame_address(0) - (uintptr_t)worker->stacks;
+  if (place < (size_t)worker->stack_count * kStackBytes) abandon_launch(worker);
+  return nullptr;
+}
+
+static void* allocate_zeros(size_t bytes) {
+  void* memory = is_to_be_refused() ? nullptr : calloc(1, bytes);
+  return memory ? memory : refuse(bytes);
+}
+
+// Leaves the old memory as it is where there is no more.
+static void* reallocate(void* old, size_t bytes) {
+  void* memory = is_to_be_refused() ? nullptr : realloc(old, bytes);
+  return memory ? memory : refuse(bytes);
+}
+
+// Whole pages, which take memory where they are written only.
+static void* map_zeros(size_t bytes) {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* memory = is_to_be_refused() ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  return memory == MAP_FAILED ? refuse(bytes) : memory;
+}
