@@ -49,7 +49,9 @@ BULK_LEGEND = (
 
 
 @click.command("explain")
-@click.argument("names", nargs=-1, required=True, metavar="CASE|VARIANT|FILE.cu...", shell_complete=completion.variants)
+@click.argument(
+    "names", nargs=-1, required=True, metavar="[CASE|VARIANT|FILE.cu]...", shell_complete=completion.variants
+)
 @case_option
 @gpu_option
 @json_option

@@ -40,7 +40,7 @@ case_option = click.option(
     "pattern",
     default="",
     metavar="CASE|PROBLEM|GLOB",
-    help="Which case of a FILE.cu, such as '(n=1000)' [default: its operator's largest example].",
+    help="Which case of a FILE.cu, such as '(n=1000)' [default: one of its operator's].",
     shell_complete=completion.variants,
 )
 gpu_option = click.option(

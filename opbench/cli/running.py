@@ -70,7 +70,7 @@ def shared_options(function: Callable[..., object]) -> Callable[..., object]:
 
 @click.command("run")
 @click.argument(
-    "targets", nargs=-1, required=True, metavar="SUITE|OPERATOR|FILE.cu...", shell_complete=completion.suites
+    "targets", nargs=-1, required=True, metavar="[SUITE|OPERATOR|FILE.cu]...", shell_complete=completion.suites
 )
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
 @click.option(
