@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+
+from opbench.results.result import Result
+from opbench.traffic.findings import headline
 
 ROOT = Path(__file__).parent.parent
 CHEATS = ROOT / "tests" / "cheats"
@@ -36,6 +40,21 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def reports(result: Result) -> list[str]:
+    """The reason of a result, and each finding in one line that begins with its file's name, with its details."""
+    findings = result.verdict.findings if result.verdict else ()
+    named = [replace(one, file=Path(one.file).name, kernel_file=Path(one.kernel_file).name) for one in findings]
+    lines = [" ".join((headline(one), *one.details)) for one in named]
+    at_its_line = [f"{one.file}:{one.line}: {one.rule}: {one.message}" for one in named]
+    return [f"{result.status}: {result.reason}", *lines, *at_its_line]
+
+
+def is_among(expected: str, lines: Iterable[str]) -> bool:
+    """Whether one of the readings of an expectation, with | between them, is in a line; a hyphen counts as a blank."""
+    plain = [line.replace("-", " ") for line in lines]
+    return any(words.replace("-", " ") in line for words in expected.split("|") for line in plain)
 
 
 def said(path: Path, key: str) -> str:

@@ -180,7 +180,7 @@ def written(folder: Path, found: Run) -> Path:
     return folder
 
 
-MISMATCH = "wrong at out[7]: got 0.0, want 1.37 (allowed ±2e-05; 3 of 100 elements)"
+MISMATCH = "my.cu:9: wrong-result: out[7]: got 0, expected 1.37, allowed ±2e-05 (3 of 100 elements)"
 COMPILER = 'typo.cu(12): error: identifier "x" is undefined\n  out[i] = x;\n           ^'
 
 

@@ -37,9 +37,9 @@ from opbench.session.checking import Session
 
 KERNELS = sorted((CHEATS / "gradients").glob("*.cu"))
 CAUGHT_BY = {
-    "value": "wrong at ",
-    "whole numbers": "on small whole numbers, which must be exact",
-    "unwritten memory": "uninitialised global",
+    "value": "wrong-result: ",
+    "whole numbers": "as the inputs are small whole numbers",
+    "unwritten memory": "uninitialised-global",
 }
 """How each check of a kernel says what it has found; whole numbers are looked at where normals came out right."""
 
@@ -300,13 +300,13 @@ PLANTED = [
         "tie of a maximum to the last",
         in_reference("maxpool2d_backward", x=later_is_larger),
         functools.partial(check_a_rung, "maxpool2d_backward", "gather"),
-        "wrong at dx",
+        "wrong-result: dx",
     ),
     Planted(
         "ReLU's mask >= instead of >",
         in_results("relu_backward", at_zero_too),
         functools.partial(check_a_rung, "relu_backward", "scalar"),
-        "wrong at dx",
+        "wrong-result: dx",
     ),
     Planted(
         "1/M of batch norm forgotten",

@@ -37,22 +37,22 @@ def at(sources: Sequence[Source], kernels: Iterable[str], refusal: str) -> str:
         return refusal
     for kernel in kernels:
         if re.search(rf"(?<![\w']){re.escape(plain_kernel(kernel))}\b", refusal) and (
-            found := _declared(sources, kernel)
+            found := declared(sources, kernel)
         ):
-            return f"{found}: {refusal}"
+            return f"{from_here(found[0])}:{found[1]}: {refusal}"
     return f"{from_here(str(sources[0].path))}:{_header_line(sources[0].text, refusal)}: {refusal}"
 
 
-def _declared(sources: Sequence[Source], kernel: str) -> str:
-    """Where a kernel is declared, in the file or in a header of it; empty where no such name is in sight."""
+def declared(sources: Sequence[Source], kernel: str) -> tuple[str, int] | None:
+    """Return file and line where a kernel is declared, in the file or in a header of it; None where none is found."""
     name = plain_kernel(kernel)
     for source in sources:
         code, is_kernel = list(tokens(source.text)), False
         for token, following in itertools.pairwise(code):
             is_kernel = token.text == "__global__" or (is_kernel and token.text not in (";", "{"))
             if is_kernel and token.text == name and following.text == "(":
-                return f"{from_here(str(source.path))}:{source.text.count(chr(10), 0, token.start) + 1}"
-    return ""
+                return str(source.path), source.text.count("\n", 0, token.start) + 1
+    return None
 
 
 def _header_line(text: str, refusal: str) -> int:

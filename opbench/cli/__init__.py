@@ -37,6 +37,7 @@ COMMANDS = {
     "profile": (".profiling", "Run Nsight Compute or Nsight Systems on one case."),
     "explain": (".explaining", "Annotate a variant's source with what each line does to memory."),
     "agreement": (".explaining", "Compare the traffic of a cpu run with the counters of a GPU run."),
+    "help": (".help", "Explain a rule that a finding names, such as shared-race."),
     "doctor": (".reporting", "What this machine has, what is missing and the command that mends it."),
     "selftest": (".selftesting", "Test on this GPU what opbench claims of its own times."),
     "ladder": (".reporting", "In a checkout: what runs change in variants/<operator>/README.md."),

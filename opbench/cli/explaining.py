@@ -21,9 +21,9 @@ from opbench.cli.options import case_option, gpu_option, json_option, variants_o
 from opbench.cli.running import stdout_console
 from opbench.errors import EXIT_WRONG
 from opbench.paths import from_here
+from opbench.report.findings import finding_lines
 from opbench.results.agreement import Agreement, CountComparison, Summary
 from opbench.traffic.counts import PREDICTED, BranchTraffic, LineTraffic, Traffic
-from opbench.traffic.findings import Finding
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -273,7 +273,10 @@ def _value(figure: Figure) -> str:
 
 def _print_summary(explanation: Explanation, line: Callable[..., None], width: int) -> None:
     for finding in explanation.findings:
-        line(f"  ✗ {_finding_words(finding)}", "red")
+        first, *rest = finding_lines(finding, width=min(width, 100))
+        line(first, "red")
+        for words in rest:
+            line(words)
     for problem in explanation.problems[:WORST]:
         line(f"  ! {_problem_head(explanation, problem)}", "yellow")
         for words in (f"{problem.evidence} ({problem.source})", problem.advice):
@@ -285,12 +288,6 @@ def _print_summary(explanation: Explanation, line: Callable[..., None], width: i
     if explanation.next_rungs:
         line(f"  next on the ladder: {', '.join(explanation.next_rungs)}")
     line()
-
-
-def _finding_words(finding: Finding) -> str:
-    place = f"{finding.place}: " if finding.line else ""
-    times = f" ({finding.count} times)" if finding.count > 1 else ""
-    return f"{place}{finding.kind.replace('_', ' ')}: {finding.message}{times}"
 
 
 def _problem_head(explanation: Explanation, problem: Flaw) -> str:

@@ -16,6 +16,8 @@ from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
+UNSET = "ADDRESS-OF-OPBENCH@COMMIT"
+"""Stands where the user fills in where CI installs opbench from."""
 folder_option = click.option(
     "--in",
     "folder",
@@ -91,18 +93,34 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
 @new_command.command("ci", short_help="A workflow that checks your kernels.")
 @folder_option
 @click.option(
-    "--base", default="reports/base", show_default=True, metavar="RUN", help="The run that others compare with."
+    "--base",
+    default="reports/base",
+    show_default=True,
+    metavar="DIR",
+    help="The folder that holds a run of each suite, to compare with.",
 )
-def ci_command(folder: Path, base: str) -> None:
+@click.option(
+    "--source",
+    default=UNSET,
+    metavar="ADDRESS@COMMIT",
+    help="Where CI installs opbench from: a git address with a commit or tag [default: to be filled in].",
+)
+def ci_command(folder: Path, base: str, source: str) -> None:
     """CI for your kernels: a check of each pull request on the CPU, findings at their lines; times on a GPU runner."""
-    words = {"DIR": shlex.quote(str(folder)), "BASE": shlex.quote(base)}
+    words = {"DIR": shlex.quote(str(folder)), "BASE": shlex.quote(base), "UNSET": UNSET, "SOURCE": source}
     _write(
         {
             Path(".github/workflows/kernels.yml"): _template("workflow.txt", words),
             Path(".github/opbench-matcher.json"): _template("matcher.txt", words),
         }
     )
-    _next("git add .github, and a run to compare with: opbench run SUITE --out " + base)
+    if source == UNSET:
+        _next("set OPBENCH_SOURCE in .github/workflows/kernels.yml to the git address of opbench and a commit of it")
+    home = shlex.quote(str(folder))
+    for suite in sorted(folder.glob("*.toml")) or [folder / "SUITE.toml"]:
+        run = f"opbench run {shlex.quote(str(suite))} --variants {home} --out {shlex.quote(f'{base}/{suite.stem}')}"
+        _next(f"on the machine with the GPU: {run}")
+    _next(f"git add .github {shlex.quote(base)}")
 
 
 def _require_name(name: str, kind: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from opbench.results.own_variants import VariantComparison
     from opbench.results.result import Result
     from opbench.runs.clusters import Tls
+    from opbench.traffic.findings import Finding
 
 cpu_only_option = click.option(
     "--cpu-only", is_flag=True, help="On the cpu backend, do not let NVRTC compile the kernels for a GPU as well."
@@ -309,7 +311,9 @@ def _flags_given() -> str:
 
 
 def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: Sequence[FaultAtLine]) -> None:
-    """One line per variant, then each kind of failure once, with the command that repeats it."""
+    """One line per variant, then each kind of failure once, with its source line and the command that repeats it."""
+    from opbench.results.faults import faults_of
+
     tally: dict[str, dict[str, int]] = {}
     failures: dict[tuple[str, str], list[Result]] = {}
     lacking: dict[str, dict[str, str]] = {}
@@ -331,14 +335,25 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
         click.echo(f"{name:{width}}  {verdicts}{why}{code}")
     for (variant, _), cases in failures.items():
         first = cases[0]
-        more = f" (and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''})" if len(cases) > 1 else ""
+        more = f" and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''}" if len(cases) > 1 else ""
         target = files.get(variant, variant)
         rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case {shlex.quote(first.case)}"
-        verdict = _coloured(first.status, first.status)
-        click.echo(f"{first.case}: {verdict}: {first.reason}{more}\n    rerun: {rerun}")
+        notes = (f"{first.status}: {first.case}{more}", f"rerun: {rerun}")
+        _print_finding(faults_of(first, _file_of(first, targets))[0], notes)
     for note in noted:
-        click.echo(f"note: {note.uri.removeprefix('file://')}:{note.line}: {note.text}")
+        _print_finding(note.finding, (), "note: ")
     _print_uncompiled(results)
+
+
+def _print_finding(finding: Finding, notes: Sequence[str], start: str = "") -> None:
+    """A finding with its source line, its first line in colour."""
+    from opbench.report.findings import WIDTH, finding_lines
+
+    first, *rest = finding_lines(finding, notes, min(shutil.get_terminal_size((WIDTH, 24)).columns, 100))
+    click.echo()
+    click.echo(start + _coloured("right" if start else "wrong", first))
+    for line in rest:
+        click.echo(line)
 
 
 COLOURS = {"right": "green", "unsupported": "yellow"}

@@ -3,96 +3,110 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from opbench import __version__
+from opbench.results.faults import faults_of
 from opbench.results.result import Result
+from opbench.traffic.findings import Finding, Related
+from opbench.traffic.rules import rule_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-WRONG = ("wrong", "failed", "invalid")
-PLACE = re.compile(r"(?P<file>[^\s:]+\.(?:cu|cuh|h|hpp|py)):(?P<line>\d+): (?P<text>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class FaultAtLine:
     """One kind of fault at one line, however many cases met it."""
 
-    kind: str
-    uri: str
-    """Relative to the current folder where the file lies in it."""
-    line: int
-    text: str
+    finding: Finding
+    cases: tuple[str, ...]
     level: str = "error"
     """"note" for what is allowed."""
 
+    @property
+    def uri(self) -> str:
+        """Its file, relative to the current folder where it lies in it."""
+        return _uri(self.finding.first_place[0])
+
+    @property
+    def line(self) -> int:
+        """Its line; 1 where none is known."""
+        return max(self.finding.first_place[1], 1)
+
+    @property
+    def text(self) -> str:
+        """The message, who did it, the details and a case that shows it."""
+        one = self.finding
+        more = f" and {len(self.cases) - 1} more" if len(self.cases) > 1 else ""
+        who = f", {one.who}" if one.who else ""
+        details = "".join(f" {detail}" for detail in one.details)
+        return f"{one.message}{who}.{details} In {self.cases[0]}{more}."
+
 
 def faults(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
-    """What is wrong, by kind and line; `file_of` names a variant's file, for what no line is known of."""
-    return _by_line([(result, _of(result, file_of)) for result in results if result.status in WRONG], "error")
+    """Return what is wrong, by kind and line; `file_of` names a variant's file, for what no line is known of."""
+    return _by_line([(result, faults_of(result, file_of(result))) for result in results], "error")
 
 
 def notes(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
-    """What is allowed and may surprise, such as several threads that store one value, by kind and line."""
-    seen = [(result, result.verdict.notes) for result in results if result.verdict]
-    return _by_line(
-        [(r, [(n.kind, n.file or file_of(r), n.line, n.message) for n in each]) for r, each in seen], "note"
-    )
+    """Return what is allowed and may surprise, such as several threads that store one value, by kind and line."""
+    return _by_line([(result, result.verdict.notes) for result in results if result.verdict], "note")
 
 
-def _by_line(seen: Sequence[tuple[Result, Sequence[tuple[str, str, int, str]]]], level: str) -> list[FaultAtLine]:
-    words: dict[tuple[str, str, int], str] = {}
+def _by_line(seen: Sequence[tuple[Result, Sequence[Finding]]], level: str) -> list[FaultAtLine]:
+    first: dict[tuple[str, str, int], Finding] = {}
     cases: dict[tuple[str, str, int], list[str]] = {}
-    for result, places in seen:
-        for kind, file, line, text in places:
-            key = kind, _uri(file), max(line, 1)
-            words.setdefault(key, text)
+    for result, findings in seen:
+        for one in findings:
+            file, line, _ = one.first_place
+            key = one.rule, file, line
+            first.setdefault(key, one)
             cases.setdefault(key, []).append(result.case)
-    found = []
-    for (kind, uri, line), text in words.items():
-        met = list(dict.fromkeys(cases[kind, uri, line]))
-        more = f" and {len(met) - 1} more" if len(met) > 1 else ""
-        found.append(FaultAtLine(kind, uri, line, f"{kind.replace('_', ' ')}: {text} (in {met[0]}{more})", level))
-    return found
-
-
-def _of(result: Result, file_of: Callable[[Result], str]) -> list[tuple[str, str, int, str]]:
-    """Kind, file, line and words of what is wrong with one case."""
-    findings = result.verdict.findings if result.verdict else ()
-    if listed := [(f.kind, f.file or file_of(result), f.line, f.message) for f in findings if not f.hint]:
-        return listed
-    kind = "wrong_result" if result.status == "wrong" else f"{result.status}_case"
-    if place := PLACE.match(result.reason):
-        return [(kind, place["file"], int(place["line"]), place["text"])]
-    return [(kind, file_of(result), 1, result.reason)]
+    return [FaultAtLine(one, tuple(dict.fromkeys(cases[key])), level) for key, one in first.items()]
 
 
 def _uri(file: str) -> str:
-    here = os.path.relpath(file)
+    here = os.path.relpath(file or ".")
     return Path(file).resolve().as_uri() if here.startswith("..") else Path(here).as_posix()
 
 
 def sarif(found: Sequence[FaultAtLine]) -> dict[str, object]:
-    """The log that code hosts read."""
-    rules = sorted({fault.kind for fault in found})
-    driver = {
-        "name": "opbench",
-        "semanticVersion": __version__,
-        "rules": [{"id": kind, "shortDescription": {"text": kind.replace("_", " ")}} for kind in rules],
-    }
-    entries = [
-        {
-            "ruleId": fault.kind,
-            "ruleIndex": rules.index(fault.kind),
-            "level": fault.level,
-            "message": {"text": fault.text},
-            "locations": [
-                {"physicalLocation": {"artifactLocation": {"uri": fault.uri}, "region": {"startLine": fault.line}}}
-            ],
-            "partialFingerprints": {"opbench/v1": f"{fault.kind}:{fault.uri}:{fault.line}"},
-        }
-        for fault in found
-    ]
+    """Return the log that code hosts read."""
+    names = sorted({fault.finding.rule for fault in found})
+    driver = {"name": "opbench", "semanticVersion": __version__, "rules": [_rule(name) for name in names]}
+    entries = [_entry(fault, names.index(fault.finding.rule)) for fault in found]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": entries}]}
+
+
+def _rule(name: str) -> dict[str, object]:
+    rule = rule_of(name.replace("-", "_"))
+    help_text = f"{rule.remedy} See: opbench help finding {name}".strip()
+    return {"id": name, "shortDescription": {"text": rule.title}, "help": {"text": help_text}}
+
+
+def _entry(fault: FaultAtLine, index: int) -> dict[str, object]:
+    one = fault.finding
+    entry: dict[str, object] = {
+        "ruleId": one.rule,
+        "ruleIndex": index,
+        "level": fault.level,
+        "message": {"text": fault.text},
+        "locations": [_location(*one.first_place)],
+        "partialFingerprints": {"opbench/v1": f"{one.rule}:{fault.uri}:{fault.line}"},
+        "properties": {"remedy": one.remedy},
+    }
+    related = list(one.related)
+    if one.first_place[0] != one.file and one.line:
+        related.insert(0, Related("in the header", one.file, one.line, one.column))
+    if related:
+        entry["relatedLocations"] = [
+            {**_location(r.file, r.line, r.column), "message": {"text": r.message}} for r in related
+        ]
+    return entry
+
+
+def _location(file: str, line: int, column: int) -> dict[str, object]:
+    region = {"startLine": max(line, 1), **({"startColumn": column} if column else {})}
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": region}}

@@ -13,6 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from opbench.catalog.case import Case
+    from opbench.results.result import Verdict
     from opbench.session.checking import Checked, Session
     from opbench.timing.measurement import Measurement
     from opbench.timing.sampling import TimingOptions
@@ -90,7 +91,7 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
         unsupported = session.unsupported(case)
         if not unsupported:
             checked = session.check(case)
-            reason = "" if checked.verdict.right else f"{case.name}: wrong: {checked.verdict.reason}"
+            reason = "" if checked.verdict.right else _told(case.name, checked.verdict)
     except OpbenchError as error:
         reason = f"{name}: {error}"
     if reason:
@@ -100,6 +101,15 @@ def _right_case(session: Session, name: str, variants: Sequence[str | Path], ben
     if unsupported:
         pytest.skip(f"{case.name}: unsupported: {unsupported}")
     return case, checked
+
+
+def _told(case: str, verdict: Verdict) -> str:
+    """What is wrong with a case, as `opbench check` prints it."""
+    from opbench.report.findings import finding_lines
+
+    if not verdict.findings:
+        return f"{case}: wrong: {verdict.reason}"
+    return "\n".join(finding_lines(verdict.findings[0], (f"wrong: {case}",)))
 
 
 def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Measurement:

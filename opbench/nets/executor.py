@@ -21,8 +21,8 @@ from opbench.graphs.values import Node
 from opbench.nets.memory import MemoryPlan, aligned, plan_memory
 from opbench.nets.preparing import prepared_once, workspace_of
 from opbench.session.binding import allocate, bind
-from opbench.session.verdict import finding_sentence
 from opbench.timing.clock import Launch
+from opbench.traffic.findings import headline
 
 _ONE_AT_A_TIME = threading.RLock()
 """The session's stream and the cpu runtime take one caller: contexts of several threads queue here."""
@@ -119,7 +119,7 @@ class Network:
             all_of_it = {**buffers, **self._prepared[node.name], **scratch}
             bind(self.backend, case, all_of_it, self.sm_count(node), once=True).launch()
             if findings := self.backend.synchronize():
-                raise LaunchError(finding_sentence(findings[0]))
+                raise LaunchError(headline(findings[0]))
         finally:
             self.backend.free(scratch)
 
@@ -336,7 +336,7 @@ class Context:
         """Wait for all launches; raises LaunchError for what was seen of them."""
         findings = self.network.backend.synchronize()
         if findings:
-            raise LaunchError(f"{self.network.graph.name}: {finding_sentence(findings[0])}")
+            raise LaunchError(f"{self.network.graph.name}: {headline(findings[0])}")
 
     def close(self) -> None:
         """Give the memory back."""

@@ -105,10 +105,10 @@ def _print_section(section: Section, console: Console) -> None:
 
 
 def _fallen(rows: Sequence[Row], reason: str) -> Text:
-    """Cases that fell for the same reason, and its first line."""
+    """The first line of a reason, which begins with its place, and below it the cases that fell for it."""
     names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
     first = reason.strip().splitlines()[0] if reason.strip() else ""
-    return Text.assemble("  ", (rows[0].status, COLOURS[rows[0].status]), f"  {names}: {first}")
+    return Text.assemble(f"{first}\n  ", (rows[0].status, COLOURS[rows[0].status]), f"  {names}")
 
 
 def _unsupported(rows: Sequence[Row]) -> Text:

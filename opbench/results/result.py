@@ -138,7 +138,9 @@ class Result:
         """What cases that fell for one reason have in common: a finding's kind and place, else the reason's words."""
         if self.verdict and self.verdict.findings:
             first = self.verdict.findings[0]
-            return f"{first.kind} {first.file}:{first.line}"
+            return " ".join(
+                (first.kind, f"{first.file}:{first.line}", first.buffer if not first.line else "", first.pattern)
+            )
         return _OWN.sub("#", self.reason.replace(self.problem, "(…)"))
 
     @property

@@ -13,7 +13,8 @@ from opbench.backends.base import Backend, Buffer, Libraries, Trace, Traced, Tra
 from opbench.backends.nvrtc.resources import launch_resources
 from opbench.catalog.case import Case
 from opbench.catalog.edges import EDGES, edges_of
-from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance
+from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage
+from opbench.catalog.places import declared
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.gpus.resources import LaunchResources
@@ -23,22 +24,26 @@ from opbench.session.binding import Binding, allocate, bind
 from opbench.session.expected import Expected, Prepared
 from opbench.session.huge import check_huge, is_huge
 from opbench.session.on_device import give_back, judge_buffer
+from opbench.session.patterns import Evidence, Partial, Pattern, pattern_of
 from opbench.session.verdict import (
     Judgement,
     changed_input,
     exact_integers_fit,
-    finding_sentence,
-    guard_sentence,
+    guard_finding,
     is_dyadic,
     summarise,
 )
 from opbench.timing.clock import Launch
 from opbench.traffic.counts import Traffic
-from opbench.traffic.findings import Finding
+from opbench.traffic.findings import Finding, headline
+from opbench.traffic.rules import CHANGED_INPUT, OUT_OF_BOUNDS
 
 SEED = 20260
 TRACED_WORK = 1e7
 """FLOPs and elements moved up to which a case's accesses are looked at on the cpu backend, some 30 million a second."""
+PATTERN_ELEMENTS = 1 << 20
+PATTERN_FLOPS = 1e8
+"""Beyond these nobody looks for a pattern in a wrong result, as smaller problems show the same."""
 INTEGER_RUN_FLOPS = 4e9
 INTEGER_RUN_BYTES = 1 << 28
 """Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
@@ -186,7 +191,7 @@ class Session:
             hints = tuple(f for f in trace.findings if f.hint) if trace else ()
             found = tuple(f for f in trace.findings if not f.hint) if trace else ()
             if found:
-                outcome = Outcome(Verdict(False, finding_sentence(found[0]), findings=found + hints), damaged=True)
+                outcome = Outcome(Verdict(False, headline(found[0]), findings=found + hints), damaged=True)
             else:
                 outcome = self.run(ready, "normal")
             outputs = Arrays()
@@ -218,9 +223,11 @@ class Session:
             hints += tuple(self.backend.doubts(case.request()))
         if not hints:
             return outcome
-        verdict = outcome.verdict
-        words = f"{verdict.reason}; perhaps {finding_sentence(hints[0])}"
-        return replace(outcome, verdict=replace(verdict, reason=words, findings=verdict.findings + hints))
+        verdict, hint = outcome.verdict, hints[0]
+        cause = f"{hint.rule} at {hint.place}" if hint.line else hint.rule
+        told = _with_detail(verdict, f"Possible cause: {headline(hint)}.")
+        reason = f"{verdict.reason}; possible cause: {cause}"
+        return replace(outcome, verdict=replace(told, reason=reason, findings=told.findings + hints))
 
     def is_sampled(self, case: Case) -> bool:
         """Whether a few of the case's blocks stand for all, as its problem is larger than any memory here."""
@@ -258,7 +265,11 @@ class Session:
         """Run on what else the operator says its inputs may hold."""
         for kind in edges_of(ready.case.problem):
             if not (found := self.run(ready, kind).verdict).right:
-                return Outcome(replace(found, reason=f"with {EDGES[kind][0]}: {found.reason}"), damaged=True)
+                inputs = EDGES[kind][0]
+                told = _with_detail(
+                    found, f"Only special inputs show it: {inputs}. Ordinary inputs give right results."
+                )
+                return Outcome(replace(told, reason=f"with {inputs}: {found.reason}"), damaged=True)
         return outcome
 
     def _check_orders(self, ready: Ready, outcome: Outcome) -> Outcome:
@@ -310,7 +321,17 @@ class Session:
             if damage
             else [_judged(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
         )
-        return Outcome(_verdict(expected.tolerance, judged, findings, damage), damaged=bool(damage))
+        file, line = _kernel_place(ready.case)
+        found = [replace(damage, file=file, line=line)] if damage else []
+        found += findings
+        for tensor, judgement in zip(outputs, judged, strict=False):
+            if judgement.mismatch:
+                pattern = None if found else _pattern(ready, tensor, prepared.buffers[tensor.name], expected)
+                found.append(judgement.mismatch.finding(file, line, pattern))
+        return Outcome(_verdict(expected.tolerance, judged, tuple(found)), damaged=damage is not None)
+
+    def _judge(self, prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
+        return _judged(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
 
 
 def trace_case(
@@ -359,25 +380,27 @@ def _why_no_integers(ready: Ready) -> str:
     return ""
 
 
-def _memory_damage(buffers: Mapping[str, Buffer]) -> str:
+def _memory_damage(buffers: Mapping[str, Buffer]) -> Finding | None:
     for name, buffer in buffers.items():
         if (offset := buffer.damage()) is not None:
-            return guard_sentence(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
-    return ""
+            return guard_finding(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
+    return None
 
 
-def _changed_inputs(prepared: Prepared, expected: Expected) -> str:
+def _changed_inputs(prepared: Prepared, expected: Expected) -> Finding | None:
     """Fingerprints say whether; only of a changed one the content is fetched, to say where."""
     for name, array in expected.inputs.items():
         if prepared.changed(name):
             index = changed_input(array, prepared.buffers[name].read())
             place = f"[{','.join(map(str, index))}]" if index is not None else ""
-            return f"changed its input: {name}{place}"
-    return ""
+            return Finding(CHANGED_INPUT.kind, f"the kernel changed its input {name}{place}", buffer=name)
+    return None
 
 
-def _reference_damage(prepared: Prepared) -> str:
-    return "out of bounds: wrote outside of its buffers, where the reference lies" if prepared.overwritten() else ""
+def _reference_damage(prepared: Prepared) -> Finding | None:
+    if not prepared.overwritten():
+        return None
+    return Finding(OUT_OF_BOUNDS.kind, "write outside of the case's buffers, where the reference lies")
 
 
 def judge_outputs(backend: Backend, ready: Ready, kind: str, buffers: Mapping[str, Buffer]) -> str:
@@ -385,7 +408,8 @@ def judge_outputs(backend: Backend, ready: Ready, kind: str, buffers: Mapping[st
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     outputs = ready.case.problem.output_tensors()
     judged = [_judged(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
-    return _verdict(expected.tolerance, judged, (), "").reason
+    mismatches = [judgement.mismatch for judgement in judged if judgement.mismatch]
+    return headline(mismatches[0].finding(*_kernel_place(ready.case))) if mismatches else ""
 
 
 def _judged(
@@ -402,11 +426,80 @@ def _judged(
     return found
 
 
-def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], findings: tuple[Finding, ...], damage: str) -> Verdict:
+def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tuple[Finding, ...]) -> Verdict:
     error, norm = summarise(judged)
-    reasons = [damage] if damage else []
-    reasons += [finding_sentence(f) for f in findings]
-    reasons += [c.mismatch.sentence() for c in judged if c.mismatch]
-    return Verdict(
-        not reasons, reasons[0] if reasons else "", error, tolerance.elementwise, norm, tolerance.norm, "", findings
+    reason = headline(found[0]) if found else ""
+    return Verdict(not found, reason, error, tolerance.elementwise, norm, tolerance.norm, "", found)
+
+
+def _with_detail(verdict: Verdict, detail: str) -> Verdict:
+    """A verdict whose first finding says one thing more."""
+    if not verdict.findings:
+        return verdict
+    first, *rest = verdict.findings
+    return replace(verdict, findings=(replace(first, details=(*first.details, detail)), *rest))
+
+
+def _kernel_place(case: Case) -> tuple[str, int]:
+    """File and line of the kernel that a case launches last, which is where a wrong result is shown."""
+    for kernel in reversed(case.variant.kernels):
+        if found := declared(case.variant.sources, kernel):
+            return found
+    return str(case.variant.path), 0
+
+
+def _pattern(ready: Ready, tensor: Tensor, buffer: Buffer, expected: Expected) -> Pattern | None:
+    """What the wrong elements of an output have in common, for an output of moderate size."""
+    problem, case = ready.case.problem, ready.case
+    reference = expected.reference[tensor.name]
+    if tensor.elements > PATTERN_ELEMENTS or tensor.is_integer or not isinstance(reference, np.ndarray):
+        return None
+    out = buffer.read().reshape(tensor.shape)
+    got = from_storage(out, tensor.dtype).astype(np.float64)
+    wanted = (expected.scale * reference).reshape(tensor.shape)
+    magnitude = expected.magnitude[tensor.name] if expected.magnitude else np.abs(reference)
+    allowed = expected.tolerance.elementwise * expected.scale * np.asarray(magnitude).reshape(tensor.shape)
+    bits = out.view(f"u{out.itemsize}")
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(got - wanted) <= allowed) & ~np.isnan(wanted) & (got != wanted)
+    launches = [launch for launch in ready.binding.launches if launch.kernel]
+    return pattern_of(
+        Evidence(
+            got,
+            wanted,
+            wrong,
+            wrong & (bits == np.iinfo(bits.dtype).max),
+            "" if case.variant.is_library else "".join(source.text for source in case.variant.sources[:1]),
+            launches[-1].block if launches else (),
+            _reduced_axes(problem, tensor),
+            _partial_reference(problem, tensor, expected),
+            bits if tensor.dtype == "f32" else None,
+        )
     )
+
+
+def _reduced_axes(problem: Operator, tensor: Tensor) -> dict[str, int]:
+    """Axes of the inputs that an output has not, with their sizes."""
+    kept = set(problem.outputs[tensor.name].split())
+    named = {axis for axes in problem.inputs.values() for axis in axes.split()}
+    return {axis: int(problem.scope[axis]) for axis in sorted(named - kept) if not axis.isdigit()}
+
+
+def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) -> Partial | None:
+    """The reference from inputs that are 0 outside of a part of one axis; None where it takes long."""
+    if problem.flops() > PATTERN_FLOPS:
+        return None
+
+    def partial(axis: str, start: int, end: int) -> np.ndarray | None:
+        inputs = dict(expected.inputs)
+        for name, axes in problem.inputs.items():
+            if axis in axes.split():
+                kept = np.zeros_like(inputs[name])
+                place = [slice(None)] * kept.ndim
+                place[axes.split().index(axis)] = slice(start, end)
+                kept[tuple(place)] = inputs[name][tuple(place)]
+                inputs[name] = kept
+        with np.errstate(all="ignore"):
+            return expected.scale * np.asarray(problem.reference_outputs(inputs)[tensor.name])
+
+    return partial

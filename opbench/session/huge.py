@@ -13,7 +13,7 @@ from opbench.catalog.operator import Operator
 from opbench.errors import LaunchError
 from opbench.results.result import Launched, Verdict
 from opbench.session.huge_values import Slices, judged, load, load_small, slices_of, written
-from opbench.session.verdict import finding_sentence
+from opbench.traffic.findings import headline
 
 HUGE = 1 << 31
 """Elements of a tensor from which a problem is huge."""
@@ -157,5 +157,5 @@ def _run(
     except LaunchError as refused:
         return Verdict(False, f"{refused}; say in `requires` for which sizes it is meant"), 0
     found = tuple(f for f in trace.findings if not f.hint)
-    reason = finding_sentence(found[0]) if found else ""
+    reason = headline(found[0]) if found else ""
     return Verdict(not found, reason, findings=found, launches=tuple(map(Launched.of, launches))), trace.cut_short

@@ -12,8 +12,9 @@ import numpy as np
 from opbench.catalog.arrays import THREADS
 from opbench.catalog.operator import INTEGERS, Arrays, Operator, Tolerance, from_storage, to_storage
 from opbench.catalog.precision import UNIT_ROUNDOFF
-from opbench.paths import from_here
+from opbench.session.patterns import Pattern
 from opbench.traffic.findings import Finding
+from opbench.traffic.rules import NOT_FINITE, OUT_OF_BOUNDS, UNWRITTEN_OUTPUT, WRONG_RESULT
 
 CHUNK = 1 << 20
 """Elements that a thread compares at a time, so that a comparison of gigabytes needs little memory."""
@@ -40,35 +41,53 @@ class Mismatch:
     """How many elements are outside."""
     size: int
 
+    @property
+    def place(self) -> str:
+        """Such as "out[6,122]"."""
+        return f"{self.output}[{','.join(map(str, self.index))}]" if self.index is not None else self.output
+
     def sentence(self) -> str:
         """What is wrong, in one line."""
-        place = f"{self.output}[{','.join(map(str, self.index))}]" if self.index is not None else self.output
+        if self.kind == "norm":
+            return f"relative error of {self.output} is {self.got:.2g}, allowed {self.allowed:.2g}"
         share = f"{self.count} of {self.size} elements"
-        match self.kind:
-            case "unwritten":
-                return f"never written: {share}, first {place}"
-            case "nan":
-                return f"NaN or infinite: {share}, first {place}; want {self.want:.6g}"
-            case "norm":
-                return f"relative error of {self.output} is {self.got:.2g}, allowed {self.allowed:.2g}"
-        assert self.got is not None and self.want is not None
-        what = " on small whole numbers, which must be exact" if self.kind == "integers" else self._hint()
-        got, want = _apart(self.got, self.want)
-        return f"wrong at {place}: got {got}, want {want} (allowed ±{self.allowed:.2g}; {share}){what}"
+        if self.kind == "unwritten":
+            return f"{self.place} was never written ({share})"
+        got, want = _distinct(self.got or 0.0, self.want or 0.0)
+        allowed = f", allowed ±{self.allowed:.2g}" if self.allowed is not None else ""
+        if self.kind == "integers":
+            allowed = " exactly, as the inputs are small whole numbers"
+        return f"{self.place}: got {got}, expected {want}{allowed} ({share})"
 
-    def _hint(self) -> str:
+    def finding(self, file: str, line: int, pattern: Pattern | None = None) -> Finding:
+        """The mismatch as a finding at the kernel that computed it; `pattern` is what its wrong elements form."""
+        rule = {"unwritten": UNWRITTEN_OUTPUT, "nan": NOT_FINITE}.get(self.kind, WRONG_RESULT)
+        return Finding(
+            rule.kind,
+            self.sentence(),
+            file,
+            line,
+            buffer=self.output,
+            details=(*self._rounding(), *((pattern.sentence,) if pattern else ())),
+            pattern=pattern.name if pattern else "",
+            remedy=pattern.remedy if pattern else "",
+        )
+
+    def _rounding(self) -> tuple[str, ...]:
         """What may be meant where a result is as near as a few roundings of float32 come."""
-        assert self.got is not None and self.want is not None
-        roundings = abs(self.got - self.want) / (UNIT_ROUNDOFF["f32"] * max(abs(self.got), abs(self.want)))
-        if not 0 < roundings <= FEW_ROUNDINGS or not self.allowed:
-            return ""
+        if self.kind != "value" or self.got is None or self.want is None or not self.allowed:
+            return ()
+        largest = max(abs(self.got), abs(self.want))
+        roundings = abs(self.got - self.want) / (UNIT_ROUNDOFF["f32"] * largest) if largest else 0.0
+        if not 0 < roundings <= FEW_ROUNDINGS:
+            return ()
         return (
-            f"; that is {roundings:.0f} roundings of float32: if the kernel is as good as it can be, the operator's "
-            "reduction() or magnitude_outputs() says too little of its terms (see variants/softmax/operator.py)"
+            f"The difference is {roundings:.0f} roundings of float32. If the kernel cannot be more exact, the "
+            "operator's reduction() or magnitude_outputs() understates its terms (see variants/softmax/operator.py).",
         )
 
 
-def _apart(got: float, want: float) -> tuple[str, str]:
+def _distinct(got: float, want: float) -> tuple[str, str]:
     """Both with as many digits, six or more, as it takes to see that they differ."""
     for digits in range(6, 18):
         shown = f"{got:.{digits}g}", f"{want:.{digits}g}"
@@ -278,20 +297,11 @@ def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | No
     return _index(flat, before.shape)
 
 
-def guard_sentence(buffer: str, offset: int, nbytes: int) -> str:
-    """Where outside a buffer the nearest changed byte lies."""
-    if offset < 0:
-        return f"out of bounds: wrote before the start of '{buffer}' (nearest byte: {offset})"
-    return f"out of bounds: wrote past the end of '{buffer}' (nearest byte: {offset} of {nbytes})"
-
-
-def finding_sentence(finding: Finding) -> str:
-    """A finding as a compiler would print it."""
-    called = f", called from line {finding.called_from} of the kernel's file" if finding.called_from else ""
-    place = f"{from_here(finding.file)}:{finding.line}{called}: " if finding.file and finding.line else ""
-    where = f" in block {finding.block} thread {finding.thread}" if finding.block is not None else ""
-    times = f" ({finding.count} times)" if finding.count > 1 else ""
-    return f"{place}{finding.kind.replace('_', ' ')}: {finding.message}{where}{times}"
+def guard_finding(buffer: str, offset: int, nbytes: int) -> Finding:
+    """What was written outside of a buffer, whose nearest changed byte lies at an offset."""
+    where = "before the start" if offset < 0 else "past the end"
+    message = f"write {where} of buffer '{buffer}', which has {nbytes} bytes; the nearest changed byte is {offset}"
+    return Finding(OUT_OF_BOUNDS.kind, message, buffer=buffer, offset=offset)
 
 
 def exact_integers_fit(problem: Operator, inputs: Arrays) -> bool:

@@ -163,7 +163,7 @@ def _warm_up(
 ) -> None:
     """Run until caches, lazily loaded code, times and clock have settled, for no longer than the budget.
 
-    The first two runs are never held: loading a kernel behind a held stream would deadlock (NVIDIA/nvbench issue 339).
+    The first two runs are never held: loading a kernel behind a held stream would deadlock.
     """
     began = now()
     taken: list[Sample] = []

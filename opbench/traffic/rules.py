@@ -154,7 +154,37 @@ MISSING_WAIT = Rule(
     "Execute griddepcontrol.wait (cudaGridDependencySynchronize) before the first such access.",
 )
 
+WRONG_RESULT = Rule(
+    "wrong-result",
+    "Output differs from the reference by more than is allowed",
+    "Compare the kernel with the operator's formula, beginning at the element that is named.",
+)
+UNWRITTEN_OUTPUT = Rule(
+    "unwritten-output",
+    "Output elements that no thread wrote",
+    "Launch enough threads for every element, and let each thread reach its store.",
+)
+NOT_FINITE = Rule(
+    "not-finite",
+    "Output is NaN or infinite where the reference is finite",
+    "Look for uninitialised memory, a division by zero or an overflow in what the element is computed from.",
+)
+CHANGED_INPUT = Rule(
+    "changed-input",
+    "Kernel wrote to one of its inputs",
+    "Write to the output or to a workspace; an operator that updates in place declares it.",
+)
+FAILED_CASE = Rule(
+    "failed-case",
+    "Case could not be built, launched or finished",
+    "Correct what the message names, then check again.",
+)
+
 RULES = (
+    WRONG_RESULT,
+    UNWRITTEN_OUTPUT,
+    NOT_FINITE,
+    CHANGED_INPUT,
     OUT_OF_BOUNDS,
     MISALIGNED,
     UNINITIALISED_GLOBAL,
@@ -180,6 +210,7 @@ RULES = (
     ILLEGAL_INSTRUCTION,
     DIFFERENT_PRODUCTS,
     MISSING_WAIT,
+    FAILED_CASE,
 )
 """In the order of the guide."""
 

@@ -74,8 +74,8 @@ def test_findings_come_first_and_mark_their_line() -> None:
     race = Finding("shared_race", "tile is written and read with no barrier", FILE, 5, count=3)
     text = printed(explained(traffic(*TURN), race))
     summary, source = text.split(f"\n{FILE}\n")
-    assert summary.index("✗ line 5: shared race: tile is written") < summary.index("! line 5")
-    assert "(3 times)" in summary
+    assert summary.index(f"{FILE}:5: shared-race: tile is written") < summary.index("! line 5")
+    assert "seen 3 times" in summary and "opbench help finding shared-race" in summary
     assert "    5 ✗ global store" in source
 
 

@@ -82,7 +82,7 @@ def test_a_problem_of_a_header_names_both_lines(case: Case, tmp_path: Path) -> N
     sources = {str(source.path): source.text for source in variant.sources}
     made = explain(Case(variant, {}, case.problem), traffic, findings, sources)
     worst = made.problems[0]
-    assert worst.place == "line 9 through moves.cuh:4" and "32.0 sectors" in worst.evidence
+    assert worst.place == "line 9 (in moves.cuh:4)" and "32.0 sectors" in worst.evidence
     assert [line.number for line in made.files[0].lines if worst in line.problems] == [9]
     assert [line.number for line in made.files[1].lines if worst in line.problems] == [4]
 
@@ -91,7 +91,7 @@ def test_a_finding_in_a_header_names_both_lines(case: Case, tmp_path: Path) -> N
     (tmp_path / "mine.cu").write_text(KERNEL.replace("put(out, i,", "put(out, i + 8,"))
     results = api.check([tmp_path / "mine.cu"], random_shapes=0)
     wrong = next(r for r in results if r.status == "wrong")
-    assert "moves.cuh:8, called from line 11 of the kernel's file: out of bounds" in wrong.reason
+    assert "mine.cu:11: out-of-bounds: write of 4 bytes" in wrong.reason and ", in moves.cuh:8, block" in wrong.reason
     assert wrong.verdict is not None
     assert [(found.line, found.called_from) for found in wrong.verdict.findings][:1] == [(8, 11)]
 
@@ -103,8 +103,9 @@ def test_a_race_names_where_both_accesses_were_called(case: Case, tmp_path: Path
     )
     (tmp_path / "mine.cu").write_text(text)
     results = api.check([tmp_path / "mine.cu"], random_shapes=0)
-    reasons = " ".join(r.reason for r in results)
-    assert "at line 12 through moves.cuh:4" in reasons and "at line 11 through moves.cuh:8" in reasons
+    races = [f for r in results if r.verdict for f in r.verdict.findings if f.rule == "shared-race"]
+    sides = {(f.first_place[1], f.line, f.related[0].called_from, f.related[0].line) for f in races}
+    assert sides <= {(11, 8, 12, 4), (12, 4, 11, 8)} and sides
 
 
 def test_an_unknown_instruction_of_a_header_is_unsupported_by_its_place(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_with_zig_alone_a_finding_has_its_line(cli: Cli, tmp_path: Path) -> None
     environment = {**kept, "PATH": "", "HOME": "/dev/null", "OPBENCH_CACHE": str(tmp_path / "cache")}
     answer = cli("check", CHEATS / "forgets_the_guard.cu", "--case", "*(n=31)", env=environment)
     assert answer.returncode == 1, answer.stderr
-    assert "forgets_the_guard.cu:11: out of bounds: " in answer.stdout
+    assert "forgets_the_guard.cu:11: out-of-bounds: " in answer.stdout
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, and what is tested is how it is named")

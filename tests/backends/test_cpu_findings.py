@@ -118,7 +118,7 @@ extern "C" __global__ void kinds(int* out) {
     bench.run(text, "kinds", (1, 1, 1), (64, 1, 1), out, FIRST="__syncthreads_count")
     found = only(bench.findings)
     assert (found.kind, found.line, found.count) == ("divergent_barrier", 5, 32)
-    assert found.message == "threads wait for different results at barriers of lines 3 and 5"
+    assert found.message == "threads wait for different results at the barriers of lines 3 and 5"
 
 
 @pytest.mark.parametrize(

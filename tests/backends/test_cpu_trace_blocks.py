@@ -17,7 +17,8 @@ extern "C" __global__ void k(float* out, int apart) {
     found = tracer.only(text, 3, 32, floats(96), 31)
     line = tracer.line("here")
     assert (found.kind, found.line, found.block, found.offset) == ("block_race", line, (1, 0, 0), 124)
-    assert f"at line {line}, which block (0, 0, 0) writes at line {line}; nothing orders" in found.message
+    assert f"races with the write at line {line}" in found.message
+    assert [(one.line, one.message) for one in found.related] == [(line, "write by block (0,0,0)")]
     assert found.count == 2
 
 
@@ -44,7 +45,7 @@ extern "C" __global__ void k(float* values, int n) {
 }"""
     found = tracer.only(text, 2, 32, floats(64), 64)
     assert (found.kind, found.line) == ("block_race", tracer.line("write"))
-    assert f"block (0, 0, 0) reads at line {tracer.line('read')}" in found.message
+    assert [(r.line, r.message) for r in found.related] == [(tracer.line("read"), "read by block (0,0,0)")]
 
 
 def test_atomics_between_blocks_do_not_race(tracer: Tracer) -> None:

@@ -17,7 +17,7 @@ def test_reading_one_past_the_end(tracer: Tracer) -> None:
     found = tracer.only(ADD, 2, 64, floats(99), floats(100), 100)
     assert (found.kind, found.line, found.kernel) == ("out_of_bounds", tracer.line("here"), "k")
     assert (found.block, found.thread, found.buffer, found.offset) == ((1, 0, 0), (35, 0, 0), "arg0", 4 * 99)
-    assert found.message == "reads 4 bytes at byte 396 of buffer 'arg0', which has 396"
+    assert found.message == "read of 4 bytes at byte 396 of buffer 'arg0', which has 396 bytes"
     assert Path(found.file).name == "kernel.cu"
 
 
@@ -26,7 +26,7 @@ def test_writing_outside_at_both_ends(tracer: Tracer) -> None:
     for index in (-1, -100, 7, 5000):
         found = tracer.only(text, 1, 1, floats(7), index)
         assert (found.kind, found.line, found.offset) == ("out_of_bounds", 2, 4 * index)
-        assert found.message.startswith("writes 4 bytes at byte")
+        assert found.message.startswith("write of 4 bytes at byte")
 
 
 def test_the_second_half_of_a_vector_outside(tracer: Tracer) -> None:
@@ -74,7 +74,7 @@ extern "C" __global__ void k(float* out, int over) { work<32>(out, over); }"""
     tracer.clean(text, 1, 32, floats(32), 0, ARRAY=array)
     found = tracer.only(text, 1, 32, floats(32), 1, ARRAY=array)
     assert (found.kind, found.line, found.buffer, found.offset) == ("out_of_bounds", tracer.line("here"), array, 128)
-    assert f"writes 4 bytes at byte 128 of shared array '{array}', which has 128" in found.message
+    assert f"write of 4 bytes at byte 128 of shared array '{array}', which has 128" in found.message
 
 
 @pytest.mark.parametrize(("index", "offset"), [(-1, -4), (-40, -160), (64, 256), (100, 400)])
@@ -89,8 +89,8 @@ extern "C" __global__ void k(float* out, int i) {
   out[threadIdx.x] = tile[threadIdx.x] + kept[threadIdx.x];
 }"""
     found = tracer.only(text, 1, 1, floats(64), index, shared=256, ARRAY=array)
-    where = "shared array 'tile'" if array == "tile" else "the dynamic shared array 'extern __shared__'"
-    assert found.message == f"writes 4 bytes at byte {offset} of {where}, which has 256"
+    where = "shared array 'tile'" if array == "tile" else "the dynamic shared array"
+    assert found.message == f"write of 4 bytes at byte {offset} of {where}, which has 256 bytes"
     assert (found.kind, found.line, found.offset) == ("out_of_bounds", tracer.line("here"), offset)
 
 
@@ -107,7 +107,7 @@ extern "C" __global__ void k(float* out, int i) {
     assert trace.traffic.select(kind="load") == []  # said in Tracing: variables are checked, not counted
     found = tracer.only(text, 1, 1, floats(1), 5)
     assert (found.kind, found.line, found.buffer, found.offset) == ("out_of_bounds", tracer.line("here"), "table", 20)
-    assert found.message == "reads 4 bytes at byte 20 of variable 'table', which has 20"
+    assert found.message == "read of 4 bytes at byte 20 of variable 'table', which has 20 bytes"
 
 
 def test_a_race_explains_what_nobody_wrote_yet(tracer: Tracer) -> None:

@@ -22,7 +22,7 @@ def test_threads_that_store_one_value_are_a_note(tracer: Tracer) -> None:
     trace = tracer.clean(FLAG, 1, 64, values, out, VALUE="1")
     (note,) = trace.notes
     assert (note.kind, note.line, note.buffer, note.count) == ("same_value", tracer.line("here"), "found", 63)
-    assert "the same as thread (" in note.message and "wrote at line 5: allowed" in note.message
+    assert "stores the same value at line 5" in note.message and "write by thread (" in note.related[0].message
     trace = tracer.run(FLAG, 1, 64, values, out, VALUE="threadIdx.x")
     assert {f.kind for f in trace.findings} == {"shared_race"} and not trace.notes
     values[1:] = 0
@@ -79,16 +79,16 @@ extern "C" __global__ void k(const float* in, float* out) {
   }
   if (t == 0) out[0] = part[0];
 }"""
-LOCKSTEP = "before compute capability 7.0: now write __syncwarp() between the two"
+LOCKSTEP = "so volatile does not suffice"
 
 
 def test_volatile_words_of_old_warp_code_say_what_has_changed(tracer: Tracer) -> None:
     values, out = np.arange(64, dtype=np.float32), floats(1)
     tracer.clean(OLD_TAIL, 1, 64, values, out, KIND="volatile", MEET="__syncwarp()")
     old = tracer.run(OLD_TAIL, 1, 64, values, out, KIND="volatile", MEET="").findings
-    assert {f.kind for f in old} == {"shared_race"} and any(LOCKSTEP in f.message for f in old), old
+    assert {f.kind for f in old} == {"shared_race"} and any(LOCKSTEP in " ".join(f.details) for f in old), old
     plain = tracer.run(OLD_TAIL, 1, 64, values, out, KIND="", MEET="").findings
-    assert {f.kind for f in plain} == {"shared_race"} and not any(LOCKSTEP in f.message for f in plain)
+    assert {f.kind for f in plain} == {"shared_race"} and not any(LOCKSTEP in " ".join(f.details) for f in plain)
 
 
 def test_volatile_words_are_not_said_of_two_warps(tracer: Tracer) -> None:
@@ -100,4 +100,4 @@ extern "C" __global__ void k(float* out) {
   out[threadIdx.x] = part[63 - threadIdx.x];
 }"""
     found = tracer.run(text, 1, 64, floats(64), unwritten=(0,)).findings
-    assert {f.kind for f in found} == {"shared_race"} and not any(LOCKSTEP in f.message for f in found)
+    assert {f.kind for f in found} == {"shared_race"} and not any(LOCKSTEP in " ".join(f.details) for f in found)

@@ -36,8 +36,8 @@ def test_a_tiled_product_and_its_missing_barriers(tracer: Tracer, rng: np.random
     assert {f.line for f in second} >= {tracer.line("write"), tracer.line("write") + 1}
     first = next(f for f in second if f.line == tracer.line("write"))
     assert first.buffer == "left"
-    assert f"at line {tracer.line('write')}, which" in first.message
-    assert f"at line {tracer.line('read')} with no" in first.message
+    assert first.line == tracer.line("write")
+    assert first.related[0].line == tracer.line("read") and "__syncthreads()" in first.remedy
     lines = {f.line for f in tracer.run(*arguments, FIRST="0", SECOND="1").findings}
     assert tracer.line("read") in lines
 
@@ -67,8 +67,8 @@ def test_a_warp_synchronous_tail(tracer: Tracer, rng: np.random.Generator) -> No
     np.testing.assert_allclose(out[0], values.sum(), rtol=1e-4)
     found = tracer.run(WARP_TAIL, 1, 64, values, out, MEET="").findings
     assert {f.kind for f in found} == {"shared_race"}
-    assert any(f"at line {tracer.line('read')}" in f.message for f in found)
-    assert any("with no __syncwarp() or __syncthreads() between" in f.message for f in found)
+    assert any(tracer.line("read") in (f.line, *(r.line for r in f.related)) for f in found)
+    assert any("__syncwarp() or __syncthreads()" in f.remedy for f in found)
     assert tracer.line("write") in {f.line for f in found}
 
 
@@ -157,7 +157,8 @@ def test_reading_what_a_copy_may_still_fill(tracer: Tracer, wait: str) -> None:
     """With one group allowed to be in flight the second step reads too early."""
     found = tracer.only(COPY, 1, 64, floats(512), floats(512), WAIT=wait, BARRIER="__syncthreads();")
     assert (found.kind, found.line, found.buffer) == ("unfinished_copy", tracer.line("read"), "tile")
-    assert f"0, 0) at line {tracer.line('copy')} may still be filling; that thread has not waited" in found.message
+    assert f"the cp.async at line {tracer.line('copy')} may still be filling" in found.message
+    assert found.related[0].line == tracer.line("copy") and "has not waited" in found.details[0]
 
 
 def test_copies_of_one_block_are_none_of_the_next(tracer: Tracer) -> None:

@@ -13,7 +13,7 @@
 // ///
 //
 // Blocks run at once, so additions get lost; one block is right.
-// expect: adds_block_sums_without_atomics.cu:28: block race: 
+// expect: adds_block_sums_without_atomics.cu:28: block-race: 
 extern "C" __global__ void adds_block_sums_without_atomics(const float* x, float* out,
                                       int n) {
     __shared__ float sums[8];

@@ -5,7 +5,7 @@
 // ///
 //
 // An output holds anything before the first launch.
-// expect: adds_to_an_output_nobody_zeroed.cu:13: uninitialised global: updates atomically
+// expect: adds_to_an_output_nobody_zeroed.cu:13: uninitialised-global: atomic update of uninitialised global memory
 extern "C" __global__ void adds_to_an_output_nobody_zeroed(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     float own = i < n ? x[i] : 0.0f;

@@ -5,7 +5,7 @@
 // ///
 //
 // Additions of other threads get lost between a thread's load and its store.
-// expect: adds_to_shared_without_atomics.cu:13: shared race: 
+// expect: adds_to_shared_without_atomics.cu:13: shared-race: 
 extern "C" __global__ void adds_to_shared_without_atomics(const float* x, float* out, int n) {
     __shared__ float total;
     if (threadIdx.x == 0) total = 0.0f;

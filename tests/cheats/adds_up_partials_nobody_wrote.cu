@@ -17,7 +17,7 @@
 // ///
 //
 // There are as many partial sums as there were blocks, not 2048.
-// expect: adds_up_partials_nobody_wrote.cu:37: uninitialised global: reads 4 bytes
+// expect: adds_up_partials_nobody_wrote.cu:37: uninitialised-global: read of uninitialised global memory: 4 bytes
 __device__ float warp_sum(float v) {
     for (int distance = 16; distance > 0; distance /= 2) v += __shfl_down_sync(0xffffffffu, v, distance);
     return v;

@@ -5,7 +5,7 @@
 // ///
 //
 // 256 bytes hold 64 floats.
-// expect: asks_for_too_little_dynamic_shared.cu:14: out of bounds: writes 4 bytes at byte 256 of the dynamic shared array
+// expect: asks_for_too_little_dynamic_shared.cu:14: out-of-bounds: write of 4 bytes at byte 256 of the dynamic shared array
 extern "C" __global__ void asks_for_too_little_dynamic_shared(const float* x, float* out, int n) {
     extern __shared__ float tree[];
     const int t = threadIdx.x;

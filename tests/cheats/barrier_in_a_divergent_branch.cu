@@ -5,7 +5,7 @@
 // ///
 //
 // A barrier must be reached by all threads of the block, or by none.
-// expect: barrier_in_a_divergent_branch.cu:21: divergent barrier: 
+// expect: barrier_in_a_divergent_branch.cu:21: divergent-barrier: 
 extern "C" __global__ void barrier_in_a_divergent_branch(const float* x, float* out, int n) {
     __shared__ float tree[256];
     const int t = threadIdx.x;

@@ -5,7 +5,7 @@
 // ///
 //
 // Threads beyond n meet the next barrier instead; right where 256 divides n.
-// expect: barrier_inside_the_guard.cu:17: divergent barrier: |barrier_inside_the_guard.cu:14: divergent barrier: 
+// expect: barrier_inside_the_guard.cu:17: divergent-barrier: |barrier_inside_the_guard.cu:14: divergent-barrier: 
 extern "C" __global__ void barrier_inside_the_guard(const float* x, float* out, int n) {
     __shared__ float turned[256];
     const int t = threadIdx.x, i = blockIdx.x * 256 + t, last = min(255, n - 1 - (int)blockIdx.x * 256);

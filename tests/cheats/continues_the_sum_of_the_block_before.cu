@@ -11,7 +11,7 @@
 // ///
 //
 // Right only if blocks run in order, which nothing promises.
-// expect: continues_the_sum_of_the_block_before.cu:26: block race: reads 4 bytes|continues_the_sum_of_the_block_before.cu:26: uninitialised global: reads 4 bytes
+// expect: continues_the_sum_of_the_block_before.cu:26: block-race: read of 4 bytes|continues_the_sum_of_the_block_before.cu:26: uninitialised-global: read of uninitialised global memory: 4 bytes
 extern "C" __global__ void continues_the_sum_of_the_block_before(const float* x, float* out, float* partial,
                                       int n) {
     __shared__ float sums[8];

@@ -5,7 +5,7 @@
 // ///
 //
 // Pointer arithmetic already counts in elements.
-// expect: counts_bytes_where_elements_are_meant.cu:11: out of bounds: reads 4 bytes
+// expect: counts_bytes_where_elements_are_meant.cu:11: out-of-bounds: read of 4 bytes
 extern "C" __global__ void counts_bytes_where_elements_are_meant(const float* a, const float* b, float* out, int n) {
     const size_t i = (blockIdx.x * 256 + threadIdx.x) * sizeof(float);
     if (i / sizeof(float) < n) out[i] = a[i] + b[i];

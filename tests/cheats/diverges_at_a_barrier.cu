@@ -4,7 +4,7 @@
 // launch   = [{ kernel = "diverges_at_a_barrier", grid = ["cdiv(n, 256)"], block = ["256"] }]
 // ///
 //
-// expect: divergent barrier
+// expect: divergent-barrier
 extern "C" __global__ void diverges_at_a_barrier(const float* x, float* out, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (threadIdx.x % 32 < 16) {

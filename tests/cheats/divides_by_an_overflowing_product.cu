@@ -5,7 +5,7 @@
 // ///
 //
 // The product passes 2^31 for matrices of a few thousand elements, and the row turns negative.
-// expect: divides_by_an_overflowing_product.cu:13: out of bounds: writes 4 bytes
+// expect: divides_by_an_overflowing_product.cu:13: out-of-bounds: write of 4 bytes
 extern "C" __global__ void divides_by_an_overflowing_product(const float* x, float* out, int rows, int cols) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     const long long inverse = (1 << 24) / cols + 1;

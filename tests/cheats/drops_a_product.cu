@@ -5,7 +5,7 @@
 // launch   = [{ kernel = "drops_a_product", grid = ["cdiv(m * n, 256)"], block = ["256"] }]
 // ///
 //
-// expect: wrong: wrong at out[
+// expect: wrong-result: out[
 extern "C" __global__ void drops_a_product(const float* a, const float* b, float* out, int m, int n, int k) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= m * n) return;

@@ -5,7 +5,7 @@
 // ///
 //
 // The last n % 4 elements; right where 4 divides n.
-// expect: wrong: never written: 1 of |wrong: never written: 2 of |wrong: never written: 3 of 
+// expect: was never written (1 of |was never written (2 of |was never written (3 of 
 extern "C" __global__ void drops_what_no_vector_holds(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     if (i >= n / 4) return;

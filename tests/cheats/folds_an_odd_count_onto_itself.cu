@@ -5,7 +5,7 @@
 // ///
 //
 // Of 5 values thread 0 reads the third while thread 2 adds the fifth to it; powers of two are right.
-// expect: folds_an_odd_count_onto_itself.cu:17: shared race: 
+// expect: folds_an_odd_count_onto_itself.cu:17: shared-race: 
 extern "C" __global__ void folds_an_odd_count_onto_itself(const float* x, float* out, int n) {
     __shared__ float tree[256];
     const int t = threadIdx.x;

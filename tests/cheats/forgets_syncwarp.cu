@@ -5,7 +5,7 @@
 // ///
 //
 // Lanes of a warp need not run in step, so a lane may read before its neighbour has written.
-// expect: forgets_syncwarp.cu:23: shared race: 
+// expect: forgets_syncwarp.cu:23: shared-race: 
 extern "C" __global__ void forgets_syncwarp(const float* x, float* out, int n) {
     __shared__ float tree[256];
     const int t = threadIdx.x;

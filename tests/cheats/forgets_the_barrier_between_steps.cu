@@ -5,7 +5,7 @@
 // ///
 //
 // Each step reads what other warps write in the step before.
-// expect: forgets_the_barrier_between_steps.cu:17: shared race: 
+// expect: forgets_the_barrier_between_steps.cu:17: shared-race: 
 extern "C" __global__ void forgets_the_barrier_between_steps(const float* x, float* out, int n) {
     __shared__ float tree[256];
     const int t = threadIdx.x;

@@ -5,7 +5,7 @@
 // ///
 //
 // The tile is read while other warps still fill it.
-// expect: forgets_the_barrier_of_a_tile.cu:15: shared race
+// expect: forgets_the_barrier_of_a_tile.cu:15: shared-race
 extern "C" __global__ void forgets_the_barrier_of_a_tile(const float* x, float* out, int rows, int cols) {
     __shared__ float tile[16][17];
     const int col0 = blockIdx.x * 16, row0 = blockIdx.y * 16;

@@ -5,7 +5,7 @@
 // ///
 //
 // The next tile overwrites what slower warps still read.
-// expect: forgets_the_second_barrier.cu:15: shared race: writes 4 bytes
+// expect: forgets_the_second_barrier.cu:15: shared-race: write of 4 bytes
 extern "C" __global__ void forgets_the_second_barrier(const float* a, const float* b, float* out, int m,
                                         int n, int k) {
     __shared__ float left[16][16], right[16][16];

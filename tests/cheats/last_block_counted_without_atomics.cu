@@ -14,7 +14,7 @@
 // ///
 //
 // Two blocks may read the same count, and then none is the last.
-// expect: last_block_counted_without_atomics.cu:31: block race: reads 4 bytes
+// expect: last_block_counted_without_atomics.cu:31: block-race: read of 4 bytes
 extern "C" __global__ void last_block_counted_without_atomics(const float* x, float* out, float* partial, unsigned* done,
                                       int n) {
     __shared__ float sums[8];

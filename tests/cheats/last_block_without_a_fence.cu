@@ -14,7 +14,7 @@
 // ///
 //
 // The count may be seen before the partial sum that it announces.
-// expect: last_block_without_a_fence.cu:32: block race: reads 4 bytes
+// expect: last_block_without_a_fence.cu:32: block-race: read of 4 bytes
 extern "C" __global__ void last_block_without_a_fence(const float* x, float* out, float* partial, unsigned* done,
                                       int n) {
     __shared__ float sums[8];

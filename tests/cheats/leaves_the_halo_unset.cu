@@ -6,7 +6,7 @@
 // ///
 //
 // Windows at the borders of a tile take what nobody stored.
-// expect: leaves_the_halo_unset.cu:18: uninitialised shared: reads 4 bytes
+// expect: leaves_the_halo_unset.cu:18: uninitialised-shared: read of uninitialised shared memory: 4 bytes
 extern "C" __global__ void leaves_the_halo_unset(const float* x, float* out, int n, int c, int h, int w, int window,
                                                  int stride, int padding) {
     __shared__ float tile[18][18];

@@ -5,7 +5,7 @@
 // ///
 //
 // The last element is nobody's.
-// expect: wrong: never written: 1 of
+// expect: was never written (1 of 
 extern "C" __global__ void leaves_the_last_element(const float* a, const float* b, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     if (i < n - 1) out[i] = a[i] + b[i];

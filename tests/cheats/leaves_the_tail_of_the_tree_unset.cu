@@ -5,7 +5,7 @@
 // ///
 //
 // Threads beyond n store nothing, but the tree reads their place.
-// expect: leaves_the_tail_of_the_tree_unset.cu:17: uninitialised shared: reads 4 bytes
+// expect: leaves_the_tail_of_the_tree_unset.cu:17: uninitialised-shared: read of uninitialised shared memory: 4 bytes
 extern "C" __global__ void leaves_the_tail_of_the_tree_unset(const float* x, float* out, int n) {
     __shared__ float tree[256];
     const int t = threadIdx.x;

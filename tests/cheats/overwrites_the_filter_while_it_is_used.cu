@@ -6,7 +6,7 @@
 // ///
 //
 // The first warp loads the next channel's filter while the others still use this one; one channel is right.
-// expect: overwrites_the_filter_while_it_is_used.cu:19: shared race: writes 4 bytes
+// expect: overwrites_the_filter_while_it_is_used.cu:19: shared-race: write of 4 bytes
 extern "C" __global__ void overwrites_the_filter_while_it_is_used(
     const float* image, const float* weight, float* out, int n, int c, int h, int w, int k, int r, int s, int stride,
     int padding) {

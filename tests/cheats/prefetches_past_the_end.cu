@@ -5,7 +5,7 @@
 // ///
 //
 // Nothing wrong is computed: the last prefetch is not used, but it reads one row too far.
-// expect: prefetches_past_the_end.cu:15: out of bounds: reads 4 bytes
+// expect: prefetches_past_the_end.cu:15: out-of-bounds: read of 4 bytes
 extern "C" __global__ void prefetches_past_the_end(const float* a, const float* b, float* out, int m, int n, int k) {
     const int i = blockIdx.x * 128 + threadIdx.x;
     if (i >= m * n) return;

@@ -6,7 +6,7 @@
 // ///
 //
 // Every other row of an image of odd width begins at 4 modulo 8; even widths are right.
-// expect: reads_float2_from_odd_rows.cu:14: misaligned: reads 8 bytes
+// expect: reads_float2_from_odd_rows.cu:14: misaligned: read of 8 bytes
 extern "C" __global__ void reads_float2_from_odd_rows(const float* x, float* out, int planes, int h, int w, int p, int q) {
     const int i = blockIdx.x * 128 + threadIdx.x;
     if (i >= planes * p * q) return;

@@ -5,7 +5,7 @@
 // ///
 //
 // Row 1 of 37 columns begins at byte 148, which 16 does not divide; right where 4 divides cols.
-// expect: reads_float4_from_odd_rows.cu:12: misaligned: reads 16 bytes
+// expect: reads_float4_from_odd_rows.cu:12: misaligned: read of 16 bytes
 extern "C" __global__ void reads_float4_from_odd_rows(const float* x, float* out, int rows, int cols) {
     const int row = blockIdx.y, col = (blockIdx.x * 32 + threadIdx.x) * 4;
     if (col + 3 < cols) {

@@ -5,7 +5,7 @@
 // ///
 //
 // Row y reads the first element of row y + 1, and the last row what lies behind the array.
-// expect: reads_one_column_too_many_of_a_tile.cu:18: out of bounds: reads 4 bytes at byte 1024 of shared array
+// expect: reads_one_column_too_many_of_a_tile.cu:18: out-of-bounds: read of 4 bytes at byte 1024 of shared array
 extern "C" __global__ void reads_one_column_too_many_of_a_tile(const float* a, const float* b, float* out, int m,
                                         int n, int k) {
     __shared__ float left[16][16], right[16][16];

@@ -5,7 +5,7 @@
 // ///
 //
 // Row k of b does not exist.
-// expect: reads_one_row_too_far.cu:14: out of bounds: reads 4 bytes
+// expect: reads_one_row_too_far.cu:14: out-of-bounds: read of 4 bytes
 extern "C" __global__ void reads_one_row_too_far(const float* a, const float* b, float* out, int m, int n, int k) {
     const int i = blockIdx.x * 128 + threadIdx.x;
     if (i >= m * n) return;

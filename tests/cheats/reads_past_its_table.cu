@@ -5,7 +5,7 @@
 // ///
 //
 // What lies behind the table happens to be 0.
-// expect: reads_past_its_table.cu:13: out of bounds: reads 4 bytes at byte 32 of variable 'slopes', which has 32
+// expect: reads_past_its_table.cu:13: out-of-bounds: read of 4 bytes at byte 32 of variable 'slopes', which has 32
 __constant__ float slopes[8];
 
 extern "C" __global__ void reads_past_its_table(const float* x, float* out, int n) {

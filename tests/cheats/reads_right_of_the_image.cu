@@ -6,7 +6,7 @@
 // ///
 //
 // Column w of a row is the next one's first; of the last row it lies behind the image.
-// expect: reads_right_of_the_image.cu:18: out of bounds: reads 4 bytes at byte 
+// expect: reads_right_of_the_image.cu:18: out-of-bounds: read of 4 bytes at byte 
 extern "C" __global__ void reads_right_of_the_image(const float* x, float* out, int planes, int h, int w, int p, int q,
                                                     int window, int stride, int padding) {
     const int i = blockIdx.x * 128 + threadIdx.x;

@@ -5,7 +5,7 @@
 // ///
 //
 // The first warp adds up what the others may not have stored yet.
-// expect: reads_sums_of_warps_at_once.cu:15: shared race: writes 4 bytes
+// expect: reads_sums_of_warps_at_once.cu:15: shared-race: write of 4 bytes
 extern "C" __global__ void reads_sums_of_warps_at_once(const float* x, float* out, int n) {
     __shared__ float sums[8];
     const int t = threadIdx.x;

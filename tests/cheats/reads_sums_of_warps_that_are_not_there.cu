@@ -5,7 +5,7 @@
 // ///
 //
 // Off the end of the array: only BLOCK / 32 lanes have a sum to read.
-// expect: reads_sums_of_warps_that_are_not_there.cu:18: out of bounds: reads 4 bytes at byte 32 of shared array
+// expect: reads_sums_of_warps_that_are_not_there.cu:18: out-of-bounds: read of 4 bytes at byte 32 of shared array
 extern "C" __global__ void reads_sums_of_warps_that_are_not_there(const float* x, float* out, int n) {
     __shared__ float sums[8];
     const int t = threadIdx.x;

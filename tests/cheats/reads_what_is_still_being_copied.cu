@@ -5,7 +5,7 @@
 // ///
 //
 // A barrier makes threads wait for each other, not for their copies.
-// expect: reads_what_is_still_being_copied.cu:19: unfinished copy: reads 4 bytes
+// expect: reads_what_is_still_being_copied.cu:19: unfinished-copy: read of 4 bytes
 extern "C" __global__ void reads_what_is_still_being_copied(const float* x, float* out, int n) {
     __shared__ float staged[256];
     const int t = threadIdx.x, i = blockIdx.x * 256 + t;

@@ -23,7 +23,7 @@
 // ///
 //
 // Block 1 stores its sum among the partial sums of block 0; up to 256 partial sums are right.
-// expect: reduces_partials_in_place.cu:31: block race: reads 4 bytes|reduces_partials_in_place.cu:38: block race: writes 4 bytes
+// expect: reduces_partials_in_place.cu:31: block-race: read of 4 bytes|reduces_partials_in_place.cu:38: block-race: write of 4 bytes
 extern "C" __global__ void reduces_partials_in_place(const float* x, float* out,
                                       int n) {
     __shared__ float sums[8];

@@ -5,7 +5,7 @@
 // ///
 //
 // Only one block may: all others write the same elements; right where 4 divides n.
-// expect: repeats_the_tail_in_every_block.cu:15: block race: writes 4 bytes
+// expect: repeats_the_tail_in_every_block.cu:15: block-race: write of 4 bytes
 extern "C" __global__ void repeats_the_tail_in_every_block(const float* a, const float* b, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x, rest = n / 4 * 4 + threadIdx.x;
     if (i < n / 4) {

@@ -5,7 +5,7 @@
 // ///
 //
 // The last float4 hangs over the end; right where 4 divides n.
-// expect: rounds_the_vectors_up.cu:12: out of bounds: reads 16 bytes
+// expect: rounds_the_vectors_up.cu:12: out-of-bounds: read of 16 bytes
 extern "C" __global__ void rounds_the_vectors_up(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     if (i >= (n + 3) / 4) return;

@@ -4,7 +4,7 @@
 // launch   = [{ kernel = "rounds_to_half", grid = ["cdiv(n, 256)"], block = ["256"] }]
 // ///
 //
-// expect: wrong: wrong at out[
+// expect: wrong-result: out[
 extern "C" __global__ void rounds_to_half(const float* x, float* out, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;

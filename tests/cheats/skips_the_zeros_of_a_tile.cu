@@ -5,7 +5,7 @@
 // ///
 //
 // At the edges the products take elements that nobody stored; sizes that 16 divides are right.
-// expect: skips_the_zeros_of_a_tile.cu:18: uninitialised shared: reads 4 bytes
+// expect: skips_the_zeros_of_a_tile.cu:18: uninitialised-shared: read of uninitialised shared memory: 4 bytes
 extern "C" __global__ void skips_the_zeros_of_a_tile(const float* a, const float* b, float* out, int m,
                                         int n, int k) {
     __shared__ float left[16][16], right[16][16];

@@ -5,7 +5,7 @@
 // ///
 //
 // The products behind the last whole tile are left out; right where 16 divides k.
-// expect: wrong: wrong at out[
+// expect: wrong-result: out[
 extern "C" __global__ void stops_at_whole_tiles(const float* a, const float* b, float* out, int m,
                                         int n, int k) {
     __shared__ float left[16][16], right[16][16];

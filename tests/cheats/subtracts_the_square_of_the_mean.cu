@@ -9,7 +9,7 @@
 // ///
 //
 // Right where the mean is near 0; where it is 100 deviations, four of seven digits cancel.
-// expect: wrong: wrong at
+// expect: wrong-result: 
 __device__ float warp_sum(float v) {
     for (int distance = 16; distance > 0; distance /= 2) v += __shfl_xor_sync(0xffffffffu, v, distance);
     return v;

@@ -5,7 +5,7 @@
 // ///
 //
 // Barriers with and without a result must not meet: both are barrier 0 of the block.
-// expect: waits_for_sums_of_two_kinds.cu:15: divergent barrier: threads wait for different results
+// expect: waits_for_sums_of_two_kinds.cu:15: divergent-barrier: threads wait for different results
 extern "C" __global__ void waits_for_sums_of_two_kinds(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     int positive = 0;

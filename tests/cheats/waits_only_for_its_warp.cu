@@ -5,7 +5,7 @@
 // ///
 //
 // A row of the tile is filled by one warp and read by all.
-// expect: waits_only_for_its_warp.cu:18: shared race: reads 4 bytes
+// expect: waits_only_for_its_warp.cu:18: shared-race: read of 4 bytes
 extern "C" __global__ void waits_only_for_its_warp(const float* a, const float* b, float* out, int m,
                                         int n, int k) {
     __shared__ float left[16][16], right[16][16];

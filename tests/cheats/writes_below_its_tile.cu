@@ -5,7 +5,7 @@
 // ///
 //
 // Row 16 lies behind the tile.
-// expect: writes_below_its_tile.cu:12: out of bounds: writes 4 bytes at byte 1024 of shared array
+// expect: writes_below_its_tile.cu:12: out-of-bounds: write of 4 bytes at byte 1024 of shared array
 extern "C" __global__ void writes_below_its_tile(const float* x, float* out, int rows, int cols) {
     __shared__ float tile[16][16];
     const int col0 = blockIdx.x * 16, row0 = blockIdx.y * 16, row = row0 + threadIdx.y, col = col0 + threadIdx.x;

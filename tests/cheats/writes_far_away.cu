@@ -4,7 +4,7 @@
 // launch   = [{ kernel = "writes_far_away", grid = ["cdiv(n, 256)"], block = ["256"] }]
 // ///
 //
-// expect: out of bounds|illegal
+// expect: out-of-bounds|illegal
 extern "C" __global__ void writes_far_away(const float* x, float* out, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i == 0) out[1LL << 34] = 1.0f;

@@ -4,5 +4,5 @@
 // launch   = [{ kernel = "writes_nothing", grid = ["cdiv(n, 256)"], block = ["256"] }]
 // ///
 //
-// expect: wrong: never written
+// expect: unwritten-output
 extern "C" __global__ void writes_nothing(const float* x, float* out, int n) { }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,17 +28,18 @@ def test_after_its_first_hang_a_variant_is_not_tried_again(cli: Cli, relu_file: 
     relu_file.write_text(HANGS)
     done = cli("check", relu_file, "--time-limit", "1")
     assert done.returncode == 1
-    said = [line for line in done.stdout.splitlines() if ": failed: " in line]
-    assert len(said) == 2, done.stdout
-    assert "relu/mine(n=1): failed: stopped after 1 s" in said[0]
-    assert "relu/mine(n=2): failed: not tried, as relu/mine(n=1) did not end (and 8 more cases)" in said[1]
+    said = [line for line in done.stdout.splitlines() if ": failed-case: " in line or "= failed: " in line]
+    assert len(said) == 4, done.stdout
+    assert "mine.cu: failed-case: stopped after 1 s" in said[0] and said[1].endswith("= failed: relu/mine(n=1)")
+    assert "not tried, as relu/mine(n=1) did not end" in said[2]
+    assert said[3].endswith("= failed: relu/mine(n=2) and 8 more cases")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("const float* x,", "float* x,", ""),
-        ("out[i] = x[i] > 0.0f ? x[i] : 0.0f", "out[i] = x[i]", "wrong at out["),
+        ("out[i] = x[i] > 0.0f ? x[i] : 0.0f", "out[i] = x[i]", "wrong-result: out["),
         ("const float* x, float* out, int n", "const float* x, float* out", "takes 2 arguments; the launch gives 3"),
     ],
 )
@@ -48,18 +50,22 @@ def test_one_fault_is_one_message_with_the_count_of_its_cases(
     if "int n" in old:  # the guard goes with its argument
         text = text.replace("if (i < n)", "if (i < 1)")
     if not words:
-        text, words = text.replace("if (i < n)", "if (i < n) x[i] = 7.0f;\n    if (i < n)"), "changed its input"
+        text, words = (
+            text.replace("if (i < n)", "if (i < n) x[i] = 7.0f;\n    if (i < n)"),
+            "changed-input: the kernel changed its input x",
+        )
     relu_file.write_text(text)
     done = cli("check", relu_file)
-    said = [line for line in done.stdout.splitlines() if "relu/mine(n=" in line and "rerun" not in line]
+    said = [line for line in done.stdout.splitlines() if re.match(r"\S*mine\.cu:\d+: [\w-]+: ", line)]
     assert done.returncode == 1 and len(said) == 1, done.stdout
-    assert words in said[0] and "more cases)" in said[0]
+    assert words in said[0]
+    assert re.search(r"= (wrong|failed): relu/mine\(n=\d\) and \d more cases$", done.stdout, re.MULTILINE)
 
 
 def test_it_stops_at_the_first_failure_when_told_to(cli: Cli, relu_file: Path) -> None:
     relu_file.write_text(RELU.replace(": 0.0f", ": 1.0f"))
     done = cli("check", relu_file, "-x")
-    assert done.returncode == 1 and done.stdout.count(": wrong: ") == 1
+    assert done.returncode == 1 and done.stdout.count("= wrong: ") == 1
     assert "stopped at the first failure: " in done.stderr and " of 10 cases not tried" in done.stderr
     results = api.check([relu_file], exit_first=True)
     assert results[-1].status == "wrong" and all(r.status == "right" for r in results[:-1]) and len(results) < 10

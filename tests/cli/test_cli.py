@@ -40,7 +40,7 @@ def test_a_wrong_case_ends_in_1_and_its_line_repeats_it(cli: Cli, relu_file: Pat
     relu_file.write_text(WRONG)
     first = cli("check", relu_file, "--seed", "5", "--random", "1")
     assert first.returncode == 1
-    assert "wrong at out[" in first.stdout and "want " in first.stdout
+    assert "wrong-result: out[" in first.stdout and "expected " in first.stdout
     rerun = re.search(r"rerun: opbench (check .*) --case '(.*)'", first.stdout)
     assert rerun
     again = cli(*rerun[1].split(), "--case", rerun[2])

@@ -51,7 +51,7 @@ def test_a_guard_taken_away_is_found(cli: Cli, here: Path) -> None:
     done = cli("check", "square", "--variants", "mine", "--cpu-only", "--case", "*=256](n=31)", "--sarif", "log.sarif")
     assert done.returncode == 1
     entries = json.loads((here / "log.sarif").read_text())["runs"][0]["results"]
-    assert {entry["ruleId"] for entry in entries} == {"out_of_bounds"}
+    assert {entry["ruleId"] for entry in entries} == {"out-of-bounds"}
     place = entries[0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "mine/square/naive.cu"
     line = kernel.read_text().splitlines()[place["region"]["startLine"] - 1]
@@ -93,9 +93,11 @@ def test_ci_says_what_a_check_prints_at_its_line(cli: Cli, here: Path) -> None:
     assert match[matcher["file"]] == "bare.cu"
     assert match[matcher["line"]] == "8"
     log = json.loads((here / "log.sarif").read_text())
-    assert log["version"] == "2.1.0" and log["runs"][0]["tool"]["driver"]["rules"] == [
-        {"id": "out_of_bounds", "shortDescription": {"text": "out of bounds"}}
-    ]
+    (rule,) = log["runs"][0]["tool"]["driver"]["rules"]
+    assert log["version"] == "2.1.0" and rule["id"] == "out-of-bounds"
+    assert "opbench help finding out-of-bounds" in rule["help"]["text"]
+    (entry, *_) = log["runs"][0]["results"]
+    assert entry["properties"]["remedy"] and entry["locations"][0]["physicalLocation"]["region"]["startColumn"] > 1
 
 
 def test_notes_are_said_on_request_and_are_no_faults(cli: Cli, here: Path) -> None:
@@ -106,6 +108,6 @@ def test_notes_are_said_on_request_and_are_no_faults(cli: Cli, here: Path) -> No
     assert json.loads((here / "silent.sarif").read_text())["runs"][0]["results"] == []
     said = cli(*asked, "--notes", "--sarif", "said.sarif")
     (line,) = (line for line in said.stdout.splitlines() if line.startswith("note: "))
-    assert said.returncode == 0 and line.startswith("note: flag.cu:13: same value: writes 4 bytes")
+    assert said.returncode == 0 and line.startswith("note: flag.cu:13: same-value: write of 4 bytes")
     (entry,) = json.loads((here / "said.sarif").read_text())["runs"][0]["results"]
-    assert (entry["level"], entry["ruleId"]) == ("note", "same_value")
+    assert (entry["level"], entry["ruleId"]) == ("note", "same-value")

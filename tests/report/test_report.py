@@ -32,7 +32,7 @@ def test_what_is_not_right_stands_above_with_its_whole_reason(tmp_path: Path) ->
     first_ranked, last_ranked = html.index("the vec4 way"), html.rindex("the naive way")
     for reason in (
         "impossible: 1e-06 s",
-        "wrong at out[7]",
+        "wrong-result: out[7]",
         "typo.cu(12): error: identifier &#34;x&#34; is undefined\n  out[i] = x;\n           ^",
     ):
         assert html.index(reason) < first_ranked

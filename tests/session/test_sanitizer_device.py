@@ -46,9 +46,9 @@ SEEN = {
     "barrier_in_a_divergent_branch": BARRIER,
 }
 KINDS = {
-    "racecheck": "shared race",
-    "memcheck": "out of bounds|misaligned|illegal",
-    "synccheck": "divergent barrier",
+    "racecheck": "shared-race",
+    "memcheck": "out-of-bounds|misaligned|illegal",
+    "synccheck": "divergent-barrier",
 }
 """What the cpu backend says of the same mistake."""
 
@@ -80,7 +80,7 @@ def test_what_the_sanitizer_sees_the_cpu_backend_says(name: str) -> None:
 
 
 def test_every_cheat_with_a_shared_race_is_one_that_racecheck_sees() -> None:
-    races = {path.stem for path in CHEATS.glob("*.cu") if "shared race" in said(path, "expect")}
+    races = {path.stem for path in CHEATS.glob("*.cu") if "shared-race" in said(path, "expect")}
     assert races == {name for name, tool in SEEN.items() if tool is RACE}
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Tolerance, to_storage
 from opbench.session import verdict
-from opbench.session.verdict import changed_input, exact_integers_fit, guard_sentence, is_dyadic, judge
+from opbench.session.verdict import changed_input, exact_integers_fit, guard_finding, is_dyadic, judge
 
 CATALOG = Catalog()
 MATMUL = CATALOG.operator("matmul")
@@ -26,7 +26,7 @@ def test_unwritten_elements_are_counted_and_placed() -> None:
     out[1, 2] = out[3, 4] = poison(())
     mismatch = judge("out", "f32", out, reference, reference, Tolerance(1, 1)).mismatch
     assert mismatch is not None
-    assert mismatch.sentence() == "never written: 2 of 20 elements, first out[1,2]"
+    assert mismatch.sentence() == "out[1,2] was never written (2 of 20 elements)"
 
 
 def test_minus_one_where_it_is_wanted_was_written() -> None:
@@ -106,9 +106,10 @@ def test_a_changed_input_is_placed() -> None:
     assert changed_input(before, after) == (2, 1)
 
 
-def test_guard_sentences_say_how_far() -> None:
-    assert guard_sentence("out", -4, 40) == "out of bounds: wrote before the start of 'out' (nearest byte: -4)"
-    assert guard_sentence("out", 44, 40) == "out of bounds: wrote past the end of 'out' (nearest byte: 44 of 40)"
+def test_guard_findings_say_how_far() -> None:
+    before, behind = guard_finding("out", -4, 40), guard_finding("out", 44, 40)
+    assert (before.rule, before.buffer, before.offset) == ("out-of-bounds", "out", -4)
+    assert "before the start" in before.message and "past the end" in behind.message and "40 bytes" in behind.message
 
 
 def test_a_message_shows_where_numbers_differ_and_hints_at_the_allowance() -> None:
@@ -117,10 +118,11 @@ def test_a_message_shows_where_numbers_differ_and_hints_at_the_allowance() -> No
     found = judge("out", "f32", out, want, np.array([1e-3]), Tolerance(1.5e-5, 1.0)).mismatch
     assert found is not None
     said = found.sentence()
-    assert said.startswith("wrong at out[0]: got -2.281161, want -2.28116 (allowed ±1.5e-08; 1 of 1 elements)")
-    assert "roundings of float32" in said and "magnitude_outputs()" in said
+    assert said == "out[0]: got -2.281161, expected -2.28116, allowed ±1.5e-08 (1 of 1 elements)"
+    (detail,) = found.finding("my.cu", 3).details
+    assert "roundings of float32" in detail and "magnitude_outputs()" in detail
     far = judge("out", "f32", np.float32([7.0]), want, np.array([1e-3]), Tolerance(1.5e-5, 1.0)).mismatch
-    assert far is not None and "roundings" not in far.sentence()
+    assert far is not None and far.finding("my.cu", 3).details == ()
 
 
 def test_whole_numbers_are_exact_only_where_their_results_are() -> None:

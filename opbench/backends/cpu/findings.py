@@ -6,14 +6,27 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
 from opbench.backends.cpu.library import Report
-from opbench.backends.cpu.lines import NOWHERE, Place, source_lines
-from opbench.backends.cpu.reports import FIRST_TRACED, FORMS, IN_MODULE, IN_SHARED, Event, ReportKind, Spot, dim3
+from opbench.backends.cpu.lines import COORDINATES, NOWHERE, Place, source_column
+from opbench.backends.cpu.lines import source_lines as module_lines
+from opbench.backends.cpu.reports import (
+    FIRST_TRACED,
+    FORMS,
+    IN_MODULE,
+    IN_SHARED,
+    Event,
+    ReportKind,
+    Spot,
+    dim3,
+    words_of,
+)
 from opbench.backends.cpu.toolchain import INCLUDE
-from opbench.traffic.findings import Finding, place_words
+from opbench.traffic.excerpt import source_line, source_lines
+from opbench.traffic.findings import Finding
 from opbench.traffic.rules import DEADLOCK
 
 MAX_DYNAMIC = 232 << 10
@@ -24,23 +37,36 @@ MENTIONED = re.compile(r"@([0-9a-f]+)@")
 LOCATED = re.compile(r"#([smg])([0-9a-f]+)#")
 """Where it names a location of shared memory, of the module, or anywhere."""
 
+OBJECT_MACRO = re.compile(r"^\s*#\s*define\s+(\w+)[ \t]+([^/\n]+)", re.MULTILINE)
+"""A macro without parameters, and its value."""
 FIRST_ROW = re.compile(r"\w\s*(?:\[[^\]]*\]\s*)*\[\s*0\s*\]\s*\[\s*(?!\d+\s*\])")
 """An index from an array's first row on."""
+
+
+class Launched(NamedTuple):
+    """A kernel as it was launched."""
+
+    kernel: str
+    module: Path
+    source: Path
+    """The kernel's own file."""
+    macros: tuple[tuple[str, str], ...] = ()
+    """Those that its build defines."""
 
 
 @dataclass
 class LaunchLog:
     """What findings need to know of the launches: each tag's kernel and module, and the buffers in use."""
 
-    tags: dict[tuple[str, Path], int] = field(default_factory=dict)
+    tags: dict[Launched, int] = field(default_factory=dict)
     buffers: list[CpuArray] = field(default_factory=list)
 
-    def register(self, kernel: str, module: Path) -> int:
-        """A number under which the runtime's reports name this kernel."""
-        return self.tags.setdefault((kernel, module), len(self.tags))
+    def register(self, launched: Launched) -> int:
+        """Return the number under which the runtime's reports name this kernel."""
+        return self.tags.setdefault(launched, len(self.tags))
 
-    def launched(self, tag: int) -> tuple[str, Path]:
-        """The kernel and module of a number."""
+    def launched(self, tag: int) -> Launched:
+        """Return the kernel of a number."""
         return list(self.tags)[tag]
 
 
@@ -69,7 +95,7 @@ def _call_site(report: Report) -> int:
 def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, int], Place]:
     wanted: dict[Path, set[int]] = {}
     for report in reports:
-        addresses = wanted.setdefault(log.launched(report.tag)[1], set())
+        addresses = wanted.setdefault(log.launched(report.tag).module, set())
         if not report.line and report.program_counter:
             addresses.add(_call_site(report))
         addresses.update(counter - 1 for counter in (report.other_program_counter, report.caller) if counter)
@@ -77,7 +103,7 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
     return {
         (module, address): place
         for module, addresses in wanted.items()
-        for address, place in source_lines(module, addresses).items()
+        for address, place in module_lines(module, addresses).items()
     }
 
 
@@ -86,7 +112,7 @@ def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
     barrier, reads what nobody has written. The races of an array come before its other reads of that kind."""
 
     def place(report: Report, counter: int) -> tuple[object, ...]:
-        module = log.launched(report.tag)[1]
+        module = log.launched(report.tag).module
         return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), NOWHERE)[:2]
 
     races = [
@@ -108,7 +134,7 @@ def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
     """Without indices that the address explains better, or that only run on through the rows of one array."""
 
     def place(report: Report) -> Place:
-        return lines.get((log.launched(report.tag)[1], _call_site(report)), NOWHERE)
+        return lines.get((log.launched(report.tag).module, _call_site(report)), NOWHERE)
 
     bounds = {place(r)[:2] for r in reports if r.kind in {ReportKind.GLOBAL_BOUNDS, ReportKind.SHARED_BOUNDS}}
     return [
@@ -136,7 +162,8 @@ def _may_run_on(report: Report, place: Place) -> bool:
 
 
 def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
-    kernel, module = log.launched(report.tag)
+    launched = log.launched(report.tag)
+    module, own = launched.module, str(launched.source)
     place = Place(report.file.decode(errors="replace"), report.line)
     if not place.line and report.program_counter:
         place = lines.get((module, _call_site(report)), NOWHERE)
@@ -154,28 +181,45 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
 
     def mentioned(match: re.Match[str]) -> str:
         found = lines.get((module, int(match[1], 16) - 1), NOWHERE)
-        return _words(found._replace(called_from=found.entry)) if found.line else "an unknown line"
+        return words_of(found._replace(called_from=found.entry)) if found.line else "an unknown line"
 
     def located(match: re.Match[str]) -> str:
         return _location(match[1], int(match[2], 16), report, log, module).phrase()
 
-    kind = ReportKind(report.kind)
-    words = FORMS[kind].message(Event(report, spot, _words(place), _words(other)))
-    message = LOCATED.sub(located, MENTIONED.sub(mentioned, words))
+    def resolved(text: str) -> str:
+        return LOCATED.sub(located, MENTIONED.sub(mentioned, text))
+
+    place, other = (_with_source_column(found, launched.macros) for found in (place, other))
+    form = FORMS[ReportKind(report.kind)]
+    account = form.account(Event(report, spot, place, other))
     return Finding(
-        kind=FORMS[kind].rule.kind,
-        message=message,
-        hint=FORMS[kind].hint,
+        kind=form.rule.kind,
+        message=resolved(account.message),
+        hint=form.hint,
         file=place.file if place.line else "",
         line=place.line,
+        column=place.column if place.line else 0,
         called_from=place.called_from,
-        kernel=kernel,
+        kernel_file=own if place.called_from and place.file != own else "",
+        kernel=launched.kernel,
         block=dim3(report.block),
         thread=dim3(report.thread),
         buffer=spot.name,
         offset=spot.offset,
         count=report.count,
+        details=tuple(map(resolved, account.details)),
+        related=account.related,
+        remedy=account.remedy,
     )
+
+
+def _with_source_column(place: Place, macros: Sequence[tuple[str, str]]) -> Place:
+    """Return a place with its column in the file as written; the compiler counted in the preprocessed line."""
+    if not place.column:
+        return place
+    own = dict(OBJECT_MACRO.findall("\n".join(source_lines(place.file))))
+    known = {**COORDINATES, **{name: value.strip() for name, value in own.items()}, **dict(macros)}
+    return place._replace(column=source_column(source_line(place.file, place.line), place.column, known))
 
 
 def _spot(report: Report, log: LaunchLog, module: Path) -> Spot:
@@ -216,10 +260,6 @@ def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) ->
     if array.name == DYNAMIC:
         return Spot("the dynamic shared array", "extern __shared__", offset, array.bytes)
     return Spot("shared array", array.name, offset, array.bytes)
-
-
-def _words(place: Place) -> str:
-    return place_words(place.file, place.line, place.called_from)
 
 
 def _text(report: Report) -> str:

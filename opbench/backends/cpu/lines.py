@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +38,10 @@ class Place(NamedTuple):
 
 
 NOWHERE = Place("", 0)
+SHIM_MACRO = "(::opb_coordinates_of(0))"
+"""What threadIdx, blockIdx, blockDim and gridDim become in a traced build, each with a number of its own."""
+COORDINATES = dict.fromkeys(("threadIdx", "blockIdx", "blockDim", "gridDim"), SHIM_MACRO)
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,26 @@ def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, Place]:
     """For each address the innermost position outside of the shim; `NOWHERE` where nothing is known."""
     table = _table(module)
     return {address: _place(table, address) for address in addresses}
+
+
+def source_column(text: str, column: int, macros: Mapping[str, str]) -> int:
+    """Return where in a line the expression stands that the compiler saw at `column` of the preprocessed line.
+
+    `macros` are the names that the preprocessor replaced. 0 where the column lies inside of a replaced word.
+    """
+    shift = 0
+    for word in _WORD.finditer(text):
+        if (value := macros.get(word[0])) is None:
+            continue
+        begins = word.start() + 1 + shift
+        if column < begins:
+            break
+        if column == begins:
+            return word.start() + 1
+        if column < begins + len(value):
+            return 0
+        shift += len(value) - len(word[0])
+    return column - shift if 0 < column - shift <= len(text) else 0
 
 
 def _place(table: _Table, address: int) -> Place:

@@ -16,7 +16,7 @@ from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.build import constant_symbol, entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays, symbol_offset
-from opbench.backends.cpu.findings import LaunchLog
+from opbench.backends.cpu.findings import Launched, LaunchLog
 from opbench.backends.cpu.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
 from opbench.backends.cpu.refusals import is_interpreted, refuse_static_shared, thread_bound, waits_in_loops
 from opbench.backends.cpu.tensor_map import native_map
@@ -221,7 +221,7 @@ class CpuProgram:
         native.cluster = UInt3(*(launch.grid if launch.cooperative else launch.cluster))
         native.programmatic = launch.programmatic
         native.shared_bytes = launch.shared_bytes
-        native.tag = self._log.register(kernel.name, self._path)
+        native.tag = self._log.register(Launched(kernel.name, self._path, self._request.source, self._request.macros))
         native.spins = waits_in_loops(self._request)
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
 

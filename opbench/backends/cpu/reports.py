@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from opbench.backends.cpu.library import Report
+from opbench.backends.cpu.lines import Place
 from opbench.catalog.launch import Dim3
 from opbench.traffic import rules
+from opbench.traffic.excerpt import is_update, source_line
+from opbench.traffic.findings import Related, place_words, triple
 from opbench.traffic.rules import Rule
 
 
@@ -57,7 +60,9 @@ FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
 """Reports from this kind on hold the address that a call returns to, rather than the instruction's own."""
 BOTH_VOLATILE, BETWEEN_BLOCKS = 4, 8
 """Bits of a report's `instructions`; see runtime/worker.hpp."""
-VERBS = ("reads", "writes", "updates atomically")
+NOUNS = ("read", "write", "atomic update")
+"""Names of `access` and `other_access`."""
+DYNAMIC_NAME = "extern __shared__"
 IN_SHARED = b"shared"
 """The text of a report whose address counts from the start of shared memory."""
 IN_MODULE = b"module"
@@ -75,7 +80,10 @@ class Spot:
 
     def phrase(self) -> str:
         """As in "byte 12 of buffer 'out'"."""
-        return f"byte {self.offset} of {self.what} '{self.name}'" if self.name else "an address far from every buffer"
+        if not self.name:
+            return "an address far from every buffer"
+        name = f" '{self.name}'" if self.name != DYNAMIC_NAME else ""
+        return f"byte {self.offset} of {self.what}{name}"
 
 
 @dataclass(frozen=True)
@@ -84,10 +92,9 @@ class Event:
 
     report: Report
     spot: Spot
-    place: str
-    """Such as "line 12"."""
-    other: str
-    """The place of the other side of a race."""
+    place: Place
+    other: Place
+    """The other side of a race; NOWHERE where there is none."""
 
     @property
     def text(self) -> str:
@@ -96,20 +103,54 @@ class Event:
 
     @property
     def access(self) -> str:
-        """As in "reads 4 bytes at byte 12 of buffer 'out'"."""
-        size = self.report.bytes
-        verb = VERBS[self.report.access]
-        return f"{verb} {size} byte{'s' if size > 1 else ''} at {self.spot.phrase()}"
+        """As in "read of 4 bytes at byte 12 of buffer 'out'"."""
+        return f"{self.verb} of {self.size} at {self.spot.phrase()}"
 
     @property
-    def other_thread(self) -> Dim3:
-        """The thread on the other side."""
-        return dim3(self.report.other_thread)
+    def verb(self) -> str:
+        """What this side does: "read", "write" or "atomic update"."""
+        return NOUNS[self.report.access]
 
     @property
-    def other_block(self) -> Dim3:
-        """The block on the other side."""
-        return dim3(self.report.other_block)
+    def other_verb(self) -> str:
+        """What the other side of a race does."""
+        return NOUNS[self.report.other_access]
+
+    @property
+    def size(self) -> str:
+        """As in "4 bytes"."""
+        return f"{self.report.bytes} byte{'s' if self.report.bytes > 1 else ''}"
+
+    @property
+    def same_warp(self) -> bool:
+        """Whether both sides of a race are lanes of one warp."""
+        return bool(self.report.warp == self.report.other_warp)
+
+    @property
+    def who_else(self) -> str:
+        """The thread on the other side, as in "thread (1,0,0)"."""
+        return f"thread {triple(dim3(self.report.other_thread))}"
+
+    @property
+    def other_words(self) -> str:
+        """The other side's line, as in "line 12"."""
+        return words_of(self.other)
+
+    def there(self, message: str) -> tuple[Related, ...]:
+        """The other side as a related place; empty where its line is not known."""
+        other = self.other
+        return (Related(message, other.file, other.line, other.column, other.called_from),) if other.line else ()
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a finding says of a report."""
+
+    message: str
+    details: tuple[str, ...] = ()
+    related: tuple[Related, ...] = ()
+    remedy: str = ""
+    """Empty: the rule's own."""
 
 
 def dim3(value: Iterable[int]) -> Dim3:
@@ -118,125 +159,169 @@ def dim3(value: Iterable[int]) -> Dim3:
     return x, y, z
 
 
-def _text(event: Event) -> str:
-    return event.text
+def words_of(place: Place) -> str:
+    """Such as "line 12"."""
+    return place_words(place.file, place.line, place.called_from)
 
 
-def _fault(event: Event) -> str:
+def _text(event: Event) -> Account:
+    """The runtime's own text: its first line is the message, each further line a detail."""
+    message, *details = event.text.split("\n")
+    return Account(message, tuple(details))
+
+
+def _fault(event: Event) -> Account:
     spot = event.spot
-    return "memory access at " + (spot.phrase() if spot.name else f"{event.report.address:#x}, far away")
+    where = spot.phrase() if spot.name else f"address {event.report.address:#x}, which belongs to no buffer"
+    return Account(f"access to {where}")
 
 
-def _stack_overflow(event: Event) -> str:
-    return "a thread's local arrays and calls need more than a GPU's 512 KiB of local memory"
+def _stack_overflow(event: Event) -> Account:
+    return Account("local arrays and calls of one thread need more than the 512 KiB of local memory that a GPU has")
 
 
-def _shared_overrun(event: Event) -> str:
-    return f"shared memory written at byte {event.report.address}, behind the dynamic array's end"
+def _shared_overrun(event: Event) -> Account:
+    return Account(f"write at byte {event.report.address} of the dynamic shared array, beyond its end")
 
 
-def _divergent_barrier(event: Event) -> str:
-    return f"{event.text} at barriers of lines {event.report.other_line} and {event.report.line}"
-
-
-def _warp_mask(event: Event) -> str:
-    lines = f", of lines {event.report.line} and {event.report.other_line}" if event.report.other_line else ""
-    return event.text + lines
-
-
-def _arithmetic(event: Event) -> str:
-    return "integer division by zero, or of the least integer by -1; a GPU yields an unspecified value"
-
-
-def _bounds(event: Event) -> str:
-    spot = event.spot
-    none = "; the launch asks for no dynamic shared memory (`shared` in its header)"
-    return event.access + (f", which has {spot.bytes}" if spot.bytes else none if spot.name else "")
-
-
-def _uninitialised_global(event: Event) -> str:
-    return f"{event.access}, which nobody has written"
-
-
-def _uninitialised_shared(event: Event) -> str:
-    return f"{event.access}, which nobody has written in this block"
-
-
-def _misaligned(event: Event) -> str:
-    return f"{event.access}, an address that is no multiple of {event.report.bytes}"
-
-
-def _overflow(event: Event) -> str:
-    return f"{event.text} is more than it holds"
-
-
-def _index(event: Event) -> str:
-    return f"index {ctypes.c_int64(event.report.address).value} of an array {event.text}"
-
-
-def _thread_race(event: Event) -> str:
+def _divergent_barrier(event: Event) -> Account:
     report = event.report
-    same_warp = report.warp == report.other_warp
-    barrier = "__syncwarp() or __syncthreads()" if same_warp else "__syncthreads()"
-    earlier = f"thread {event.other_thread} {VERBS[report.other_access]} at {event.other}"
-    words = f"{event.access} at {event.place}, which {earlier} with no {barrier} between"
-    if same_warp and report.instructions & BOTH_VOLATILE:
-        words += (
-            "; volatile sufficed where the lanes of a warp went in step, before compute capability 7.0: now write "
-            "__syncwarp() between the two"
-        )
-    return words
+    return Account(f"{event.text} at the barriers of lines {report.other_line} and {report.line}")
 
 
-def _block_race(event: Event) -> str:
-    earlier = f"block {event.other_block} {VERBS[event.report.other_access]} at {event.other}"
-    return f"{event.access} at {event.place}, which {earlier}; nothing orders the two blocks"
+def _warp_mask(event: Event) -> Account:
+    report, told = event.report, _text(event)
+    lines = f" at lines {report.line} and {report.other_line}" if report.other_line else ""
+    return replace(told, message=told.message + lines)
 
 
-def _same_value(event: Event) -> str:
-    between_blocks = event.report.instructions & BETWEEN_BLOCKS
-    who = f"block {event.other_block}" if between_blocks else f"thread {event.other_thread}"
-    if VERBS[event.report.other_access] == "reads":
-        return (
-            f"{event.access} at {event.place}, as they are, which {who} reads at {event.other}; nothing orders the two"
-        )
-    return f"{event.access} at {event.place}, the same as {who} wrote at {event.other}: allowed, whoever is last"
-
-
-def _missing_wait(event: Event) -> str:
-    ahead = f"an earlier launch {VERBS[event.report.other_access]} at {event.other}"
-    return f"{event.access} at {event.place}, which {ahead}; no griddepcontrol.wait comes before"
-
-
-def _unfinished_copy(event: Event) -> str:
-    copy = f"the cp.async of thread {event.other_thread} at {event.other} may still be filling"
-    return f"{event.access} at {event.place}, which {copy}; that thread has not waited for it"
-
-
-def _of_a_cell(goes_on: Callable[[Event], str]) -> Callable[[Event], str]:
-    """A finding about one location of shared memory; without one, the runtime has the whole text."""
-
-    def message(event: Event) -> str:
-        cell = event.report.text == IN_SHARED
-        return f"{event.access} at {event.place}, {goes_on(event)}" if cell else event.text
-
-    return message
-
-
-def _unfinished_bulk(event: Event) -> str:
-    copy = f"the copy that thread {event.other_thread} started at {event.other}"
-    return f"which {copy} may still be filling: this thread has not waited for the copy's mbarrier"
-
-
-def _early_overwrite(event: Event) -> str:
-    return (
-        f"which thread {event.other_thread} may still be reading at {event.other}: nothing says that it has been read"
+def _arithmetic(event: Event) -> Account:
+    return Account(
+        "integer division by zero",
+        ("The result on a GPU is unspecified. The same holds for the smallest integer divided by -1.",),
+        remedy="Test the divisor before the division.",
     )
 
 
-def _missing_fence(event: Event) -> str:
-    wrote = f"which thread {event.other_thread} wrote at {event.other} and did not make known"
-    return f"{wrote}: no fence.proxy.async is between"
+def _bounds(event: Event) -> Account:
+    spot = event.spot
+    if spot.bytes or not spot.name:
+        return Account(event.access + (f", which has {spot.bytes} bytes" if spot.bytes else ""))
+    return Account(
+        f"{event.access}, which has 0 bytes",
+        ("The launch requests no dynamic shared memory.",),
+        remedy="Set `shared` in the launch of the header to the bytes that the kernel needs.",
+    )
+
+
+def _uninitialised(memory: str) -> Callable[[Event], Account]:
+    def account(event: Event) -> Account:
+        return Account(f"{event.verb} of uninitialised {memory} memory: {event.size} at {event.spot.phrase()}")
+
+    return account
+
+
+def _misaligned(event: Event) -> Account:
+    return Account(f"{event.access}, which is not a multiple of {event.report.bytes}")
+
+
+def _overflow(event: Event) -> Account:
+    return Account(f"{event.text} exceeds the range of the type")
+
+
+def _index(event: Event) -> Account:
+    return Account(f"index {ctypes.c_int64(event.report.address).value} of an array of type {event.text}")
+
+
+def _thread_race(event: Event) -> Account:
+    barrier = "__syncwarp() or __syncthreads()" if event.same_warp else "__syncthreads()"
+    there = event.there(f"{event.other_verb} by {event.who_else}")
+    if _is_update(event):
+        return _lost_update(event, f"{event.who_else} updates it, too", there)
+    details = [f"No {barrier} orders it with the {event.other_verb} by {event.who_else}."]
+    if event.same_warp and event.report.instructions & BOTH_VOLATILE:
+        details.append(
+            "Since compute capability 7.0 the lanes of a warp need not run in step, so volatile does not suffice."
+        )
+    remedy = f"Put {barrier} between the two accesses."
+    return Account(
+        f"{event.access} races with the {event.other_verb} at {event.other_words}", tuple(details), there, remedy
+    )
+
+
+def _block_race(event: Event) -> Account:
+    block = f"block {triple(dim3(event.report.other_block))}"
+    there = event.there(f"{event.other_verb} by {block}")
+    if _is_update(event):
+        return _lost_update(event, f"{block} updates it, too", there)
+    detail = f"Nothing orders it with the {event.other_verb} by {block}."
+    return Account(f"{event.access} races with the {event.other_verb} at {event.other_words}", (detail,), there)
+
+
+def _is_update(event: Event) -> bool:
+    """Whether both sides of a race are one statement such as `x += v`, its reading and its writing of x."""
+    place, other = event.place, event.other
+    same_line = (place.file, place.line) == (other.file, other.line)
+    accesses = (NOUNS[event.report.access], NOUNS[event.report.other_access])
+    if not same_line or "atomic update" in accesses:
+        return False
+    return is_update(source_line(place.file, place.line), place.column, other.column)
+
+
+def _lost_update(event: Event, who: str, there: tuple[Related, ...]) -> Account:
+    return Account(
+        f"several threads update {event.size} at {event.spot.phrase()} without an atomic operation",
+        (f"{who[0].upper()}{who[1:]}, and one of the two updates is lost.",),
+        there,
+        "Use atomicAdd (or another atomic operation), or let each thread sum into its own variable and combine these.",
+    )
+
+
+def _same_value(event: Event) -> Account:
+    between_blocks = event.report.instructions & BETWEEN_BLOCKS
+    who = f"block {triple(dim3(event.report.other_block))}" if between_blocks else event.who_else
+    there = event.there(f"{event.other_verb} by {who}")
+    if event.other_verb == "read":
+        message = f"{event.access}, which leaves the value as it is, while {who} reads it at {event.other_words}"
+        return Account(message, ("Nothing orders the two accesses.",), there)
+    return Account(f"{event.access}: {who} stores the same value at {event.other_words}", (), there)
+
+
+def _missing_wait(event: Event) -> Account:
+    there = event.there(f"{event.other_verb} by an earlier launch")
+    return Account(f"{event.access} before griddepcontrol.wait; an earlier launch accesses it, too", (), there)
+
+
+def _unfinished_copy(event: Event) -> Account:
+    message = f"{event.access}, which the cp.async at {event.other_words} may still be filling"
+    detail = f"{event.who_else[0].upper()}{event.who_else[1:]} started the copy and has not waited for it."
+    return Account(message, (detail,), event.there(f"copy started by {event.who_else}"))
+
+
+def _of_a_cell(account: Callable[[Event], Account]) -> Callable[[Event], Account]:
+    """A finding about one location of shared memory; without one, the runtime has the whole text."""
+
+    def told(event: Event) -> Account:
+        return account(event) if event.report.text == IN_SHARED else _text(event)
+
+    return told
+
+
+def _unfinished_bulk(event: Event) -> Account:
+    message = f"{event.access}, which the copy at {event.other_words} may still be filling"
+    detail = "This thread has not waited for the copy's mbarrier."
+    return Account(message, (detail,), event.there(f"copy started by {event.who_else}"))
+
+
+def _early_overwrite(event: Event) -> Account:
+    message = f"{event.access}, which {event.who_else} may still be reading at {event.other_words}"
+    detail = "Nothing tells this thread that the data have been read."
+    return Account(message, (detail,), event.there(f"read by {event.who_else}"))
+
+
+def _missing_fence(event: Event) -> Account:
+    message = f"{event.access}: no fence.proxy.async since the write at {event.other_words}"
+    return Account(message, (), event.there(f"written by {event.who_else}"))
 
 
 @dataclass(frozen=True)
@@ -244,7 +329,7 @@ class Form:
     """How a kind of report becomes a finding."""
 
     rule: Rule
-    message: Callable[[Event], str] = _text
+    account: Callable[[Event], Account] = _text
     hint: bool = False
     """Whether it is undefined, and harmless where nothing uses the value."""
 
@@ -260,8 +345,8 @@ FORMS = {
     ReportKind.ARITHMETIC: Form(rules.TRAP, _arithmetic),
     ReportKind.GLOBAL_BOUNDS: Form(rules.OUT_OF_BOUNDS, _bounds),
     ReportKind.SHARED_BOUNDS: Form(rules.OUT_OF_BOUNDS, _bounds),
-    ReportKind.UNINITIALISED_SHARED: Form(rules.UNINITIALISED_SHARED, _uninitialised_shared),
-    ReportKind.UNINITIALISED_GLOBAL: Form(rules.UNINITIALISED_GLOBAL, _uninitialised_global),
+    ReportKind.UNINITIALISED_SHARED: Form(rules.UNINITIALISED_SHARED, _uninitialised("shared")),
+    ReportKind.UNINITIALISED_GLOBAL: Form(rules.UNINITIALISED_GLOBAL, _uninitialised("global")),
     ReportKind.SHARED_RACE: Form(rules.SHARED_RACE, _thread_race),
     ReportKind.GLOBAL_RACE: Form(rules.BLOCK_RACE, _block_race),
     ReportKind.MISALIGNED: Form(rules.MISALIGNED, _misaligned),

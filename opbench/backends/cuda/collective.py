@@ -15,7 +15,7 @@ from opbench.errors import EnvironmentFault
 from opbench.paths import pip_install
 
 NO_MULTICAST = "NCCL_NVLS_ENABLE"
-"""Sums that the switch does in flight differ from call to call (nccl issue 1497): off unless the environment says."""
+"""Sums that the switch does in flight differ from call to call: off unless the environment says."""
 
 BLOCKS = "NCCL_MAX_CTAS"
 MOST_BLOCKS = 12

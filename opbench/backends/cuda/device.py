@@ -70,7 +70,7 @@ class Device:
             self.stream = c_void_p(self.driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
         except DriverError as error:
             raise EnvironmentFault(f"GPU {ordinal} cannot be used: {error}") from error
-        # Lines that a kernel marked as persisting would survive the flush (NVIDIA/nvbench issue 458); not every GPU
+        # Lines that a kernel marked as persisting would survive the flush, as NVIDIA/nvbench found; not every GPU
         # has the limit, so the result does not matter.
         self.driver.raw("cuCtxSetLimit")(LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
         self.scratch = reserve(self, 64, "the harness")

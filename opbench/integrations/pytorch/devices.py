@@ -20,7 +20,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.operator import DTYPES
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.nets.defaults import ChosenFor, target
-from opbench.session.verdict import finding_sentence
+from opbench.traffic.findings import headline
 
 if TYPE_CHECKING:
     from opbench.backends.cuda import CudaBackend
@@ -176,7 +176,7 @@ class CpuRunner:
         with _ONE_AT_A_TIME:
             self._program.bind(self._launches, buffers)()
             if findings := self._backend.synchronize():
-                raise LaunchError(f"{self.case.name}: {finding_sentence(findings[0])}")
+                raise LaunchError(f"{self.case.name}: {headline(findings[0])}")
 
 
 Runner = CudaRunner | CpuRunner

@@ -162,7 +162,7 @@ def test_an_atomic_is_called_from_nowhere_else(tmp_path: Path) -> None:
     counted = "{\n    __shared__ int count[1];\n    atomicAdd(count, 1);\n    const"
     (tmp_path / "mine.cu").write_text(RELU.replace("{\n    const", counted))
     (found,) = api.check([tmp_path / "mine.cu"], problems=["(n=1000)"], cpu_only=True)
-    assert "mine.cu:10: uninitialised shared: updates atomically" in found.reason
+    assert "mine.cu:10: uninitialised-shared: atomic update of" in found.reason
 
 
 @pytest.mark.parametrize("what", REFUSED)

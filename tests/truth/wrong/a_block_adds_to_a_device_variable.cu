@@ -5,7 +5,7 @@
 // ///
 //
 // Two threads may read the same old total.
-// expect: a_block_adds_to_a_device_variable.cu:15: global race
+// expect: a_block_adds_to_a_device_variable.cu:15: global-race
 __device__ float total;
 extern "C" __global__ void a_block_adds_to_a_device_variable(const float* x, float* out, int n) {
     float own = 0.0f;

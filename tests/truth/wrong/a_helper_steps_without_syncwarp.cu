@@ -5,7 +5,7 @@
 // ///
 //
 // The helper's line and that of its caller are told.
-// expect: a_helper_steps_without_syncwarp.cu:10: shared race
+// expect: a_helper_steps_without_syncwarp.cu:10: shared-race
 __device__ void fold(volatile float* last, int t, int distance) {
     last[t] += last[t + distance];
 }

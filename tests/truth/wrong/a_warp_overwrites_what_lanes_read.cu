@@ -6,7 +6,7 @@
 // ///
 //
 // Since Volta a lane may write before its neighbour has read.
-// expect: a_warp_overwrites_what_lanes_read.cu:14: global race
+// expect: a_warp_overwrites_what_lanes_read.cu:14: global-race
 extern "C" __global__ void a_warp_overwrites_what_lanes_read(const float* x, float* out, float* stage, int n) {
     const int i = blockIdx.x * 32 + threadIdx.x;
     stage[i] = i < n ? x[i] : 0.0f;

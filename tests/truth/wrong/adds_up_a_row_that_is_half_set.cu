@@ -5,7 +5,7 @@
 // ///
 //
 // The second half holds what was there before.
-// expect: adds_up_a_row_that_is_half_set.cu:14: uninitialised|wrong: NaN
+// expect: adds_up_a_row_that_is_half_set.cu:14: uninitialised|not-finite
 extern "C" __global__ void adds_up_a_row_that_is_half_set(const float* x, float* out, int n) {
     float part[8];
     for (int k = 0; k < 4; ++k) part[k] = 0.0f;

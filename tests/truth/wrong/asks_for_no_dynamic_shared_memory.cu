@@ -5,7 +5,7 @@
 // ///
 //
 // `shared` is missing in the launch.
-// expect: the launch asks for no dynamic shared memory
+// expect: The launch requests no dynamic shared memory
 extern "C" __global__ void asks_for_no_dynamic_shared_memory(const float* x, float* out, int n) {
     extern __shared__ float tile[];
     const int i = blockIdx.x * 256 + threadIdx.x, j = blockIdx.x * 256 + 255 - threadIdx.x;

@@ -22,7 +22,7 @@
 // ///
 //
 // Two blocks may read the same old total.
-// expect: blocks_add_to_a_device_variable.cu:32: block race
+// expect: blocks_add_to_a_device_variable.cu:32: block-race
 __device__ float sum_of_blocks;
 extern "C" __global__ void clear_sum(int n) { sum_of_blocks = 0.0f; }
 extern "C" __global__ void add_to_sum(const float* x, int n) {

@@ -5,7 +5,7 @@
 // ///
 //
 // The largest is not used unless it is no number that the input has.
-// expect: compares_with_the_next_row.cu:18: out of bounds
+// expect: compares_with_the_next_row.cu:18: out-of-bounds
 extern "C" __global__ void compares_with_the_next_row(const float* x, float* out, int n) {
     const int first = 8 * (blockIdx.x * 32 + threadIdx.x);
     float kept[2][4], largest = -1e37f;

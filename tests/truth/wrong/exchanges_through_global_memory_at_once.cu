@@ -6,7 +6,7 @@
 // ///
 //
 // Another warp may not have written yet.
-// expect: exchanges_through_global_memory_at_once.cu:13: global race|uninitialised
+// expect: exchanges_through_global_memory_at_once.cu:13: global-race|uninitialised
 extern "C" __global__ void exchanges_through_global_memory_at_once(const float* x, float* out, float* stage, int n) {
     const int t = threadIdx.x, i = blockIdx.x * 256 + t, j = blockIdx.x * 256 + 255 - t;
     stage[i] = i < n ? x[i] : 0.0f;

@@ -14,7 +14,7 @@
 // ///
 //
 // The flag may be seen before the total.
-// expect: hands_over_without_a_fence.cu:27: block race
+// expect: hands_over_without_a_fence.cu:27: block-race
 extern "C" __global__ void hands_over_without_a_fence(const float* x, float* out, float* total, volatile int* ready,
                                                       int n) {
     float own = 0.0f;

@@ -5,7 +5,7 @@
 // ///
 //
 // The result is right as long as no NaN lies there.
-// expect: reads_behind_a_local_array.cu:13: out of bounds
+// expect: reads_behind_a_local_array.cu:13: out-of-bounds
 extern "C" __global__ void reads_behind_a_local_array(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     float kept[4];

@@ -5,7 +5,7 @@
 // ///
 //
 // The address lies within the array, and the result is right.
-// expect: reads_on_into_the_next_row.cu:16: out of bounds
+// expect: reads_on_into_the_next_row.cu:16: out-of-bounds
 extern "C" __global__ void reads_on_into_the_next_row(const float* x, float* out, int n) {
     __shared__ float rows[9][32];
     const int i = blockIdx.x * 256 + threadIdx.x, row = threadIdx.x / 32, lane = threadIdx.x % 32;

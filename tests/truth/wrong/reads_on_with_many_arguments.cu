@@ -5,7 +5,7 @@
 // ///
 //
 // Such a kernel is called and not jumped to: its finding is of no call all the same.
-// expect: reads_on_with_many_arguments.cu:16: out of bounds
+// expect: reads_on_with_many_arguments.cu:16: out-of-bounds
 extern "C" __global__ void reads_on_with_many_arguments(const float* x, float* out, int n, int a, int b, int c, int d,
                                                         int e, int f) {
     const int i = blockIdx.x * 256 + threadIdx.x, column = 32 + (a + b + c + d + e + f - 6 * n);

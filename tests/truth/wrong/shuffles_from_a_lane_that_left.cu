@@ -5,7 +5,7 @@
 // ///
 //
 // Lane 0 copies its own number and returns before the others read it.
-// expect: shuffles_from_a_lane_that_left.cu:14: warp mask
+// expect: shuffles_from_a_lane_that_left.cu:14: warp-mask
 extern "C" __global__ void shuffles_from_a_lane_that_left(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     const float own = i < n ? x[i] : 0.0f;

@@ -5,7 +5,7 @@
 // ///
 //
 // What a lane outside of the mask would give is undefined.
-// expect: shuffles_from_outside_its_mask.cu:13: warp mask
+// expect: shuffles_from_outside_its_mask.cu:13: warp-mask
 extern "C" __global__ void shuffles_from_outside_its_mask(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     float own = i < n ? x[i] : 0.0f;

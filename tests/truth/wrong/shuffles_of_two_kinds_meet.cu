@@ -5,7 +5,7 @@
 // ///
 //
 // Lanes of one mask must execute the same instruction.
-// expect: shuffles_of_two_kinds_meet.cu:14: warp mask
+// expect: shuffles_of_two_kinds_meet.cu:14: warp-mask
 extern "C" __global__ void shuffles_of_two_kinds_meet(const float* x, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     const float own = i < n ? x[i] : 0.0f;

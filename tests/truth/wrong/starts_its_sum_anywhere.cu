@@ -5,7 +5,7 @@
 // ///
 //
 // The initial zero is missing.
-// expect: uninitialised local: the compiler says: ‘sum’|uninitialised local: the compiler says: 'sum'
+// expect: uninitialised-local: the compiler says: ‘sum’|uninitialised-local: the compiler says: 'sum'
 extern "C" __global__ void starts_its_sum_anywhere(const float* x, float* out, int n) {
     float sum;
     for (int i = threadIdx.x; i < n; i += 32) sum += x[i];

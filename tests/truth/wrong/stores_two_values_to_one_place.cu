@@ -5,7 +5,7 @@
 // ///
 //
 // Whoever is last wins; one value for all would be harmless.
-// expect: stores_two_values_to_one_place.cu:12: shared race
+// expect: stores_two_values_to_one_place.cu:12: shared-race
 extern "C" __global__ void stores_two_values_to_one_place(const float* x, float* out, int n) {
     __shared__ int place;
     const int i = blockIdx.x * 256 + threadIdx.x;

@@ -5,7 +5,7 @@
 // ///
 //
 // The ninth of eight.
-// expect: writes_behind_a_local_array.cu:12: out of bounds
+// expect: writes_behind_a_local_array.cu:12: out-of-bounds
 extern "C" __global__ void writes_behind_a_local_array(const float* x, float* out, int n) {
     const int first = 8 * (blockIdx.x * 32 + threadIdx.x);
     float row[8];

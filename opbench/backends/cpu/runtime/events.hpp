@@ -290,12 +290,12 @@ static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, u
       const Waiters* group = &groups[index];
       char block[32] = "";
       if (team->size > 1) snprintf(block, sizeof block, "of block %u ", rank);
-      written += snprintf(all + written, sizeof all - written, "%s%u thread%s %sfrom %u on, %s", written ? "; " : "",
+      written += snprintf(all + written, sizeof all - written, "%s%u thread%s %sfrom thread %u on: %s", written ? "\n" : "",
                           group->count, group->count > 1 ? "s" : "", block, group->first, group->text);
     }
   }
   pthread_mutex_unlock(&mutex);
-  report_at(worker, kReportStuck, site, "every live thread waits: %s", all);
+  report_at(worker, kReportStuck, site, "every live thread waits\n%s", all);
   fatal_event(worker);
 }
 

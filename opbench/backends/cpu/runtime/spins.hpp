@@ -46,8 +46,8 @@ static int describe_idle(const Worker* worker, uint32_t thread, char* text, size
       continue;
     }
     if (count) {
-      written += snprintf(all + written, sizeof all - written, "%s%u thread%s from %u on, %s", written ? "; " : "",
-                          count, count > 1 ? "s" : "", first, last);
+      written += snprintf(all + written, sizeof all - written, "%s%u thread%s from thread %u on: %s",
+                          written ? "\n" : "", count, count > 1 ? "s" : "", first, last);
     }
     memcpy(last, own, sizeof last);
     count = 1, first = thread;
@@ -55,8 +55,8 @@ static int describe_idle(const Worker* worker, uint32_t thread, char* text, size
   uintptr_t offset = address - (uintptr_t)worker->shared_base;
   const char* hint = offset < worker->shared_bytes || worker->launch->block_count == 1
                          ? ""
-                         : "; blocks run one after another here: one may wait for those that have begun before it only";
-  report_at(worker, kReportStuck, site, "no thread makes progress: %s%s", all, hint);
+                         : "\nblocks run one after another here: one may wait for those that have begun before it only";
+  report_at(worker, kReportStuck, site, "no thread makes progress\n%s%s", all, hint);
   abandon_launch(worker);
 }
 

@@ -31,7 +31,7 @@ enum ReportKind : uint32_t {
   kReportGlobalRace,
   kReportMisaligned,
   kReportUnfinishedCopy,
-  // Of asynchronous work; texts name other places as @1a2b@.
+  // Of asynchronous work; texts name other places as @1a2b@. The first line of a text is the message, others are details.
   kReportStuck,
   kReportUnfinishedBulk,
   kReportUnfinishedProduct,

@@ -1,0 +1,81 @@
+"""A finding as a compiler prints it: the place, the source line with its marker, what happened, and the remedy."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from opbench.traffic.excerpt import expression_at, source_line
+from opbench.traffic.findings import Finding, headline, place_words
+
+WIDTH = 80
+LONGEST = 160
+"""Characters of a source line that are shown."""
+
+
+def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDTH) -> list[str]:
+    """Return a finding in several lines; `notes`, such as the command that repeats it, come before the help."""
+    gutter = " " * max(len(str(line)) for line in (finding.first_place[1], *(r.line for r in finding.related), 0))
+    lines = [headline(finding), *_excerpts(finding, gutter)]
+    said = [*finding.details, *_header_note(finding), *_often(finding)]
+    said += [f"remedy: {finding.remedy}"] if finding.remedy else []
+    for text in said:
+        lines += _wrapped(text, gutter, width)
+    lines += [f"{gutter} = {note}" for note in notes]  # commands, to be copied whole
+    lines.append(f"{gutter} = help: opbench help finding {finding.rule}")
+    return lines
+
+
+def _excerpts(finding: Finding, gutter: str) -> Iterator[str]:
+    """The finding's own line with a marker, then each related one with what happened there."""
+    file, line, column = finding.first_place
+    yield from _excerpt(file, line, column, finding.buffer, gutter, "")
+    if file != finding.file and finding.line:  # a line of a header comes second
+        yield from _excerpt(finding.file, finding.line, finding.column, finding.buffer, gutter, "in the header")
+    for related in finding.related:
+        if (related.file, related.line, related.column) == (file, line, column):
+            continue  # the two sides of an update are one expression
+        yield from _excerpt(related.file, related.line, related.column, finding.buffer, gutter, related.message)
+
+
+def _excerpt(file: str, line: int, column: int, name: str, gutter: str, label: str) -> Iterator[str]:
+    text = source_line(file, line).replace("\t", " ")
+    if not text.strip():
+        return
+    cut = len(text) - len(text.lstrip())
+    cut = max(0, cut - 4)
+    span = expression_at(text, column, name)
+    shown = text[cut:].rstrip()
+    yield f"{line:>{len(gutter)}} | {shown[:LONGEST]}"
+    if span and span.end - cut <= LONGEST:
+        marker = " " * (span.start - 1 - cut) + "^" * (span.end - span.start)
+        yield f"{gutter} | {marker} {label}".rstrip()
+    elif label:
+        yield f"{gutter} | {label}"
+
+
+def _wrapped(text: str, gutter: str, width: int) -> list[str]:
+    """A detail in lines of its own; a compiler's excerpt, which begins with blanks, stays as it is."""
+    if not text or text[0].isspace():
+        return [f"{gutter}   {text}".rstrip()]
+    start = f"{gutter} = "
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _header_note(finding: Finding) -> list[str]:
+    """Where in a header or helper the line is that the kernel calls."""
+    if not finding.called_from or finding.kernel_file:
+        return []
+    return [f"called from {place_words('', finding.called_from)} of {PurePath(finding.file).name}"]
+
+
+def _often(finding: Finding) -> list[str]:
+    return [f"seen {finding.count} times; the first is shown"] if finding.count > 1 else []

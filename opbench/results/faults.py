@@ -1,0 +1,28 @@
+"""What is wrong with a result, as findings: those of its checks, else one made of its reason."""
+
+from __future__ import annotations
+
+import re
+
+from opbench.results.result import Result
+from opbench.traffic.findings import Finding
+from opbench.traffic.rules import FAILED_CASE, WRONG_RESULT
+
+BAD = ("wrong", "failed", "invalid")
+"""What speaks against a kernel."""
+PLACE = re.compile(r"(?P<before>.*?)(?P<file>[^\s:]+\.(?:cu|cuh|h|hpp|py)):(?P<line>\d+): (?P<text>.*)")
+"""A reason that names its place, as compilers print it."""
+
+
+def faults_of(result: Result, file: str) -> list[Finding]:
+    """Return what is wrong with a case, the cause of its reason first; `file` is its variant's, for want of a place."""
+    if result.status not in BAD:
+        return []
+    if found := [one for one in (result.verdict.findings if result.verdict else ()) if not one.hint]:
+        return found
+    kind = (WRONG_RESULT if result.status == "wrong" else FAILED_CASE).kind
+    first, *details = result.reason.strip().splitlines() or [""]
+    if place := PLACE.match(first):
+        message = place["before"] + place["text"]
+        return [Finding(kind, message, place["file"], int(place["line"]), details=tuple(details))]
+    return [Finding(kind, first, file, details=tuple(details))]

@@ -1,0 +1,282 @@
+"""Patterns that the wrong elements of an output form, each with what usually causes it.
+
+Each pattern is a function of the evidence. It answers only where right and wrong elements fit it and no weaker reading
+would do; an answer is a hint beside the verdict, never a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+WARP = 32
+FEW = 3
+"""Wrong elements below which chance could form any pattern."""
+CLOSE = 1e-4
+"""Relative difference up to which two results count as the same."""
+TILES = (2, 4, 8, 16, 32, 64, 128, 256)
+"""Sizes of tiles and vectors besides the sides of the block."""
+POISON_PAYLOADS = (0x7FFFFFFF, 0xFFFFFFFF)
+"""float32 patterns that memory nobody wrote has, and that arithmetic on it keeps."""
+
+Partial = Callable[[str, int, int], np.ndarray | None]
+"""The reference from part of an axis alone: axis, first index, index behind the last."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What the wrong elements have in common."""
+
+    name: str
+    sentence: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An output with what was expected of it, and what is known of the launch."""
+
+    got: np.ndarray
+    """As float64, in the output's shape."""
+    expected: np.ndarray
+    wrong: np.ndarray
+    """Whether each element is wrong."""
+    unwritten: np.ndarray
+    """Whether each element was never written; a subset of `wrong`."""
+    source: str = ""
+    """The text of the kernel's file."""
+    block: tuple[int, ...] = ()
+    """Threads of a block along x, y and z, of the launch that writes the output."""
+    reduced: Mapping[str, int] | None = None
+    """Axes of the inputs that the output has not, with their sizes."""
+    partial: Partial | None = None
+    bits: np.ndarray | None = None
+    """The output as stored, if it is float32: as u32."""
+
+    @property
+    def tiles(self) -> list[int]:
+        """Sizes that a tile may have, the block's own first, then from large to small."""
+        sides = [side for side in (*self.block, int(np.prod(self.block or (1,)))) if side > 1]
+        return list(dict.fromkeys([*sides, *sorted(TILES, reverse=True)]))
+
+
+def pattern_of(evidence: Evidence) -> Pattern | None:
+    """Return the first pattern that fits; None where the wrong elements form none that is known."""
+    if not evidence.wrong.any():
+        return None
+    return next((found for pattern in PATTERNS if (found := pattern(evidence))), None)
+
+
+def poisoned_nan(e: Evidence) -> Pattern | None:
+    """NaN with the bits of memory that nobody wrote."""
+    if e.bits is None:
+        return None
+    nan = np.isnan(e.got) & ~e.unwritten & np.isfinite(e.expected)
+    if not nan.any() or not np.isin(e.bits[nan], POISON_PAYLOADS).all():
+        return None
+    return Pattern(
+        "uninitialised-nan",
+        "This NaN has the bit pattern of memory that was never written: a value was read before it was stored.",
+        "Initialise the memory or the variable before it is read.",
+    )
+
+
+def one_element(e: Evidence) -> Pattern | None:
+    """Only element 0 is wrong, and it is 0 or was never written."""
+    wrong = np.flatnonzero(e.wrong)
+    if e.got.size <= FEW or wrong.size != 1 or wrong[0] != 0:
+        return None
+    unwritten = bool(e.unwritten.flat[0])
+    if not unwritten and e.got.flat[0] != 0:
+        return None
+    state = "was never written" if unwritten else "is 0"
+    return Pattern(
+        "first-element",
+        f"Only element 0 is wrong, and it {state}: no thread stores it.",
+        "Let the thread of index 0 take part: look for a condition such as i > 0, or a count that begins at 1.",
+    )
+
+
+def lane_zero(e: Evidence) -> Pattern | None:
+    """Lane 0 of every 32 elements is right and the others are not, in a kernel that has a __shfl_down."""
+    if "__shfl_down" not in e.source or e.got.shape[-1] < 2 or e.unwritten.any():
+        return None
+    lane = np.broadcast_to(np.arange(e.got.shape[-1]) % WARP, e.got.shape)
+    return _first_alone(
+        e,
+        lane,
+        Pattern(
+            "lane-zero",
+            "Lane 0 is right, lanes 1 to 31 are not: the result of `__shfl_down_sync` is not broadcast.",
+            "Broadcast lane 0's result with __shfl_sync(mask, value, 0), or reduce with __shfl_xor_sync.",
+        ),
+    )
+
+
+def thread_zero(e: Evidence) -> Pattern | None:
+    """The first thread of every block is right and the others are not, in a kernel that uses shared memory."""
+    threads = int(np.prod(e.block)) if e.block else 0
+    if threads <= WARP or "__shared__" not in e.source or e.got.shape[-1] <= WARP or e.unwritten.any():
+        return None
+    thread = np.broadcast_to(np.arange(e.got.shape[-1]) % threads, e.got.shape)
+    return _first_alone(
+        e,
+        thread,
+        Pattern(
+            "thread-zero",
+            "Thread 0 of each block is right, the other threads are not: they do not have the block's result.",
+            "Store the result in shared memory, and let all threads read it after __syncthreads().",
+        ),
+    )
+
+
+def _first_alone(e: Evidence, place: Any, pattern: Pattern) -> Pattern | None:
+    first = np.equal(place, 0)
+    others = np.logical_not(first)
+    if np.count_nonzero(others) < FEW or e.wrong[first].any():
+        return None
+    return pattern if np.count_nonzero(e.wrong & others) >= 0.9 * np.count_nonzero(others) else None
+
+
+def tail(e: Evidence) -> Pattern | None:
+    """Exactly the elements beyond the last full tile of one axis are wrong."""
+    for axis, size in reversed(list(enumerate(e.got.shape))):
+        along = np.moveaxis(e.wrong, axis, 0).reshape(size, -1)
+        bad = np.asarray(along.any(axis=1))
+        if not bad.any() or bad.all() or not along[bad].all():
+            continue
+        first = int(np.argmax(bad))
+        if not bad[first:].all():
+            continue
+        tile = next((t for t in e.tiles if t <= first and size % t and first == size - size % t), 0)
+        if not tile:
+            continue
+        which = f"from index {first} on" if e.got.ndim == 1 else f"from index {first} of axis {axis} on"
+        state = "were never written" if e.unwritten[e.wrong].all() else "are wrong"
+        return Pattern(
+            "tail",
+            f"Exactly the elements {which} {state}: those beyond the last full tile of {tile} (the size is {size}).",
+            f"Round the number of tiles up, and guard the accesses of the last one, or add a loop for the last "
+            f"{size % tile} elements.",
+        )
+    return None
+
+
+def transposed(e: Evidence) -> Pattern | None:
+    """Rows and columns of the last two axes are exchanged."""
+    if e.got.ndim < 2 or e.unwritten.any():
+        return None
+    rows, cols = e.got.shape[-2:]
+    if min(rows, cols) < 2 or np.count_nonzero(e.wrong) < FEW:
+        return None
+    turned = np.swapaxes(e.expected, -1, -2).reshape(e.got.shape)  # as memory has it
+    if not _same(e.got, turned) or _same(e.expected, turned):
+        return None
+    return Pattern(
+        "transposed",
+        "The result is transposed: every element [i][j] holds the value of [j][i].",
+        "Exchange the two indices where the output is written, or where the operand is read.",
+    )
+
+
+def all_zero(e: Evidence) -> Pattern | None:
+    """Every element is 0, which is not expected."""
+    if e.got.size < FEW or e.got.any() or not e.wrong.all():
+        return None
+    return Pattern(
+        "all-zero",
+        "Every element of the output is 0.",
+        "Look for a store that is never reached, a sum that is never added to, or a zeroing after the kernel.",
+    )
+
+
+def repeated(e: Evidence) -> Pattern | None:
+    """All elements hold one value, the right one of element 0."""
+    first = e.got.flat[0]
+    if e.got.size < 2 * FEW or not np.isfinite(first) or not (e.got == first).all() or e.wrong.flat[0]:
+        return None
+    if np.count_nonzero(e.wrong) < e.got.size // 2:
+        return None
+    return Pattern(
+        "repeated",
+        "Every element holds the result of element 0.",
+        "Let the index of the input depend on the index of the output.",
+    )
+
+
+def multiple(e: Evidence) -> Pattern | None:
+    """Every wrong element is the same whole multiple of what is expected."""
+    wrong = e.wrong & (e.expected != 0)
+    if np.count_nonzero(wrong) < FEW or not np.isfinite(e.got[wrong]).all():
+        return None
+    ratios = e.got[wrong] / e.expected[wrong]
+    ratio = float(np.median(ratios))
+    whole = round(ratio)
+    if not 2 <= whole <= 4096 or not (np.abs(ratios - whole) <= 1e-3 * whole).all():
+        return None
+    return Pattern(
+        "multiple",
+        f"Every wrong element is {whole} times what is expected: the same terms are added {whole} times.",
+        "Look for blocks or threads that compute the same terms, or for a sum that is not reset.",
+    )
+
+
+def partial_sum(e: Evidence) -> Pattern | None:
+    """The result is that of a part of the summed axis: one tile or block alone, or all but one."""
+    if e.partial is None or e.unwritten.any() or not np.isfinite(e.got).all():
+        return None
+    for axis, size in (e.reduced or {}).items():
+        for start, end in _parts(size, e.tiles):
+            found = e.partial(axis, start, end)
+            if found is not None and found.shape == e.got.shape and _same_sum(e, found):
+                return Pattern(
+                    "partial",
+                    f"The result holds only the terms {axis} = {start} to {end - 1} of {size}.",
+                    "Add the parts of all tiles, warps and blocks: look for a sum that is overwritten or a loop that "
+                    "ends early.",
+                )
+    return None
+
+
+def _parts(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The first and last tile, and all but these, for each size of a tile."""
+    seen = set()
+    for tile in tiles:
+        full = size - size % tile or size - tile
+        for start, end in ((full, size), (0, full), (0, tile), (tile, size), (0, size - tile)):
+            if 0 <= start < end <= size and end - start < size and (start, end) not in seen:
+                seen.add((start, end))
+                yield start, end
+
+
+def _same_sum(e: Evidence, other: np.ndarray) -> bool:
+    """Whether the wrong elements are those of another result, and that one is told apart from what is expected."""
+    wrong = e.wrong
+    scale = np.abs(other[wrong]) + np.abs(e.expected[wrong])
+    near = np.abs(e.got[wrong] - other[wrong]) <= 1e-5 * scale
+    apart = np.abs(e.expected[wrong] - other[wrong]) > 1e-3 * scale
+    return bool(near.all() and apart.all())
+
+
+def _same(left: np.ndarray, right: np.ndarray) -> bool:
+    """Whether two results agree but for roundings."""
+    with np.errstate(invalid="ignore"):
+        return bool(np.allclose(left, right, rtol=CLOSE, atol=CLOSE * float(np.abs(right).mean()), equal_nan=True))
+
+
+PATTERNS = (
+    poisoned_nan,
+    one_element,
+    all_zero,
+    lane_zero,
+    thread_zero,
+    tail,
+    transposed,
+    repeated,
+    multiple,
+    partial_sum,
+)
+"""From the most specific to the least."""

@@ -1,0 +1,43 @@
+"""No text of the project, also in packed runs, speaks of an issue tracker: who reads it cannot look there."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import subprocess
+
+import pytest
+from common import ROOT
+
+MENTION = re.compile(
+    rb"\bissue\s*#?\s*\d+|\bissues\s+#\d+|/issues/\d+|\b(?:this|github) issue\b(?! (?:slot|rate|of))", re.I
+)
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("needs git and a clone")
+    return [name for name in listed.stdout.decode().split("\0") if name]
+
+
+def text_of(name: str) -> bytes:
+    """A file's content, unpacked where it is a packed run; nothing for pictures."""
+    path = ROOT / name
+    if not path.is_file() or path.suffix in (".png", ".woff2", ".npz", ".safetensors"):
+        return b""
+    content = path.read_bytes()
+    return gzip.decompress(content) if path.suffix == ".gz" else content
+
+
+def test_the_pattern_finds_what_it_is_for() -> None:
+    for text in (b"beside cuBLAS (issue 13, section 3)", b"see issue #4", b"github.com/a/b/issues/12", b"this issue"):
+        assert MENTION.search(text), text
+    for text in (b"a thread issues 2 x UNROLL loads", b"instructions issued 4 at a time", b"the issue slots"):
+        assert not MENTION.search(text), text
+
+
+def test_nothing_mentions_an_issue() -> None:
+    own = "tests/test_no_tracker.py"
+    found = {name: hit[0] for name in tracked() if name != own and (hit := MENTION.search(text_of(name)))}
+    assert found == {}
