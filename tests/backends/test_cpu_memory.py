@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hopper_kernels import launched, module
 from on_cpu import Tracer, floats
-from test_cpu_hopper_faults import launched, module
 
 from opbench.backends.base import TraceOptions
 from opbench.backends.cpu import CpuBackend
