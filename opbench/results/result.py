@@ -105,6 +105,8 @@ class Result:
     """The architecture that NVRTC compiled a cpu run's kernels for, such as "sm_90"; empty where it did not."""
     flops: int = 0
     compulsory_bytes: int = 0
+    written_bytes: int | None = None
+    """Of the compulsory bytes those of outputs; None in runs older than this field."""
     unit: str = ""
     """What its multiplications run on, such as "tf32/3"; empty in runs older than this field: the precision class."""
     builds_on: str = ""

@@ -225,7 +225,16 @@ def _row(result: Result, ceilings: Ceilings | None) -> Row:
         elif row.time_s:
             row.roof_share = best[0] / row.time_s
             nbytes, is_floor = result.compulsory_bytes, result.flops_are_a_floor
-            row.above_roof = why_above(row.roof_share, best[1], result.memory_level, nbytes, is_floor, ceilings)
+            row.above_roof = why_above(
+                row.roof_share,
+                best[1],
+                result.memory_level,
+                nbytes,
+                is_floor,
+                ceilings,
+                row.mode or "",
+                result.written_bytes,
+            )
     return row
 
 

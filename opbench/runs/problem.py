@@ -194,7 +194,7 @@ class ProblemRun:
         return Measured({name: merge_processes([part[name] for part in parts]) for name in names}, wrong, invalid)
 
     def _measured(self, station: Station, case: Case, checked: Checked, measurement: Measurement) -> Result:
-        floor, bound = floor_s(case, station.ceilings)
+        floor, bound = floor_s(case, station.ceilings, measurement.mode)
         if measurement.median_s < floor:
             reason = (
                 f"impossible: {measurement.median_s:.3g} s is below the floor of {floor:.3g} s that the "
@@ -238,6 +238,7 @@ class ProblemRun:
             compiled_for="" if compiled.refused or compiled.missing else compiled.arch,
             flops=case.problem.flops(),
             compulsory_bytes=case.problem.bytes(),
+            written_bytes=sum(tensor.nbytes for tensor in case.problem.output_tensors()),
             builds_on=case.variant.builds_on,
             library=case.variant.is_library,
             memory_level=case.problem.bandwidth(),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from common import ROOT
 from fabricate import result
 from fabricate import run as fabricated_run
 
@@ -17,6 +19,7 @@ from opbench.gpus.ceilings import Ceilings, best_time, committed, datasheet, kno
 from opbench.gpus.floor import floor_s
 from opbench.gpus.products import PRODUCTS, product
 from opbench.report.run.evidence import ceilings_table
+from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.rows import rows
 from opbench.runs.probes import MATRIX, PROBES, from_probes, with_sustained
@@ -143,6 +146,39 @@ def test_a_fill_at_the_write_ceiling_is_at_its_roof_and_possible() -> None:
     done = result("vec4", nbytes / 5e12, operator="fill", nbytes=nbytes, memory_level=case.problem.bandwidth())
     (row,) = rows(fabricated_run([done], ceilings=limits))
     assert row.roof_share is not None and 0.95 < row.roof_share <= 1.05, "1.25 by a copy's ceiling"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "mode", "share"),
+    [
+        ("NVIDIA H200", "cold", 1 / 1.10), ("NVIDIA H200", "dirty", 1 / 1.10), ("NVIDIA H200", "hot", 0.0),
+        ("NVIDIA H200", "graph, hot", 0.0), ("NVIDIA GeForce RTX 4090", "cold", 0.5 / 1.10),
+    ],
+)  # fmt: skip
+def test_after_a_flush_all_compulsory_bytes_count(gpu: str, mode: str, share: float) -> None:
+    """32 MiB read and 32 MiB written by a GPU whose L2 cache holds all of it."""
+    case = case_named("relu/vec4(n=8388608)")
+    limits = {"gpu": gpu, "dram_bytes_per_s": 1e12, "l2_bytes": 72 << 20}
+    whole_s = case.problem.bytes() / 1e12
+    assert floor_s(case, limits, mode)[0] == pytest.approx(share * whole_s)
+
+
+COLD_RUNS = ("quick", "full", "layers", "seeds", "repeat-1", "repeat-2")
+
+
+@pytest.mark.parametrize("name", COLD_RUNS)
+def test_committed_times_are_possible_after_a_flush(name: str) -> None:
+    run = read_run(ROOT / "reports" / "h200" / name)
+    catalog, judged = Catalog(), 0
+    for done in run.results:
+        if done.measurement is None or done.status != "right":
+            continue
+        problem = catalog.operator(done.operator).from_axes(done.axes)
+        work = SimpleNamespace(problem=problem, unit=done.unit or done.precision)
+        floor, bound = floor_s(work, run.ceilings, done.measurement.mode)  # type: ignore[arg-type]
+        assert done.measurement.median_s >= floor, f"{done.case}: below {floor} s by {bound}"
+        judged += 1
+    assert judged > 100
 
 
 def test_three_products_of_a_matrix_unit_have_a_third_of_its_rate() -> None:

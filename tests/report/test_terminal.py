@@ -66,10 +66,12 @@ def why(share: float, ceilings: dict = ONE_WAY, **work: object) -> str | None:
 def test_a_share_above_the_roof_says_why() -> None:
     assert why(1.0) is None and why(1.004) is None
     assert why(1.08) == Above.ONE_WAY, "writes alone reach 110 % of a copy"
-    assert why(1.08, CEILINGS) == Above.IMPOSSIBLE and why(1.04, CEILINGS) == Above.SCATTER
-    assert why(1.5, nbytes=50_000_000) == Above.IN_L2, "all of it fits"
-    assert why(1.2, CEILINGS, nbytes=400_000_000) == Above.IN_L2, "as much as fits need not reach DRAM"
-    assert why(1.3, CEILINGS, nbytes=400_000_000) == Above.IMPOSSIBLE
+    assert why(1.04, CEILINGS) == Above.SCATTER and why(1.08, CEILINGS) == Above.MIX
+    assert why(1.12) == why(1.12, CEILINGS) == Above.IMPOSSIBLE
+    assert why(1.4, nbytes=50_000_000) == Above.IMPOSSIBLE, "nothing of it is in the L2 cache after a flush"
+    other = CEILINGS | {"gpu": "NVIDIA GeForce RTX 4090"}
+    assert why(1.4, other, nbytes=50_000_000, written_bytes=25_000_000) == Above.IN_L2, "what is written may stay"
+    assert why(1.4, other, nbytes=50_000_000, written_bytes=1_000_000) == Above.IMPOSSIBLE
     compute = {"flops": 10**14, "nbytes": 10**6}
     assert why(2.24, flops_are_a_floor=False, **compute) == Above.FEWER_FLOPS
     assert why(1.03, **compute) == Above.SCATTER and why(2.24, **compute) == Above.IMPOSSIBLE

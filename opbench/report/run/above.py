@@ -40,7 +40,8 @@ def _why(reason: Above, row: Row, ceilings: Ceilings | None) -> str:
     if reason is Above.IN_L2:
         size = units.si(known.l2_bytes, "B")
         return (
-            f"the roof counts every byte as DRAM's, and up to {size} of them may stay in the L2 cache within the span"
+            f"the roof counts every byte as DRAM's, and up to {size} of them may stay in the L2 cache within the span: "
+            "written ones after an L2 flush, all of them in other modes"
         )
     if reason is Above.ONE_WAY:
         one_way = [
@@ -50,6 +51,8 @@ def _why(reason: Above, row: Row, ceilings: Ceilings | None) -> str:
         ]
         copy = units.byte_rate(known.dram_bytes_per_s)
         return f"the roof, {copy}, is a copy's, as much read as written; this GPU reaches in {' and in '.join(one_way)}"
+    if reason is Above.MIX:
+        return "within 10 % of the roof, which one mix of reads and writes sets; other mixes are a little faster"
     if reason is Above.SCATTER:
         return "within the 5 % by which clocks, and so the probes of the roof, vary"
     return (
