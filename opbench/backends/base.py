@@ -52,8 +52,11 @@ class Buffer(Protocol):
     def read(self) -> np.ndarray:
         """Copy the content out."""
 
-    def copy_from(self, other: Any) -> None:
-        """Copy the content of another buffer of this backend and of the same size, in the order of the launches."""
+    def copy_from(self, other: Any, shift: int = 0) -> None:
+        """Copy the content of another buffer of this backend and of the same size, in the order of the launches.
+
+        Each byte goes `shift` bytes further on; the last `shift` bytes go to the front.
+        """
 
     def poison(self) -> None:
         """Fill the content with 0xFF bytes (NaN in every float format)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,9 @@ from opbench.session.expected import Prepared
 
 JUDGED = ("normal", "again")
 """Contents with a reference. They are the majority, so that the median time is one of launches that may be judged."""
-CONTENTS = (*JUDGED, "shifted")
+SHIFTED = "shifted"
+"""The normals, each tensor moved along by a drawn number of elements; or a third draw."""
+CONTENTS = (*JUDGED, SHIFTED)
 
 
 @dataclass
@@ -44,8 +47,20 @@ def load_contents(backend: Backend, prepared: Prepared) -> Contents:
         except EnvironmentFault:
             break
         contents.allocated.append(buffers)
-        for name, array in prepared.inputs(kind).items():
-            buffers[name].write(array)
+        _fill(prepared, kind, own, buffers)
         contents.sets[kind] = buffers
-    prepared.made.pop(CONTENTS[-1], None)  # nothing else needs it
     return contents
+
+
+def _fill(prepared: Prepared, kind: str, own: Mapping[str, Buffer], buffers: Mapping[str, Buffer]) -> None:
+    """Write one content, on the device where it follows from the normals there."""
+    if kind == SHIFTED and prepared.are_independent:
+        for tensor in prepared.problem.input_tensors():
+            elements = secrets.randbelow(tensor.elements - 1) + 1 if tensor.elements > 1 else 0
+            shift = elements * tensor.nbytes // tensor.elements
+            buffers[tensor.name].copy_from(own[tensor.name], shift)
+        return
+    for name, array in prepared.inputs(kind).items():
+        buffers[name].write(array)
+    if kind == SHIFTED:
+        del prepared.made[kind]  # nothing else needs it

@@ -105,9 +105,8 @@ def measure_cases(
         found = {name: timing.described(name, m) for name, m in found.items() if name not in invalid}
         wrong = {name: judge.fault for name, judge in timing.judges.items() if judge.fault}
         if check_again:
-            timing.contents.free(session.backend)
             left = {name: ready for name, ready in timed.items() if name not in {**wrong, **invalid}}
-            wrong |= _check_again(session, prepared, left, on_start)
+            wrong |= _check_again(session, prepared, left, timing.contents, on_start)
         return Measured(found, wrong, {name: why for name, why in invalid.items() if name not in wrong})
     except EnvironmentFault as error:
         # A workspace that does not fit beside the others costs the case that asked for it, not the run.
@@ -152,7 +151,7 @@ def _rotate(session: Session, prepared: Prepared, timing: _Timing, timed: Mappin
 
     workspaces = {name: each.workspace for name, each in timed.items()}
     cases = [each.case for each in timed.values()]
-    timing.rotation = rotate(session.backend, cases, prepared.buffers, workspaces, prepared.inputs, launch)
+    timing.rotation = rotate(session.backend, cases, prepared.buffers, workspaces, timing.contents.sets, launch)
     for name, launched in timing.rotation.launches.items():
         updated = bool(timed[name].case.updates)  # such an output is to hold the input's values, not poison
         poisoned = [] if updated else timing.rotation.poisoned[name]
@@ -161,7 +160,11 @@ def _rotate(session: Session, prepared: Prepared, timing: _Timing, timed: Mappin
 
 
 def _check_again(
-    session: Session, prepared: Prepared, ready: Mapping[str, Ready], on_start: Callable[[str], None]
+    session: Session,
+    prepared: Prepared,
+    ready: Mapping[str, Ready],
+    contents: Contents,
+    on_start: Callable[[str], None],
 ) -> dict[str, str]:
     """Return what timed cases got wrong, by name, on new content in the buffers that were timed, then in other ones.
 
@@ -169,6 +172,7 @@ def _check_again(
     that is tied to an address. Between the two a case runs once more where most of its result is there already.
     """
     wrong: dict[str, str] = {}
+    prepared.spare = {kind: inputs for kind, inputs in contents.sets.items() if kind == "again"}
     for name, timed in ready.items():
         on_start(name)
         outcome = session.run(timed, "again")
@@ -179,6 +183,8 @@ def _check_again(
             break  # the rest is checked in other buffers only
         if outcome.verdict.right and (reason := _over_old_output(session, timed)):
             wrong[name] = f"right before it was timed, wrong after, over most of its own output: {reason}"
+    prepared.spare = {}
+    contents.free(session.backend)
     if prepared.problem.bytes() > INTEGER_RUN_BYTES:
         return wrong  # moving and checking hundreds of megabytes once more would outlast the measurement
     moved = session.move(prepared)

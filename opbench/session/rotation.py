@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from opbench.backends.base import Arena, Backend, Buffer, Rotated, Timed
 from opbench.catalog.case import Case
-from opbench.catalog.operator import Arrays, Tensor
+from opbench.catalog.operator import Tensor
 from opbench.errors import EnvironmentFault
 from opbench.session.contents import CONTENTS, kind_of_set
 from opbench.timing.clock import Launch
@@ -55,10 +55,10 @@ def rotate(
     cases: Sequence[Case],
     buffers: Mapping[str, Buffer],
     workspaces: Mapping[str, Mapping[str, Buffer]],
-    inputs_of: Callable[[str], Arrays],
+    contents: Mapping[str, Mapping[str, Buffer]],
     bind: Callable[[Case, Mapping[str, Buffer]], Launch],
 ) -> Rotation:
-    """Make further sets of one problem's buffers, with different contents, and bind every case to each of them.
+    """Make further sets of one problem's buffers, filled with `contents` in turn, and bind every case to each of them.
 
     Of each case the first set is the buffers that it was checked on. Where memory is short, its graph stays hot.
     """
@@ -66,14 +66,12 @@ def rotate(
     given, made = problem.input_tensors(), problem.output_tensors()
     l2_bytes = backend.l2_bytes if isinstance(backend, Timed) else 0
     count = sets_wanted(sum(t.nbytes for t in (*given, *made)), l2_bytes)
-    inputs = _sets(backend, found, "inputs", given, count - 1) if count > 1 else None
+    rotates = count > 1 and len(contents) == len(CONTENTS)
+    inputs = _sets(backend, found, "inputs", given, count - 1) if rotates else None
     outputs = _sets(backend, found, "outputs", made, count - 1) if inputs is not None else None
     for number, views in enumerate(inputs or ()):
         for name, view in views.items():
-            if inputs is not None and number >= len(CONTENTS):
-                view.copy_from(inputs[number - len(CONTENTS)][name])
-            else:
-                view.write(inputs_of(kind_of_set(number + 1))[name])
+            view.copy_from(contents[kind_of_set(number + 1)][name])
     found.outputs = [{t.name: buffers[t.name] for t in made}, *(outputs or ())]
     for case in cases:
         own = case.workspace(backend.sm_count)

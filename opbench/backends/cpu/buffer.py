@@ -99,9 +99,11 @@ class CpuArray:
         """Fill some bytes of the content, from an offset on, with 0xFF."""
         self._bytes[offset : offset + nbytes] = 0xFF
 
-    def copy_from(self, other: CpuArray) -> None:
-        """Copy the content of another tensor of the same size."""
-        self._bytes[:] = other._bytes
+    def copy_from(self, other: CpuArray, shift: int = 0) -> None:
+        """Copy the content of another tensor of the same size; the last `shift` bytes go to the front."""
+        rest = self.bytes - shift
+        self._bytes[shift:] = other._bytes[:rest]
+        self._bytes[:shift] = other._bytes[rest:]
         self.initialised = True
 
     def clear(self) -> None:

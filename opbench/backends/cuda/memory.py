@@ -78,9 +78,12 @@ class DeviceArray:
         """Fill some bytes of the content, from an offset on, with 0xFF."""
         self._device.driver.call("cuMemsetD8Async", self.pointer + offset, 0xFF, nbytes, self._device.stream)
 
-    def copy_from(self, other: DeviceArray) -> None:
-        """Copy the content of another tensor of the same size, on the device, in the stream's order."""
-        self._device.driver.call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer, self.nbytes, self._device.stream)
+    def copy_from(self, other: DeviceArray, shift: int = 0) -> None:
+        """Copy a tensor of the same size on the device; its last `shift` bytes go to the front."""
+        call, stream, rest = self._device.driver.call, self._device.stream, self.nbytes - shift
+        call("cuMemcpyDtoDAsync_v2", self.pointer + shift, other.pointer, rest, stream)
+        if shift:
+            call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer + rest, shift, stream)
 
     def fingerprint(self) -> int:
         """64 bits that stand for the content, after all launches before it; see kernels.cu."""
