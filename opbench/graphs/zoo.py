@@ -23,10 +23,10 @@ def lenet(batch: int = 1) -> Graph:
 
 
 def alexnet(batch: int = 1) -> Graph:
-    """AlexNet on 1x224x224 images, ten classes (Krizhevsky et al. 2012, the sizes of Dive into Deep Learning, 8.1)."""
+    """AlexNet on 1x224x224 images, ten classes (Krizhevsky et al. 2012), without padding in the first convolution."""
     net = Builder("alexnet")
     x = net.input("image", batch, 1, 224, 224)
-    x = net.relu(net.conv2d(x, 96, 11, stride=4, padding=1, name="conv1"), name="relu1")
+    x = net.relu(net.conv2d(x, 96, 11, stride=4, name="conv1"), name="relu1")
     x = net.maxpool2d(x, 3, 2, name="pool1")
     x = net.maxpool2d(net.relu(net.conv2d(x, 256, 5, padding=2, name="conv2"), name="relu2"), 3, 2, name="pool2")
     for i, k in ((3, 384), (4, 384), (5, 256)):

@@ -294,6 +294,11 @@ def test_sizes_of_the_networks_are_those_of_the_papers() -> None:
     alexnet = NETWORKS["alexnet"](batch=2)
     shapes = [alexnet.values[name].shape[1:] for name in ("relu1", "pool1", "pool2", "relu4", "pool5", "fc6", "fc8")]
     assert shapes == [(96, 54, 54), (96, 26, 26), (256, 12, 12), (384, 12, 12), (256, 5, 5), (4096,), (10,)]
+    windows = {name: alexnet.node(name).problem.axes for name in ("conv1", "conv2", "conv3", "conv4", "conv5")}
+    assert [(axes["r"], axes["stride"], axes["padding"]) for axes in windows.values()] == [
+        (11, 4, 0), (5, 1, 2), (3, 1, 1), (3, 1, 1), (3, 1, 1),
+    ]  # fmt: skip
+    assert alexnet.node("fc6").problem.axes["k"] == 6400
     assert sum(array.size for array in lenet().weights.values()) == 61706
     full = unet()
     assert full.values["bottomb"].shape == (1, 1024, 16, 16)

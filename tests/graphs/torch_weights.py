@@ -40,9 +40,9 @@ def lenet() -> dict[str, nn.Module]:
 
 
 def alexnet() -> dict[str, nn.Module]:
-    """As Dive into Deep Learning has it, for one channel and ten classes."""
+    """For one channel and ten classes, without padding in the first convolution."""
     return {
-        "conv1": nn.Conv2d(1, 96, 11, stride=4, padding=1),
+        "conv1": nn.Conv2d(1, 96, 11, stride=4),
         "conv2": nn.Conv2d(96, 256, 5, padding=2),
         "conv3": nn.Conv2d(256, 384, 3, padding=1),
         "conv4": nn.Conv2d(384, 384, 3, padding=1),

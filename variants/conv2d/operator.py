@@ -166,7 +166,7 @@ class Conv2d(Operator):
             cls(n=2, c=36, h=9, w=8, k=23, r=3, s=3, padding=1, **nhwc, **relu),
             cls(n=1, c=72, h=18, w=5, k=17, r=3, s=3, padding=1, **nhwc, **relu),
             cls(n=1, c=36, h=7, w=8, k=10, r=5, s=5, padding=2, **nhwc, **relu),
-            cls(n=1, c=1, h=29, w=31, k=24, r=11, s=11, stride=4, padding=1, **nhwc, **relu),
+            cls(n=1, c=1, h=29, w=31, k=24, r=11, s=11, stride=4, **nhwc, **relu),
             cls(n=2, c=64, h=13, w=8, k=2, r=1, s=1, **nhwc, **bias),
             cls(n=1, c=16, h=12, w=13, k=136, r=3, s=3, padding=1, **nhwc, **bf16),
             cls(n=3, c=72, h=6, w=7, k=65, r=3, s=2, stride=2, padding=1, **nhwc, **bias, **bf16),
