@@ -315,7 +315,11 @@ def train(
         raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
     if len(network.inputs) != 1:
         raise UsageError(f"{network.name}: it has {len(network.inputs)} inputs; training takes a network of one")
-    given = data if not isinstance(data, str) else load_data(data, network.values[network.inputs[0]].shape, seed)
+    given = (
+        data
+        if not isinstance(data, str)
+        else load_data(data, network.values[network.inputs[0]].shape, seed, network.name)
+    )
     recipe = Recipe(
         loss=loss or given.loss,
         optimizer=optimizer,

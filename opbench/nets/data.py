@@ -8,14 +8,23 @@ from pathlib import Path
 
 import numpy as np
 
+from opbench import units
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.nets.inputs import TEST_EVERY, digits
 from opbench.paths import pip_install
 
 TEXTURES = ("grass", "brick")
 """Photographs of 512 x 512 that scikit-image ships; the second is where the mask is 1."""
+PHOTO = 512
+"""Rows and columns of each of them."""
 TRAINED_ROWS = 384
 """Of a texture: those below are trained with, the others held out."""
+DATA_OF = {"lenet": "digits", "alexnet": "digits", "unet": "textures"}
+"""What each shipped network is usually trained with."""
+NETWORK_OF = {"digits": "lenet", "textures": "unet"}
+"""The smallest shipped network that each named data set fits."""
+MOST_BYTES = 2 << 30
+"""Of all pictures to train with, which lie on the device together."""
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".npy")
 
 
@@ -66,16 +75,23 @@ class DataSet:
             found.append(picked * self.variants + rng.integers(self.variants, size=whole))
         return np.concatenate(found).astype(np.int32)
 
-    def require_targets(self, loss: str, shape: tuple[int, ...]) -> None:
-        """Refuse what a loss cannot take before anything runs: classes that the scores have not, arrays of no fit."""
+    def require_targets(self, loss: str, shape: tuple[int, ...], network: str = "") -> None:
+        """Raise UsageError, before anything runs, if a loss or an output of this shape cannot take the targets."""
+        targets = f"{self.targets.dtype}{list(self.targets.shape[1:])}"
+        whose, fits = network or "the network", fitting_commands(network, self.name)
         if loss == "cross_entropy":
             if self.targets.dtype != np.int32 or self.targets.ndim != 1:
                 raise UsageError(
-                    f"--loss cross_entropy takes one class a picture, and the targets of --data {self.name} are "
-                    f"{self.targets.dtype}{list(self.targets.shape[1:])}; take binary_cross_entropy, l1 or mse"
+                    f"--loss cross_entropy takes one class for each picture, and the targets of --data {self.name} are "
+                    f"{targets}; take binary_cross_entropy, l1 or mse"
                 )
-            for what, targets in (("trained with", self.targets), ("held out", self.held_targets)):
-                bad = targets[(targets < 0) | (targets >= shape[1])]
+            if len(shape) != 2:
+                raise UsageError(
+                    f"--data {self.name}: it has one class for each picture, and the output of {whose} is "
+                    f"{list(shape[1:])}, not a row of scores{fits}"
+                )
+            for what, classes in (("trained with", self.targets), ("held out", self.held_targets)):
+                bad = classes[(classes < 0) | (classes >= shape[1])]
                 if bad.size:
                     raise UsageError(
                         f"--data {self.name}: a picture {what} has class {int(bad[0])}; the network has the classes "
@@ -84,13 +100,22 @@ class DataSet:
             return
         if self.targets.shape[1:] != shape[1:] or self.targets.dtype != np.float32:
             raise UsageError(
-                f"--loss {loss} takes targets of {list(shape[1:])}, as the network's output is; those of --data "
-                f"{self.name} are {self.targets.dtype}{list(self.targets.shape[1:])}"
+                f"--loss {loss} takes targets of {list(shape[1:])}, as the output of {whose} is; "
+                f"those of --data {self.name} are {targets}{fits}"
             )
 
 
-def load_data(name: str, image: tuple[int, ...], seed: int = 0) -> DataSet:
-    """The data set of a name, or of a file or folder of one's own, for images (n, c, h, w) of a network.
+def fitting_commands(network: str, data: str) -> str:
+    """Return the commands that name data for this network, and a network for this data; empty if both are unknown."""
+    kind = data.partition(":")[0].partition("+")[0]
+    pairs = [(network, DATA_OF[network])] if network in DATA_OF else []
+    pairs += [(NETWORK_OF[kind], kind)] if kind in NETWORK_OF else []
+    commands = dict.fromkeys(f"opbench net train {name} --data {source}" for name, source in pairs)
+    return f"; these fit: {'; '.join(commands)}" if commands else ""
+
+
+def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "") -> DataSet:
+    """Load the data set of a name, or of a user's file or folder, for the images (n, c, h, w) of a network.
 
     Names: digits (scikit-learn's, each fifth held out), digits+2 (shifted by up to two pixels each time), digits:SIZE
     (enlarged), textures and textures:COUNT (which of two textures a pixel has). A file: an .npz with images, targets
@@ -112,9 +137,35 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0) -> DataSet:
         )
     if found.images.shape[1:] != tuple(image[1:]):
         raise UsageError(
-            f"--data {name}: its images are {list(found.images.shape[1:])}; the network takes {list(image[1:])}"
+            f"--data {name}: its images are {list(found.images.shape[1:])}; {network or 'the network'} takes "
+            f"{list(image[1:])}{_remedy(plain, found.images.shape, image, network)}"
         )
     return found
+
+
+def _remedy(plain: str, images: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
+    """Return what to type instead of a data set whose images do not fit; empty for a user's own files."""
+    if plain not in NETWORK_OF:
+        return ""
+    if images[1] != image[1]:
+        return (
+            f"; named data is grey: give the network one channel{' (--channels 1)' if network == 'unet' else ''}, or "
+            "name an .npz or a folder of pictures"
+        )
+    if DATA_OF.get(network, plain) != plain:
+        return fitting_commands(network, plain)
+    return f"; without a size the pictures are enlarged to fit: --data {plain}"
+
+
+def _require_moderate(name: str, pictures: int, size: int) -> None:
+    """Raise UsageError, before any picture is made, for a data set that would not fit into memory."""
+    nbytes = 4 * pictures * size * size
+    if nbytes > MOST_BYTES:
+        fewer = "textures:64" if name.startswith("textures") else "digits"
+        raise UsageError(
+            f"--data {name}: {pictures} pictures of {size}x{size} take {units.si(nbytes, 'B')}, and all of them lie on "
+            f"the device; at most {units.si(MOST_BYTES, 'B')}: take --data {fewer}, or smaller pictures"
+        )
 
 
 def _number(name: str, text: str) -> int:
@@ -124,7 +175,7 @@ def _number(name: str, text: str) -> int:
 
 
 def digit_set(shift: int, size: int, name: str) -> DataSet:
-    """1437 digits to train with and 360 held out, of 28 x 28 pixels or enlarged to `size`."""
+    """Return 1437 digits to train with and 360 held out, of 28 x 28 pixels or enlarged to `size`."""
     images, classes = digits()
     held = np.arange(len(images)) % TEST_EVERY == 0
     trained, variants = images[~held], 1
@@ -136,6 +187,7 @@ def digit_set(shift: int, size: int, name: str) -> DataSet:
         ]
         trained, variants = np.stack(windows, axis=1).reshape(-1, *trained.shape[1:]), len(moves)
     test = images[held]
+    _require_moderate(name, len(trained), size)
     if size != images.shape[2]:
         trained, test = _enlarged(trained, size), _enlarged(test, size)
     targets = classes.astype(np.int32)
@@ -152,17 +204,17 @@ def texture_set(size: int, count: int, seed: int, name: str) -> DataSet:
     """Pictures of two textures joined along random blobs, each as bright as the other; the target is the mask.
 
     The textures are photographs whose grey values are replaced by their rank, so that brightness tells nothing.
+    Pictures larger than 128 x 128, for which the photographs have too few rows, are cut from enlarged photographs.
     """
+    _require_moderate(name, 2 * count, size)
     try:
         import skimage.data
     except ImportError:
         raise EnvironmentFault(f"textures come with scikit-image; {pip_install('nets')}") from None
     rng = np.random.default_rng([seed, size])
+    factor = max(1, -(-size // (PHOTO - TRAINED_ROWS)))
     plain = [_ranked(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
-    if size > TRAINED_ROWS // 2 or size > 512 - TRAINED_ROWS:
-        raise UsageError(
-            f"--data {name}: pictures of {size}x{size} are not there; at most 128, as textures have 512 rows"
-        )
+    plain = [texture.repeat(factor, axis=0).repeat(factor, axis=1) for texture in plain]
 
     def draw(number: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         images = np.empty((number, 1, size, size), np.float32)
@@ -170,13 +222,13 @@ def texture_set(size: int, count: int, seed: int, name: str) -> DataSet:
         for index in range(number):
             mask, pieces = _blob(rng, size), []
             for texture in plain:
-                top, left = rng.integers(first, last - size + 1), rng.integers(0, 512 - size + 1)
+                top, left = rng.integers(first, last - size + 1), rng.integers(0, factor * PHOTO - size + 1)
                 pieces.append(texture[top : top + size, left : left + size])
             images[index, 0], masks[index, 0] = np.where(mask, pieces[1], pieces[0]), mask
         return images, masks
 
-    images, masks = draw(count, 0, TRAINED_ROWS)
-    held_images, held_masks = draw(max(1, count // 8), TRAINED_ROWS, 512)
+    images, masks = draw(count, 0, factor * TRAINED_ROWS)
+    held_images, held_masks = draw(max(1, count // 8), factor * TRAINED_ROWS, factor * PHOTO)
     return DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
 
 

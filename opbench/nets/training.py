@@ -81,7 +81,7 @@ class Trainer:
         self.batch = self.network.values[name].shape[0]
         self.output_shape = self.network.values[out].shape
         options, recipe = self.options, self.options.recipe
-        self.data.require_targets(recipe.loss, self.output_shape)
+        self.data.require_targets(recipe.loss, self.output_shape, self.network.name)
         self.pictures = self.batch * recipe.micro
         """Of a step, on all ranks."""
         self.steps_per_epoch = self.data.items // self.pictures
