@@ -88,14 +88,12 @@ NETWORKS := $(addprefix lenet-,1-f32) $(addprefix alexnet-,1-f32 1-bf16 128-f32 
 NETWORKS_OUT ?= reports/networks
 NETWORK_LIMIT_S ?= 600
 part = $(word $(1),$(subst -, ,$(2)))
-# Where few images leave most of a GPU idle, no formula chooses well: these take variants from a committed run.
-chosen = $(if $(filter alexnet-1-%,$(1)),--results reports/h200/networks/$(1)/tuning)
 
 networks: $(NETWORKS:%=$(NETWORKS_OUT)/%/network.json)  ## Time the ten networks of README.md with PyTorch, on a GPU, into NETWORKS_OUT (needs PyTorch)
 
 $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 	timeout $(NETWORK_LIMIT_S) $(OPBENCH) net run $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
-		--layout nhwc $(call chosen,$*) --compare torch --out $(@D)
+		--layout nhwc --compare torch --out $(@D)
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py

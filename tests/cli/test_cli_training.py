@@ -132,7 +132,7 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(undisturbed: Pa
     ("arguments", "message"),
     [
         (("--data", "digit"), "unknown data set 'digit'"),
-        (("--data", "digits:56"), "its images are [1, 56, 56]; the network takes [1, 28, 28]"),
+        (("--data", "digits:56"), "its images are [1, 56, 56]; lenet takes [1, 28, 28]"),
         (("--data", "nowhere.npz"), "nowhere.npz: cannot be read"),
         (("--data", "digits", "--loss", "mse"), "--loss mse takes targets of [10]"),
         (("--data", "digits", "--clip", "0"), "0.0 is not in the range x>0"),

@@ -15,7 +15,6 @@ HEAD = (
     "| opbench, call from Python | fastest PyTorch, call from Python | peak memory, % of PyTorch eager |\n"
     "|---|--:|--:|--:|--:|--:|--:|\n"
 )
-EAGER = "PyTorch eager"
 
 
 def network_folders(folder: Path) -> list[Path]:
@@ -46,7 +45,7 @@ def _row(record: Record, folder: Path, base: Path) -> str:
     name = ", ".join(part for part in (words.headline_name(record), gpu) if part)
     link = Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
     called = [peer.host for peer in everyone if peer.host]
-    eager = next((peer.peak_bytes for peer in everyone if peer.name == EAGER), None)
+    eager = words.eager_peak_bytes(record)
     peak = record["memory"].get("peak_bytes")
     cells = [
         f"[{name}]({link})",

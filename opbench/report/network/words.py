@@ -99,6 +99,12 @@ def peers(record: Record) -> list[PeerTime]:
     return found
 
 
+def eager_peak_bytes(record: Record) -> int | None:
+    """Return the least memory that one of PyTorch's eager ways takes at its peak; None if none was measured."""
+    peaks = [peer.peak_bytes for peer in peers(record) if peer.name.startswith("PyTorch eager") and peer.peak_bytes]
+    return min(peaks, default=None)
+
+
 def fastest(everyone: Sequence[PeerTime]) -> PeerTime | None:
     """Return the fastest of those that were timed on the clock that timed ours; None if there is none."""
     timed = [(peer.measured["median_s"], peer) for peer in everyone if peer.ratio and peer.measured]
@@ -250,8 +256,7 @@ def _memory(record: Record) -> str:
         said += (
             ", the least that any plan can do" if peak <= least else f"; no plan can do with less than {size(least)}"
         )
-    eager = ((record.get("peers") or {}).get("PyTorch eager") or {}).get("peak_bytes")
-    if eager:
+    if eager := eager_peak_bytes(record):
         said += f"; PyTorch eager takes {size(eager)} (ours is {units.percent(peak / eager)})"
     weights = memory.get("weights_bytes")
     prepared = memory.get("prepared_bytes")
