@@ -57,18 +57,20 @@ def test_floors_count_only_what_must_happen() -> None:
     copy = case("copy/vec4", "(n=268435456)")
     seconds, bound = floor.floor_s(copy, {**ROOF, "l2_bytes": 0})
     assert bound == "measured DRAM bandwidth" and seconds == pytest.approx(floor.FLOOR_MARGIN * 2**31 / 4e12)
-    assert floor.floor_s(case("copy/vec4", "(n=1000)"), ROOF)[0] == 0.0, "it may never leave the L2 cache"
+    few = case("copy/vec4", "(n=1000)")
+    assert floor.floor_s(few, ROOF, "hot")[0] == 0.0, "it may never leave the L2 cache"
+    assert floor.floor_s(few, ROOF)[0] == pytest.approx(4000 / 4e12 / floor.COLD_LIMIT), "what is read comes from DRAM"
     matmul = case("matmul/coalesced", "(m=4096,n=4096,k=4096)")
     assert floor.floor_s(matmul, ROOF) == (
         pytest.approx(floor.FLOOR_MARGIN * 2 * 4096**3 / 5e13),
         "measured fp32 rate",
     )
     conv = case("conv2d/naive_grid3d", "(n=16,c=256,h=56,w=56,k=64,r=3,s=3,padding=1)")
-    assert floor.floor_s(conv, ROOF)[1] == "measured DRAM bandwidth", (
+    assert floor.floor_s(conv, ROOF, "hot")[1] == "measured DRAM bandwidth", (
         "fewer operations than the textbook's are possible"
     )
     assert floor.floor_s(copy, None) == (0.0, "")
-    small = floor.floor_s(case("copy/vec4", "(n=1000000)"), {**ROOF, "l2_bytes_per_s": 1e13})
+    small = floor.floor_s(case("copy/vec4", "(n=1000000)"), {**ROOF, "l2_bytes_per_s": 1e13}, "hot")
     assert small == (pytest.approx(floor.L2_MARGIN * 8e6 / 1e13), "measured L2 bandwidth"), "all of it passes the L2"
     halves = replace(matmul, variant=replace(matmul.variant, precision="bf16"))
     rate = 989.5e12
