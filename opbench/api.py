@@ -6,23 +6,25 @@ import importlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import backends, paths
-from opbench.catalog.case import select
+from opbench.catalog.case import Case, select
 from opbench.catalog.folders import Catalog
+from opbench.catalog.memory_plan import MemoryPlans
 from opbench.errors import UsageError
 from opbench.gpus.ceilings import committed
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.runs.devices import ChosenGpu, choose_devices
+from opbench.runs.memory import run_in_memory_mode
 from opbench.runs.options import RunOptions
 from opbench.runs.runner import Progress, Tell, run_suite
 from opbench.runs.suite import Suite, read_suite, suite_for_operator, suite_for_variants
-from opbench.runs.targets import cases_to_check, is_file, own_variants
+from opbench.runs.targets import bare_file, cases_to_check, is_file, own_variants
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
 
@@ -183,6 +185,8 @@ def check(
     cpu_only: bool = False,
     seed: int = 20260,
     time_limit_s: float = Suite.time_limit_s,
+    memory: bool = False,
+    sizes: Mapping[str, int] | None = None,
     tell: Tell = silent,
     note: Callable[[str], None] = lambda words: None,
 ) -> list[Result]:
@@ -195,17 +199,31 @@ def check(
     sample of their blocks. With `exit_first` results end with the first case that is not right.
     On the cpu backend NVRTC, where it is installed, compiles kernels for `gpu` beside the checks: what it refuses has
     failed; `cpu_only` leaves that out.
+    A .cu file without a header is checked under the header that `opbench adopt` would propose. Where no operator fits,
+    and of every file with `memory`, the launches of its host code run without a reference: a result is "no fault found"
+    or wrong; `sizes` are values of host variables by name.
     """
     roots = tuple(Path(v).resolve() for v in variants)
     catalog = Catalog(roots)
     patterns = list(cases)
     backend = backends.resolve(backend)
     huge |= every and backend == "cpu" and not problems
-    chosen = [
-        case
-        for target in (targets or catalog.operator_names())
-        for case in cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), problems, note, huge)
-    ]
+
+    def cases_of(target: str | Path) -> list[Case]:
+        return cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), problems, note, huge)
+
+    chosen: list[Case] = []
+    plans: list[MemoryPlans] = []
+    for target in targets or catalog.operator_names():
+        bare, plan = bare_file(Path(target), catalog, cases_of, memory, sizes or {}, note)
+        chosen += cases_of(target) if bare is None else bare
+        plans += [plan] if plan else []
+    if patterns:
+        plans = [plan for plan in plans if any(plan.is_named(pattern) for pattern in patterns)]
+        patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
+    by_memory = run_in_memory_mode(plans, backend, seed, time_limit_s, tell, note) if plans else []
+    if plans and not chosen:
+        return by_memory
     _require_other_files([(case.variant.id, case.variant.path) for case in chosen])
     suite = Suite("check", "examples and random shapes", tuple(select(chosen, patterns)), TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
@@ -221,7 +239,7 @@ def check(
         found = [results[case.name] for case in suite.cases if case.name in results]
         if len(found) < len(suite.cases):
             note(f"stopped at the first failure: {len(suite.cases) - len(found)} of {len(suite.cases)} cases not tried")
-        return found
+        return [*by_memory, *found]
 
 
 def _require_other_files(variants: Iterable[tuple[str, Path]]) -> None:

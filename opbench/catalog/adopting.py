@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from opbench.catalog.folders import Catalog
+from opbench.catalog.header import OPENING_LINE
 from opbench.catalog.host_launches import HostLaunch, launches_of
 from opbench.catalog.host_program import program_of
 from opbench.catalog.host_structs import structs_of
@@ -19,8 +21,6 @@ from opbench.catalog.proposal import Proposal, read_kernel, write_header
 from opbench.catalog.scan import Declaration, declarations
 from opbench.catalog.sources import closure, matrix_classes
 from opbench.errors import UsageError, unknown
-
-OPENING_LINE = "/// opbench"
 
 
 def propose(
@@ -58,8 +58,7 @@ def propose(
         if group.unreadable:
             raise NoOperator(
                 f"{path}:{kernels[chosen].line}: structure '{group.parameter.name}' has a member that no header gives "
-                f"({group.unreadable}): let the kernel take its fields one by one; memory and races as it is: "
-                f"opbench check {path}"
+                f"({group.unreadable}): let the kernel take its fields one by one"
             )
     ranked = rank(read.facts, path.stem, {operator: operators[operator]} if operator else operators)
     found = ranked[0] if operator else _likeliest(path, kernels[chosen], ranked, read.facts, flags)
@@ -74,16 +73,27 @@ def propose(
     return proposal
 
 
+def header_of(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
+    """Let a catalog take the header that is proposed for a file without one; raises NoOperator where none fits."""
+    operators = {name: catalog.operator(name) for name in catalog.operator_names()}
+    found = propose(path, operators, operator)
+    if found.contradictions:
+        listed = "; ".join(map(str, found.contradictions))
+        raise NoOperator(f"{path}: a header of {found.operator} would contradict the file: {listed}", (found.operator,))
+    catalog.use_header(path, found.text)
+    return found
+
+
 PRINTED = frozenset(("input written", "output only read", "output size", "element type", "layout"))
 """What contradicts a header that is shown all the same: its operator is the one that the kernel's name says."""
 
 
 class NoOperator(UsageError):
-    """No operator fits a kernel; `nearest` are those that come nearest."""
+    """No operator fits a kernel; `nearest` are those that come nearest, `fact` is the message without its commands."""
 
-    def __init__(self, message: str, nearest: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.nearest = tuple(nearest)
+    def __init__(self, fact: str, nearest: Sequence[str] = (), commands: str = "") -> None:
+        super().__init__(f"{fact}{commands}")
+        self.fact, self.nearest = fact, tuple(nearest)
 
 
 def _likeliest(path: Path, kernel: Declaration, ranked: Sequence[Match], facts: KernelFacts, flags: str) -> Match:
@@ -98,11 +108,12 @@ def _likeliest(path: Path, kernel: Declaration, ranked: Sequence[Match], facts: 
     named = sorted((one for one in ranked if one.score >= ENOUGH), key=lambda one: -one.score)
     why = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
     file, name = shlex.quote(str(path)), _snake(kernel.name)
+    ways = f"opbench adopt {file} --operator {near[0]}{flags}; a new one: opbench new operator {name} --in mine"
     raise NoOperator(
-        f"{path}:{kernel.line}: no operator fits kernel '{kernel.name}'{why}. Nearest: {', '.join(near)}; take one "
-        f"with: opbench adopt {file} --operator {near[0]}{flags}; a new one: opbench new operator {name} --in mine; "
-        f"memory and races without one: opbench check {file}{flags}",
+        f"{path}:{kernel.line}: no operator fits kernel '{kernel.name}'{why}. Nearest: {', '.join(near)}; "
+        f"take one with: {ways}",
         near,
+        f"; memory and races without one: opbench check {file}{flags}",
     )
 
 

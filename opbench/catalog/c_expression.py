@@ -10,6 +10,9 @@ from opbench.catalog.tokens import Token, closing, closing_angle, split, tokens
 SIZES = {
     "float": 4, "int": 4, "unsigned": 4, "double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "char": 1, "bool": 1,
     "short": 2, "long": 8, "size_t": 8, "float2": 8, "float4": 16, "uint8_t": 1, "int64_t": 8, "half2": 4, "T": 4,
+    "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "int16_t": 2, "uint16_t": 2, "int8_t": 1, "uint": 4, "uchar": 1,
+    "int2": 8, "int4": 16, "uint2": 8, "uint4": 16, "double2": 16, "float3": 12, "uchar4": 4, "uchar3": 3, "int3": 12,
+    "ushort": 2, "ulong": 8, "__half2": 4, "__nv_bfloat162": 4, "curandState": 48, "curandState_t": 48, "clock_t": 8,
 }  # fmt: skip
 CASTS = frozenset(
     [
@@ -142,12 +145,19 @@ class _Converter:
             return self.whole(given[closing_angle(given, 1) + 1 :])
         if first.kind == "name" and len(given) == 1:
             return self._name(first.text)
-        if len(given) == 3 and f"{first.text}.{given[2].text}" in self.known and given[1].text == ".":
-            return self._name(f"{first.text}.{given[2].text}")
-        if len(given) == 3 and given[1].text == "." and given[2].text in ("x", "y", "z"):
-            return self._side(first.text, "xyz".index(given[2].text))
+        if len(given) > 2 and given[1].text == ".":
+            return self._member(given)
         if first.kind == "name" and given[1].text == "(" and closing(given, 1) == len(given) - 1:
             return self._call(first.text, split(given[2:-1], ","))
+        raise Unreadable("".join(token.text for token in given))
+
+    def _member(self, given: Sequence[Token]) -> str:
+        """A field that is known, the size of a vector, or a part of a dim3."""
+        first, member, rest = given[0].text, given[2].text, "".join(token.text for token in given[3:])
+        if f"{first}.{member}" in self.known and (not rest or (member, rest) == ("size", "()")):
+            return self._name(f"{first}.{member}")
+        if member in ("x", "y", "z") and not rest:
+            return self._side(first, "xyz".index(member))
         raise Unreadable("".join(token.text for token in given))
 
     def _name(self, name: str) -> str:
@@ -174,6 +184,9 @@ class _Converter:
             kind = next((token.text for token in self._of_type(arguments[0]) if token.text in SIZES), "")
             if kind and all(token.text != "*" for token in arguments[0]):
                 return str(SIZES[kind])
+            written = " ".join(token.text for token in arguments[0] if token.text != "struct")
+            if isinstance(size := self.known.get(f"sizeof {written}"), str):
+                return size
             raise Unreadable(f"sizeof({''.join(token.text for token in arguments[0])})")
         if self.real and name in REAL_CALLS and len(arguments) == 1:
             inner = self.whole(arguments[0])

@@ -36,6 +36,7 @@ class Catalog:
         """Where kernels' headers are searched, a user's own first."""
         self._read: dict[str, tuple[Variant, ...]] = {}
         self._files: dict[tuple[Path, str], tuple[Variant, ...]] = {}
+        self._headers: dict[Path, str] = {}
         for root in extra_roots:
             self._require_operators(root)
 
@@ -125,11 +126,17 @@ class Catalog:
         known = " ".join(print_config(c) for c in variant.configs)
         raise UsageError(f"{variant.id} has no config [{match['config']}]; it has {known}")
 
+    def use_header(self, path: Path, header: str) -> None:
+        """Take a header that was proposed for a file that has none."""
+        self._headers[path.resolve()] = header
+
     def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
         """The variants of one file, checked against its operator; read once until it or a header of it is edited."""
         known = self._files.get((path, operator), ())
         if not known or not all(source.unchanged for source in known[0].sources):
-            known = self._files[path, operator] = read_variants(path, operator, self.include)
+            known = self._files[path, operator] = read_variants(
+                path, operator, self.include, self._headers.get(path.resolve(), "")
+            )
             self._operator_file(known[0].operator)
         return known
 

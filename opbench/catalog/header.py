@@ -27,6 +27,7 @@ from opbench.paths import shipped
 KeyKinds = type | tuple[type, ...]
 """Of the values that a key may have."""
 
+OPENING_LINE = "/// opbench"
 HEADER_KEYS: Mapping[str, KeyKinds] = {
     "title": str, "operator": str, "builds_on": str, "mechanism": list, "precision": str, "product": str,
     "compute_capability": str,
@@ -45,12 +46,22 @@ COMBINATIONS = 10_000
 """Combinations of tunables of one variant that are looked at, at most."""
 
 
-def read_variants(path: Path, operator: str = "", include: Sequence[Path] | None = None) -> tuple[Variant, ...]:
+def has_header(path: Path) -> bool:
+    """Whether a file has a line that opens or closes a header; true of one that cannot be read, which fails later."""
+    try:
+        return re.search(r"^\s*//\s*///", path.read_text(errors="replace"), re.MULTILINE) is not None
+    except OSError:
+        return True
+
+
+def read_variants(
+    path: Path, operator: str = "", include: Sequence[Path] | None = None, header: str = ""
+) -> tuple[Variant, ...]:
     """The variants of one file: its rungs, or itself; `operator` is the folder's name, else the header must name it.
 
     `include` are the folders of headers, those that ship with opbench unless told; folders of the file's project that
-    have headers which it includes are added. Raises UsageError with file:line
-    for a missing header, an unknown key or a value that is not allowed.
+    have headers which it includes are added. `header` is one that was proposed for a file without. Raises UsageError
+    with file:line for a missing header, an unknown key or a value that is not allowed.
     """
     folders = tuple(include) if include is not None else (shipped("variants") / "include",)
     try:
@@ -59,15 +70,15 @@ def read_variants(path: Path, operator: str = "", include: Sequence[Path] | None
         sources[0].content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
-    return _variants_of(path, operator, folders, sources)
+    return _variants_of(path, operator, folders, sources, header)
 
 
 @functools.lru_cache(FILES)
 def _variants_of(
-    path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...]
+    path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...], proposed: str = ""
 ) -> tuple[Variant, ...]:
     """The same of files that are read: catalogs of one process share what no edit has changed."""
-    lines = sources[0].content.decode().splitlines()
+    lines = (proposed or sources[0].content.decode()).splitlines()
     prefix = "//" if path.suffix == ".cu" else ""
     first, header, why = _split_header(path, lines, prefix)
     try:
@@ -79,7 +90,7 @@ def _variants_of(
     whole.require_known(HEADER_KEYS)
     rungs = table.pop("rung", {})
     if not rungs:
-        return (whole.variant(path.stem, operator, why),)
+        return (replace(whole.variant(path.stem, operator, why), header=proposed),)
     found = []
     for name, own in rungs.items():
         reader = _HeaderReader(path, [*parts.get(name, []), *parts[""]], own, sources, folders)
@@ -120,7 +131,7 @@ def _error_line(error: tomllib.TOMLDecodeError) -> int:
 
 def _split_header(path: Path, lines: Sequence[str], prefix: str) -> tuple[int, list[str], str]:
     """The index of the opening line, the TOML lines without their comment sign, and the paragraph that follows."""
-    opening, closing = f"{prefix} /// opbench".strip(), f"{prefix} ///".strip()
+    opening, closing = f"{prefix} {OPENING_LINE}".strip(), f"{prefix} ///".strip()
     stripped = [line.strip() for line in lines]
     if opening not in stripped:
         raise UsageError(

@@ -67,7 +67,7 @@ def parameter_of(found: Sequence[Token]) -> Parameter:
     name = next((word for word in reversed(words) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
     pointer = "*" in words or "[" in words
     star = words.index("*") if "*" in words else len(words)
-    return Parameter(name, " ".join(words[:-1]), pointer, "const" in words[:star])
+    return Parameter("" if name == "void" else name, " ".join(words[:-1]), pointer, "const" in words[:star])
 
 
 def global_definitions(everything: Sequence[Declaration]) -> dict[str, Sequence[Token]]:
@@ -225,6 +225,17 @@ def _default(value: Sequence[Token]) -> Sequence[Token]:
     return value
 
 
+def _last(value: Sequence[Token]) -> Sequence[Token]:
+    """Of `m = n = 2048` the number."""
+    depth, start = 0, 0
+    for index, token in enumerate(value[:-1]):
+        depth += (token.text in OPENING) - (token.text in CLOSING) if token.kind == "mark" else 0
+        around = {value[index - 1].text, value[index + 1].text} if index else {"="}
+        if token.text == "=" and depth == 0 and not around & {"=", "<", ">", "!"}:
+            start = index + 1
+    return value[start:]
+
+
 def options_in(code: Sequence[Token]) -> dict[str, str]:
     """The variables that the command line may set, each with what sets it, as written."""
     found: dict[str, str] = {}
@@ -241,7 +252,7 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     """
     found: dict[str, Sequence[Token]] = {}
     for name, given in _assignments(code):
-        value = _default(given)
+        value = _last(_default(given))
         changed = any(token.text == name for token in value)  # counts on from what it was
         if name not in found or not (changed or _is_option(value)):
             found[name] = value

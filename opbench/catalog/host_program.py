@@ -69,14 +69,9 @@ class HostProgram:
     fixed: frozenset[str] = frozenset()
     """Names that the device's code uses, too: macros and constants."""
 
-    def value(self, given: Sequence[Token], sizes: Mapping[str, str] | None = None) -> int:
-        """The number that an expression is; raises Unreadable with the name that has no value."""
-        known: dict[str, Sequence[Token] | str] = {**self.known, **(sizes or {})}
-        text = converted(given, known)
-        try:
-            return int(evaluate(text, {}))
-        except UsageError:
-            raise Unreadable(text) from None
+    def value(self, given: Sequence[Token]) -> int:
+        """The number that an expression is at the program's end; raises Unreadable."""
+        return number_of(given, self.known)
 
     def factors(self, name: str) -> list[tuple[Token, ...]]:
         """The factors of a buffer's number of elements as the host multiplies them; empty where it is not known."""
@@ -151,6 +146,39 @@ def _has_outer(given: Sequence[Token], signs: str) -> bool:
             return True
         index += 1
     return False
+
+
+def number_of(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
+    """The number that an expression is; raises Unreadable with the name that has no value."""
+    text = converted(given, known)
+    try:
+        return int(evaluate(text, {}))
+    except UsageError:
+        raise Unreadable(text) from None
+
+
+ASKED = re.compile(r"^cuda(Occupancy|Device|Get|Set)\w*$")
+"""Functions of the runtime that put what they answer into a variable whose address they get."""
+OF_DEVICE = {
+    "multiProcessorCount": "8",
+    "warpSize": "32",
+    "maxThreadsPerBlock": "1024",
+    "maxThreadsPerMultiProcessor": "2048",
+}
+"""Properties of a device as these runs have them."""
+
+
+def device_values(code: Sequence[Token]) -> dict[str, str]:
+    """Values for what a program asks of the device: its multiprocessors, blocks that fit on one."""
+    found = {"true": "1", "false": "0", "NULL": "0", "nullptr": "0"}
+    for index, token in enumerate(code[:-2]):
+        if token.text in OF_DEVICE and index > 1 and code[index - 1].text == ".":
+            found[f"{code[index - 2].text}.{token.text}"] = OF_DEVICE[token.text]
+        if ASKED.match(token.text) and code[index + 1].text == "(":
+            for part in split(code[index + 2 : closing(code, index + 1)], ","):
+                if [t.text for t in part[:1]] == ["&"] and len(part) == 2:
+                    found[part[1].text] = "256" if "lockSize" in token.text else "2"
+    return found
 
 
 def plain_name(name: str) -> str:
@@ -290,7 +318,7 @@ def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[st
                     filled = "host" if token.text in HOST_MEMORY else ""
                     found[name] = HostBuffer(name, elements.get(name, "float"), given[1], filled=filled)
         elif token.text in VECTORS and after == "<":
-            _add_vector(code, index, found)
+            _add_vector(program, index)
     for index, token in enumerate(code[:-1]):
         if code[index + 1].text == "(" and token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
             given = split(code[index + 2 : closing(code, index + 1)], ",")
@@ -311,14 +339,17 @@ def _target_of(program: HostProgram, given: Sequence[Token]) -> str:
     return name
 
 
-def _add_vector(code: Sequence[Token], index: int, found: dict[str, HostBuffer]) -> None:
-    """`thrust::device_vector<T> name(count)` or `(count, value)`."""
+def _add_vector(program: HostProgram, index: int) -> None:
+    """`thrust::device_vector<T> name(count)` or `(count, value)`; of a host's vector only the size counts."""
+    code, found = program.code, program.buffers
     ends = closing_angle(code, index + 1)
-    if code[index].text != "device_vector" or ends + 2 >= len(code) or code[ends + 2].text not in ("(", "{"):
+    if ends + 2 >= len(code) or code[ends + 2].text not in ("(", "{"):
         return
     name = code[ends + 1].text
     given = split(code[ends + 3 : closing(code, ends + 2)], ",")
     if given:
+        program.known[f"{name}.size"] = given[0]
+    if given and code[index].text == "device_vector":
         element = " ".join(token.text for token in code[index + 2 : ends])
         found[name] = HostBuffer(name, element, elements=given[0], filled="inputs")
 

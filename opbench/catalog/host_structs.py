@@ -17,6 +17,7 @@ TYPES = {
     "float": "f32", "double": "f64",
 }  # fmt: skip
 """What C calls a header's types of numbers."""
+BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "f32": 4, "f64": 8}
 HEADS = ("struct", "class", "typedef", "alignas", "__align__")
 
 
@@ -59,6 +60,21 @@ def _fields(body: Sequence[Token]) -> list[Parameter] | str:
         for other in map(parameter_of, more):
             found.append(replace(field, name=other.name, is_pointer=other.is_pointer))
     return found or "it is empty"
+
+
+def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
+    """The bytes that C gives each structure whose fields can be read."""
+    found: dict[str, int] = {}
+    for name, fields in structs.items():
+        if isinstance(fields, str):
+            continue
+        end, widest = 0, 1
+        for one in fields:
+            size = 8 if one.is_pointer else BYTES[TYPES[_plain_type(one.type)]]
+            end += -end % size + size
+            widest = max(widest, size)
+        found[name] = end + -end % widest
+    return found
 
 
 def _plain_type(written: str) -> str:

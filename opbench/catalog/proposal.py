@@ -139,14 +139,21 @@ def write_header(
         proposal.lines.append(f"launch = [{{ {', '.join(entry)} }}]")
 
 
-def _called(proposal: Proposal, read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
-    """The kernel's name with its template arguments, as a header has it."""
-    kernel = read.kernel
+def template_arguments(read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
+    """A launch's template arguments with their brackets, `float` for a type that nothing names; "" without any."""
+    if not read.kernel.is_template:
+        return ""
     given = _template(read.launch.template, known) if read.launch else ""
     untold = (UNTOLD | read.types.keys()) - known.keys()
-    called = kernel.qualified + re.sub(r"\b[A-Za-z_]\w*\b", lambda w: "float" if w[0] in untold else w[0], given)
-    if kernel.is_template and (not given or called != kernel.qualified + given):
-        called += "" if given else f"<{', '.join('float' for _ in read.types)}>"
+    told = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: "float" if word[0] in untold else word[0], given)
+    return told or f"<{', '.join('float' for _ in read.types)}>"
+
+
+def _called(proposal: Proposal, read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
+    """The kernel's name with its template arguments, as a header has it."""
+    called = read.kernel.qualified + template_arguments(read, known)
+    written = _template(read.launch.template, known) if read.launch else ""
+    if called != read.kernel.qualified + written:
         proposal.guesses.append(Guess("the kernel with its template's arguments", called, ("no launch says them",)))
     return called
 
@@ -307,7 +314,7 @@ class SizesRead:
         if self.program is None or launch is None or len(self.fixed) < len(tensor_axes(self.match.problem)):
             return None
         try:
-            return self.program.value(_parts(launch.configuration[which], self.program.known)[side])
+            return self.program.value(launch_parts(launch.configuration[which], self.program.known)[side])
         except (Unreadable, IndexError):
             return None
 
@@ -546,7 +553,7 @@ def _geometry(proposal: Proposal, launch: HostLaunch, sizes: SizesRead) -> tuple
 
 def _sides(proposal: Proposal, number: int, given: Sequence[Token], sizes: SizesRead) -> str:
     """A list of one to three expressions."""
-    parts = _parts(given, sizes.known)
+    parts = launch_parts(given, sizes.known)
     found = []
     for index, part in enumerate(parts):
         try:
@@ -563,7 +570,7 @@ def _sides(proposal: Proposal, number: int, given: Sequence[Token], sizes: Sizes
     return "[" + ", ".join(f'"{text}"' for text in found) + "]"
 
 
-def _parts(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> Sequence[Sequence[Token]]:
+def launch_parts(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> Sequence[Sequence[Token]]:
     """The sides of a grid or block, through the names that stand for it."""
     for _ in range(4):  # a name may stand for another
         if len(given) == 1 and isinstance(value := known.get(given[0].text), Sequence) and not isinstance(value, str):

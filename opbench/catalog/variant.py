@@ -99,6 +99,8 @@ class Variant:
     """Folders that its headers are searched in."""
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
     """Its file and the headers that it includes, as they were when it was read."""
+    header: str = field(default="", repr=False, compare=False)
+    """The header that was proposed for a file that has none; empty where the file has its own."""
     source_sha256: str = ""
     """The checksum of `sources` without `mechanism` keys: a result stands for this text."""
     text_sha256: str = ""

@@ -47,7 +47,7 @@ def adopt_command(file: Path, operator: str, kernel: str, write: bool, roots: tu
     if write and found.contradictions:
         raise UsageError(
             f"{file}: not written, as the header of {found.operator} would contradict the file: "
-            f"{found.contradictions[0]}; memory and races without a header: {next_command}"
+            f"{found.contradictions[0]}; memory and races without a header: {next_command} --memory"
         )
     if write:
         write_atomically(file, found.text.encode() + file.read_bytes())

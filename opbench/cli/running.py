@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -19,6 +20,7 @@ from opbench import backends
 from opbench.cli import completion, discard_stdout
 from opbench.cli.options import BACKENDS, cases_option, gpu_option, json_option, variants_option
 from opbench.cli.progress import progress_on_stderr
+from opbench.errors import UsageError
 from opbench.results.result import exit_code
 from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
@@ -209,6 +211,19 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     is_flag=True,
     help="Also problems beyond 2^31 elements: a few blocks of each, on memory that is there where it is written.",
 )
+@click.option(
+    "--memory",
+    is_flag=True,
+    help="Run the launches of FILE.cu's host code without a reference: races, bounds, uninitialised reads, barriers. "
+    "A file for which no operator fits is checked so anyway.",
+)
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="In memory mode the value of a host variable, or the elements of a pointer; repeatable.",
+)
 @click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
 @click.option(
     "--sarif",
@@ -227,6 +242,8 @@ def check_command(
     random_shapes: int,
     every: bool,
     huge: bool,
+    memory: bool,
+    sizes: tuple[str, ...],
     exit_first: bool,
     sarif_file: Path | None,
     with_notes: bool,
@@ -264,6 +281,8 @@ def check_command(
             cpu_only=cpu_only,
             seed=seed,
             time_limit_s=time_limit_s or 60.0,
+            memory=memory,
+            sizes=_sizes(sizes),
             tell=tell,
             note=lambda words: click.echo(f"note: {words}", err=True),
         )
@@ -278,6 +297,17 @@ def check_command(
         wrong = len(found) - len(noted)
         click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
     finish(results, as_json, lambda: _print_verdicts(results, targets, noted))
+
+
+def _sizes(given: Sequence[str]) -> dict[str, int]:
+    """Values by name of `--size NAME=NUMBER`; raises UsageError."""
+    found = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        if not name.isidentifier() or not number.isdigit() or int(number) < 1:
+            raise click.UsageError(f"--size {text}: a name and a whole number are needed, such as --size n=4096")
+        found[name] = int(number)
+    return found
 
 
 def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:
@@ -295,7 +325,17 @@ def leave(code: int, show: Callable[[], None]) -> None:
     click.get_current_context().exit(code)
 
 
-REPEATED = ("--cpu-only", "--backend", "--variants", "--random", "--problem", "--time-limit", "--seed")
+REPEATED = (
+    "--cpu-only",
+    "--backend",
+    "--variants",
+    "--random",
+    "--problem",
+    "--time-limit",
+    "--seed",
+    "--memory",
+    "--size",
+)
 
 
 def _flags_given() -> str:
@@ -313,6 +353,7 @@ def _flags_given() -> str:
 def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: Sequence[FaultAtLine]) -> None:
     """One line per variant, then each kind of failure once, with its source line and the command that repeats it."""
     from opbench.results.faults import faults_of
+    from opbench.runs.memory import OPERATOR as MEMORY
 
     tally: dict[str, dict[str, int]] = {}
     failures: dict[tuple[str, str], list[Result]] = {}
@@ -325,7 +366,7 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
         if r.status in ("wrong", "failed", "invalid"):
             failures.setdefault((variant, r.fault), []).append(r)
         gpu_code.setdefault(variant, []).append(r)
-        if r.status == "unsupported":
+        if r.status in ("unsupported", "no fault found"):
             lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
     width, files = max((len(name) for name in tally), default=0), _files_of(targets)
     for name, counts in tally.items():
@@ -339,7 +380,11 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
         target = files.get(variant, variant)
         rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case {shlex.quote(first.case)}"
         notes = (f"{first.status}: {first.case}{more}", f"rerun: {rerun}")
-        _print_finding(faults_of(first, _file_of(first, targets))[0], notes)
+        faults = faults_of(first, _file_of(first, targets))
+        *others, last = faults if first.operator == MEMORY else faults[:1]  # with no result, each finding counts
+        for fault in others:
+            _print_finding(fault, ())
+        _print_finding(last, notes)
     for note in noted:
         _print_finding(note.finding, (), "note: ")
     _print_uncompiled(results)
@@ -356,7 +401,7 @@ def _print_finding(finding: Finding, notes: Sequence[str], start: str = "") -> N
         click.echo(line)
 
 
-COLOURS = {"right": "green", "unsupported": "yellow"}
+COLOURS = {"right": "green", "unsupported": "yellow", "no fault found": "cyan"}
 
 
 def _coloured(status: str, text: str) -> str:
@@ -386,10 +431,16 @@ def _print_uncompiled(results: Sequence[Result]) -> None:
 def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
     """The variants of files of a user's own, by name, with the file as it was typed."""
     from opbench.catalog.folders import Catalog
+    from opbench.runs.memory import OPERATOR as MEMORY
     from opbench.runs.targets import is_file, own_variants
 
     catalog = Catalog(click.get_current_context().params["roots"])
-    return {v.id: target for target in targets if is_file(target) for v in own_variants(Path(target), catalog)}
+    found: dict[str, str] = {}
+    for target in filter(is_file, targets):
+        found[f"{MEMORY}/{Path(target).stem}"] = target
+        with contextlib.suppress(UsageError):  # no operator fits: it ran in memory mode
+            found |= {v.id: target for v in own_variants(Path(target), catalog)}
+    return found
 
 
 def _file_of(result: Result, targets: tuple[str, ...]) -> str:

@@ -15,8 +15,9 @@ from opbench.gpus.resources import LaunchResources
 from opbench.timing.measurement import Measurement
 from opbench.traffic.findings import Finding
 
-Status = Literal["right", "wrong", "failed", "invalid", "unsupported"]
-GOOD = ("right", "unsupported")
+Status = Literal["right", "wrong", "failed", "invalid", "unsupported", "no fault found"]
+""" "no fault found" is of a run without a reference: memory and races were looked at, results were not compared."""
+GOOD = ("right", "unsupported", "no fault found")
 """What speaks against no kernel."""
 
 _OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")

@@ -11,11 +11,13 @@ from opbench.backends.nvrtc.fitting import CompiledCase, GpuTarget
 from opbench.backends.nvrtc.resources import Resources
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
+from opbench.catalog.memory_plan import MemoryPlan
 from opbench.catalog.operator import Arrays
 from opbench.errors import UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.session.checking import SEED, TRACED_WORK, Checked
 from opbench.session.measuring import Measured
+from opbench.session.memory import MemoryChecked
 from opbench.session.racing import RacedCases
 from opbench.timing.racing import RaceOptions
 from opbench.timing.sampling import TimingOptions
@@ -36,19 +38,29 @@ class PackedCase:
     source_sha256: str
     config: dict[str, int]
     axes: dict[str, int | str]
+    header: str = ""
+    """The header that was proposed for a file without one."""
 
 
 def pack(case: Case) -> PackedCase:
     """A case for a request."""
     variant = case.variant
     return PackedCase(
-        str(variant.path), variant.operator, variant.name, variant.source_sha256, case.config, case.problem.axes
+        str(variant.path),
+        variant.operator,
+        variant.name,
+        variant.source_sha256,
+        case.config,
+        case.problem.axes,
+        variant.header,
     )
 
 
 def unpack(catalog: Catalog, packed: PackedCase) -> Case:
     """The case again; raises UsageError where its file was edited since."""
     problem = catalog.operator(packed.operator).from_axes(packed.axes)
+    if packed.header:
+        catalog.use_header(Path(packed.path), packed.header)
     variant = catalog.variant_file(Path(packed.path), packed.operator, packed.variant)
     if variant.source_sha256 != packed.source_sha256:
         raise UsageError(f"{variant.path} or a header of it was edited since the run began; start it again")
@@ -105,6 +117,13 @@ class Check(Request[Checked]):
 
     case: PackedCase
     given: Arrays | None = None
+
+
+@dataclass(frozen=True)
+class CheckMemory(Request[MemoryChecked]):
+    """Run a file's launches without a reference and look at memory, races and barriers."""
+
+    plan: MemoryPlan
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from opbench.runs.protocol import (
     Build,
     Built,
     Check,
+    CheckMemory,
     CompileFor,
     CompileOne,
     Fault,
@@ -48,6 +49,7 @@ from opbench.runs.protocol import (
 from opbench.session.binding import bind_bare
 from opbench.session.checking import Checked, Session
 from opbench.session.measuring import Measured, measure_cases
+from opbench.session.memory import MemoryChecked, check_memory
 from opbench.session.racing import RacedCases, race_cases
 from opbench.timing.sampling import measure
 
@@ -180,6 +182,11 @@ class Server:
         with phase_range("check"), case_range(case.name, case.variant.operator):
             return self.session.check(case, request.given)
 
+    def check_memory(self, request: CheckMemory, tell: SendTold) -> MemoryChecked:
+        """A file's launches without a reference."""
+        with phase_range("check"):
+            return check_memory(self.backend, request.plan, self._opening.seed)
+
     def measure(self, request: Measure, tell: SendTold) -> Measured:
         """Times of the right cases of one problem."""
         with phase_range("measure"):
@@ -274,6 +281,7 @@ HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, SendTold], object]]
     CompileFor: Server.compile_for,
     CompileOne: Server.compile_one,
     Check: Server.check,
+    CheckMemory: Server.check_memory,
     Measure: Server.measure,
     Probe: Server.probe,
     Race: Server.race,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from opbench.catalog.adopting import NoOperator, header_of
 from opbench.catalog.case import CASE_NAME, Case, select
 from opbench.catalog.folders import Catalog
+from opbench.catalog.header import has_header
+from opbench.catalog.memory_plan import MemoryPlans, plan_of
 from opbench.catalog.operator import Operator
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
@@ -27,7 +30,10 @@ MORE = 40
 
 
 def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
-    """A user's own file as its variants; its header names the operator unless its folder is one's."""
+    """A user's own file as its variants; its header names the operator unless its folder is one's.
+
+    A file without a header gets the one that is proposed for it; raises NoOperator where none fits.
+    """
     if not path.exists():
         raise UsageError(
             f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
@@ -35,12 +41,52 @@ def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
         )
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
+    if is_bare(path) and not operator:
+        header_of(path, catalog)
     return catalog.own_variants(path.resolve(), operator)
+
+
+def is_bare(target: str | Path) -> bool:
+    """Whether a target is a .cu file without a header."""
+    return Path(target).suffix == ".cu" and not has_header(Path(target))
 
 
 def is_file(target: str | Path) -> bool:
     """Whether a target is a file of a user's own, not a name."""
     return Path(target).suffix in (".cu", ".py")
+
+
+def bare_file(
+    path: Path,
+    catalog: Catalog,
+    cases_of: Callable[[Path], list[Case]],
+    memory: bool,
+    sizes: Mapping[str, int],
+    note: Callable[[str], None],
+) -> tuple[list[Case] | None, MemoryPlans | None]:
+    """Read a .cu file without a header: its cases where an operator fits, else a run of its launches without one.
+
+    Both are None for any other target. With `memory`, or `sizes` of its variables, a file is run without an operator.
+    """
+    bare = is_bare(path)
+    if path.suffix != ".cu" or not (bare or memory or sizes):
+        return None, None
+    if not path.exists():
+        own_variants(path, catalog)
+    if bare and not memory and not sizes:
+        try:
+            proposal = header_of(path, catalog)
+            found = cases_of(path)
+        except UsageError as error:
+            note(f"memory mode: {error.fact if isinstance(error, NoOperator) else error}")
+        else:
+            note(f"{path}: no header; operator {proposal.operator} ({'; '.join(proposal.evidence)})")
+            for guess in proposal.guesses:
+                note(f"guess: {guess}")
+            return found, None
+    plans = plan_of(path, catalog.include, sizes)
+    note(f"{path}: its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not")
+    return [], plans
 
 
 def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "") -> Case:

@@ -1,0 +1,146 @@
+"""Plans of files without an operator: every size, buffer and argument is read from the host's code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbench.catalog.memory_plan import MemoryPlan, plan_of
+from opbench.catalog.scalar import Scalar
+from opbench.errors import UsageError
+
+CASES = Path(__file__).parents[1] / "cases" / "bare"
+
+TWO = """\
+#include <cstdio>
+#include <vector>
+#define N 1000
+#define DIE(x) do { if ((x) != 0) exit(1); } while (0)
+const int BLOCK = 128;
+struct Range { int first; float scale; const float* from; };
+__global__ void fill(int* counts, unsigned char flag, size_t n) { counts[threadIdx.x] = flag; }
+template <typename T, int WIDE> __global__ void spread(Range r, T* to, double by) { to[r.first] = r.from[0] * by; }
+float* make(size_t count) {
+    float* made;
+    cudaMalloc((void**)&made, count * sizeof(float));
+    return made;
+}
+void launch(const float* x, float* y, int first) {
+    Range range = {first, 0.5f, x};
+    spread<float, 4><<<dim3(2, 3), BLOCK, BLOCK * sizeof(float)>>>(range, y, 2.5);
+}
+int main(int argc, char** argv) {
+    int *counts, blocks = argc > 1 ? atoi(argv[1]) : 4;
+    float *in, *out;
+    std::vector<float> host(N);
+    DIE(cudaMalloc(&counts, N * sizeof(int)));
+    DIE(cudaMalloc(&in, host.size() * sizeof(float)));
+    cudaMalloc(&out, N * 4);
+    cudaMemset(counts, 0, N * 4);
+    cudaMemcpy(in, host.data(), N * 4, cudaMemcpyHostToDevice);
+    fill<<<blocks, (N + BLOCK - 1) / BLOCK>>>(counts, 3, N);
+    launch(in, out, 7);
+    cudaMemcpy(host.data(), out, N * 4, cudaMemcpyDeviceToHost);
+}
+"""
+
+
+def plan(tmp_path: Path, text: str, **sizes: int) -> MemoryPlan:
+    path = tmp_path / "mine.cu"
+    path.write_text(text)
+    return plan_of(path, (), sizes).reduced
+
+
+def test_launches_buffers_and_arguments_are_the_hosts(tmp_path: Path) -> None:
+    found = plan(tmp_path, TWO)
+    first, second = found.launches
+    assert (first.kernel, first.grid, first.block) == ("fill", (4, 1, 1), (8, 1, 1))
+    assert first.args == ("counts", Scalar("u8", 3), Scalar("u64", 1000))
+    assert (second.kernel, second.grid, second.block, second.shared_bytes) == (
+        "spread<float, 4>",
+        (2, 3, 1),
+        (128, 1, 1),
+        512,
+    )
+    assert str(second.args[0]) == "struct(i32(7), f32(0.5), in)" and second.args[1:] == ("out", Scalar("f64", 2.5))
+    assert {(b.name, b.elements, b.dtype, b.content, b.is_bounded) for b in found.buffers} == {
+        ("counts", 1000, "i32", "zero", True),
+        ("in", 1000, "f32", "random", True),
+        ("out", 1000, "f32", "poison", True),
+    }
+    assert found.notes == () and found.sizes == {}
+
+
+LARGE = """\
+#define WIDTH 4096
+__global__ void add(const float* a, const float* b, float* c, int n) {
+    for (int i = threadIdx.x; i < WIDTH; i += blockDim.x) c[blockIdx.x * WIDTH + i] = a[i] + b[i];
+}
+int main() {
+    int n = 4096, odd = 100001;
+    float *a, *b, *c;
+    cudaMalloc(&a, n * n * 4); cudaMalloc(&b, odd * 4); cudaMalloc(&c, n * WIDTH * 4);
+    add<<<n, 128>>>(a, b, c, odd);
+}
+"""
+
+
+def test_large_sizes_are_reduced_together(tmp_path: Path) -> None:
+    found = plan(tmp_path, LARGE)
+    sizes = dict(found.sizes)
+    assert sizes["n"] == sizes["WIDTH"] < 4096 and sizes["n"] % 128 == 0
+    assert sizes.get("odd", 100001) % 128 == 100001 % 128
+    assert f"#define WIDTH {sizes['WIDTH']}\n" in found.text() and "int n = 4096" in found.text()
+    assert found.launches[0].grid == (sizes["n"], 1, 1)
+    assert len(found.notes) == 1
+
+
+def test_sizes_of_a_function_that_nothing_calls_are_assumed_or_given(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(const float* x, float* y, int n, float s) { y[threadIdx.x] = s * x[n]; }\n"
+        "void run(float* x, float* y, int n, float s) { k<<<(n + 63) / 64, 64>>>(x, y, n, s); }\n"
+    )
+    found = plan(tmp_path, text)
+    assert found.sizes == {"n": 1000} and found.launches[0].grid == (16, 1, 1)
+    assert {(b.name, b.content, b.is_bounded) for b in found.buffers} == {
+        ("x", "random", False),
+        ("y", "poison", False),
+    }
+    found = plan(tmp_path, text, n=64, x=65, y=64)
+    assert found.launches[0].grid == (1, 1, 1) and {(b.elements, b.is_bounded) for b in found.buffers} == {
+        (65, True),
+        (64, True),
+    }
+    with pytest.raises(UsageError, match="--size m=3: the host's code has no such variable; known: n, s, x, y"):
+        plan(tmp_path, text, m=3)
+
+
+def test_kernels_that_nothing_launches_get_a_thread_an_element(tmp_path: Path) -> None:
+    found = plan(tmp_path, "__global__ void k(float* x, int rows, int n) { x[blockIdx.y * n + threadIdx.y] = rows; }\n")
+    assert found.launches[0].block == (16, 16, 1) and found.sizes == {"rows": 67, "n": 45}
+
+
+def test_a_size_that_cannot_be_read_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x) { x[0] = 1; }\n"
+        "int main() { float* x; int lines = count_lines(), n = lines * 2; cudaMalloc(&x, 4 * n);\n"
+        "k<<<n / 2, 32>>>(x); }\n"
+    )
+    with pytest.raises(UsageError, match=r"opbench check \S+ --size lines=1024"):
+        plan(tmp_path, text)
+    assert plan(tmp_path, text, lines=8).launches[0].grid == (8, 1, 1)
+
+
+def test_indices_that_come_from_contents_are_known(tmp_path: Path) -> None:
+    text = """\
+__global__ void count(const int* x, int* bins, int n) {
+    int i = threadIdx.x;
+    int bin = x[i] / 4;
+    atomicAdd(&bins[bin], 1);
+    bins[i] += 1;
+    bins[x[i]] = 0;
+}
+void run(int* x, int* bins, int n) { count<<<1, n>>>(x, bins, n); }
+"""
+    assert {4, 6} <= plan(tmp_path, text).data_lines and not {3, 5} & plan(tmp_path, text).data_lines

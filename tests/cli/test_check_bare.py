@@ -1,0 +1,78 @@
+"""`opbench check` on files without a header: under the proposed one, or in memory mode."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from common import ROOT, Cli
+
+CASES = ROOT / "tests" / "cases" / "bare"
+ADOPTED = ROOT / "tests" / "catalog" / "adopted"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_file_with_main_has_its_bounds_fault_and_its_races_found(cli: Cli, here: Path) -> None:
+    shutil.copy(CASES / "bias_gelu.cu", here)
+    done = cli("check", "bias_gelu.cu", "--json")
+    assert done.returncode == 1, done.stderr
+    (result,) = json.loads(done.stdout)
+    assert result["status"] == "wrong" and result["operator"] == "memory"
+    found = {(one["kind"], one["line"]) for one in result["verdict"]["findings"]}
+    assert {("out_of_bounds", 11), ("shared_race", 15)} <= found
+    done = cli("check", "bias_gelu.cu")
+    rerun = next(line for line in done.stdout.splitlines() if "rerun: opbench " in line)
+    again = cli(*shlex.split(rerun.partition("rerun: opbench ")[2]))
+    assert again.returncode == 1 and again.stdout == done.stdout
+
+
+def test_a_mended_file_has_no_fault_and_is_not_called_right(cli: Cli, here: Path) -> None:
+    text = (CASES / "bias_gelu.cu").read_text()
+    text = text.replace("c <= cols", "c < cols").replace(
+        "{\n        if (threadIdx.x < s)", "{\n        __syncthreads();\n        if (threadIdx.x < s)"
+    )
+    (here / "mended.cu").write_text(text)
+    done = cli("check", "mended.cu", "--json")
+    (result,) = json.loads(done.stdout)
+    assert (done.returncode, result["status"], result["verdict"]["findings"]) == (0, "no fault found", [])
+    assert "not compared" in result["reason"]
+    assert re.match(r"memory/mended +1 no fault found", cli("check", "mended.cu").stdout)
+
+
+def test_a_file_of_an_operator_is_checked_under_the_header_that_adopt_proposes(cli: Cli, here: Path) -> None:
+    shutil.copy(ADOPTED / "sum_arrays.cu", here)
+    text = (here / "sum_arrays.cu").read_text()
+    done = cli("check", "sum_arrays.cu", "--cpu-only", "--random", "0")
+    assert done.returncode == 0 and re.match(r"add/sum_arrays +\d+ right", done.stdout)
+    assert "operator add (" in done.stderr and (here / "sum_arrays.cu").read_text() == text
+    (here / "sum_arrays.cu").write_text(text.replace("A[i] + B[i]", "A[i] + B[0]"))
+    done = cli("check", "sum_arrays.cu", "--cpu-only", "--random", "0")
+    assert done.returncode == 1
+    rerun = next(line for line in done.stdout.splitlines() if "rerun: opbench " in line)
+    assert cli(*shlex.split(rerun.partition("rerun: opbench ")[2])).returncode == 1
+    done = cli("check", "sum_arrays.cu", "--memory", "--size", "n=300")
+    assert done.returncode == 0 and "no fault found" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["reduce_in_place", "sum_of_ints"])
+def test_a_file_that_its_operators_header_would_contradict_runs_in_memory_mode(cli: Cli, here: Path, name: str) -> None:
+    shutil.copy(ADOPTED / f"{name}.cu", here)
+    done = cli("check", f"{name}.cu")
+    assert done.returncode == 0 and re.match(rf"memory/{name} +1 no fault found", done.stdout), done.stdout
+    assert "would contradict the file" in done.stderr
+
+
+def test_a_bad_size_is_refused(cli: Cli, here: Path) -> None:
+    shutil.copy(CASES / "bias_gelu.cu", here)
+    done = cli("check", "bias_gelu.cu", "--size", "rows")
+    assert done.returncode == 2 and "--size n=4096" in done.stderr
