@@ -36,7 +36,7 @@ from opbench.session.verdict import (
 from opbench.timing.clock import Launch
 from opbench.traffic.counts import Traffic
 from opbench.traffic.findings import Finding, headline
-from opbench.traffic.rules import CHANGED_INPUT, OUT_OF_BOUNDS
+from opbench.traffic.rules import CHANGED_INPUT, OUT_OF_BOUNDS, WRONG_RESULT
 
 SEED = 20260
 TRACED_WORK = 1e7
@@ -266,10 +266,8 @@ class Session:
         for kind in edges_of(ready.case.problem):
             if not (found := self.run(ready, kind).verdict).right:
                 inputs = EDGES[kind][0]
-                told = _with_detail(
-                    found, f"Only special inputs show it: {inputs}. Ordinary inputs give right results."
-                )
-                return Outcome(replace(told, reason=f"with {inputs}: {found.reason}"), damaged=True)
+                told = _with_detail(found, f"Wrong only with special inputs: {inputs}. Ordinary inputs are right.")
+                return Outcome(replace(told, reason=f"{found.reason}; only with {inputs}"), damaged=True)
         return outcome
 
     def _check_orders(self, ready: Ready, outcome: Outcome) -> Outcome:
@@ -294,10 +292,14 @@ class Session:
         changed = [name for name, found in prepared.items() if ready.workspace[name].fingerprint() != found]
         if again.verdict.right and not changed:
             return outcome
-        reason = f"with what says once = true run first: {again.verdict.reason}"
-        if changed:
-            reason = f"writes the workspace {changed[0]} in a launch beside the one that says once = true"
-        return replace(again, verdict=replace(again.verdict, right=False, reason=reason))
+        if not changed:
+            told = _with_detail(again.verdict, "Wrong if the launches with once = true run first, as in a network.")
+            return replace(again, verdict=replace(told, reason=f"{told.reason}; with the once launches run first"))
+        message = f"a launch without once = true writes the workspace {changed[0]}, which a launch with it fills"
+        overwritten = Finding(WRONG_RESULT.kind, message, *_kernel_place(ready.case), buffer=changed[0])
+        found = (overwritten, *again.verdict.findings)
+        verdict = replace(again.verdict, right=False, reason=headline(overwritten), findings=found)
+        return replace(again, verdict=verdict)
 
     def _resources(self, binding: Binding) -> dict[str, LaunchResources]:
         program = binding.program

@@ -17,6 +17,8 @@ FEW = 3
 """Wrong elements below which chance could form any pattern."""
 CLOSE = 1e-4
 """Relative difference up to which two results count as the same."""
+ALONE = 5e-6
+"""The same where so few elements are wrong that one of many partial sums could be near by chance."""
 TILES = (2, 4, 8, 16, 32, 64, 128, 256)
 """Sizes of tiles and vectors besides the sides of the block."""
 POISON_PAYLOADS = (0x7FFFFFFF, 0xFFFFFFFF)
@@ -254,11 +256,10 @@ def _parts(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _same_sum(e: Evidence, other: np.ndarray) -> bool:
     """Whether the wrong elements are those of another result, and that one is told apart from what is expected."""
-    wrong = e.wrong
-    scale = np.abs(other[wrong]) + np.abs(e.expected[wrong])
-    near = np.abs(e.got[wrong] - other[wrong]) <= 1e-5 * scale
-    apart = np.abs(e.expected[wrong] - other[wrong]) > 1e-3 * scale
-    return bool(near.all() and apart.all())
+    got, other, expected = e.got[e.wrong], other[e.wrong], e.expected[e.wrong]
+    size = float(np.linalg.norm(other))
+    near = CLOSE if got.size >= FEW else ALONE
+    return bool(np.linalg.norm(got - other) <= near * size and np.linalg.norm(expected - other) > 100 * near * size)
 
 
 def _same(left: np.ndarray, right: np.ndarray) -> bool:

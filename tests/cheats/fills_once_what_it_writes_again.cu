@@ -1,4 +1,4 @@
-// expect: writes the workspace shift in a launch beside the one that says once
+// expect: without once = true writes the workspace shift
 // /// opbench
 // operator  = "linear"
 // title     = "a bias that is copied once, and overwritten by every run"
