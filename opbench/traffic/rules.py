@@ -53,6 +53,11 @@ UNINITIALISED_LOCAL = Rule(
     "Read of a local variable that has no value",
     "Give the variable a value where it is declared.",
 )
+CONSTANT_STORE = Rule(
+    "constant-store",
+    "Store into __constant__ memory",
+    "Declare the variable __device__, or fill it before the launch (`constants` in the header).",
+)
 INDEX_OVERFLOW = Rule(
     "index-overflow",
     "Integer arithmetic that its type cannot hold",
@@ -190,6 +195,7 @@ RULES = (
     UNINITIALISED_GLOBAL,
     UNINITIALISED_SHARED,
     UNINITIALISED_LOCAL,
+    CONSTANT_STORE,
     INDEX_OVERFLOW,
     STACK_OVERFLOW,
     SHARED_RACE,

@@ -31,6 +31,7 @@ from opbench.backends.cpu.ptx import (
     LINE_MARKER,
     SYSTEM_HEADER,
     UnsupportedInstruction,
+    constant_variables,
     relax_initialisation,
     replace_built_in_copies,
     replace_noinline,
@@ -319,6 +320,7 @@ class KernelBuilder:
             needed = () if elf.needs_libraries(compiled, names) else ("-nostdlib",)
             link = (*self.toolchain.link_flags(self.build), *needed)
             self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
+            write_atomically(constants_of(final), json.dumps(constant_variables(text)).encode())
             if doubts := DOUBT.findall(said):
                 write_atomically(doubts_of(final), json.dumps(doubts).encode())
             publish(made, final)
@@ -358,6 +360,11 @@ def prepare(folder: Path) -> None:
 def doubts_of(module: Path) -> Path:
     """Where the compiler's doubts about a module's local variables are kept, if it had any."""
     return module.with_suffix(".doubts")
+
+
+def constants_of(module: Path) -> Path:
+    """Where the names of a module's `__constant__` variables are kept."""
+    return module.with_suffix(".constants")
 
 
 def entry_symbol(index: int) -> str:

@@ -52,6 +52,8 @@ class SharedArray:
     bytes: int
     owner: str = ""
     """The kernel or function that declares it, where its symbol tells."""
+    constant: bool = False
+    """Whether it is a `__constant__` variable, which no kernel may write."""
 
     def distance(self, address: int) -> int:
         """How far an address lies outside of the array; 0 inside."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cpu.buffer import CpuArray
-from opbench.backends.cpu.build import constant_symbol, entry_symbol
+from opbench.backends.cpu.build import constant_symbol, constants_of, entry_symbol
 from opbench.backends.cpu.elf import module_variables, shared_arrays, symbol_offset
 from opbench.backends.cpu.findings import Launched, LaunchLog
 from opbench.backends.cpu.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
@@ -130,7 +131,9 @@ class CpuProgram:
         """
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._log.buffers = list(memory.values())
-        tracing.use_module(shared_arrays(self._path), module_variables(self._path))
+        constants = set(json.loads(constants_of(self._path).read_text()))
+        variables = [replace(one, constant=one.name in constants) for one in module_variables(self._path)]
+        tracing.use_module(shared_arrays(self._path), variables)
         for launch in launches:
             if not launch.kernel:
                 self._filled(launch, memory)()

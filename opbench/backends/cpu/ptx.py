@@ -32,6 +32,8 @@ KEEP_ORDER = '__asm__ volatile("" ::: "memory");'
 INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
 """A macro of the shim inside an operand, such as threadIdx, brings line markers with it."""
 
+CONSTANT = re.compile(r"__attribute__\(\(opb_constant\)\)")
+
 
 class UnsupportedInstruction(Exception):
     """Inline PTX that the cpu backend has no function for."""
@@ -96,6 +98,17 @@ def replace_built_in_copies(text: str, names: Sequence[str]) -> str:
             pieces += [text[position : match.start()], f"::{match.group(1)}"]
             position = match.end()
     return "".join(pieces) + text[position:]
+
+
+def constant_variables(text: str) -> list[str]:
+    """Return the names of the `__constant__` variables that preprocessed text declares."""
+    names: list[str] = []
+    for match in CONSTANT.finditer(text):
+        end = re.search(r"[;={]", text[match.end() :])
+        declaration = text[match.end() : match.end() + end.start()] if end else ""
+        declaration = re.sub(r"\[[^\]]*\]|<[^<>]*>|#[^\n]*", " ", declaration)
+        names += [found[-1] for part in declaration.split(",") if (found := re.findall(r"[A-Za-z_]\w*", part))]
+    return sorted(set(names))
 
 
 def replace_ptx(text: str) -> str:

@@ -54,6 +54,7 @@ class ReportKind(IntEnum):
     LOCAL = 33
     SAME_VALUE = 34
     PARTIAL_WARP = 35
+    CONSTANT_STORE = 36
 
 
 FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
@@ -225,6 +226,10 @@ def _misaligned(event: Event) -> Account:
     return Account(f"{event.access}, which is not a multiple of {event.report.bytes}")
 
 
+def _constant_store(event: Event) -> Account:
+    return Account(f"{event.access}, which is __constant__: no kernel may write it")
+
+
 def _overflow(event: Event) -> Account:
     return Account(f"{event.text} exceeds the range of the type")
 
@@ -370,4 +375,5 @@ FORMS = {
     ReportKind.LOCAL: Form(rules.OUT_OF_BOUNDS),
     ReportKind.SAME_VALUE: Form(rules.SAME_VALUE, _same_value, hint=True),
     ReportKind.PARTIAL_WARP: Form(rules.PARTIAL_WARP),
+    ReportKind.CONSTANT_STORE: Form(rules.CONSTANT_STORE, _constant_store),
 }

@@ -165,6 +165,8 @@ GCC_ONLY = (
     "-fmax-errors=5",
     # What a GPU's compiler refuses.
     "-Werror=vla",
+    # __constant__ is an attribute of the shim's own.
+    "-Wno-attributes",
     # Kept beside the module: they explain a wrong result.
     "-Wuninitialized",
     "-Wmaybe-uninitialized",

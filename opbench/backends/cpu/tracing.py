@@ -51,7 +51,7 @@ class NativeBuffer(ctypes.Structure):
 class NativeArray(ctypes.Structure):
     """`SharedArray` of runtime/trace.hpp."""
 
-    _fields_ = (("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64))
+    _fields_ = (("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("constant", ctypes.c_uint64))
 
 
 class NativeTotals(ctypes.Structure):
@@ -133,7 +133,7 @@ class Tracing:
         """Tell where a module's `__shared__` arrays lie, and its `__device__` variables: those are not counted."""
         self._static_shared = sum(array.bytes for array in arrays)
         for tell, places in ((self._library.opb_trace_arrays, arrays), (self._library.opb_trace_variables, variables)):
-            sized = [NativeArray(place.offset, place.bytes) for place in places if place.bytes]
+            sized = [NativeArray(place.offset, place.bytes, place.constant) for place in places if place.bytes]
             tell(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
         self._require_memory()
 

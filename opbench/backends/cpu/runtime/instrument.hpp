@@ -40,6 +40,9 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
   if (access == OPB_ACCESS_STORE) trace->idle = 0;
   trace->plain = address;
   if (region->space == kModule) {  // __device__ and __constant__ variables: no counts
+    if (access != OPB_ACCESS_LOAD && region->memory && region->memory->constant) {
+      return trace_report(worker, kReportConstantStore, site, address, bytes, access, nullptr);
+    }
     if (trace->races && region->memory) check_global(worker, trace, region->memory, address, bytes, access, site);
     return;
   }
@@ -335,7 +338,7 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
     uint32_t item = buffers[index].item_bytes, shift = item >= 4 ? 2 : item >> 1;
     size_t cells = (buffers[index].bytes >> shift) + 16;
     trace->memories[index] = {buffers[index].start, buffers[index].start + buffers[index].bytes,
-                              buffers[index].initialised != 0, buffers[index].initialised == 0, shift, nullptr, nullptr};
+                              buffers[index].initialised != 0, buffers[index].initialised == 0, shift, nullptr, nullptr, false};
     if (races) map_cells(&trace->memories[index], cells);
   }
   return trace;
@@ -390,9 +393,10 @@ OPB_API void opb_trace_variables(Trace* trace, const SharedArray* variables, uns
   trace->variable_memories = (GlobalMemory*)allocate_zeros((count + 1) * sizeof(GlobalMemory));
   if (!trace->variable_memories) return;
   trace->variable_count = copy_arrays(&trace->variables, variables, count);
-  for (unsigned index = 0; index < trace->variable_count && trace->races; ++index) {
-    trace->variable_memories[index] = {0, variables[index].bytes, true, true, 2, nullptr, nullptr};
-    map_cells(&trace->variable_memories[index], (variables[index].bytes >> 2) + 17);
+  for (unsigned index = 0; index < trace->variable_count; ++index) {
+    trace->variable_memories[index] = {0,       variables[index].bytes, true, true, 2, nullptr,
+                                       nullptr, variables[index].constant != 0};
+    if (trace->races) map_cells(&trace->variable_memories[index], (variables[index].bytes >> 2) + 17);
   }
 }
 

@@ -53,6 +53,7 @@ struct TraceBuffer {
 };
 struct SharedArray {
   uint64_t offset, bytes;
+  uint64_t constant;  // whether it is a __constant__ variable
 };
 struct TraceTotals {
   uint64_t counted_blocks, barriers, accesses;
@@ -84,6 +85,7 @@ struct GlobalMemory {
   uint32_t shift;  // a cell covers 1 << shift bytes
   GlobalCell* cells;
   SharedCell* threads;  // as many: of the threads of one block
+  bool constant;        // a __constant__ variable
 };
 
 constexpr uint32_t kPending = 64, kPendingBytes = 16;

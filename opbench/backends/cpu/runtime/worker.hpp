@@ -51,6 +51,7 @@ enum ReportKind : uint32_t {
   kReportLocal,
   kReportSameValue,
   kReportPartialWarp,
+  kReportConstantStore,
 };
 
 // A place in the .cu, as the compiler wrote it into the call.

@@ -12,7 +12,8 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
 #define __managed__
-#define __constant__
+// An attribute that no compiler knows: build.py reads the names of the variables that have it.
+#define __constant__ __attribute__((opb_constant))
 #define __inline__ inline
 
 // At block scope thread_local implies static, so `__shared__ float tile[32][33]` is one array for all fibers of a
