@@ -53,6 +53,7 @@ class FakeWorker(Worker):
     """Answers as a worker on a GPU would, from tables."""
 
     wrong_after: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
 
     times: Mapping[str, float] = {}
     deadly: frozenset[str] = frozenset()
@@ -100,7 +101,9 @@ class FakeWorker(Worker):
             now=lambda: next(ticks) * 1e-3,
         )
         late = {c.name: "right before it was timed, wrong after" for c in cases if c.variant.name in self.wrong_after}
-        return Measured(found, late if request.check_again else {})
+        refused = {c.name: "keeps state between launches" for c in cases if c.variant.name in self.refused}
+        timed = {name: measured for name, measured in found.items() if name not in refused}
+        return Measured(timed, late if request.check_again else {}, refused)
 
     def stop(self) -> None:
         """Nothing to stop."""

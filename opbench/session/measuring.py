@@ -116,6 +116,8 @@ def measure_cases(
             clock.forget(launch)
         session.backend.free(timing.rotation.arenas)
         timing.contents.free(session.backend)
+        for state in timing.state.values():
+            state.free()
         for each in timing.ready.values():
             session.backend.free(each.workspace)
 

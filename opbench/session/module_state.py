@@ -31,6 +31,7 @@ class ModuleState:
             name: buffer for name, buffer in (program.variables() if program else {}).items() if name not in filled
         }
         self._prints: dict[str, int] = {}
+        self._copies: dict[str, Buffer] = {}
 
     def refusal(self) -> str:
         """Say why the case keeps state between launches; empty where it does not.
@@ -52,10 +53,18 @@ class ModuleState:
             self._prints = prints
         if changed and self._judged and (reason := self._dependence(changed)):
             return f"{_keeps(changed)}. A launch after others is wrong: {reason}"
-        self._turns.restored = [(self._variables[name], before[name]) for name in changed]
         for name in changed:
+            copy = self._copies[name] = self._session.backend.allocate(name, before[name].shape, "u8")
+            copy.write(before[name])
             del self._prints[name]
+        self._turns.restored = [(self._variables[name], copy) for name, copy in self._copies.items()]
         return ""
+
+    def free(self) -> None:
+        """Give the memory of copies back; harmless twice."""
+        self._turns.restored = ()
+        self._session.backend.free(self._copies)
+        self._copies = {}
 
     def late_refusal(self) -> str:
         """Say which variables changed while the case was timed, though they did not before; else nothing."""

@@ -6,8 +6,6 @@ import random
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import numpy as np
-
 from opbench.backends.base import Buffer
 from opbench.session.checking import Ready, Session, judge_outputs
 from opbench.session.contents import CONTENTS, JUDGED, kind_of_set
@@ -79,8 +77,8 @@ class CaseTurns:
         """`inputs` and `launches` are by kind of content."""
         self._ready, self._inputs, self.judge, self._chance = ready, inputs, judge, chance
         self.launches = {kind: Renewed(launch, self._renewal(kind)) for kind, launch in launches.items()}
-        self.restored: Sequence[tuple[Buffer, np.ndarray]] = ()
-        """Module variables that the case uses as scratch, with the bytes that they get back before each sample."""
+        self.restored: Sequence[tuple[Buffer, Buffer]] = ()
+        """Module variables that the case uses as scratch, with copies of what they get back before each sample."""
         self._queue: list[str] = []
         self._kind = ""
 
@@ -96,7 +94,7 @@ class CaseTurns:
             elif name not in self._inputs[kind]:
                 buffer.poison()
         for variable, content in self.restored:
-            variable.write(content)
+            variable.copy_from(content)  # on the device: the stream may be held, and the host must not wait for it
 
     def next_launch(self) -> Launch:
         """Renew the buffers and return the launch on the next content."""

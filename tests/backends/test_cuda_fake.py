@@ -365,3 +365,27 @@ def test_a_graph_stays_hot_where_memory_is_short(backend: CudaBackend, monkeypat
 
     monkeypatch.setattr(backend, "arena", short)
     assert relu_measured(backend, monkeypatch, 50)[0] == "graph, hot"
+
+
+def test_a_module_variable_is_read_compared_and_given_back(backend: CudaBackend, tmp_path: Path) -> None:
+    source = tmp_path / "counts.cu"
+    source.write_text('__device__ int calls;\nextern "C" __global__ void counts(float* a) { calls++; }\n')
+    program = backend.load(BuildRequest(source, ("counts",)))
+    variable = program.variables()["calls"]
+    first, kept = variable.fingerprint(), backend.allocate("kept", (4,), "u8")
+    kept.copy_from(variable)
+    program.bind([launch("counts", ("a",))], {"a": backend.allocate("a", (4,), "f32")})()
+    assert variable.read().view(np.int32).tolist() == [1] and variable.fingerprint() != first
+    variable.copy_from(kept)
+    assert variable.fingerprint() == first and not program.uses_device_heap
+
+
+@pytest.mark.parametrize("shift", [0, 4, 32])
+def test_a_copy_on_the_device_may_be_moved_along(backend: CudaBackend, shift: int) -> None:
+    values = np.arange(9, dtype=np.float32)
+    one, two = (backend.allocate(name, (9,), "f32") for name in "ab")
+    one.write(values)
+    two.copy_from(one, shift)
+    assert np.array_equal(two.read(), np.roll(values, shift // 4)) and two.damage() is None
+    two.poison_part(8, 4)
+    assert np.flatnonzero(np.isnan(two.read())).tolist() == [2]

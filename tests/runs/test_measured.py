@@ -12,8 +12,10 @@ from fake_worker import ROOF, FakeWorker, run_fake
 
 from opbench.catalog.folders import Catalog
 from opbench.errors import EnvironmentFault, UsageError
+from opbench.report import write_report
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Launched, Verdict, exit_code
+from opbench.results.rows import rows
 from opbench.runs.protocol import (
     Build,
     Built,
@@ -149,6 +151,21 @@ def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> Non
     assert results["vec4"].reason == "right before it was timed, wrong after"
     assert results["vec4"].verdict == Verdict(False, results["vec4"].reason)
     assert {r.status for name, r in results.items() if name not in ("vec4", "torch")} == {"right"}
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_who_keeps_state_between_launches_is_invalid_without_a_time(fake: Any, tmp_path: Path, processes: int) -> None:
+    fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    fake.refused = frozenset({"vec4"})
+    results = run_fake(tmp_path, processes=processes)
+    assert (results["vec4"].status, results["vec4"].measurement) == ("invalid", None)
+    assert results["vec4"].reason == "keeps state between launches"
+    assert results["scalar"].status == "right" and results["scalar"].measurement
+    run = read_run(tmp_path / "out")
+    (row,) = (r for r in rows(run) if r.variant == "vec4")
+    assert row.status == "invalid" and row.time_s is None
+    pages = [path for path in write_report(run, tmp_path / "page") if path.suffix == ".html"]
+    assert "keeps state between launches" in pages[0].read_text()
 
 
 def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: Any, tmp_path: Path) -> None:

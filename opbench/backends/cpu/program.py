@@ -110,11 +110,13 @@ class CpuProgram:
     def variables(self) -> dict[str, Buffer]:
         """The module's `__device__` and `__constant__` variables by name, as bytes where they lie in memory."""
         start = self._touch - symbol_offset(self._path, TOUCH)
-        return {
-            place.name: CpuArray(place.name, (place.bytes,), "u8", _memory(start + place.offset, place.bytes))
-            for place in module_variables(self._path)
-            if not place.name.startswith(NOT_THE_KERNELS)
-        }
+        found: dict[str, Buffer] = {}
+        for place in module_variables(self._path):
+            if not place.name.startswith(NOT_THE_KERNELS):
+                name = place.name if place.name not in found else f"{place.name}@{place.offset}"
+                memory = _memory(start + place.offset, place.bytes)
+                found[name] = CpuArray(name, (place.bytes,), "u8", memory)
+        return found
 
     def trace(
         self,

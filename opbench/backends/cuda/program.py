@@ -87,7 +87,8 @@ class CudaProgram:
             name = c_char_p(variable.name.encode())
             get = self._device.driver.raw("cuModuleGetGlobal_v2")
             if not get(byref(address), byref(size), self._module, name):  # one that no code reads may not be loaded
-                found[plain_name(variable.name)] = ModuleVariable(
+                plain = plain_name(variable.name)
+                found[plain if plain not in found else variable.name] = ModuleVariable(
                     self._device, variable.name, (variable.nbytes,), np.dtype(np.uint8), address.value
                 )
         return found
