@@ -92,3 +92,12 @@ def test_the_readmes_commands_run_one_after_another(folder: Path) -> None:
 
 def _has(module: str) -> bool:
     return subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
+
+
+def test_the_limits_that_the_page_on_the_cpu_prints_are_explains_own(folder: Path) -> None:
+    text = (ROOT / "docs" / "cpu.md").read_text()
+    (shown,) = (block for block in blocks(ROOT / "docs" / "cpu.md", "console") if "limits of H200" in block)
+    words = re.search(r"`opbench (explain 'matmul/shared_tile[^`]*)`", text)
+    assert words
+    done = run(["opbench", *shlex.split(words[1])], folder)
+    assert shown in done.stdout, done.stdout + done.stderr

@@ -287,11 +287,12 @@ def _bounds(
     found = levels(traffic, resources)
     if found is None or ceilings is None:
         return ()
-    return tuple(bounds(found, case.flops(), case.unit, ceilings))
+    problem = case.problem
+    return tuple(bounds(found, case.flops(), case.unit, ceilings, problem.bytes(), problem.bandwidth()))
 
 
 def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
-    """The least time that a GPU's limits allow the problem, whatever the variant."""
+    """Return the lower bound of the problem, whatever the variant: launch, compulsory bytes or FLOPs."""
     if ceilings is None:
         return []
     limits = ceilings.at_level(case.problem.bandwidth())
@@ -300,5 +301,5 @@ def _prediction(case: Case, ceilings: Ceilings | None) -> list[Figure]:
         return []
     least = max(best[0], ceilings.launch_floor_s or 0.0)
     return [
-        Figure("time at best, any variant", least, "s", f"{PREDICTED} ({ceilings.gpu}, {ceilings.source} ceilings)")
+        Figure("lower bound of the problem", least, "s", f"{PREDICTED} ({ceilings.gpu}, {ceilings.source} ceilings)")
     ]

@@ -253,7 +253,8 @@ def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
     if not explanation.bounds:
         return
     origins = {"measured": "measured", "datasheet": "by the datasheet"}
-    sources = {"l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, caches cold"}
+    sources = {"l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, caches cold",
+               "compulsory": "each byte of the problem moved once"}  # fmt: skip
     line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
     for bound in explanation.bounds:
         moved = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""

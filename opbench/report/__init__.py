@@ -44,7 +44,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
     measured, sheet, predicting = _limits(run, gpu)
     parts = sections(rows(run, gpu))
     with _styled():
-        charts, undrawn = _charts(run, parts, measured, sheet, predicting)
+        charts, undrawn = _charts(run, parts, measured, sheet)
         sizes = _crossovers(parts)
         results = {r.case: r for r in run.results}
         sources = listings(run, parts, variants)
@@ -76,7 +76,8 @@ def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
             found = {"timeline": timeline_chart(record), "memory": memory_chart(record)}
         else:
             parts = sections(rows(run, gpu))
-            charts, _ = _charts(run, parts, *_limits(run, gpu))
+            measured, sheet, _ = _limits(run, gpu)
+            charts, _ = _charts(run, parts, measured, sheet)
             found = {chart.name: chart for chart in [*charts.values(), *_crossovers(parts).values()]}
         drawn = {name: chart.figure for name, chart in found.items() if chart is not None}
         for figure in drawn.values():
@@ -110,7 +111,6 @@ def _charts(
     parts: Sequence[Section],
     measured: Ceilings | None,
     sheet: Ceilings | None,
-    predicting: Ceilings | None,
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Charts by operator and problem (an operator's ladder under problem ""), and the sections left without one."""
     from opbench.report.charts.chart import ChartFrame, look
@@ -133,11 +133,6 @@ def _charts(
         over = over_problems(operator, own, f"{file_name(operator)}-problems", measured)
         if over is not None:
             charts[operator, ""] = over
-    if predicting is not None:
-        from opbench.report.run.predictions import problems_chart
-
-        predicted = problems_chart(parts, predicting)
-        charts |= {("", ""): predicted} if predicted is not None else {}
     undrawn = {(part.operator, part.problem) for part in parts if part.groups} - charts.keys()
     return charts, frozenset(undrawn)
 

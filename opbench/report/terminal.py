@@ -13,6 +13,7 @@ from rich.text import Text
 from opbench import units
 from opbench.report import own_variants
 from opbench.report.run import counted, sentences
+from opbench.report.run.bound import predicted_words
 from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
 from opbench.results.files import LeftOut
@@ -57,6 +58,8 @@ def print_table(
     _line(console, Text())
     for warning, cases in _warned(rows).items():
         _line(console, Text(f"! {warning}: {cases} case{'s' if cases > 1 else ''}; {_advice(warning)}", style="yellow"))
+    if any(row.traffic_source for row in rows):
+        _line(console, Text(TRAFFIC_LEGEND, style="dim"))
     counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
     bad = sum(len(section.not_right) for section in found)
     style = "bold red" if bad else "bold"
@@ -118,16 +121,6 @@ def _unsupported(rows: Sequence[Row]) -> Text:
     reasons = list(dict.fromkeys(row.reason.strip().partition("\n")[0] for row in rows))
     why = reasons[0] + (f"; {len(reasons) - 1} other reasons" if len(reasons) > 1 else "")
     return Text(f"  unsupported  {', '.join(names[:4])}{more}: {why}", style="dim")
-
-
-def predicted_words(rows: Iterable[Row]) -> str:
-    """Such as "predicted on H200: 1.05 µs by bytes, under the launch's 2.94 µs"; empty without a prediction."""
-    row = next((row for row in rows if row.predicted_roof_s is not None), None)
-    if row is None:
-        return ""
-    launch = f", under the launch's {units.time(row.predicted_best_s)}" if row.bound == "launch" else ""
-    limit = "arithmetic" if row.predicted_limit == "compute" else "bytes"
-    return f"predicted on {row.predicted_on}: {units.time(row.predicted_roof_s)} by {limit}{launch}"
 
 
 def above_words(rows: Iterable[Row]) -> list[str]:
@@ -222,6 +215,8 @@ def _untimed(section: Section) -> list[TableLine]:
     return lines
 
 
+TRAFFIC_HEADS = ["sect/load", "store", "confl"]
+TRAFFIC_LEGEND = "sect: sectors per load and store request, actual/ideal; confl: wavefronts that bank conflicts add"
 NARROW, WIDE = 80, 100
 """Columns of a terminal: traffic that does not fit the first is shown from the second on."""
 
@@ -230,17 +225,19 @@ def _with_traffic(lines: list[TableLine], console: Console) -> list[TableLine]:
     """The lines with sectors per request and the share of bank conflicts at their end, if counted and if they fit."""
     if not any(row is not None and row.traffic_source for _, row in lines):
         return lines
-    wider = [
-        (cells + (_traffic(row) if row is not None else ["sect/req ld", "st", "confl"]), row) for cells, row in lines
-    ]
+    wider = [(cells + (_traffic(row) if row is not None else TRAFFIC_HEADS), row) for cells, row in lines]
     fits = _width(wider) <= min(console.width, NARROW) or console.width >= max(WIDE, _width(wider))
     return wider if fits or not console.is_terminal else lines
 
 
 def _traffic(row: Row) -> list[str]:
-    """Sectors per load and store and the share of bank conflicts; "!" before what is bad."""
+    """Sectors per load and store request, actual / ideal, and the share of bank conflicts; "!" before what is bad."""
     found = counted.figures(row)
-    return [f"{counted.FLAG if found[key].bad else ''}{found[key].text}" for key in ("load", "store", "conflicts")]
+    cells = []
+    for key in ("load", "store", "conflicts"):
+        ideal = found[key].below.replace("of ", "/") if key != "conflicts" else ""
+        cells.append(f"{counted.FLAG if found[key].bad else ''}{found[key].text}{ideal}")
+    return cells
 
 
 def _width(lines: Sequence[TableLine]) -> int:

@@ -103,15 +103,20 @@ class Row:
     dram_bytes: int | None = None
     """Predicted from cold caches."""
     least_s: float | None = None
-    """No time: what the case's own traffic and the named GPU's ceilings demand at least, the launch not counted."""
+    """The lower bound of the case on a named GPU: the largest of what a launch, the problem's compulsory bytes and
+    FLOPs, and the case's own traffic take at peak. No time was measured."""
     least_limit: str | None = None
-    """Which limit that is: "dram", "l2", "l1" or "compute"."""
+    """Which limit that is: a name of `opbench.traffic.levels.LIMIT_NAMES`."""
+    least_alone_s: float | None = None
+    """The same without the launch, which is the same for every small case and hides what tells them apart."""
+    least_alone_limit: str | None = None
     worst_error: float | None = None
     allowed_error: float | None = None
     predicted_best_s: float | None = None
-    """No time: what a named GPU's ceilings allow at best, for cases that ran without a GPU."""
+    """The lower bound of the problem on a named GPU, for cases that ran without one: the largest of what a launch, the
+    compulsory bytes and the FLOPs take at peak. No time was measured."""
     predicted_roof_s: float | None = None
-    """The same without the launch of an empty kernel: what tells small problems apart."""
+    """The same without the launch."""
     predicted_limit: str | None = None
     """Which roof sets `predicted_roof_s`: "memory" or "compute"."""
     predicted_on: str | None = None
@@ -288,10 +293,11 @@ def _set_levels(row: Row, found: Levels | None, ceilings: Ceilings | None) -> No
     if found is None or ceilings is None:
         return
     row.l2_bytes, row.dram_bytes = found.l2_bytes, found.dram_bytes
-    # The launch is the same for every small case, and would hide what tells them apart.
-    tightest = [b for b in bounds(found, row.flops or 0, row.unit, ceilings) if b.limit != "launch"]
-    if tightest:
-        row.least_s, row.least_limit = tightest[0].time_s, tightest[0].limit
+    limits = bounds(found, row.flops or 0, row.unit, ceilings, row.compulsory_bytes or 0, row.memory_level)
+    if limits:
+        row.least_s, row.least_limit = limits[0].time_s, limits[0].limit
+    if alone := next((bound for bound in limits if bound.limit != "launch"), None):
+        row.least_alone_s, row.least_alone_limit = alone.time_s, alone.limit
 
 
 def _fastest(group: Iterable[Row]) -> Row | None:

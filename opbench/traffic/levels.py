@@ -32,7 +32,10 @@ class Levels:
     """Whether the size of some kernel's code is not known, so that the DRAM bytes lack it."""
 
 
-LIMIT_NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1 and shared", "compute": "arithmetic", "launch": "launch"}
+LIMIT_NAMES = {
+    "dram": "DRAM", "l2": "L2", "l1": "L1 and shared", "compute": "arithmetic", "launch": "launch",
+    "compulsory": "compulsory bytes",
+}  # fmt: skip
 """Words for `Bound.limit`."""
 
 
@@ -41,7 +44,7 @@ class Bound:
     """What one limit of a GPU demands."""
 
     limit: str
-    """"compute", "launch", or a memory level: "dram", "l2", "l1"."""
+    """"compute", "launch", "compulsory" (each byte of the problem once), or a memory level: "dram", "l2", "l1"."""
     time_s: float
     source: str
     """Whether the limit was "measured" or is the "datasheet"'s."""
@@ -74,8 +77,14 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
     return Levels(l1, l2, dram, profiled, missing)
 
 
-def bounds(found: Levels, flops: int, precision: str, ceilings: Ceilings) -> list[Bound]:
-    """What each limit of a GPU demands of the case, the tightest first; the datasheet says what nobody measured."""
+def bounds(
+    found: Levels, flops: int, precision: str, ceilings: Ceilings, compulsory_bytes: int = 0, memory_level: str = "dram"
+) -> list[Bound]:
+    """Return what each limit of a GPU demands of a case, the tightest first; the first is the case's lower bound.
+
+    The problem's own limits are among them: a launch, its compulsory bytes at their memory level and its FLOPs. So no
+    case has a lower bound below that of its problem. The datasheet says what nobody measured.
+    """
     sheet = datasheet(ceilings.gpu) or Ceilings()
     limits = []
     for level, moved in (("dram", found.dram_bytes), ("l2", found.l2_bytes), ("l1", found.l1_bytes)):
@@ -86,6 +95,10 @@ def bounds(found: Levels, flops: int, precision: str, ceilings: Ceilings) -> lis
                     Bound(level, moved / rate, known.source, moved, flops / moved if flops and moved else None)
                 )
                 break
+    bandwidth = ceilings.at_level(memory_level).dram_bytes_per_s
+    if compulsory_bytes and bandwidth:
+        intensity = flops / compulsory_bytes if flops else None
+        limits.append(Bound("compulsory", compulsory_bytes / bandwidth, ceilings.source, compulsory_bytes, intensity))
     arithmetic = ceilings.flops_per_s(precision)
     if flops and arithmetic:
         limits.append(Bound("compute", flops / arithmetic, ceilings.source))

@@ -92,8 +92,8 @@ def test_what_some_blocks_stand_for_is_marked_predicted_and_scaled() -> None:
 def test_every_figure_says_where_it_comes_from() -> None:
     ceilings = Ceilings(gpu="H200", dram_bytes_per_s=4e12, fp32_flops_per_s=5e13, launch_floor_s=3e-6)
     figures = {f.name: f for f in explained(traffic(*TURN), ceilings=ceilings).figures}
-    assert figures["time at best, any variant"].value == 3e-6
-    assert figures["time at best, any variant"].source == "predicted (H200, measured ceilings)"
+    assert figures["lower bound of the problem"].value == 3e-6
+    assert figures["lower bound of the problem"].source == "predicted (H200, measured ceilings)"
     assert figures["compulsory bytes"].source == "computed"
     assert all(f.source for f in figures.values())
 

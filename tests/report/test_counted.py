@@ -14,11 +14,13 @@ from fabricate import COMPILER_NAME, access, compiled, counted_run, cpu_run, res
 from pages import Tags, page, words
 from rich.console import Console
 
+from opbench.gpus.ceilings import Ceilings
 from opbench.report import print_table
 from opbench.report.run import counted
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import frame, rows
+from opbench.traffic.levels import Levels, bounds
 
 
 def told(found: Run) -> str:
@@ -67,7 +69,7 @@ def test_many_faulty_variants_are_counted_not_listed() -> None:
 
 def test_bad_figures_have_a_sign_and_a_colour(tmp_path: Path) -> None:
     html = page(counted_run(), tmp_path)
-    assert cells(html, "naive")[2:-2] == [
+    assert cells(html, "naive")[2:-1] == [
         "12no spills", "50 %registers, warps", "4.0of 4.0", "! 32.0of 4.0", "! 4.50×115 kB ÷ 25.6 kB",
         "–", "–", "0",
     ]  # fmt: skip
@@ -81,7 +83,7 @@ def test_bad_figures_have_a_sign_and_a_colour(tmp_path: Path) -> None:
 
 def test_what_is_not_known_is_a_dash(tmp_path: Path) -> None:
     html = page(counted_run(), tmp_path)
-    assert cells(html, "uncounted")[2:-2] == ["–"] * 8
+    assert cells(html, "uncounted")[2:-1] == ["–"] * 8
 
 
 def test_a_run_without_resources_or_traffic_has_no_such_columns(tmp_path: Path) -> None:
@@ -153,19 +155,50 @@ def printed(found: Run, width: int, terminal: bool = True) -> str:
 
 
 def test_the_terminal_shows_traffic_where_it_fits() -> None:
-    assert "sect/req ld" in printed(counted_run(), 80)
+    assert "sect/load" in printed(counted_run(), 80)
     long = counted_run()
     for i, r in enumerate(long.results):
         values = vars(r) | {"variant": r.variant + "_" * 20, "case": f"long{i}"}
         long.traffic[f"long{i}"] = long.traffic.get(r.case, traffic())
         long.results[i] = Result(**values)
-    assert [width for width in (60, 80, 99, 100, 140) if "sect/req" in printed(long, width)] == [100, 140]
-    assert "sect/req" in printed(long, 80, terminal=False), "a pipe wraps nothing"
-    assert "sect/req" not in printed(cpu_run(), 140)
+    assert [width for width in (60, 80, 99, 100, 140) if "sect/load" in printed(long, width)] == [100, 140]
+    assert "sect/load" in printed(long, 80, terminal=False), "a pipe wraps nothing"
+    assert "sect/load" not in printed(cpu_run(), 140)
 
 
 def test_the_terminal_marks_what_is_bad_and_what_is_missing() -> None:
     lines = {line.split()[0]: line.split() for line in printed(counted_run(), 80).splitlines() if line.strip()}
-    assert lines["naive"][-3:] == ["4.0", "!32.0", "–"]
-    assert lines["shared"][-4:] == ["4.0", "4.0", "!97", "%"]
+    assert lines["naive"][-3:] == ["4.0/4.0", "!32.0/4.0", "–"]
+    assert lines["shared"][-4:] == ["4.0/4.0", "4.0/4.0", "!97", "%"]
     assert lines["padded"][-1] == "0" and lines["uncounted"][-3:] == ["–"] * 3
+
+
+def test_no_case_has_a_lower_bound_below_its_problems() -> None:
+    """Also where the caches' model predicts fewer DRAM bytes than the problem has, and under the launch."""
+    found = counted_run()
+    for row in rows(found):
+        if row.least_s is not None and row.least_alone_s is not None:
+            assert row.predicted_best_s is not None and row.predicted_roof_s is not None
+            assert row.least_s >= row.predicted_best_s and row.least_alone_s >= row.predicted_roof_s
+    few = Levels(l1_bytes=320, l2_bytes=320, dram_bytes=32, profiled_dram_bytes=32)
+    peaks = Ceilings(gpu="H200", dram_bytes_per_s=4e12, launch_floor_s=1e-6)
+    tightest, second, *_ = bounds(few, 0, "f32", peaks, 8_000_000)
+    assert (tightest.limit, tightest.time_s) == ("compulsory", 2e-6) and second.limit == "launch"
+
+
+def test_what_equals_the_ideal_is_never_bad(tmp_path: Path) -> None:
+    """One lane that loads 4 bytes moves a whole sector, eight times what it asks for: as little as there is."""
+    found = run([result("lone", backend="cpu")], backend="cpu")
+    lone = replace(access("load", 1), lanes=1, sectors=1, ideal_sectors=1, requests=1)
+    found.traffic[found.results[0].case] = traffic(lone)
+    figures = counted.figures(rows(found)[0])
+    assert figures["moved"].value == 8 and not any(figure.bad for figure in figures.values())
+
+
+def test_a_cpu_page_begins_with_the_users_kernel_and_draws_no_roofline(tmp_path: Path) -> None:
+    found = counted_run()
+    found.header["own"] = [f"{found.results[-1].operator}/{found.results[-1].variant}"]
+    html = page(found, tmp_path)
+    names = re.findall(r'<tr data-name="(\w+)', html)
+    assert names[0] == found.results[-1].variant and "<svg" not in html.split("<main>")[1].split("<table")[0]
+    assert "findings" not in html.split("<thead>", 1)[1].split("</thead>", 1)[0] and not Tags(html).open

@@ -80,7 +80,7 @@ def test_the_kernels_own_time_stands_beside_the_span_where_there_is_room() -> No
 def test_the_terminal_table_takes_every_run() -> None:
     assert "no results" in printed(run([]))
     assert "right" in printed(cpu_run()) and "median" not in printed(cpu_run())
-    assert "predicted" in printed(cpu_run())
+    assert "lower bound on an H200" in printed(cpu_run())
     assert "[bold]x" in printed(run([result("naive", status="failed", reason="[bold]x")])), "no markup in reasons"
     assert "v" * 90 in printed(run([result("v" * 90, 1.0)]))
 

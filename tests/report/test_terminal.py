@@ -45,8 +45,8 @@ def test_what_is_wrong_stands_above_what_is_right_and_unsupported_takes_one_line
 def test_small_problems_are_told_apart_by_what_the_roofs_allow() -> None:
     text = printed(cpu_run())
     launch = units.time(committed("h200").launch_floor_s)
-    assert re.search(r"predicted on H200: 29\.\d µs by bytes", text)
-    assert re.search(rf"predicted on H200: 11\.\d ns by bytes, under the launch's {launch}", text)
+    assert re.search(r"lower bound on an H200: 29\.\d µs \(memory\)", text)
+    assert re.search(rf"lower bound on an H200: {launch} \(launch\); memory alone 11\.\d ns", text)
 
 
 # Above the roof ---------------------------------------------------------------------------------------------------

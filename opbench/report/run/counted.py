@@ -80,11 +80,7 @@ def figures(row: Row) -> dict[str, CountedFigure]:
         "atomics": _share(row.atomic_collision_share, colliding(row), "lanes of a warp update one address", "of lanes"),
         "l2": _level(row.l2_bytes, row),
         "dram": _level(row.dram_bytes, row),
-        "least": CountedFigure(
-            units.time(row.least_s) if row.least_s is not None else "–",
-            LIMIT_NAMES.get(row.least_limit or "", ""),
-            value=row.least_s,
-        ),
+        "least": _least(row),
         "barriers": CountedFigure(_one_decimal(row.barriers_per_block), value=row.barriers_per_block),
     }
 
@@ -102,7 +98,7 @@ HEADS = {
     "barriers": ("barriers", "a block"),
     "l2": ("L2 bytes", "predicted, FLOP/B"),
     "dram": ("DRAM bytes", "predicted, FLOP/B"),
-    "least": ("at least", "by which limit"),
+    "least": ("lower bound", "by which limit"),
 }
 
 
@@ -117,6 +113,12 @@ def columns(rows: Sequence[Row]) -> list[str]:
         **dict.fromkeys(("l2", "dram", "least"), all(row.l2_bytes is None for row in rows)),
     }
     return [name for name in found if not absent.get(name, False)]
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the user's own files first, then the others by their global bytes moved and bank conflicts."""
+    unknown = max((row.moved_bytes or 0 for row in rows), default=0) + 1
+    return sorted(rows, key=lambda row: (not row.own, row.moved_bytes or unknown, row.bank_conflict_share or 0.0))
 
 
 def _one_decimal(value: float | None) -> str:
@@ -144,7 +146,7 @@ def _moved(row: Row) -> CountedFigure:
     if row.moved_bytes is None or not row.asked_bytes:
         return CountedFigure()
     ratio = row.moved_bytes / row.asked_bytes
-    bad = "whole sectors move much that nobody asked for" if ratio > UNCOALESCED else ""
+    bad = "whole sectors move much that nobody asked for" if ratio > UNCOALESCED and any(_strays(row)) else ""
     moved, asked = (
         units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (row.moved_bytes, row.asked_bytes)
     )
@@ -157,6 +159,17 @@ def _share(share: float | None, bad: bool, why: str, of: str) -> CountedFigure:
         return CountedFigure()
     text = "0" if share == 0 else units.percent(share)
     return CountedFigure(text, "", f"{text} {of}: {why}" if bad else "", share)
+
+
+def _least(row: Row) -> CountedFigure:
+    """The lower bound with the launch; below it the limit or, under a launch, what the tightest other limit takes."""
+    if row.least_s is None:
+        return CountedFigure()
+    below = LIMIT_NAMES.get(row.least_limit or "", "")
+    if row.least_limit == "launch" and row.least_alone_s is not None:
+        below += f"; {LIMIT_NAMES[row.least_alone_limit or '']} alone {units.time(row.least_alone_s)}"
+    # Cases under one launch sort by what tells them apart.
+    return CountedFigure(units.time(row.least_s), below, value=row.least_s + (row.least_alone_s or 0.0))
 
 
 def _level(moved: int | None, row: Row) -> CountedFigure:
@@ -178,9 +191,7 @@ def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
     if counted := listed_once(row.traffic_source for row in rows):
         parts.append(f"traffic: {counted} on the cpu backend, per request of a warp")
     if any(row.l2_bytes is not None for row in rows):
-        parts.append(
-            "bytes at L2 and DRAM: predicted, from cold caches; at least: what they or the arithmetic cost, no launch"
-        )
+        parts.append("bytes at L2 and DRAM: predicted, from cold caches")
     if any(figure.bad for row in rows for figure in figures(row).values()):
         parts.append(f"{FLAG} marks what is bad")
     return "; ".join(parts)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
 from opbench.report.charts.chart import per_byte
+from opbench.report.run.bound import predicted_words
 from opbench.report.run.sections import Section
-from opbench.report.terminal import predicted_words, rate
+from opbench.report.terminal import rate
 from opbench.results.rows import Row
 
 

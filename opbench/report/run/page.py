@@ -23,7 +23,7 @@ from opbench.report.template import render_template
 from opbench.results.environments import short_revision
 from opbench.results.files import Run
 from opbench.results.own_variants import VariantComparison
-from opbench.results.result import Result
+from opbench.results.result import Result, Verdict
 from opbench.results.rows import Row
 
 NAMES_SHOWN = 40
@@ -84,8 +84,9 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         mode=str((run.header.get("timing") or {}).get("mode") or ""),
         failing=sentences.failing(run),
         faults=_faults(parts, anchors),
-        overview=[overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)],
-        problems=context.charts["", ""].drawn("all") if ("", "") in context.charts else None,
+        overview=[overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)]
+        if len(parts) > 1 or context.timed
+        else [],
         operators=_operators(context, parts, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         devices=devices_table(run),
@@ -104,7 +105,7 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
 def _launch(predicting: Ceilings | None) -> str:
     """What a launch adds to the predictions of the first table."""
     floor = predicting.launch_floor_s if predicting else None
-    return f". The launch of an empty kernel takes {units.time(floor)} there and is in neither" if floor else ""
+    return f". No kernel takes less than the launch of an empty one, {units.time(floor)}" if floor else ""
 
 
 def _facts(run: Run) -> list[str]:
@@ -175,7 +176,8 @@ def _section(context: PageContext, part: Section, anchor: str) -> dict[str, obje
         "facts": problem_facts(part, context.predicting),
         "findings": _findings(context, part),
         "groups": [group_cells(group, context.results) for group in part.groups],
-        "unmeasured": [cells(row, context.results[row.case], "") for row in part.unmeasured],
+        "unmeasured": [cells(row, context.results[row.case], "") for row in counted.ranked(part.unmeasured)],
+        "with_findings": any(verdict.findings for row in part.unmeasured if (verdict := _verdict(context, row))),
         "counted": _counted(context, part.unmeasured),
         "listings": context.listings.get(key, []),
         "left_out": sentences.left_out(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
@@ -188,6 +190,10 @@ def _section(context: PageContext, part: Section, anchor: str) -> dict[str, obje
         "counters": counters_table(part, context.run.counters),
         "library": any(r.library and r.ranked for r in part.rows),
     }
+
+
+def _verdict(context: PageContext, row: Row) -> Verdict | None:
+    return context.results[row.case].verdict
 
 
 def _fallen(rows: Sequence[Row]) -> list[dict[str, object]]:

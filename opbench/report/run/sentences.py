@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
 from opbench.report.run.above import above_sentences
+from opbench.report.run.bound import predicted_words, with_article
 from opbench.report.run.lead import by_how_much, first_and_next
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs
 from opbench.results.files import Run
@@ -75,13 +76,13 @@ def failing(run: Run) -> str:
 
 def outlook(predicting: Ceilings) -> str:
     """What a page without times says instead of them."""
-    kind = "measured" if predicting.source == "measured" else "datasheet"
+    kind = "measured peaks" if predicting.source == "measured" else "peaks of its datasheet"
     floor = predicting.launch_floor_s
-    launch = f". The launch of an empty kernel, {units.time(floor)} there, stands apart" if floor else ""
+    launch = f", and at least the launch of an empty kernel, {units.time(floor)}" if floor else ""
     return (
         "The kernels ran on a CPU, thread by thread, so nothing was timed: times need a GPU. "
-        f"What is called predicted is the least time that {gpu_phrase(predicting)} needs for a problem: its FLOPs and "
-        f"compulsory bytes over the {kind} ceilings{launch}."
+        f"A lower bound is the least time that {gpu_phrase(predicting)} needs: the FLOPs and compulsory bytes of the "
+        f"problem, and the traffic of the variant, over the {kind}{launch}."
     )
 
 
@@ -111,7 +112,7 @@ def incomplete(run: Run) -> str:
 def verdict(section: Section, ceilings: Ceilings | None, predicting: Ceilings | None) -> list[str]:
     """What a section has to say, most important first."""
     if predicting is not None and not section.groups:
-        said = [_untimed(section, predicting)]
+        said = [_untimed(section)]
     elif section.groups:
         said = [_fastest(section, group) for group in section.groups]
         said += [s for s in (_launch_bound(section, ceilings),) if s]
@@ -150,19 +151,11 @@ def _how_many_right(section: Section) -> str:
     return f"{right} of {able} cases are right ({_fallen(section)})"
 
 
-def _untimed(section: Section, predicting: Ceilings) -> str:
+def _untimed(section: Section) -> str:
     if not section.count("right"):
         return f"No variant is right: {_fallen(section)}."
-    text = f"{_how_many_right(section)}; times need a GPU"
-    first = next((r for r in section.rows if r.predicted_best_s is not None), None)
-    if first is None:
-        return text + "."
-    why = "its FLOPs take that" if first.predicted_limit == "compute" else "moving its compulsory bytes takes that"
-    launch = ""
-    if first.bound == "launch":
-        launch = f"; the launch of an empty kernel takes longer, {units.time(first.predicted_best_s)}"
-    least = units.time(first.predicted_roof_s)
-    return f"{text}; predicted on {gpu_phrase(predicting)}: {least} at best, as {why}{launch}."
+    bound = predicted_words(section.rows)
+    return f"{_how_many_right(section)}; times need a GPU" + (f"; {bound}" if bound else "") + "."
 
 
 def gpu_name(ceilings: Ceilings) -> str:
@@ -173,7 +166,7 @@ def gpu_name(ceilings: Ceilings) -> str:
 def gpu_phrase(ceilings: Ceilings) -> str:
     """A GPU's name with its article, without the vendor."""
     name = gpu_name(ceilings)
-    return name if name.startswith("that") else f"{'an' if name[0] in 'AEFHILMNORSX' else 'a'} {name}"
+    return name if name.startswith("that") else with_article(name)
 
 
 def _fastest(section: Section, group: Group) -> str:
