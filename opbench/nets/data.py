@@ -10,7 +10,7 @@ import numpy as np
 
 from opbench import units
 from opbench.errors import EnvironmentFault, UsageError, unknown
-from opbench.nets.inputs import TEST_EVERY, digits
+from opbench.nets.inputs import TEST_EVERY, digits, enlarged
 from opbench.paths import pip_install
 
 TEXTURES = ("grass", "brick")
@@ -189,15 +189,9 @@ def digit_set(shift: int, size: int, name: str) -> DataSet:
     test = images[held]
     _require_moderate(name, len(trained), size)
     if size != images.shape[2]:
-        trained, test = _enlarged(trained, size), _enlarged(test, size)
+        trained, test = enlarged(trained, size), enlarged(test, size)
     targets = classes.astype(np.int32)
     return DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
-
-
-def _enlarged(images: np.ndarray, size: int) -> np.ndarray:
-    """Each pixel of a larger image is the nearest of the small one's."""
-    place = np.arange(size) * images.shape[2] // size
-    return np.ascontiguousarray(images[:, :, place][:, :, :, place])
 
 
 def texture_set(size: int, count: int, seed: int, name: str) -> DataSet:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opbench.errors import UsageError
-from opbench.nets.inputs import held_out_digits, photographs
+from opbench.nets.inputs import enlarged, held_out_digits, photographs
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -43,11 +43,13 @@ def labels(source: str, count: int) -> tuple[int, ...]:
 
 
 def _digits(image: tuple[int, int, int, int]) -> np.ndarray:
-    """Handwritten digits that no network was trained with, in turn."""
+    """Return handwritten digits that no network was trained with, in turn, enlarged as for training."""
     found, _ = held_out_digits(image[0])
-    if image[1:] != found.shape[1:]:
-        raise UsageError(f"--image digits: they are {found.shape[1:]}, the input is {image[1:]}; take --image photo")
-    return found
+    if image[1] != 1 or image[2] != image[3]:
+        raise UsageError(
+            f"--image digits: they are grey and square, the input is {image[1:]}; take --image photo, or a file"
+        )
+    return found if image[2] == found.shape[2] else enlarged(found, image[2])
 
 
 def _opened(path: Path) -> Image.Image:

@@ -23,6 +23,7 @@ from opbench.graphs.values import Node
 from opbench.graphs.zoo import NETWORKS
 from opbench.nets.checkpoints import trained_weights
 from opbench.nets.choosing import Rewrite, planned, results_for, rewritten
+from opbench.nets.data import DATA_OF
 from opbench.nets.defaults import target
 from opbench.nets.executor import Context, Network, require_fitting
 from opbench.nets.inputs import trained_lenet
@@ -111,6 +112,11 @@ def make_graph(options: NetOptions) -> Graph:
         graph = NETWORKS[options.network](**options.sizes)
     except TypeError as error:
         raise UsageError(f"{options.network}: {error}; its sizes: opbench net list") from None
+    if options.weights == "digits" and options.network != "lenet":
+        raise UsageError(
+            f"--weights digits: these are LeNet's; {options.network} takes a .safetensors file or a training's folder; "
+            f"train it: opbench net train {options.network} --data {DATA_OF[options.network]} --out DIR"
+        )
     return graph.with_weights(read_weights(options.weights)) if options.weights else graph
 
 

@@ -147,10 +147,19 @@ def test_trained_weights_recognise_the_digits(tmp_path: Path) -> None:
     assert done.stdout.endswith("7 of 8 pictures are taken for what they are: a 5 is taken for a 9.\n")
 
 
-def test_digits_fit_one_size_only() -> None:
+def test_digits_are_enlarged_for_a_larger_input_and_refused_for_colour() -> None:
     pytest.importorskip("sklearn", reason="ships the digits; opbench[nets] brings it")
-    with pytest.raises(UsageError, match=r"they are \(1, 28, 28\), the input is \(1, 224, 224\); take --image photo"):
-        pictures("digits", (1, 1, 224, 224))
+    small, large = (pictures("digits", (3, 1, size, size)) for size in (28, 224))
+    assert large.shape == (3, 1, 224, 224) and (large[:, :, ::8, ::8] == small).all()
+    with pytest.raises(UsageError, match=r"grey and square, the input is \(3, 28, 28\); take --image photo"):
+        pictures("digits", (1, 3, 28, 28))
+
+
+@pytest.mark.parametrize(("network", "data"), [("alexnet", "digits"), ("unet", "textures")])
+def test_weights_of_digits_for_another_network_name_its_training(network: str, data: str) -> None:
+    done = invoke("run", network, "--weights", "digits", "--backend", "cpu", "--out", "unused")
+    assert isinstance(done.exception, UsageError)
+    assert f"opbench net train {network} --data {data}" in str(done.exception)
 
 
 def test_further_variants_reach_the_run_and_show(seen: list[NetOptions], tmp_path: Path) -> None:
