@@ -144,7 +144,7 @@ def test_trained_weights_recognise_the_digits(tmp_path: Path) -> None:
     words = ("--batch", "8", "--weights", "digits", "--image", "digits", "--backend", "cpu", "--out", str(tmp_path))
     done = invoke("run", "lenet", *words)
     assert done.stderr.startswith("0/7 build the nodes' variants\n1/7 check pool1\n")
-    assert done.stdout.endswith("7 of 8 pictures are taken for what they are: a 5 is taken for a 9.\n")
+    assert done.stdout.endswith("7 of 8 pictures are recognised: a 5 is recognised as a 9.\n")
 
 
 def test_digits_are_enlarged_for_a_larger_input_and_refused_for_colour() -> None:

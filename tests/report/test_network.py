@@ -106,23 +106,23 @@ def test_without_a_clock_there_are_verdicts_and_no_times(tmp_path: Path) -> None
 
 def test_without_a_clock_a_gpu_whose_ceilings_are_known_has_a_least_time(tmp_path: Path) -> None:
     told = record(made(), timed=False)
-    assert "needs at least" not in written(tmp_path, told)
+    assert "Lower bound" not in written(tmp_path, told)
     told["ceilings"] = {"gpu": "NVIDIA L4", "source": "datasheet", "dram_bytes_per_s": 3e11}
     for node in told["nodes"]:
         node |= {"bound_s": 2e-6, "bound": "memory", "alone_s": 3e-6}
     page = written(tmp_path, told)
-    assert "An L4 needs at least 22.0 µs" in page and "by its datasheet" in page and "took 33.0 µs one by one" in page
-    assert page.count("at best on L4") == 1 and page.count("2.00 µs") >= len(told["nodes"])
+    assert "Lower bound on an L4: 22.0 µs" in page and "by the datasheet" in page and "took 33.0 µs one by one" in page
+    assert page.count("lower bound on L4") == 1 and page.count("2.00 µs") >= len(told["nodes"])
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ([7], "The picture is taken for a 7, which it is."),
-        ([1], "A 7 is taken for a 1."),
-        ([7, 2], "2 of 2 pictures are taken for what they are."),
-        ([1, 2], "1 of 2 pictures are taken for what they are: a 7 is taken for a 1."),
-        ([0] * 9, "0 of 9 pictures are taken for what they are: " + ", ".join(["a 7 is taken for a 0"] * 5) + ", …."),
+        ([7], "Recognised as a 7, which is right."),
+        ([1], "A 7 is recognised as a 1."),
+        ([7, 2], "2 of 2 pictures are recognised."),
+        ([1, 2], "1 of 2 pictures are recognised: a 7 is recognised as a 1."),
+        ([0] * 9, "0 of 9 pictures are recognised: " + ", ".join(["a 7 is recognised as a 0"] * 5) + ", …."),
     ],
 )
 def test_pictures_of_known_classes_are_counted(found: list[int], words: str) -> None:

@@ -1,4 +1,4 @@
-"""The graph drawn: a box a node, filled as far as its share of the time, with variant, time and share of its roof."""
+"""The graph drawn: a box a node, filled as far as its share of the time, with variant, time and share of the peak."""
 
 from __future__ import annotations
 
@@ -161,14 +161,14 @@ def _draw_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, record: Rec
 
 
 def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: bool) -> None:
-    """Name, operator and time above; variant, share and distance from the roof below."""
+    """Name, operator and time above; variant, share of the time and of the peak below."""
     variant, config = variant_of(node)
     left, right = box.x - sizes.width / 2 + 9, box.x + sizes.width / 2 - 6
     upper, lower = box.y - 0.22 * sizes.height, box.y + 0.24 * sizes.height
     time = units.time(node.get("kernel_s")) if node.get("kernel_s") is not None else ""
     share, roof = node.get("share"), node.get("roof_share")
     told = [units.percent(share)] if share is not None else []
-    told += [f"{units.percent(roof)} of roof"] if roof is not None else []
+    told += [f"{units.percent(roof)} of peak"] if roof is not None else []
     told += ["WRONG"] if wrong else []
     below = " · ".join(told)
     room = int((sizes.width - 15) / (0.60 * SMALL)) - len(below) - 2

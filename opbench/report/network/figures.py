@@ -19,7 +19,7 @@ GAP = "#8a93a0"
 
 
 def timeline_chart(record: Record) -> Chart | None:
-    """The nodes in order, each a bar from where the one before ended; its least time by the roofs is the dark part."""
+    """The nodes in order, each a bar from where the one before ended; its lower bound is the dark part."""
     total = node_sum(record)
     if not total:
         return None
@@ -60,8 +60,8 @@ def timeline_chart(record: Record) -> Chart | None:
         "Timeline",
         f"{len(nodes)} nodes in order, {units.time(total)} together.",
         points,
-        "Each node's kernels, in order; the dark part is the least time that the measured roofs allow it, the share is "
-        "how near it comes. " + _gap_words(record),
+        "Each node's kernels, in order; the dark part is the lower bound by the measured peaks, and the share is the "
+        "bound divided by the time. " + _gap_words(record),
     )
 
 

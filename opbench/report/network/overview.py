@@ -1,4 +1,4 @@
-"""A Markdown table of networks that were timed beside PyTorch on one clock, one network in a row."""
+"""A Markdown table of networks that were timed on one clock with PyTorch, one network in a row."""
 
 from __future__ import annotations
 

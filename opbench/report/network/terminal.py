@@ -48,7 +48,7 @@ def _table(record: Record) -> list[str]:
             )
             for n in by_time(record)
         ]
-        return aligned(("node", "operator", "variant", "FLOPs", "bytes", "at least", ""), work, left=(0, 1, 2, 6))
+        return aligned(("node", "operator", "variant", "FLOPs", "bytes", "lower bound", ""), work, left=(0, 1, 2, 6))
     rows = [
         (
             n["name"],
@@ -61,7 +61,7 @@ def _table(record: Record) -> list[str]:
         )
         for n in by_time(record)
     ]
-    return aligned(("node", "operator", "variant", "kernels", "share", "of roof", ""), rows, left=(0, 1, 2, 6))
+    return aligned(("node", "operator", "variant", "kernels", "share", "% of peak", ""), rows, left=(0, 1, 2, 6))
 
 
 def _variant(node: NodeRecord) -> str:

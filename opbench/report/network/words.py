@@ -25,7 +25,7 @@ from opbench.timing.stats import Interval, Ratio, interval_ratio
 MOST_OF_THE_TIME = 0.5
 """The nodes named as those that cost most are the slowest that together make up this share."""
 NAMED = 5
-"""Pictures named that were taken for something else."""
+"""Wrongly recognised pictures that are named."""
 
 
 def headline_name(record: Record) -> str:
@@ -159,16 +159,18 @@ def _time(record: Record) -> str:
 
 
 def _prediction(record: Record) -> str:
-    """What a GPU whose ceilings are known needs at least."""
+    """Return the lower bound of a GPU whose peaks are known."""
     least, known = least_time(record), Ceilings.from_json(record.get("ceilings") or {})
     if least is None:
         return ""
-    by = "its measured ceilings" if known.source == "measured" else "its datasheet"
+    by = "measured peaks" if known.source == "measured" else "the datasheet's peaks"
     name = gpu_phrase(known)
-    need = f"{name[:1].upper()}{name[1:]} needs at least {units.time(least)} for their FLOPs and compulsory bytes"
+    need = (
+        f"Lower bound on {name}: {units.time(least)} for their FLOPs and compulsory bytes, by {by}, without launches."
+    )
     alone = alone_time(record)
     took = f" Where they were measured, these variants took {units.time(alone)} one by one." if alone else ""
-    return f"{need}, by {by} and without launches.{took}"
+    return f"{need}{took}"
 
 
 def _speedup(record: Record) -> str:
@@ -221,13 +223,13 @@ def unmeasured(guessed: int, nodes: int) -> str:
 
 
 def _limits(record: Record) -> str:
-    """How far the whole is from its roofs, and which nodes cost most."""
+    """How far the whole is from its lower bound, and which nodes cost most."""
     least, total = least_time(record), record.get("total")
     said = []
     if least and total:
         share = least / (total.get("kernel_s") or total["median_s"])
         said.append(
-            f"By the measured roofs {units.time(least)} would do, so the whole is at {units.percent(share)} of them."
+            f"The lower bound by the measured peaks is {units.time(least)}, {units.percent(share)} of the time."
         )
     costly: list[str] = []
     reached = 0.0
@@ -282,15 +284,15 @@ def _right(record: Record) -> str:
 
 
 def _recognised(record: Record) -> str:
-    """How many pictures whose classes are known were taken for what they are, and which were not."""
+    """How many pictures whose classes are known were recognised, and which were not."""
     told = record.get("classes")
     if not told:
         return ""
     pairs = list(zip(told["found"], told["labels"], strict=True))
-    missed = [f"a {label} is taken for a {found}" for found, label in pairs if found != label]
+    missed = [f"a {label} is recognised as a {found}" for found, label in pairs if found != label]
     if len(pairs) == 1:
-        return f"{missed[0].capitalize()}." if missed else f"The picture is taken for a {pairs[0][0]}, which it is."
-    known = f"{len(pairs) - len(missed)} of {len(pairs)} pictures are taken for what they are"
+        return f"{missed[0].capitalize()}." if missed else f"Recognised as a {pairs[0][0]}, which is right."
+    known = f"{len(pairs) - len(missed)} of {len(pairs)} pictures are recognised"
     return f"{known}{': ' if missed else ''}{', '.join(missed[:NAMED])}{', …' if len(missed) > NAMED else ''}."
 
 
@@ -321,7 +323,7 @@ def node_sentence(node: NodeRecord) -> str:
     if node.get("kernel_s") is not None:
         said.append(f"{units.time(node['kernel_s'])}, {units.percent(node.get('share'))} of the time")
     if node.get("bound_s") is not None:
-        said.append(f"at best {units.time(node['bound_s'])} ({node.get('bound')})")
+        said.append(f"lower bound {units.time(node['bound_s'])} ({node.get('bound')})")
     if once := node.get("launches_once"):
         said.append(f"{counted(once, 'kernel')} ran once, when the weights were written")
     check = node.get("check") or {}
