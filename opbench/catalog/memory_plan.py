@@ -30,8 +30,9 @@ ENOUGH_WORK = 1 << 20
 """Threads, times the largest size where a kernel loops, up to which every access of a launch takes a few seconds."""
 LEAST_SIZE = 32
 """No size is reduced below this one."""
-ASSUMED = (1000, 67, 45, 33)
-"""Sizes of a function that nothing in the file calls; none is a multiple of a block, so that a missing guard shows."""
+ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
+"""The one size of a function that nothing in the file calls, which no block divides; each of several sizes, and a size
+of a kernel that nothing launches, which blocks divide: who would round up is not known."""
 ASSUMED_SHARED_BYTES = 16 << 10
 UNKNOWN_ELEMENTS = 1 << 20
 """Elements of a buffer whose size cannot be read: more than the assumed sizes reach."""
@@ -70,6 +71,11 @@ class MemoryPlan:
     """Lines of the file whose indices come from what a buffer holds: random numbers say nothing of their bounds."""
     edits: tuple[tuple[int, int, str], ...] = ()
     """Pieces of the file's text, by first and last character, with the reduced size that stands there in this run."""
+
+    @property
+    def threads(self) -> int:
+        """CUDA threads of all launches."""
+        return sum(math.prod((*one.grid, *one.block)) for one in self.launches)
 
     @property
     def name(self) -> str:
@@ -133,7 +139,9 @@ def plan_of(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] |
     functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
     structs = structs_of(everything)
     reads = [read_kernel(kernels[one.kernel], one, structs, functions) for one in launches]
-    planner = _Planner(path, sources[0].text, program, reads, dict(sizes or {}), tuple(folders), notes=notes)
+    planner = _Planner(
+        path, sources[0].text, program, reads, dict(sizes or {}), tuple(folders), notes=notes, is_unlaunched=bool(notes)
+    )
     planner.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(structs).items()}
     return planner.plans()
 
@@ -170,6 +178,8 @@ class _Planner:
     values: dict[str, str] = field(default_factory=dict)
     """Host variables with the values that stand in place of their own."""
     notes: list[str] = field(default_factory=list)
+    is_unlaunched: bool = False
+    """Whether the launches are made up, as the file has none."""
 
     def plans(self) -> MemoryPlans:
         """Read all numbers, reduce sizes where there is much work, and put the launches together."""
@@ -240,9 +250,8 @@ class _Planner:
         needed = [name for name in self._used() if name in outside and name not in self.values]
         shapes = {name: side for read in self.reads for name, side in self._shapes(read).items()}
         sizes = [name for name in needed if name not in shapes]
-        for number, name in enumerate(sizes):
-            value = ASSUMED[0] if len(sizes) == 1 else ASSUMED[1:][min(number, 2)]
-            self.values[name] = str(value)
+        alone = ASSUMED_UNLAUNCHED if self.is_unlaunched else ASSUMED
+        self.values |= dict.fromkeys(sizes, str(alone if len(sizes) == 1 else ASSUMED_EACH))
         self.values |= {name: str(shapes[name]) for name in needed if name in shapes}
         if needed:
             listed = ", ".join(f"{plain_name(name)} = {self.values[name]}" for name in needed)

@@ -18,6 +18,8 @@ from opbench.traffic.findings import headline
 NOT_COMPARED = "results were not compared: no operator says what is right"
 FULL_ACCESSES = 6e7
 """Accesses up to which a run at the file's own sizes takes a moment, some 30 million a second."""
+FULL_THREADS = 1 << 21
+FULL_LIMIT_S = 15.0
 Note = Callable[[str], None]
 OPERATOR = "memory"
 """What such results have in place of an operator's name."""
@@ -41,7 +43,7 @@ def run_in_memory_mode(
                     note(text)
                 if isinstance(checked, MemoryChecked):
                     for one in checked.doubtful:
-                        note(f"not judged, as the index comes from random contents: {headline(one)}")
+                        note(f"not judged, as random contents decide it: {headline(one)}")
                 results.append(_judged(plan, backend, checked))
         finally:
             worker.end()
@@ -52,13 +54,21 @@ def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[M
     """The run that counts, with what it showed or why it failed: the full one where few accesses are expected."""
     try:
         checked = worker.ask(CheckMemory(plans.reduced), time_limit_s)
-        if plans.full is None or checked.unsupported or checked.accesses * plans.growth > FULL_ACCESSES:
-            return plans.reduced, checked
-        return plans.full, worker.ask(CheckMemory(plans.full), time_limit_s)
     except EnvironmentFault:
         raise
     except OpbenchError as error:
         return plans.reduced, str(error)
+    full = plans.full
+    if full is None or checked.unsupported or full.threads > FULL_THREADS:
+        return plans.reduced, checked
+    if checked.accesses * plans.growth > FULL_ACCESSES:
+        return plans.reduced, checked
+    try:
+        return full, worker.ask(CheckMemory(full), min(time_limit_s, FULL_LIMIT_S))
+    except EnvironmentFault:
+        raise
+    except OpbenchError:  # more work than it seemed: the reduced run stands
+        return plans.reduced, checked
 
 
 def _judged(plan: MemoryPlan, backend: str, checked: MemoryChecked | str) -> Result:

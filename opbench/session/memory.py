@@ -29,11 +29,11 @@ class MemoryChecked:
     findings: tuple[Finding, ...] = ()
     """The first of each kind at each line."""
     unsupported: str = ""
-    """Why the file cannot run here, else empty."""
+    """Why the file cannot run here, or not to its end; else empty."""
     accesses: int = 0
     """How many accesses of single threads were looked at."""
     doubtful: tuple[Finding, ...] = ()
-    """Accesses out of bounds at an index that random contents gave."""
+    """What random contents decide: accesses out of bounds at an index that they give, failed assertions."""
     notes: tuple[Finding, ...] = ()
     launches: tuple[Launched, ...] = ()
 
@@ -68,9 +68,13 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryChecked
     first: dict[tuple[str, str, int], Finding] = {}
     for one in [one for one in found if one not in doubtful] or ([] if doubtful else damage):
         first.setdefault((one.kind, one.file, one.line), one)
+    cut = ""
+    if doubtful and not first and not trace.completed:
+        cut = f"the launch ended where what its inputs hold decides, random numbers here: {headline(doubtful[0])}"
     return MemoryChecked(
         headline(next(iter(first.values()))) if first else "",
         tuple(first.values()),
+        cut,
         accesses=trace.accesses,
         doubtful=tuple(doubtful),
         notes=tuple(_at_home(one, source, plan) for one in trace.notes),
@@ -79,7 +83,9 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryChecked
 
 
 def _of_contents(finding: Finding, plan: MemoryPlan) -> bool:
-    """Whether an access is out of bounds at an index that comes from what a buffer holds, random numbers here."""
+    """Whether contents decide it, random numbers here: an index that a buffer gives, an assertion about a value."""
+    if finding.kind == "trap" and "assertion" in finding.message:
+        return True
     own = Path(finding.file).name == plan.path.name
     return finding.kind == "out_of_bounds" and own and (finding.called_from or finding.line) in plan.data_lines
 

@@ -76,3 +76,45 @@ def test_a_bad_size_is_refused(cli: Cli, here: Path) -> None:
     shutil.copy(CASES / "bias_gelu.cu", here)
     done = cli("check", "bias_gelu.cu", "--size", "rows")
     assert done.returncode == 2 and "--size n=4096" in done.stderr
+
+
+HISTOGRAM = """\
+#include <cassert>
+#include <cstdlib>
+__global__ void count(const int* x, int* bins, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    assert(x[i] > 100);
+    bins[x[i] - 100] = 1;
+    if (i < 7) bins[i] = 1;
+}
+int main() {
+    int n = 1000, *x, *bins, host[1000];
+    for (int i = 0; i < n; i++) host[i] = 100 + rand() % 7;
+    cudaMalloc(&x, n * sizeof(int));
+    cudaMalloc(&bins, 7 * sizeof(int));
+    cudaMemcpy(x, host, n * sizeof(int), cudaMemcpyHostToDevice);
+    count<<<(n + 127) / 128, 128>>>(x, bins, n);
+}
+"""
+
+
+@pytest.mark.parametrize("line", ["    assert(x[i] > 100);\n", "    bins[x[i] - 100] = 1;\n"])
+def test_what_random_contents_decide_is_no_fault_and_no_clean_bill(cli: Cli, here: Path, line: str) -> None:
+    other = ({"    assert(x[i] > 100);\n", "    bins[x[i] - 100] = 1;\n"} - {line}).pop()
+    (here / "count.cu").write_text(HISTOGRAM.replace(other, ""))
+    done = cli("check", "count.cu", "--json")
+    (result,) = json.loads(done.stdout)
+    assert (done.returncode, result["status"]) == (3, "unsupported")
+    assert "count.cu:6" in result["reason"]
+
+
+def test_a_fault_ahead_of_what_contents_decide_is_found(cli: Cli, here: Path) -> None:
+    text = HISTOGRAM.replace("    assert(x[i] > 100);\n", "").replace("    if (i < 7) bins[i] = 1;\n", "")
+    (here / "count.cu").write_text(
+        text.replace("    bins[x[i]", "    if (i < 8) bins[i] = 1;\n    __syncthreads();\n    bins[x[i]")
+    )
+    done = cli("check", "count.cu", "--json")
+    assert done.returncode == 1
+    found = json.loads(done.stdout)[0]["verdict"]["findings"]
+    assert [(one["kind"], one["line"]) for one in found] == [("out_of_bounds", 6)]
