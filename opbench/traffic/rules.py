@@ -88,6 +88,11 @@ SAME_VALUE = Rule(
     "Several threads store the same value",
     "Nothing needs to change; let one thread store the value if you want to keep reports clean.",
 )
+UNORDERED_READ = Rule(
+    "unordered-read",
+    "Plain read of a location that other blocks update atomically",
+    "Nothing needs to change where any of its values will do; else use the value that the atomic operation returns.",
+)
 DIVERGENT_BARRIER = Rule(
     "divergent-barrier",
     "Threads of a warp wait at different barriers",
@@ -185,6 +190,9 @@ FAILED_CASE = Rule(
     "Correct what the message names, then check again.",
 )
 
+NOTES = frozenset({SAME_VALUE.kind, UNORDERED_READ.kind})
+"""Kinds that do not make a case wrong; shown on request."""
+
 RULES = (
     WRONG_RESULT,
     UNWRITTEN_OUTPUT,
@@ -202,6 +210,7 @@ RULES = (
     GLOBAL_RACE,
     BLOCK_RACE,
     SAME_VALUE,
+    UNORDERED_READ,
     DIVERGENT_BARRIER,
     WARP_MASK,
     PARTIAL_WARP,

@@ -5,7 +5,7 @@
 // ///
 //
 // Thread t of the first warp does element n / 4 + t again and never the last ones.
-// expect: counts_the_tail_in_vectors.cu:13: global-race: write of 16 bytes
+// expect: counts_the_tail_in_vectors.cu:13: block-race: write of 16 bytes
 extern "C" __global__ void counts_the_tail_in_vectors(const float* a, const float* b, float* out, int n) {
     const int i = blockIdx.x * 256 + threadIdx.x, rest = n / 4 + i;
     if (i < n / 4) {

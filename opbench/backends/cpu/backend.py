@@ -14,6 +14,7 @@ from typing import cast
 from opbench.backends.base import Buffer, Program, Sparse, Trace, TraceOptions
 from opbench.backends.cpu.buffer import CpuArray, CpuBuffer, SparseBuffer, available_memory
 from opbench.backends.cpu.build import KernelBuilder, doubts_of
+from opbench.backends.cpu.elf import imported_symbols
 from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
@@ -23,12 +24,12 @@ from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.device_part import device_part
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import Tensor
-from opbench.catalog.sources import Source, closure, plain_code, without_comments, without_idle_macros
+from opbench.catalog.sources import Source, closure, plain_code, without_idle_macros
 from opbench.errors import CompileError, EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
 from opbench.traffic.findings import Finding
-from opbench.traffic.rules import SAME_VALUE, UNINITIALISED_LOCAL
+from opbench.traffic.rules import NOTES, UNINITIALISED_LOCAL
 
 HIGHEST_CAPABILITY = (9, 0)
 BEYOND = {
@@ -43,6 +44,10 @@ BEYOND = {
 }
 """What no shim can stand in for, by how it shows in the source."""
 
+ORDER_MATTERS = re.compile(
+    r"opb_(mbarrier_over|named_barrier|cluster_wait|trace_atomic|trace_order)$|__tsan_(unaligned_)?volatile_"
+)
+"""Functions of the runtime that a traced module calls only if its threads meet without a barrier of the whole block."""
 ORDERS = 4
 """Threads in turn and asynchronous work as late as may be, then both drawn by lot."""
 
@@ -129,9 +134,9 @@ class CpuBackend:
         return self._traced_builder.module(request)
 
     def orders(self, request: BuildRequest) -> int:
-        """More than one where threads wait for copies and for single others: then chance decides what a fault does."""
-        text = "\n".join(without_comments(s.text) for s in closure(request.source, request.include))
-        return ORDERS if re.search(r"\bmbarrier\b", text) else 1
+        """More than one where the order of threads may change a result: at mbarriers, atomic and volatile accesses."""
+        called = imported_symbols(self.compile_traced(request))
+        return ORDERS if any(map(ORDER_MATTERS.match, called)) else 1
 
     def load(self, request: BuildRequest) -> Program:
         """Compile if need be and load."""
@@ -160,8 +165,8 @@ class CpuBackend:
         with Tracing(self._runtime, buffers, options) as tracing:
             completed = program.trace(launches, buffers, tracing)
             seen = self.synchronize()
-            findings = tuple(f for f in seen if f.kind != SAME_VALUE.kind)
-            notes = tuple(f for f in seen if f.kind == SAME_VALUE.kind)
+            findings = tuple(f for f in seen if f.kind not in NOTES)
+            notes = tuple(f for f in seen if f.kind in NOTES)
             return Trace(findings, tracing.traffic(completed), completed, tracing.accesses, notes=notes)
 
     def trace_sample(

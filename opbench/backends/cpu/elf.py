@@ -73,6 +73,12 @@ def needs_libraries(object_file: Path, arrays: Collection[str]) -> bool:
 
 
 @functools.lru_cache(64)
+def imported_symbols(module: Path) -> frozenset[str]:
+    """Names of what a linked module calls or refers to and does not define: the runtime's functions among them."""
+    return frozenset(name for name, _, _, section in _symbols(_read(module)) if section == UNDEFINED and name)
+
+
+@functools.lru_cache(64)
 def shared_arrays(module: Path) -> list[SharedArray]:
     """The arrays that a linked module defines; the dynamic one has no size of its own."""
     found = {

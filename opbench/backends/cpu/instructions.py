@@ -24,11 +24,23 @@ GUARD = re.compile(r"@(!?)([%$\w]+)\s+(.*)", re.DOTALL)
 OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,{}\s]+")
 SPECIAL = re.compile(r"%%?([a-z_][a-z_0-9]*(?:\.[xyzw])?)")
 CACHE_QUALIFIER = re.compile(r"\.L[12]::(?!cache_hint)\w+")
-HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "relaxed", "acquire", "release", "weak", "volatile"))
+ORDERS = {
+    "volatile": "OPB_VOLATILE",
+    "relaxed": "OPB_STRONG",
+    "acquire": "OPB_STRONG | OPB_ACQUIRES",
+    "release": "OPB_STRONG | OPB_RELEASES",
+    "acq_rel": "OPB_STRONG | OPB_ACQUIRES | OPB_RELEASES",
+    "cta": "OPB_BLOCK_SCOPE",
+    "cluster": "OPB_CLUSTER_SCOPE",
+}
+"""What a memory order or scope in an opcode means to the checker: `opb_access_word` of abi.hpp."""
+HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "volatile", "relaxed", "acquire", "release"))
 SCOPES = frozenset(("cta", "gpu", "sys", "cluster"))
 SHARED = re.compile(r"\.shared::(?:cta|cluster)\b")
 """One address space here: the upper byte of an address of another block says whose it is."""
 MEMORY = re.compile(r"^(ld|st|red|atom|mbarrier)$")
+ORDERED = frozenset(("ld", "st", "red", "atom"))
+SPACES = frozenset(("global", "shared", "const", "param", "local"))
 
 # Families of instructions whose qualifiers are arguments here.
 LOAD_TENSOR = re.compile(
@@ -138,7 +150,16 @@ def _call(opcode: str, rest: str, words: Words) -> str:
         if call := arithmetic(opcode, operands, words):
             return call
         raise UnknownInstruction(opcode)
-    return f"::opb_ptx::{name}({', '.join(word for operand in operands for word in _words_of(operand, words))})"
+    call = f"::opb_ptx::{name}({', '.join(word for operand in operands for word in _words_of(operand, words))})"
+    order = memory_order(opcode)
+    return f"::opb_ptx::order_next({order}), {call}" if order else call
+
+
+def memory_order(opcode: str) -> str:
+    """The `opb_access_word` of a load, store or atomic operation; empty for a plain one, whose scope is the device."""
+    first, *parts = SHARED.sub(".shared", opcode).split(".")
+    words = [ORDERS[part] for part in parts if part in ORDERS]
+    return " | ".join(words) if first in ORDERED else ""
 
 
 def _is_register(operand: str, words: Words) -> bool:
@@ -184,7 +205,9 @@ def function_name(opcode: str) -> str:
     """`ld.global.nc.L1::no_allocate.v4.f32` → `ld_global_v4_f32`: hints do not change what an instruction does."""
     parts = SHARED.sub(".shared", CACHE_QUALIFIER.sub("", opcode)).split(".")
     if MEMORY.match(parts[0]):
-        parts = [part for part in parts if part not in HINTS | SCOPES]
+        parts = [part for part in parts if part not in HINTS | SCOPES | {"acq_rel"}]
+    if parts[0] in ORDERED and not SPACES & set(parts):
+        parts.insert(1, "global")  # a generic address, which is an ordinary pointer here
     if parts[0] == "mbarrier":
         parts = [part for part in parts if part not in {"shared", "b64"}]
     if parts[0] in ("ldmatrix", "stmatrix"):

@@ -68,6 +68,8 @@ class LaunchArguments(ctypes.Structure):
         ("module_base", ctypes.c_uint64),
         ("module_end", ctypes.c_uint64),
         ("cluster", UInt3),
+        ("cooperative", ctypes.c_uint32),
+        ("meets_in_parts", ctypes.c_uint32),
         ("programmatic", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("spins", ctypes.c_uint32),

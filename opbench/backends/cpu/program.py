@@ -16,7 +16,7 @@ import numpy as np
 from opbench.backends.base import Buffer, KernelResources
 from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.build import constant_symbol, constants_of, entry_symbol
-from opbench.backends.cpu.elf import module_variables, shared_arrays, symbol_offset
+from opbench.backends.cpu.elf import imported_symbols, module_variables, shared_arrays, symbol_offset
 from opbench.backends.cpu.findings import Launched, LaunchLog
 from opbench.backends.cpu.library import MAX_SAMPLES, LaunchArguments, Runtime, UInt3, block_order, thread_order
 from opbench.backends.cpu.refusals import is_interpreted, refuse_static_shared, thread_bound, waits_in_loops
@@ -33,6 +33,8 @@ MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES = 227 << 10
 MAX_COOPERATIVE = 256
 """The runtime's kMaxTeam."""
+PARTIAL_BARRIERS = frozenset({"opb_mbarrier_over", "opb_named_barrier", "opb_cluster_wait", "opb_trace_fence"})
+"""What a module calls to let some threads of a block meet, and not all."""
 BLOCK_MILLISECONDS = 50
 """Of a block of a sample: its first threads are done by then, or have shown what they do."""
 ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
@@ -224,6 +226,8 @@ class CpuProgram:
         native.block = UInt3(*launch.block)
         # Blocks that wait for each other are a cluster here.
         native.cluster = UInt3(*(launch.grid if launch.cooperative else launch.cluster))
+        native.cooperative = launch.cooperative
+        native.meets_in_parts = bool(imported_symbols(self._path) & PARTIAL_BARRIERS)
         native.programmatic = launch.programmatic
         native.shared_bytes = launch.shared_bytes
         native.tag = self._log.register(Launched(kernel.name, self._path, self._request.source, self._request.macros))

@@ -55,11 +55,12 @@ class ReportKind(IntEnum):
     SAME_VALUE = 34
     PARTIAL_WARP = 35
     CONSTANT_STORE = 36
+    PLAIN_READ = 37
 
 
 FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
 """Reports from this kind on hold the address that a call returns to, rather than the instruction's own."""
-BOTH_VOLATILE, BETWEEN_BLOCKS = 4, 8
+BOTH_VOLATILE, BETWEEN_BLOCKS, NARROW_SCOPE = 4, 8, 16
 """Bits of a report's `instructions`; see runtime/worker.hpp."""
 NOUNS = ("read", "write", "atomic update")
 """Names of `access` and `other_access`."""
@@ -248,6 +249,8 @@ def _thread_race(event: Event) -> Account:
         details.append(
             "Since compute capability 7.0 the lanes of a warp need not run in step, so volatile does not suffice."
         )
+    elif reason := _why_no_flag(event):
+        details.append(reason)
     remedy = f"Put {barrier} between the two accesses."
     return Account(
         f"{event.access} races with the {event.other_verb} at {event.other_words}", tuple(details), there, remedy
@@ -259,8 +262,26 @@ def _block_race(event: Event) -> Account:
     there = event.there(f"{event.other_verb} by {block}")
     if _is_update(event):
         return _lost_update(event, f"{block} updates it, too", there)
-    detail = f"Nothing orders it with the {event.other_verb} by {block}."
-    return Account(f"{event.access} races with the {event.other_verb} at {event.other_words}", (detail,), there)
+    details = [f"Nothing orders it with the {event.other_verb} by {block}."]
+    if reason := _why_no_flag(event):
+        details.append(reason)
+    return Account(f"{event.access} races with the {event.other_verb} at {event.other_words}", tuple(details), there)
+
+
+def _why_no_flag(event: Event) -> str:
+    """Why two volatile or atomic accesses race in spite of it; empty for plain ones."""
+    if event.report.instructions & NARROW_SCOPE:
+        return "The scope of an atomic access is the block or the cluster, which does not hold both threads."
+    if event.report.instructions & BOTH_VOLATILE:
+        return "volatile does not make a store atomic: use atomicAdd(), or fences on both sides of a flag."
+    return ""
+
+
+def _plain_read(event: Event) -> Account:
+    block = f"block {triple(dim3(event.report.other_block))}"
+    there = event.there(f"{event.other_verb} by {block}")
+    message = f"{event.access} is not ordered with the {event.other_verb} at {event.other_words}"
+    return Account(message, (f"{block.capitalize()} may update it at the same time.",), there)
 
 
 def _is_update(event: Event) -> bool:
@@ -376,4 +397,5 @@ FORMS = {
     ReportKind.SAME_VALUE: Form(rules.SAME_VALUE, _same_value, hint=True),
     ReportKind.PARTIAL_WARP: Form(rules.PARTIAL_WARP),
     ReportKind.CONSTANT_STORE: Form(rules.CONSTANT_STORE, _constant_store),
+    ReportKind.PLAIN_READ: Form(rules.UNORDERED_READ, _plain_read, hint=True),
 }

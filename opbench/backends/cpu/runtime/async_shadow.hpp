@@ -13,8 +13,9 @@ static void each_shared_cell(Worker* owner, uint32_t offset, uint32_t bytes, Vis
 
 static void report_cell(Worker* worker, ReportKind kind, uint32_t site, uint32_t offset, uint32_t access,
                         uint32_t other_site, uint32_t other_thread, uint32_t other_access) {
-  report_shared_race(worker, site, (uintptr_t)worker->shared_base + offset, 16, access, other_site, other_thread,
-                     other_access, kind, kind == kReportUnfinishedBulk ? 3 : 1);
+  uintptr_t address = (uintptr_t)worker->shared_base + offset;
+  report_shared_race(worker, site, address, 16, access, other_site, other_thread, other_access, kind,
+                     kind == kReportUnfinishedBulk ? 3 : 1, {address, 16});
 }
 
 // Before the copy engine or wgmma reads up to 16 bytes for a thread: somebody must have written them, and made it known.
@@ -124,16 +125,15 @@ static void start_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
   uint32_t self = worker->current;
   each_piece(copy, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
     each_shared_cell(owner, offset, 16, [&](Trace* trace, SharedCell* cell) {
-      bool other;
+      Reader reader;
       uint32_t writer = cell->writer & kThreadMask;
       if (owner == worker && cell->write_interval == trace->interval && writer != self &&
           !ordered(trace, writer, cell->write_clock, self)) {
         report_cell(worker, kReportSharedRace, copy.site, offset, OPB_ACCESS_STORE, cell->write_site, writer,
                     OPB_ACCESS_STORE);
-      } else if (owner == worker && readers_unordered(trace, cell, self, &other)) {
-        report_cell(worker, kReportEarlyOverwrite, copy.site, offset, OPB_ACCESS_STORE,
-                    other ? cell->other_site : cell->read_site, reader_of(cell, other) & kThreadMask,
-                    OPB_ACCESS_LOAD);
+      } else if (owner == worker && reader_unordered(trace, cell, OPB_ACCESS_STORE, self, &reader)) {
+        report_cell(worker, kReportEarlyOverwrite, copy.site, offset, OPB_ACCESS_STORE, reader.site,
+                    reader.thread & kThreadMask, OPB_ACCESS_LOAD);
       }
       cell->write_interval = kCopyInFlight;
       cell->write_site = copy.site;
@@ -159,6 +159,12 @@ static bool access_another_block(Worker* worker, uintptr_t address, uint32_t byt
   SharedPlace place = shared_place(worker, address);
   if (!place.worker || place.worker == worker) return false;
   if (shared_room(place.worker, place.offset) < bytes) return false;
+  Trace* trace = worker->trace;
+  if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) {
+    bool sees = access != OPB_ACCESS_STORE, tells = access != OPB_ACCESS_LOAD;
+    synchronise(worker, trace, address, trace->word, sees, tells, true);
+    trace->write_clock_back = 0;
+  }
   if (access != OPB_ACCESS_LOAD) write_cells(place.worker, place.offset, bytes, site);
   return true;
 }

@@ -118,6 +118,7 @@ void run_cluster(Worker* worker, uint64_t first_position) {
   team->progress = 1;
   team->stuck_at = 0;
   team->cluster_arrived = team->cluster_generation = 0;
+  memset(team->settled, 0, sizeof team->settled);
   team->first_position = first_position;
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     team->started[rank] = team->finished[rank] = false;
@@ -143,6 +144,16 @@ void run_cluster(Worker* worker, uint64_t first_position) {
 
 // ---- the cluster's barrier: all threads that have not exited
 
+// All that the blocks have done up to here is ordered before all that follows.
+static void settle_team(Team* team) {
+  for (uint32_t rank = 0; rank < team->size; ++rank) {
+    Trace* trace = team->started[rank] ? team->members[rank]->trace : nullptr;
+    if (!trace) continue;
+    if (!team->finished[rank]) begin_moment(trace);
+    team->settled[rank] = team->finished[rank] ? kNobody : trace->moment;
+  }
+}
+
 static void end_cluster_phase_if_complete(Worker* worker) {
   Team* team = worker->team;
   uint32_t expected = 0;
@@ -154,6 +165,7 @@ static void end_cluster_phase_if_complete(Worker* worker) {
   if (team->cluster_arrived < expected) return;
   team->cluster_arrived = 0;
   ++team->cluster_generation;
+  settle_team(team);
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     if (team->started[rank] && !team->finished[rank]) wake_all(team->members[rank], kWaitCluster, 0);
   }

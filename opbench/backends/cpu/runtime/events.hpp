@@ -45,6 +45,7 @@ struct Events {
   bool used;
   List<Mbarrier> barriers;
   List<Bulk> loads, stores;
+  List<uint32_t> tried;  // sites where a try_wait has answered false
   Wait waits[kMaxThreads];
   uint32_t store_groups[kMaxThreads];
   NamedBarrier named[16];
@@ -53,22 +54,6 @@ struct Events {
   uint32_t cluster_waits[kMaxThreads];
   ClockRow* cluster_told;
   float left[64 * 32], right[256 * 32];  // what a wgmma multiplies
-};
-
-// The blocks of a cluster: clusters.hpp. A block that is launched without one is a team of its own.
-constexpr uint32_t kMaxTeam = 256;  // a cooperative launch is a cluster of all its blocks
-struct Team {
-  uint32_t size;
-  Worker* members[kMaxTeam];
-  bool finished[kMaxTeam], dead;
-  uint64_t progress, stuck_at;
-  uint32_t cluster_arrived, cluster_generation;
-  uint64_t first_position;
-  // Below: who runs. Exactly one member does.
-  pthread_mutex_t mutex;
-  pthread_cond_t turn[kMaxTeam];
-  uint32_t holder;
-  bool started[kMaxTeam];
 };
 
 static const char kMark[9] = "mbarrier";
@@ -331,7 +316,7 @@ bool begin_events(Worker* worker, uint64_t position) {
   if (!events->used) return true;
   events->used = false;
   for (Mbarrier& barrier : events->barriers) free(barrier.told);
-  events->barriers.clear(), events->loads.clear(), events->stores.clear();
+  events->barriers.clear(), events->loads.clear(), events->stores.clear(), events->tried.clear();
   memset(events->waits, 0, sizeof events->waits);
   memset(events->store_groups, 0, sizeof events->store_groups);
   memset(events->registers, 0, sizeof events->registers);

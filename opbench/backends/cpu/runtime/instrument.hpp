@@ -36,7 +36,8 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
     settle_pending(worker);
     trace->range_written = 0;
   }
-  if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) look_at_flag(worker, region, address, bytes, access, site);
+  const bool flag = access == OPB_ACCESS_ATOMIC || trace->is_volatile;
+  if (flag) look_at_flag(worker, region, address, bytes, access, site);
   if (access == OPB_ACCESS_STORE) trace->idle = 0;
   trace->plain = address;
   if (region->space == kModule) {  // __device__ and __constant__ variables: no counts
@@ -44,6 +45,7 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
       return trace_report(worker, kReportConstantStore, site, address, bytes, access, nullptr);
     }
     if (trace->races && region->memory) check_global(worker, trace, region->memory, address, bytes, access, site);
+    trace->write_clock_back = 0;
     return;
   }
   if (trace->races) {
@@ -52,6 +54,7 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
     } else {
       check_global(worker, trace, region->memory, address, bytes, access, site);
     }
+    if (flag) trace->write_clock_back = 0;
   }
   if (trace->counting) {
     log_access(worker, trace, site << kEventBits | (kEventLoad + access), pack_address(address, bytes, region->space, around_l1));
@@ -129,6 +132,8 @@ Trace* trace_of(const Worker* worker) {
   part->variable_count = whole->variable_count;
   part->variable_memories = whole->variable_memories;
   part->first_block = whole->first_block;
+  part->whole = whole;
+  part->first_moment = whole->first_moment;
   return part;
 }
 
@@ -137,7 +142,11 @@ void trace_launch(Worker* worker) {
   if (!worker->rank) {
     trace->first_block = trace->next_block;
     trace->next_block += (uint32_t)worker->launch->block_count;
+    trace->first_moment = trace->next_moment;
+    trace->blocks_of_moments.clear();
+    reset_access_sets(&trace->block_sets);
   }
+  trace->threads_meet_in_parts |= worker->launch->meets_in_parts != 0;
   forget_synchronisation(trace);
   map_regions(worker, trace);
   memset(trace->seen, 0, sizeof trace->seen);
@@ -176,9 +185,10 @@ static void next_interval(Worker* worker, Trace* trace) {
 void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
   Trace* trace = worker->trace;
   trace->block = trace->first_block + (uint32_t)position;
-  trace->fences = 0;
   trace->unwaited = worker->launch->programmatic;
-  trace->acquired_count = 0;
+  begin_moment(trace);
+  forget_published(trace);
+  forget_views(trace);
   next_interval(worker, trace);
   trace->block_interval = trace->interval;
   trace->counting = trace->counting_wanted && is_sampled(trace, index, worker->launch->block_count);
@@ -205,6 +215,8 @@ void trace_barrier(Worker* worker) {
   Trace* trace = worker->trace;
   if (trace->pending_count) settle_pending(worker);
   if (trace->counting) ++trace->totals.barriers;
+  if (trace->viewers.count) share_all(trace);
+  publish_at_barrier(worker, trace);
   next_interval(worker, trace);
 }
 
@@ -219,6 +231,12 @@ void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
   uint16_t latest[kMaxThreads];
   memset(latest + first, 0, count * sizeof(uint16_t));
   trace->clocks_used[warp] = true;
+  trace->threads_meet_in_parts |= group != worker->live[warp];
+  for (uint32_t rest = trace->viewers.count || trace->clocks_wide ? group : 0; rest; rest &= rest - 1) {
+    uint32_t thread = warp * kLanes + __builtin_ctz(rest);
+    share_own(trace, thread);
+    learn_pending(worker, thread);
+  }
   for (uint32_t rest = group; rest; rest &= rest - 1) {
     uint32_t thread = warp * kLanes + __builtin_ctz(rest);
     uint16_t* known = trace->clocks[thread];
@@ -243,7 +261,8 @@ static void trace_tell(Worker* worker, ClockRow** told) {
   uint16_t* known = trace->clocks[self];
   if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);  // what came before a barrier is settled
   row->interval = trace->interval;
-  trace->clocks_wide = trace->clocks_used[self / kLanes] = true;
+  trace->clocks_wide = trace->clocks_used[self / kLanes] = trace->threads_meet_in_parts = true;
+  share_own(trace, self);
   if (known[self] < kClockLimit) ++known[self];
   for (uint32_t other = 0; other < worker->threads; ++other) {
     if (known[other] > row->at[other]) row->at[other] = known[other];
@@ -267,25 +286,40 @@ extern "C" {
 
 #define OPB_HERE __builtin_return_address(0)
 
-void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter) {
-  record_range(pointer, bytes, access, program_counter, false);
+static void record_word(const void* pointer, size_t bytes, uint32_t word, const void* program_counter) {
+  Trace* trace = opb_worker ? opb_worker->trace : nullptr;
+  if (!trace) return;
+  word |= trace->next_word;
+  trace->next_word = 0;
+  trace->word = word & ~3u;
+  trace->is_volatile = word & (OPB_STRONG | OPB_VOLATILE) && (word & 3) != OPB_ACCESS_ATOMIC;
+  record_range(pointer, bytes, word & 3, program_counter, false);
+  trace->is_volatile = false;
+  trace->word = 0;
 }
 
-void opb_trace_fence(void) {
+void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, const void* program_counter) {
+  record_word(pointer, bytes, access, program_counter);
+}
+
+void opb_trace_atomic(const void* pointer, unsigned bytes, unsigned word, const void* program_counter) {
+  vary_order(opb_worker);
+  record_word(pointer, bytes, word, program_counter);
+}
+
+void opb_trace_order(unsigned word) {
+  Worker* worker = opb_worker;
+  vary_order(worker);
+  if (worker && worker->trace) worker->trace->next_word = word;
+}
+
+void opb_trace_fence(unsigned word) {
   Worker* worker = opb_worker;
   if (worker && worker->trace) {
-    ++worker->trace->fences;
-    note_fence(worker, worker->trace);
+    note_fence(worker, worker->trace, word);
     poll_by_fence(worker);
   }
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-void opb_trace_block_fence(void) {
-  Worker* worker = opb_worker;
-  if (!worker || !worker->trace) return;
-  note_fence(worker, worker->trace);
-  poll_by_fence(worker);
+  if (!(word & OPB_BLOCK_SCOPE)) __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 void opb_wait_for_launches(void) {
@@ -330,6 +364,8 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
   if (!trace) return nullptr;
   trace->races = races;
   trace->next_block = 1;
+  trace->next_moment = trace->first_moment = 1;
+  trace->whole = trace;
   trace->counting_wanted = counts;
   trace->max_blocks = max_blocks;
   trace->memories = (GlobalMemory*)allocate_zeros((count + 1) * sizeof(GlobalMemory));
@@ -441,9 +477,19 @@ static void close_own(Trace* trace) {
   for (ClockRow* view : trace->proxy_views) free(view);
   free(trace->async_reads.items);
   free(trace->regions);
-  free(trace->locations);
+  free(trace->locations.items);
   free(trace->location_slots);
-  free(trace->acquired);
+  free(trace->acquired.items);
+  for (uint32_t thread = 0; thread < kMaxThreads; ++thread) {
+    free(trace->own[thread].items);
+    free(trace->seen_by[thread].items);
+    free(trace->pending_rows[thread]);
+  }
+  free(trace->viewers.items);
+  free(trace->blocks_of_moments.items);
+  free_access_sets(&trace->block_sets);
+  free_access_sets(&trace->thread_sets);
+  forget_published(trace);
   munmap(trace, sizeof(Trace));
 }
 
@@ -479,7 +525,8 @@ static inline bool is_nobodys(const void* pointer) { return (uintptr_t)pointer -
   }
 #define OPB_VOLATILE_ACCESS(NAME, BYTES, KIND, ALIGNED)                          \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                                   \
-    if (!is_nobodys(p)) record_volatile_access(p, BYTES, KIND, OPB_HERE, ALIGNED); \
+    if (is_nobodys(p)) return vary_order(opb_worker);                              \
+    record_volatile_access(p, BYTES, KIND, OPB_HERE, ALIGNED);                     \
   }
 #define OPB_LOAD_AND_STORE(NAME, BYTES, ALIGNED)                       \
   OPB_API void __tsan_##NAME##BYTES(void* p) {                         \
@@ -660,7 +707,7 @@ OPB_API void __ubsan_handle_negate_overflow(const Overflow* data, uintptr_t valu
 }
 
 OPB_API void __tsan_init(void) {}
-OPB_API void __tsan_atomic_thread_fence(int) { opb_trace_fence(); }
+OPB_API void __tsan_atomic_thread_fence(int) { opb_trace_fence(OPB_ACQUIRES | OPB_RELEASES); }
 OPB_API void __tsan_atomic_signal_fence(int) {}
 OPB_API void __tsan_vptr_read(void**) {}
 OPB_API void __tsan_vptr_update(void**, void*) {}

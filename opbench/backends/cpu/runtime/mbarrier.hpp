@@ -43,7 +43,29 @@ static uint32_t end_phase_if_complete(Worker* worker, Worker* owner, Mbarrier* b
 }
 
 static bool phase_is_over(const Mbarrier* barrier, uint32_t kind, uint64_t wanted) {
-  return kind == OPB_WAIT_PARITY ? (barrier->phase & 1) != (wanted & 1) : barrier->phase != wanted;
+  return kind & OPB_WAIT_STATE ? barrier->phase != wanted : (barrier->phase & 1) != (wanted & 1);
+}
+
+// A try_wait may answer false at any time. Traced, the first one at an instruction in a block does, so that a kernel that
+// does not ask again is found; with a seed, lots decide.
+static bool answers_too_early(Worker* worker, uint32_t kind, uint32_t site) {
+  if (kind & OPB_WAIT_BLOCKING) return false;
+  if (worker->launch->seed) return by_lot(worker, 4);
+  if (!worker->trace) return false;
+  for (uint32_t tried : worker->events->tried) {
+    if (tried == site) return false;
+  }
+  worker->events->tried.add(site);
+  return true;
+}
+
+// What blocks of a cluster know of each other at an mbarrier: an arrival releases, a wait acquires.
+static void synchronise_at_barrier(Worker* worker, Worker* owner, const Mbarrier* barrier, bool waits) {
+  Trace* trace = worker->trace;
+  if (!trace || !trace->races || worker->team->size == 1) return;
+  uintptr_t address = (uintptr_t)owner->shared_base + barrier->offset;
+  synchronise(worker, trace, address, waits ? OPB_ACQUIRES : OPB_RELEASES, waits, !waits, true);
+  trace->write_clock_back = 0;
 }
 
 static void arrive_at(Worker* worker, Worker* owner, Mbarrier* barrier, uint32_t count, uint32_t site) {
@@ -54,6 +76,7 @@ static void arrive_at(Worker* worker, Worker* owner, Mbarrier* barrier, uint32_t
     fatal_event(worker);
   }
   if (owner == worker) trace_tell(worker, &barrier->told);
+  synchronise_at_barrier(worker, owner, barrier, false);
   barrier->pending -= count;
   barrier->arrived = site;
   barrier->arrived_thread = worker->current;
@@ -137,7 +160,7 @@ void opb_mbarrier_expect(unsigned long long address, long long bytes, const void
   }
 }
 
-// False after a time: when nothing else in the cluster can go on.
+// False at times, and when nothing else in the cluster can go on.
 bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long long wanted, const void* at) {
   Worker *worker = enter_event(), *owner;
   uint32_t site = site_of(worker, at);
@@ -149,11 +172,13 @@ bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long 
   }
   uint32_t offset = barrier->offset;
   if (!phase_is_over(barrier, kind, wanted)) {
+    if (answers_too_early(worker, kind, site)) return false;
     park(worker, {kWaitMbarrier, offset, (uint32_t)wanted & 1, site});
     barrier = known_mbarrier(worker, address, "a wait", site, &owner);
     if (!phase_is_over(barrier, kind, wanted)) return false;
   }
   trace_learn(worker, barrier->told);
+  synchronise_at_barrier(worker, owner, barrier, true);
   return true;
 }
 

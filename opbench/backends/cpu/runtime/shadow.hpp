@@ -1,16 +1,21 @@
 // Races and uninitialised reads: each location remembers its last accesses, and every access looks at them first.
 #pragma once
-#include "trace.hpp"
-
-static void trace_learn(Worker* worker, const ClockRow* row);
+#include "ordering.hpp"
 
 // ---- stores that raced and may have changed nothing: whoever is last, the same is stored
 
-// Blocks that store one and the same small number raise a flag; blocks that compute the same elements are a mistake.
-static bool is_flag(const Pending* store) {
-  uint32_t others = store->bytes - 1;
-  bool small = others == 0 || (store->before[1] == 0 && memcmp(store->before + 1, store->before + 2, others - 1) == 0);
-  return store->other.access != OPB_ACCESS_LOAD && small;
+// Whether the contested bytes hold what they held before; blocks must have stored one small number, which raises a flag:
+// blocks that compute the same elements are a mistake.
+static bool stores_the_same(const Pending* store) {
+  const unsigned char* now = (const unsigned char*)store->address;
+  bool small = store->other.access != OPB_ACCESS_LOAD, first = true;
+  for (uint32_t byte = 0; byte < store->bytes; ++byte) {
+    if (!(store->contested >> byte & 1)) continue;
+    if (now[byte] != store->before[byte]) return false;
+    small &= first || now[byte] == 0;
+    first = false;
+  }
+  return small || store->kind != kReportGlobalRace;
 }
 
 static __attribute__((noinline)) void settle_pending(Worker* worker) {
@@ -19,31 +24,45 @@ static __attribute__((noinline)) void settle_pending(Worker* worker) {
   trace->pending_count = 0;
   for (uint32_t index = 0; index < count; ++index) {
     const Pending* store = &trace->pending[index];
-    bool same = memcmp(store->before, (const void*)store->address, store->bytes) == 0;
-    bool allowed = same && (store->kind != kReportGlobalRace || is_flag(store));
-    ReportKind kind = allowed ? kReportSameValue : store->kind;
+    ReportKind kind = stores_the_same(store) ? kReportSameValue : store->kind;
     set_current(worker, store->thread);
     trace_report(worker, kind, store->site, store->address, store->bytes, store->access, &store->other);
     set_current(worker, self);
   }
 }
 
+// The bytes of memory that a cell stands for.
+struct CellRange {
+  uintptr_t start;
+  uint32_t bytes;
+};
+
+static uint32_t contested_bytes(CellRange cell, uintptr_t address, uint32_t bytes) {
+  uintptr_t low = cell.start > address ? cell.start - address : 0, end = cell.start + cell.bytes - address;
+  uintptr_t high = end < bytes ? end : bytes;
+  return low < high ? ((1u << (high - low)) - 1) << low : 0;
+}
+
 static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address,
-                                                  uint32_t bytes, uint32_t access, const Other* other) {
+                                                  uint32_t bytes, uint32_t access, const Other* other,
+                                                  CellRange cell) {
   Trace* trace = worker->trace;
   bool later = access == OPB_ACCESS_STORE && !trace->at_once && bytes <= kPendingBytes &&
                (kind == kReportSharedRace || kind == kReportGlobalRace || kind == kReportThreadRace);
   // A wide store meets the same other one at each of its cells: one stands for all.
+  const uint32_t contested = later ? contested_bytes(cell, address, bytes) : 0;
   for (uint32_t index = 0; later && index < trace->pending_count; ++index) {
-    const Pending* store = &trace->pending[index];
+    Pending* store = &trace->pending[index];
     bool known = store->kind == kind && store->address == address && store->other.access == other->access;
-    if (known && store->bytes == bytes && store->site == site && store->thread == worker->current) return;
+    if (!known || store->bytes != bytes || store->site != site || store->thread != worker->current) continue;
+    store->contested |= contested;
+    return;
   }
   if (!later || trace->pending_count == kPending) {
     return trace_report(worker, kind, site, address, bytes, access, other);
   }
   Pending* store = &trace->pending[trace->pending_count++];
-  *store = {kind, site, bytes, access, worker->current, address, {}, *other};
+  *store = {kind, site, bytes, access, worker->current, address, contested, {}, *other};
   memcpy(store->before, (const void*)address, bytes);
 }
 
@@ -52,13 +71,10 @@ static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kin
 constexpr uint16_t kThreadMask = 0x3ff, kAtomicFlag = 0x8000, kSeveralLanes = 0x8000, kSeveralWarps = 0x4000;
 constexpr uint16_t kBulkFlag = 0x4000;  // of a writer: the bulk copy that the thread started
 constexpr uint16_t kVolatileFlag = 0x2000;  // of a writer or reader
-constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8;  // of a report's `instructions`
-constexpr uint16_t kClockLimit = 0xffff;
+constexpr uint16_t kCountsFlag = 0x1000;  // of a writer: an atomic addition
+constexpr uint16_t kNoUpdater = 0xffff;
+constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8, kNarrowScope = 16;  // of a report's `instructions`
 constexpr uint32_t kCopyInFlight = ~0u;  // an interval that is later than all: copies.hpp
-
-static inline uint16_t own_clock(const Trace* trace, uint32_t thread) {
-  return trace->clocks[thread][thread];
-}
 
 // Whether an access of `earlier` at that clock happened before what `later` does now, both within one interval.
 static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock, uint32_t later) {
@@ -69,14 +85,24 @@ static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock,
 static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_t site, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t other_site,
                                                          uint32_t other_thread, uint32_t other_access,
-                                                         ReportKind kind = kReportSharedRace,
-                                                         uint32_t instructions = 2) {
+                                                         ReportKind kind, uint32_t instructions, CellRange cell) {
   Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_thread / kLanes,
                  other_access, instructions};
-  report_race(worker, kind, site, address, bytes, access, &other);
+  report_race(worker, kind, site, address, bytes, access, &other, cell);
 }
 
-static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32_t self, uint32_t site) {
+// Keeps the last reader of a cell in its set of earlier ones, before another takes its place.
+static __attribute__((noinline)) void keep_reader(Trace* trace, SharedCell* cell) {
+  AccessSets* sets = &trace->thread_sets;
+  if (trace->thread_sets_interval != trace->interval || !sets->nodes.count) {
+    reset_access_sets(sets);
+    trace->thread_sets_interval = trace->interval;
+  }
+  uint32_t reader = cell->reader & (kThreadMask | kVolatileFlag);
+  cell->readers = add_access(sets, cell->readers, reader, cell->read_clock, cell->read_site, true);
+}
+
+static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t self, uint32_t site) {
   uint16_t clock = own_clock(trace, self), flags = 0;
   if (cell->read_interval == trace->interval) {
     uint32_t reader = cell->reader & kThreadMask;
@@ -90,7 +116,10 @@ static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32
       cell->other_reader = (uint16_t)(reader | (cell->reader & kVolatileFlag));
       cell->other_clock = cell->read_clock;
       cell->other_site = cell->read_site;
+      if (__builtin_expect(trace->threads_meet_in_parts, 0)) keep_reader(trace, cell);
     }
+  } else {
+    cell->readers = 0;
   }
   cell->read_interval = trace->interval;
   cell->read_site = site;
@@ -98,20 +127,48 @@ static inline void note_shared_read(const Trace* trace, SharedCell* cell, uint32
   cell->read_clock = clock;
 }
 
-// Whether the last reader, or the last but one, may still be reading; which of them is told.
-static inline bool readers_unordered(const Trace* trace, const SharedCell* cell, uint32_t self, bool* last_but_one) {
-  uint32_t reader = cell->reader & kThreadMask, others = cell->reader & (kSeveralLanes | kSeveralWarps);
-  *last_but_one = reader == self;
-  if (cell->read_interval != trace->interval) return false;
-  if (trace->clocks_wide) {
-    if (reader != self && !ordered(trace, reader, cell->read_clock, self)) return true;
-    *last_but_one = true;
-    uint32_t before = cell->other_reader & kThreadMask;
-    return others && before != self && !ordered(trace, before, cell->other_clock, self);
+struct Reader {
+  uint16_t thread;  // with its flag
+  uint32_t site;
+};
+
+static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t other, uint32_t self);
+
+static __attribute__((noinline)) bool kept_reader_unordered(const Trace* trace, const SharedCell* cell, uint32_t access,
+                                                            uint32_t self, Reader* found) {
+  const List<AccessNode>& nodes = trace->thread_sets.nodes;
+  for (uint32_t at = cell->readers; at; at = nodes.items[at].parent) {
+    const AccessNode& node = nodes.items[at];
+    uint32_t reader = node.who & kThreadMask;
+    if (reader == self || ordered(trace, reader, (uint16_t)node.when, self)) continue;
+    *found = {(uint16_t)node.who, node.site};
+    if (!both_flags(trace, access, found->thread, self)) return true;
   }
-  if (others & kSeveralWarps) return true;
-  if (reader == self && !others) return false;
-  return !ordered(trace, reader, cell->read_clock, self);
+  return false;
+}
+
+// Whether somebody may still be reading a cell that this access changes; who is told.
+static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, uint32_t access, uint32_t self,
+                                    Reader* found) {
+  if (cell->read_interval != trace->interval) return false;
+  uint32_t reader = cell->reader & kThreadMask, others = cell->reader & (kSeveralLanes | kSeveralWarps);
+  const uint16_t kept = kVolatileFlag | kThreadMask;
+  Reader last = {(uint16_t)(cell->reader & kept), cell->read_site};
+  Reader before = {(uint16_t)(cell->other_reader & kept), cell->other_site};
+  bool unordered = reader != self && !ordered(trace, reader, cell->read_clock, self);
+  if (unordered && !both_flags(trace, access, last.thread, self)) {
+    *found = last;
+    return true;
+  }
+  uint32_t other = before.thread & kThreadMask;
+  // Without meetings of parts of a block, only its barriers order warps.
+  bool other_unordered = (others & kSeveralWarps && !trace->clocks_wide) ||
+                         (others && other != self && !ordered(trace, other, cell->other_clock, self));
+  if (other_unordered && !both_flags(trace, access, before.thread, self)) {
+    *found = before;
+    return true;
+  }
+  return cell->readers && kept_reader_unordered(trace, cell, access, self, found);
 }
 
 // Cells as small as the smallest access: threads that write neighbouring halves do not race.
@@ -135,61 +192,93 @@ static inline uint32_t shift_of(uintptr_t address, uint32_t bytes) {
 static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t other, uint32_t self) {
   if (!trace->is_volatile && access != OPB_ACCESS_ATOMIC) return false;
   if (!(other & (kVolatileFlag | kAtomicFlag))) return false;
-  return (other & kThreadMask) / kLanes != self / kLanes || access == OPB_ACCESS_ATOMIC || other & kAtomicFlag;
+  bool atomic = access == OPB_ACCESS_ATOMIC || trace->word & OPB_STRONG || other & kAtomicFlag;
+  return atomic || (other & kThreadMask) / kLanes != self / kLanes;
 }
 
-// The last reader, or the last but one, with its flag.
-static inline uint16_t reader_of(const SharedCell* cell, bool last_but_one) {
-  return (last_but_one ? cell->other_reader : cell->reader) & (kVolatileFlag | kThreadMask);
+// The same of two accesses that change it: which of two volatile stores is the last one, nobody knows.
+static inline bool both_flags_of_writers(const Trace* trace, uint32_t access, uint16_t writer, uint32_t self) {
+  bool stores = access == OPB_ACCESS_STORE && !(trace->word & OPB_STRONG) && !(writer & kAtomicFlag);
+  return !stores && both_flags(trace, access, writer, self);
+}
+
+static inline uint16_t writer_flags(const Trace* trace, uint32_t access) {
+  if (access != OPB_ACCESS_ATOMIC && !trace->is_volatile) return 0;
+  bool atomic = access == OPB_ACCESS_ATOMIC || trace->word & OPB_STRONG;
+  return (atomic ? kAtomicFlag : 0) | (trace->is_volatile ? kVolatileFlag : 0) |
+         (trace->word & OPB_COUNTS ? kCountsFlag : 0);
+}
+
+// An atomic addition makes the last one by another thread an earlier update, unless that is ordered before it.
+static inline void note_writer(const Trace* trace, SharedCell* cell, uint32_t access, uint32_t self, uint32_t site) {
+  uint16_t flags = writer_flags(trace, access), writer = cell->writer;
+  bool counted = cell->write_interval == trace->interval && writer & kCountsFlag;
+  if (!(counted && flags & kCountsFlag)) {
+    cell->updater = kNoUpdater;
+  } else if ((writer & kThreadMask) != self) {
+    bool before = ordered(trace, writer & kThreadMask, cell->write_clock, self);
+    cell->updater = before ? kNoUpdater : writer & kThreadMask;
+    cell->updater_clock = cell->write_clock;
+  }
+  cell->write_interval = trace->interval;
+  cell->write_site = site;
+  cell->writer = (uint16_t)(self | flags);
+  cell->write_clock = (uint16_t)(own_clock(trace, self) - trace->write_clock_back);
+}
+
+// Whether a plain load reads back what this thread has added to, while another thread may still be adding.
+static inline bool reads_back_too_early(const Trace* trace, const SharedCell* cell, uint32_t self) {
+  if (cell->updater == kNoUpdater || trace->is_volatile || !(cell->writer & kCountsFlag)) return false;
+  uint32_t writer = cell->writer & kThreadMask;
+  if (writer != self) return cell->updater == self && !ordered(trace, writer, cell->write_clock, self);
+  return !ordered(trace, cell->updater, cell->updater_clock, self);
 }
 
 // What a report says where the other access is volatile as this one is: before Volta a warp's lanes went in step.
 static inline uint32_t volatile_too(const Trace* trace, uint16_t other) {
-  return trace->is_volatile && other & kVolatileFlag ? kBothVolatile : 0;
+  return trace->is_volatile && other & kVolatileFlag && !(other & kAtomicFlag) ? kBothVolatile : 0;
 }
 
 static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* cell, uintptr_t address, uint32_t bytes,
                                      uint32_t access, uint32_t site) {
   uint32_t self = worker->current;
+  auto report_cell_race = [&](uint32_t other_site, uint16_t other, uint32_t other_access, ReportKind kind) {
+    CellRange range = {(uintptr_t)worker->shared_base + ((cell - trace->shared_cells) << trace->shared_shift),
+                       1u << trace->shared_shift};
+    uint32_t instructions = kind == kReportSharedRace ? 2 | volatile_too(trace, other) : 2;
+    report_shared_race(worker, site, address, bytes, access, other_site, other & kThreadMask, other_access, kind,
+                       instructions, range);
+  };
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;
     bool both_atomic = access == OPB_ACCESS_ATOMIC && cell->writer & kAtomicFlag;
     if (writer != self && !both_atomic && !ordered(trace, writer, cell->write_clock, self) &&
-        !both_flags(trace, access, cell->writer, self)) {
-      uint32_t other_access = cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
-      report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access,
-                         cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportSharedRace,
-                         2 | volatile_too(trace, cell->writer));
+        !both_flags_of_writers(trace, access, cell->writer, self)) {
+      report_cell_race(cell->write_site, cell->writer,
+                       cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE,
+                       cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportSharedRace);
+    } else if (access == OPB_ACCESS_LOAD && reads_back_too_early(trace, cell, self)) {
+      report_cell_race(cell->write_site, cell->updater, OPB_ACCESS_ATOMIC, kReportSharedRace);
     }
   } else if (access != OPB_ACCESS_STORE && cell->write_interval < trace->block_interval) {
     trace_report(worker, kReportUninitialisedShared, site, address, bytes, access, nullptr);
   } else if (__builtin_expect(cell->write_interval == kCopyInFlight, 0)) {
-    uint32_t writer = cell->writer & kThreadMask;
-    report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, OPB_ACCESS_STORE,
-                       cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportUnfinishedCopy);
+    report_cell_race(cell->write_site, cell->writer, OPB_ACCESS_STORE,
+                     cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportUnfinishedCopy);
   }
   if (access == OPB_ACCESS_LOAD) {
     note_shared_read(trace, cell, self, site);
     return;
   }
-  bool other;
-  uint16_t reader;
-  if (readers_unordered(trace, cell, self, &other) && !both_flags(trace, access, reader = reader_of(cell, other), self)) {
-    uint32_t read_site = other ? cell->other_site : cell->read_site;
-    report_shared_race(worker, site, address, bytes, access, read_site, reader & kThreadMask, OPB_ACCESS_LOAD,
-                       kReportSharedRace, 2 | volatile_too(trace, reader));
+  Reader reader;
+  if (reader_unordered(trace, cell, access, self, &reader)) {
+    report_cell_race(reader.site, reader.thread, OPB_ACCESS_LOAD, kReportSharedRace);
   }
   if (__builtin_expect(cell->async_read, 0) && cell->async_read <= trace->async_reads.count) {
     const AsyncRead* read = &trace->async_reads.items[cell->async_read - 1];
-    if (!read->done) {
-      report_shared_race(worker, site, address, bytes, access, read->site, read->thread, OPB_ACCESS_LOAD,
-                         kReportEarlyOverwrite);
-    }
+    if (!read->done) report_cell_race(read->site, (uint16_t)read->thread, OPB_ACCESS_LOAD, kReportEarlyOverwrite);
   }
-  cell->write_interval = trace->interval;
-  cell->write_site = site;
-  cell->writer = (uint16_t)(self | (access == OPB_ACCESS_ATOMIC ? kAtomicFlag : 0) | (trace->is_volatile ? kVolatileFlag : 0));
-  cell->write_clock = own_clock(trace, self);
+  note_writer(trace, cell, access, self, site);
   cell->write_fences = trace->proxy_fences[self];
 }
 
@@ -203,33 +292,38 @@ static inline void check_shared(Worker* worker, Trace* trace, uintptr_t address,
   for (; cell <= last; ++cell) check_shared_cell(worker, trace, cell, address, bytes, access, site);
 }
 
-// ---- global memory: blocks of one launch, ordered only by a fence and an atomic operation
+// ---- global memory: blocks of one launch, ordered only by what ordering.hpp follows
 
-// A site of a global cell: where, after how many fences of its block, and whether by an atomic operation.
-constexpr uint32_t kFenceLimit = 63;
-static inline uint32_t pack_site(const Trace* trace, uint32_t site, bool atomic) {
-  uint32_t fences = trace->fences < kFenceLimit ? trace->fences : kFenceLimit;
-  return site << 7 | fences << 1 | (atomic ? 1 : 0);
+// Of a site in a global cell.
+enum SiteFlags : uint32_t {
+  kVolatileSite = 1,
+  kAtomicSite = 2,  // an atomic operation, or a load or store that is one
+  kCountsSite = 4,
+  kBlockScopeSite = 8,
+  kClusterScopeSite = 16,
+  kReadsBackSite = 32,  // a plain load of what its own block has added to atomically
+};
+constexpr uint32_t kSiteBits = 6;
+
+static inline uint32_t pack_site(const Trace* trace, uint32_t site, uint32_t access) {
+  uint32_t flags = 0;
+  if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) {
+    const uint32_t word = trace->word;
+    flags = access == OPB_ACCESS_ATOMIC || word & OPB_STRONG ? kAtomicSite : kVolatileSite;
+    if (word & OPB_COUNTS) flags |= kCountsSite;
+    if (word & (OPB_BLOCK_SCOPE | OPB_CLUSTER_SCOPE)) {
+      flags |= word & OPB_BLOCK_SCOPE ? kBlockScopeSite : kClusterScopeSite;
+    }
+  }
+  return site << kSiteBits | flags;
 }
 
-// Whether `block` published what it had done after `fences` fences, and this block has seen the publication.
-static __attribute__((noinline)) bool ordered_by_atomics(const Trace* trace, uint32_t block, uint32_t packed) {
-  uint32_t fences = packed >> 1 & kFenceLimit;
-  for (uint32_t index = 0; index < trace->acquired_count; ++index) {
-    const SyncLocation* location = &trace->locations[trace->acquired[index].location];
-    uint32_t low = 0, high = trace->acquired[index].length;
-    while (low < high) {  // blocks run one after another, so the log is sorted
-      uint32_t middle = (low + high) / 2;
-      if (location->log[middle].block < block) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    if (low == trace->acquired[index].length || location->log[low].block != block) continue;
-    if (location->log[low].clock > fences || fences == kFenceLimit) return true;
-  }
-  return false;
+static inline bool is_strong(uint32_t packed) { return packed & (kVolatileSite | kAtomicSite); }
+
+// Whether both are volatile or atomic, and of a scope that holds both blocks.
+static bool is_strong_pair(const Worker* worker, uint32_t left, uint32_t right, uint32_t block) {
+  if (!is_strong(left) || !is_strong(right) || (left | right) & kBlockScopeSite) return false;
+  return !((left | right) & kClusterScopeSite) || same_cluster(worker, block);
 }
 
 static uint3 block_of_number(const Worker* worker, uint32_t number) {
@@ -238,16 +332,129 @@ static uint3 block_of_number(const Worker* worker, uint32_t number) {
   return {(uint32_t)(index % launch->grid.x), (uint32_t)(row % launch->grid.y), (uint32_t)(row / launch->grid.y)};
 }
 
-static __attribute__((noinline)) void judge_global_race(Worker* worker, uintptr_t address, uint32_t bytes,
-                                                        uint32_t access, uint32_t site, uint32_t block, uint32_t packed,
-                                                        uint32_t other_access) {
-  const Trace* trace = worker->trace;
-  if (ordered_by_atomics(trace, block, packed)) return;
-  // Blocks of one cluster meet at its barrier; when, is not followed.
-  uint32_t size = cluster_size(worker->launch);
-  if ((block - trace->first_block) / size == (trace->block - trace->first_block) / size) return;
-  Other other = {packed >> 7, block_of_number(worker, block), {0, 0, 0}, 0, other_access, kBetweenBlocks};
-  report_race(worker, kReportGlobalRace, site, address, bytes, access, &other);
+// An access of a block to one cell of global memory that is to be compared with earlier ones.
+struct GlobalAccess {
+  Worker* worker;
+  const GlobalMemory* memory;
+  GlobalCell* cell;
+  const SharedCell* threads;
+  uintptr_t address;
+  uint32_t bytes, access, site, packed;
+};
+
+static void report_global_race(const GlobalAccess& now, ReportKind kind, uint32_t block, uint32_t packed,
+                               uint32_t other_access) {
+  const uint32_t shift = now.memory->shift;
+  CellRange range = {now.memory->start + ((uintptr_t)(now.cell - now.memory->cells) << shift), 1u << shift};
+  bool both_volatile = now.packed & packed & kVolatileSite;
+  bool narrow = is_strong(now.packed) && is_strong(packed) && (now.packed | packed) & (kBlockScopeSite | kClusterScopeSite);
+  Other other = {packed >> kSiteBits, block_of_number(now.worker, block), {0, 0, 0}, 0, other_access,
+                 kBetweenBlocks | (both_volatile ? kBothVolatile : 0) | (narrow ? kNarrowScope : 0)};
+  report_race(now.worker, kind, now.site, now.address, now.bytes, now.access, &other, range);
+}
+
+static inline bool is_ordered(const GlobalAccess& now, uint32_t moment, uint32_t block) {
+  return ordered_between_blocks(now.worker, block, {now.address, moment, false, 0, 0, 0});
+}
+
+// The last write of a cell: its thread is known.
+static bool is_write_ordered(const GlobalAccess& now, uint32_t block) {
+  const SharedCell* last = now.threads;
+  return ordered_between_blocks(now.worker, block, {now.address, now.cell->writer, true,
+                                                    (uint32_t)last->writer & kThreadMask, last->write_interval,
+                                                    last->write_clock});
+}
+
+static uint32_t writer_access(uint32_t packed) { return packed & kAtomicSite ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE; }
+
+// A plain load of what others update by atomic operations: wrong where a block reads back what it has added to itself,
+// for it wants the count and may miss others' additions; elsewhere a note, as a guess may do.
+static void judge_plain_read(const GlobalAccess& now) {
+  const GlobalCell* cell = now.cell;
+  const Trace* trace = now.worker->trace;
+  const uint32_t writer = block_of(trace, cell->writer);
+  const List<AccessNode>& nodes = trace->whole->block_sets.nodes;
+  bool own = writer == trace->block, counts = cell->write_site & kCountsSite;
+  uint32_t other_block = kNobody, other_site = 0;
+  if (!own && !is_write_ordered(now, writer)) other_block = writer, other_site = cell->write_site;
+  for (uint32_t at = cell->updaters; at; at = nodes.items[at].parent) {
+    const AccessNode& node = nodes.items[at];
+    if (node.who == trace->block) {
+      own = true;
+    } else if (other_block == kNobody && !is_ordered(now, node.when, node.who)) {
+      other_block = node.who, other_site = node.site;
+    }
+  }
+  if (other_block == kNobody) return;
+  ReportKind kind = own && counts ? kReportGlobalRace : kReportPlainRead;
+  report_global_race(now, kind, other_block, other_site, writer_access(other_site));
+}
+
+static __attribute__((noinline)) void judge_read(const GlobalAccess& now) {
+  const GlobalCell* cell = now.cell;
+  const uint32_t writer = block_of(now.worker->trace, cell->writer);
+  const bool strong = is_strong(now.packed);
+  if (is_strong(cell->write_site) && !strong) return judge_plain_read(now);
+  if (writer == now.worker->trace->block || is_strong_pair(now.worker, now.packed, cell->write_site, writer)) return;
+  if (!is_write_ordered(now, writer)) {
+    report_global_race(now, kReportGlobalRace, writer, cell->write_site, writer_access(cell->write_site));
+  }
+}
+
+static void judge_readers(const GlobalAccess& now) {
+  const GlobalCell* cell = now.cell;
+  const Trace* trace = now.worker->trace;
+  const List<AccessNode>& nodes = trace->whole->block_sets.nodes;
+  AccessNode reader = {cell->readers, block_of(trace, cell->reader), cell->reader, cell->read_site};
+  for (;; reader = nodes.items[reader.parent]) {
+    // An atomic operation meets those only that have read back their own additions.
+    bool meets = now.access == OPB_ACCESS_STORE ? !is_strong_pair(now.worker, now.packed, reader.site, reader.who)
+                                                : now.packed & kCountsSite && reader.site & kReadsBackSite;
+    if (meets && reader.who != trace->block && !is_ordered(now, reader.when, reader.who)) {
+      report_global_race(now, kReportGlobalRace, reader.who, reader.site, OPB_ACCESS_LOAD);
+      return;
+    }
+    if (!reader.parent) return;
+  }
+}
+
+static void judge_writer(const GlobalAccess& now) {
+  GlobalCell* cell = now.cell;
+  Trace* trace = now.worker->trace;
+  const uint32_t writer = block_of(trace, cell->writer);
+  const bool own = writer == trace->block, pair = is_strong_pair(now.worker, now.packed, cell->write_site, writer);
+  const bool stores = now.access == OPB_ACCESS_STORE;
+  // Two volatile stores: which is the last one, nobody knows.
+  const bool both_stored = stores && now.packed & cell->write_site & kVolatileSite;
+  const bool meets = !own && (!pair || both_stored);
+  if ((meets || (!own && !stores)) && !is_write_ordered(now, writer)) {
+    if (meets) report_global_race(now, kReportGlobalRace, writer, cell->write_site, writer_access(cell->write_site));
+    if (!stores && cell->write_site & kAtomicSite) {
+      cell->updaters = add_access(&trace->whole->block_sets, cell->updaters, writer, cell->writer, cell->write_site,
+                                  now.worker->team->size > 1);
+    }
+  }
+  if (!stores) return;
+  // Who has just updated a location atomically has seen all earlier updates of it.
+  const List<AccessNode>& nodes = trace->whole->block_sets.nodes;
+  bool updated = own && cell->write_site & kAtomicSite;
+  for (uint32_t at = cell->updaters; at && !updated && !is_strong(now.packed); at = nodes.items[at].parent) {
+    const AccessNode& node = nodes.items[at];
+    if (node.who == trace->block || is_ordered(now, node.when, node.who)) continue;
+    report_global_race(now, kReportGlobalRace, node.who, node.site, OPB_ACCESS_ATOMIC);
+    break;
+  }
+  cell->updaters = 0;
+}
+
+static __attribute__((noinline)) void judge_write(const GlobalAccess& now) {
+  GlobalCell* cell = now.cell;
+  const uint32_t first = now.worker->trace->first_moment;
+  if (cell->writer >= first) judge_writer(now);
+  if (cell->reader >= first) {
+    judge_readers(now);
+    if (now.access == OPB_ACCESS_STORE) cell->reader = cell->readers = 0;
+  }
 }
 
 static void refine_threads(GlobalMemory* memory, size_t count, uint32_t pieces, SharedCell* fine) {
@@ -280,74 +487,101 @@ static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32
 static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const GlobalCell* cell, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t site) {
   const Trace* trace = worker->trace;
-  bool written = cell->writer && cell->writer < trace->first_block;
-  bool read = access != OPB_ACCESS_LOAD && cell->reader && cell->reader < trace->first_block;
+  bool written = cell->writer && cell->writer < trace->first_moment;
+  bool read = access != OPB_ACCESS_LOAD && cell->reader && cell->reader < trace->first_moment;
   if (!written && !read) return;
   uint32_t packed = written ? cell->write_site : cell->read_site;
-  Other other = {packed >> 7, {0, 0, 0}, {0, 0, 0}, 0, written ? OPB_ACCESS_STORE : OPB_ACCESS_LOAD, 0};
+  Other other = {packed >> kSiteBits, {0, 0, 0}, {0, 0, 0}, 0, written ? OPB_ACCESS_STORE : OPB_ACCESS_LOAD, 0};
   trace_report(worker, kReportMissingWait, site, address, bytes, access, &other);
 }
 
-// Within the block, as in shared memory; but who updates atomically what another reads does no harm, as between blocks.
-static inline void check_threads(Worker* worker, Trace* trace, SharedCell* cell, uintptr_t address, uint32_t bytes,
-                                 uint32_t access, uint32_t site) {
+// Within the block, as in shared memory; but a plain load of what others update atomically is no race where it only guesses.
+static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemory* memory, SharedCell* cell,
+                                 uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   uint32_t self = worker->current;
+  auto report_cell_race = [&](uint32_t other_site, uint16_t other, uint32_t other_access) {
+    CellRange range = {memory->start + ((uintptr_t)(cell - memory->threads) << memory->shift), 1u << memory->shift};
+    report_shared_race(worker, site, address, bytes, access, other_site, other & kThreadMask, other_access,
+                       kReportThreadRace, volatile_too(trace, other), range);
+  };
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;
     bool atomic = cell->writer & kAtomicFlag && access != OPB_ACCESS_STORE;
     if (writer != self && !atomic && !ordered(trace, writer, cell->write_clock, self) &&
-        !both_flags(trace, access, cell->writer, self)) {
-      uint32_t other_access = cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
-      report_shared_race(worker, site, address, bytes, access, cell->write_site, writer, other_access,
-                         kReportThreadRace, volatile_too(trace, cell->writer));
+        !both_flags_of_writers(trace, access, cell->writer, self)) {
+      report_cell_race(cell->write_site, cell->writer,
+                       cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE);
+    } else if (access == OPB_ACCESS_LOAD && reads_back_too_early(trace, cell, self)) {
+      report_cell_race(cell->write_site, cell->updater, OPB_ACCESS_ATOMIC);
     }
   }
   if (access == OPB_ACCESS_LOAD) {
     note_shared_read(trace, cell, self, site);
     return;
   }
-  bool other;
-  uint16_t reader;
-  if (access == OPB_ACCESS_STORE && readers_unordered(trace, cell, self, &other) &&
-      !both_flags(trace, access, reader = reader_of(cell, other), self)) {
-    report_shared_race(worker, site, address, bytes, access, other ? cell->other_site : cell->read_site,
-                       reader & kThreadMask, OPB_ACCESS_LOAD, kReportThreadRace, volatile_too(trace, reader));
+  Reader reader;
+  if (access == OPB_ACCESS_STORE && reader_unordered(trace, cell, access, self, &reader)) {
+    report_cell_race(reader.site, reader.thread, OPB_ACCESS_LOAD);
   }
-  cell->write_interval = trace->interval;
-  cell->write_site = site;
-  cell->writer = (uint16_t)(self | (access == OPB_ACCESS_ATOMIC ? kAtomicFlag : 0) | (trace->is_volatile ? kVolatileFlag : 0));
-  cell->write_clock = own_clock(trace, self);
+  note_writer(trace, cell, access, self, site);
+}
+
+// A block's read takes the place of an earlier block's, which is kept unless it is ordered before.
+static __attribute__((noinline)) void note_global_read(const GlobalAccess& now) {
+  GlobalCell* cell = now.cell;
+  Trace* trace = now.worker->trace;
+  if (cell->reader < trace->first_moment) {
+    cell->readers = 0;
+  } else {
+    const uint32_t reader = block_of(trace, cell->reader);
+    const bool own = reader == trace->block;
+    const bool plain_before = own && is_strong(now.packed) && !is_strong(cell->read_site);
+    if (plain_before || (!own && !is_ordered(now, cell->reader, reader))) {
+      cell->readers = add_access(&trace->whole->block_sets, cell->readers, reader, cell->reader, cell->read_site,
+                                 now.worker->team->size > 1);
+    }
+  }
+  cell->reader = trace->moment;
+  cell->read_site = now.packed;
 }
 
 static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalMemory* memory, GlobalCell* cell,
-                                     uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
+                                     SharedCell* threads, uintptr_t address, uint32_t bytes, uint32_t access,
+                                     uint32_t site) {
   if (__builtin_expect(trace->unwaited, 0)) check_launch_ahead(worker, cell, address, bytes, access, site);
-  bool written = cell->writer >= trace->first_block;
-  if (written && cell->writer != trace->block) {
-    bool atomic_before = cell->write_site & 1;  // or volatile
-    // Only plain writes race: atomic operations order themselves.
-    bool flag = trace->is_volatile || access == OPB_ACCESS_ATOMIC;
-    if (!atomic_before || (access == OPB_ACCESS_STORE && !flag)) {
-      uint32_t other_access = atomic_before ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE;
-      judge_global_race(worker, address, bytes, access, site, cell->writer, cell->write_site, other_access);
-    }
-  } else if (!cell->writer && !memory->initialised && access != OPB_ACCESS_STORE) {
-    trace_report(worker, kReportUninitialisedGlobal, site, address, bytes, access, nullptr);
-  }
-  bool read = cell->reader >= trace->first_block;
+  const uint32_t moment = trace->moment;
+  const bool written = cell->writer >= trace->first_moment;
   if (access == OPB_ACCESS_LOAD) {
-    if (!read) {
-      cell->reader = trace->block;
-      cell->read_site = pack_site(trace, site, trace->is_volatile);
+    uint32_t packed = pack_site(trace, site, access);
+    if (written) {
+      if (cell->writer != moment || cell->updaters) {
+        judge_read({worker, memory, cell, threads, address, bytes, access, site, packed});
+      }
+      if (cell->write_site & kCountsSite && !is_strong(packed) && block_of(trace, cell->writer) == trace->block) {
+        packed |= kReadsBackSite;
+      }
+    } else if (!cell->writer && !memory->initialised) {
+      trace_report(worker, kReportUninitialisedGlobal, site, address, bytes, access, nullptr);
     }
+    // The first read of a moment stands for the later ones, unless those are plain and it is not, or read back.
+    if (cell->reader == moment && (packed & kReadsBackSite) <= (cell->read_site & kReadsBackSite) &&
+        (!is_strong(cell->read_site) || is_strong(packed))) {
+      return;
+    }
+    note_global_read({worker, memory, cell, threads, address, bytes, access, site, packed});
     return;
   }
-  bool flag = trace->is_volatile && cell->read_site & 1;
-  if (access == OPB_ACCESS_STORE && read && cell->reader != trace->block && !flag) {
-    judge_global_race(worker, address, bytes, access, site, cell->reader, cell->read_site, OPB_ACCESS_LOAD);
+  const uint32_t packed = pack_site(trace, site, access);
+  const bool read = cell->reader >= trace->first_moment;
+  if ((written && (cell->writer != moment || cell->updaters)) || (read && (cell->reader != moment || cell->readers))) {
+    judge_write({worker, memory, cell, threads, address, bytes, access, site, packed});
   }
-  cell->writer = trace->block;
-  cell->write_site = pack_site(trace, site, access == OPB_ACCESS_ATOMIC || trace->is_volatile);
+  if (!cell->writer && !memory->initialised && access == OPB_ACCESS_ATOMIC) {
+    trace_report(worker, kReportUninitialisedGlobal, site, address, bytes, access, nullptr);
+  }
+  if (!written) cell->updaters = 0;
+  cell->writer = moment;
+  cell->write_site = packed;
 }
 
 static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memory, uintptr_t address, uint32_t bytes,
@@ -360,114 +594,7 @@ static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memo
   SharedCell* threads = memory->threads + (offset >> memory->shift);
   if (access != OPB_ACCESS_LOAD) memory->followed = true;
   for (; cell <= last; ++cell, ++threads) {
-    check_global_cell(worker, trace, memory, cell, address, bytes, access, site);
-    if (memory->followed) check_threads(worker, trace, threads, address, bytes, access, site);
+    check_global_cell(worker, trace, memory, cell, threads, address, bytes, access, site);
+    if (memory->followed) check_threads(worker, trace, memory, threads, address, bytes, access, site);
   }
-}
-
-// ---- fences and atomic operations between blocks
-
-// Of each location the longest part of its log: lists stay as short as there are locations, however often they grow.
-static void keep_longest(Acquired** list, uint32_t* count, uint32_t* capacity, Acquired seen) {
-  for (uint32_t index = 0; index < *count; ++index) {
-    Acquired* known = *list + index;
-    if (known->location != seen.location) continue;
-    if (known->length < seen.length) known->length = seen.length;
-    return;
-  }
-  *append(list, count, capacity) = seen;
-}
-
-static void acquire(Trace* trace, Acquired seen) {
-  keep_longest(&trace->acquired, &trace->acquired_count, &trace->acquired_capacity, seen);
-}
-
-// Where the number of an address stands, or would: linear probing, at most half full.
-static uint32_t* location_slot(const Trace* trace, uintptr_t address) {
-  uint32_t mask = trace->location_slot_count - 1;
-  uint32_t slot = (uint32_t)(address * 0x9E3779B97F4A7C15u >> 32) & mask;
-  while (trace->location_slots[slot] && trace->locations[trace->location_slots[slot] - 1].address != address) {
-    slot = (slot + 1) & mask;
-  }
-  return trace->location_slots + slot;
-}
-
-static void double_location_slots(Trace* trace) {
-  const uint32_t count = trace->location_slot_count ? 2 * trace->location_slot_count : 64;
-  uint32_t* slots = (uint32_t*)allocate_zeros(count * sizeof(uint32_t));
-  free(trace->location_slots);
-  trace->location_slots = slots;
-  trace->location_slot_count = count;
-  for (uint32_t index = 0; index < trace->location_count; ++index) {
-    *location_slot(trace, trace->locations[index].address) = index + 1;
-  }
-}
-
-static uint32_t location_at(Trace* trace, uintptr_t address, bool create) {
-  uint32_t known = trace->location_count ? *location_slot(trace, address) : 0;
-  if (known) return known - 1;
-  if (!create) return kNobody;
-  if (2 * (trace->location_count + 1) > trace->location_slot_count) double_location_slots(trace);
-  SyncLocation* fresh = append(&trace->locations, &trace->location_count, &trace->location_capacity);
-  *fresh = {address, nullptr, 0, 0, nullptr, 0, 0, nullptr};
-  return (*location_slot(trace, address) = trace->location_count) - 1;
-}
-
-// An atomic operation sees what others have published at its location, and publishes what this block did before its
-// last fence, other blocks' publications that it has seen included. A volatile load only sees, a volatile store only tells.
-static void synchronise_blocks(Trace* trace, uintptr_t address, bool sees, bool tells) {
-  uint32_t index = location_at(trace, address, tells && trace->fences > 0);
-  if (index == kNobody) return;
-  SyncLocation* location = &trace->locations[index];
-  if (sees && location->length) acquire(trace, {index, location->length});
-  for (uint32_t link = 0; sees && link < location->link_count; ++link) acquire(trace, location->links[link]);
-  if (!tells || !trace->fences) return;
-  for (uint32_t other = 0; other < trace->acquired_count; ++other) {
-    if (trace->acquired[other].location == index) continue;
-    keep_longest(&location->links, &location->link_count, &location->link_capacity, trace->acquired[other]);
-  }
-  if (location->length && location->log[location->length - 1].block == trace->block) {
-    location->log[location->length - 1].clock = trace->fences;
-  } else {
-    *append(&location->log, &location->length, &location->capacity) = {trace->block, trace->fences};
-  }
-}
-
-// The same among the threads of one block.
-static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address, bool sees, bool tells) {
-  uint32_t self = worker->current;
-  bool fenced = trace->fence_interval[self] == trace->interval && trace->fence_clock[self];
-  uint32_t index = location_at(trace, address, tells && fenced);
-  if (index == kNobody) return;
-  ClockRow*& row = trace->locations[index].told;
-  if (sees) trace_learn(worker, row);
-  if (!tells || !fenced) return;
-  if (!row) row = (ClockRow*)allocate_zeros(sizeof(ClockRow));
-  if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);
-  row->interval = trace->interval;
-  trace->clocks_wide = trace->clocks_used[self / kLanes] = true;
-  const uint16_t* known = trace->clocks[self];
-  for (uint32_t other = 0; other < worker->threads; ++other) {
-    uint16_t clock = other == self ? trace->fence_clock[self] : known[other];
-    if (clock > row->at[other]) row->at[other] = clock;
-  }
-}
-
-static void note_fence(Worker* worker, Trace* trace) {
-  uint32_t self = worker->current;
-  uint16_t* known = trace->clocks[self];
-  trace->clocks_used[self / kLanes] = true;
-  if (known[self] < kClockLimit) ++known[self];
-  trace->fence_clock[self] = known[self];
-  trace->fence_interval[self] = trace->interval;
-}
-
-static void forget_synchronisation(Trace* trace) {
-  for (uint32_t index = 0; index < trace->location_count; ++index) {
-    free(trace->locations[index].log);
-    free(trace->locations[index].links);
-    free(trace->locations[index].told);
-  }
-  trace->location_count = trace->acquired_count = 0;
-  for (uint32_t slot = 0; slot < trace->location_slot_count; ++slot) trace->location_slots[slot] = 0;
 }

@@ -86,9 +86,12 @@ static __attribute__((noinline)) void look_again(Worker* worker, uint32_t site, 
     }
   }
   bool is_volatile = trace->is_volatile, at_once = trace->at_once, around_l1 = trace->around_l1;
+  uint32_t word = trace->word;
   trace->is_volatile = trace->at_once = trace->around_l1 = false;
+  trace->word = 0;
   opb_yield();
   trace->is_volatile = is_volatile, trace->at_once = at_once, trace->around_l1 = around_l1;
+  trace->word = word;
 }
 
 static void poll_by_fence(Worker* worker) {
@@ -102,8 +105,32 @@ static __attribute__((noinline)) void look_at_flag(Worker* worker, const Region*
   Trace* trace = worker->trace;
   bool sees = access != OPB_ACCESS_STORE, tells = access != OPB_ACCESS_LOAD;
   if (sees) look_again(worker, site, address, bytes);
-  if (region->space != kShared) synchronise_blocks(trace, address, sees, tells);
-  synchronise_threads(worker, trace, address, sees, tells);
+  synchronise(worker, trace, address, trace->word, sees, tells, region->space != kShared || worker->team->size > 1);
+}
+
+// ---- a traced build that runs untraced: others get their turn at atomic operations and volatile accesses
+
+constexpr uint32_t kLooksBeforeYield = 64;
+
+// With a seed, lots decide whose access comes first.
+static __attribute__((noinline)) void give_way_by_lot(Worker* worker) {
+  worker->lot ^= worker->lot << 13, worker->lot ^= worker->lot >> 7, worker->lot ^= worker->lot << 17;
+  if (worker->lot >> 11 & 3) return;
+  if (!worker->fibers) become_fibers(worker);
+  uint32_t self = worker->current, from = (uint32_t)(worker->lot >> 16) % worker->threads;
+  for (uint32_t step = 0; step < worker->threads; ++step) {
+    uint32_t other = (from + step) % worker->threads;
+    if (other == self || !(runnable(worker, other / kLanes) & bit_of(other))) continue;
+    resume(worker, &worker->contexts[self], other);
+    return;
+  }
+}
+
+static inline void vary_order(Worker* worker) {
+  if (!worker || !worker->launch || worker->trace) return;
+  if (worker->launch->seed) give_way_by_lot(worker);
+  // Who waits in a loop would else wait for the clock to tick.
+  if (worker->launch->spins && ++worker->looks % kLooksBeforeYield == 0) opb_yield();
 }
 
 // ---- at full speed nothing is looked at: a clock ticks, and who has not given way since the last tick does it now
@@ -121,6 +148,7 @@ static void give_way(Worker* worker) {
     resume(worker, &worker->contexts[self], other * kLanes + __builtin_ctz(behind ? behind : ready));
     return;
   }
+  pass_on(worker);
 }
 
 static void on_tick(int, siginfo_t*, void* raw_context) {

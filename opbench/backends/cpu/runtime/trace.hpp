@@ -27,11 +27,13 @@ constexpr uint32_t kEventBits = 3;
 constexpr uint32_t kLastSite = (1u << (32 - kEventBits)) - 1;
 static inline uint32_t event_kind(uint32_t control) { return control & ((1u << kEventBits) - 1); }
 
-// The last accesses of one location of global memory, by number of block. Blocks are numbered as they run, from 1 on and
-// through all launches of a trace, so that whatever an earlier launch did is a smaller number.
+// The last accesses of one location of global memory by blocks. A moment is a part of a block between two fences; moments
+// are numbered as they come and through all launches of a trace, so that an earlier launch's moments are smaller numbers.
 struct GlobalCell {
-  uint32_t writer, write_site;
-  uint32_t reader, read_site;  // the first reader of this launch
+  uint32_t writer, write_site;  // a moment, and a site packed with SiteFlags
+  uint32_t reader, read_site;
+  uint32_t readers;   // an access set: earlier plain reads that are not ordered before the last one
+  uint32_t updaters;  // an access set: atomic updates by other blocks before the last one, not ordered before it
 };
 
 // The last accesses of one location by threads of one block, of shared memory or global. An interval lies between two barriers of a block; intervals are
@@ -41,7 +43,9 @@ struct SharedCell {
   uint32_t read_interval, read_site;
   uint32_t other_site;  // of the last reader but one, for a write by the last one itself
   uint32_t async_read;  // number of the last wgmma or bulk store that reads it
+  uint32_t readers;     // an access set: reads of this interval that are not ordered before the last one
   uint16_t other_reader, other_clock;
+  uint16_t updater, updater_clock;  // the last counting update but one, if it is not ordered before the last one
   uint16_t writer, write_clock, write_fences;
   uint16_t reader, read_clock;
 };
@@ -95,6 +99,7 @@ struct Pending {
   ReportKind kind;
   uint32_t site, bytes, access, thread;
   uintptr_t address;
+  uint32_t contested;  // a bit for each byte that the other access touches too
   unsigned char before[kPendingBytes];
   Other other;
 };
@@ -181,23 +186,43 @@ struct Count {
   } saved[2];  // if a compiler merged neighbouring accesses to 8 and to 16 bytes
 };
 
+// What a block had made known when it stored to a location: all accesses of earlier intervals, and of this interval
+// those whose clock is below that of their thread. Reads are looked at by moment, which is coarser.
 struct Release {
-  uint32_t block, clock;
-};
-struct Acquired;
-
-// A location that blocks synchronise through: who published its writes by an atomic operation on it, in order.
-struct SyncLocation {
-  uintptr_t address;
-  Release* log;
-  uint32_t length, capacity;
-  Acquired* links;
-  uint32_t link_count, link_capacity;
-  ClockRow* told;  // what threads of the block have made known by it
+  uint32_t block, moment, interval;
+  uint16_t first, count;  // threads that `clocks` has
+  bool within_cluster;    // by a fence or operation whose scope is the cluster
+  uint16_t* clocks;
 };
 struct Acquired {
   uint32_t location, length;  // an index, as the table of locations grows
+  bool within_cluster;
 };
+
+// A location that blocks synchronise through: who published its writes by a store or atomic operation, in order.
+struct SyncLocation {
+  uintptr_t address;
+  List<Release> log;
+  List<Acquired> links;
+  ClockRow* told;  // what threads of the block have made known by it
+};
+
+// Sets of accesses are linked lists that share their tails; equal histories have one number, so that a comparison and a
+// look into a table add a read to a cell. Number 0 is the empty set.
+struct AccessNode {
+  uint32_t parent, who, when, site;
+};
+struct AccessStep {
+  uint32_t generation, from, who, when, site, to;
+};
+struct AccessSets {
+  List<AccessNode> nodes;
+  AccessStep* steps;  // a hash table
+  uint32_t step_slots, step_count, generation;
+  AccessStep last;
+};
+
+enum FenceLevel : uint32_t { kBlockLevel, kClusterLevel, kDeviceLevel, kLevels };
 
 struct Caches;
 
@@ -218,6 +243,8 @@ struct Trace {
   Caches* caches;  // null unless a GPU's caches are modelled
   bool around_l1;    // of the next access
   bool is_volatile;  // of the one that is looked at
+  uint32_t word, next_word;  // opb_access_word of the one that is looked at, and of the next one
+  uint16_t write_clock_back;  // by how much an access that publishes is recorded before its time
   bool at_once;      // whether a store does not follow directly upon its being looked at
   bool in_range;     // whether more pieces of one store are looked at before it follows
   size_t range_written;  // of the access before, where that was such a store
@@ -235,13 +262,20 @@ struct Trace {
   uint32_t first_block, block;  // numbers of the launch's first block and of the one that runs
   uint32_t next_block;          // of the next launch's first
   Trace* parts[kMaxParts];      // of the other blocks of a cluster: they count nothing
-  uint32_t fences;              // executed by the block so far
-  SyncLocation* locations;
-  uint32_t location_count, location_capacity;
+  Trace* whole;  // of the launch; the trace itself, if it is not a part
+  uint32_t first_moment, moment;
+  uint32_t next_moment;
+  List<uint32_t> blocks_of_moments;  // from first_moment on
+  AccessSets block_sets, thread_sets;
+  uint32_t thread_sets_interval;
+  bool threads_meet_in_parts;  // from the first time on that some threads of a block met and others did not
+  List<SyncLocation> locations;
   uint32_t* location_slots;  // a hash table from an address to the location's number + 1
   uint32_t location_slot_count;
-  Acquired* acquired;
-  uint32_t acquired_count, acquired_capacity;
+  List<Acquired> acquired;                               // by the whole block
+  List<Acquired> own[kMaxThreads], seen_by[kMaxThreads];  // by a thread; seen by it, with no fence since
+  List<uint32_t> viewers;  // threads for which one of these two holds something
+  ClockRow* pending_rows[kMaxThreads];
 
   SharedCell* shared_cells;
   size_t shared_cell_bytes;
@@ -250,9 +284,11 @@ struct Trace {
   // What each thread knows of each: only the lanes of a warp of each other, until threads meet at part of a block.
   uint16_t clocks[kMaxThreads][kMaxThreads];
   bool clocks_used[kMaxWarps], clocks_wide;
-  // Of each thread's last fence: its clock after it, and the interval.
-  uint16_t fence_clock[kMaxThreads];
-  uint32_t fence_interval[kMaxThreads];
+  // Of each thread's last fence at each level: its clock after it, and the interval.
+  uint16_t fence_clock[kLevels][kMaxThreads];
+  uint32_t fence_interval[kLevels][kMaxThreads];
+  uint32_t fenced_interval[kLevels];  // the last in which any thread of the block fenced
+  Release published[kLevels];         // what the fences before the last barrier made known, to all threads
   // How often a thread has executed fence.proxy.async, and what it knew at the last.
   uint16_t proxy_fences[kMaxThreads];
   ClockRow* proxy_views[kMaxThreads];

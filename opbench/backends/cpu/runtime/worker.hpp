@@ -1,5 +1,6 @@
 // The state of one operating-system thread that executes blocks, and of one launch.
 #pragma once
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,6 +53,7 @@ enum ReportKind : uint32_t {
   kReportSameValue,
   kReportPartialWarp,
   kReportConstantStore,
+  kReportPlainRead,  // of a location that others update by atomic operations
 };
 
 // A place in the .cu, as the compiler wrote it into the call.
@@ -72,7 +74,8 @@ struct Report {
   uint32_t bytes, access, other_access;
   uint32_t warp, other_warp;
   uint32_t instructions;   // 1 when the place is an instruction's, 2 when the other one is, and not an access of C++,
-                           // 4 when both accesses are volatile, 8 when other_block counts and other_thread does not
+                           // 4 when both accesses are volatile, 8 when other_block counts and other_thread does not,
+                           // 16 when the scope of one of them is too narrow
   uint32_t tag, shared_bytes;  // of the launch: its kernel and module, and the dynamic array's size
   char file[240];
   char text[1400];
@@ -92,6 +95,8 @@ struct Launch {
   uint64_t block_count, next_block;
   uint64_t module_base, module_end;
   uint3 cluster;  // blocks of a cluster
+  uint32_t cooperative;  // whether these are all blocks of the launch, and no cluster
+  uint32_t meets_in_parts;  // whether the module calls what some threads of a block do and others do not
   uint32_t programmatic;  // whether it may start before the launch ahead of it has ended
   uint64_t seed;  // of the order of threads and of asynchronous work; 0: threads in turn, work as late as may be
   uint32_t spins;  // whether threads may wait for each other in loops, so that one that goes on and on must give way
@@ -110,12 +115,30 @@ struct Lane {
 
 struct AsyncCopy;
 struct Events;
-struct Team;
 
 // A thread's asynchronous copies that have not landed, and the number of the group that collects them now.
 struct CopyQueue {
   AsyncCopy *oldest, *newest;
   uint32_t group;
+};
+
+struct Worker;
+
+// The blocks of a cluster: clusters.hpp. A block that is launched without one is a team of its own.
+constexpr uint32_t kMaxTeam = 256;  // a cooperative launch is a team of all its blocks
+struct Team {
+  uint32_t size;
+  Worker* members[kMaxTeam];
+  bool finished[kMaxTeam], dead;
+  uint64_t progress, stuck_at;
+  uint32_t cluster_arrived, cluster_generation;
+  uint64_t first_position;
+  uint32_t settled[kMaxTeam];  // of each block: what it did before this moment, a barrier of all blocks has ordered
+  // Below: who runs. Exactly one member does.
+  pthread_mutex_t mutex;
+  pthread_cond_t turn[kMaxTeam];
+  uint32_t holder;
+  bool started[kMaxTeam];
 };
 
 struct Worker {
@@ -156,6 +179,7 @@ struct Worker {
   uint64_t switches, switches_before;  // of stacks, and when the clock ticked last: spins.hpp
   uint64_t blocks_begun, ticking;      // how many blocks, and which one the ticks are counted of
   uint32_t ticks;
+  uint32_t looks;  // at atomic and volatile locations, untraced
 };
 
 extern __thread Worker* opb_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));

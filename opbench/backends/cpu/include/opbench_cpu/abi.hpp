@@ -31,6 +31,16 @@ enum opb_warp_kind : unsigned {
 enum opb_shuffle_form : unsigned { OPB_FORM_INDEX = 1 << 8, OPB_FORM_UP = 2 << 8, OPB_FORM_DOWN = 3 << 8, OPB_FORM_XOR = 4 << 8 };
 
 enum opb_access_kind : unsigned { OPB_ACCESS_LOAD, OPB_ACCESS_STORE, OPB_ACCESS_ATOMIC };
+// Added to a kind, and to a fence: the memory order and scope. Without a scope it is that of the device.
+enum opb_access_word : unsigned {
+  OPB_STRONG = 4,  // a load or store that is an atomic operation: .relaxed, .acquire, .release
+  OPB_VOLATILE = 8,
+  OPB_ACQUIRES = 16,
+  OPB_RELEASES = 32,
+  OPB_BLOCK_SCOPE = 64,
+  OPB_CLUSTER_SCOPE = 128,
+  OPB_COUNTS = 256,  // an atomic addition, whose result depends on how many there were
+};
 
 enum opb_barrier_kind : unsigned { OPB_BARRIER_COUNT, OPB_BARRIER_AND, OPB_BARRIER_OR };
 
@@ -76,7 +86,8 @@ struct opb_product {
   unsigned a_registers[4];
 };
 
-enum opb_mbarrier_wait : unsigned { OPB_WAIT_PARITY, OPB_WAIT_STATE };
+// Blocking: the wait of a class, which asks again itself. All others may answer false before the phase is over.
+enum opb_mbarrier_wait : unsigned { OPB_WAIT_PARITY, OPB_WAIT_STATE, OPB_WAIT_BLOCKING };
 
 // A duplicated or moved barrier would be a different barrier.
 #ifdef __clang__
@@ -152,8 +163,9 @@ OPB_API void* opb_trace_memmove(void* to, const void* from, unsigned long bytes,
 OPB_API void* opb_trace_memset(void* to, int value, unsigned long bytes, unsigned long room);
 OPB_API int opb_trace_memcmp(const void* left, const void* right, unsigned long bytes, unsigned long room,
                              unsigned long room_right);
-OPB_API void opb_trace_fence(void);
-OPB_API void opb_trace_block_fence(void);
+OPB_API void opb_trace_atomic(const void* pointer, unsigned bytes, unsigned word, const void* program_counter);
+OPB_API void opb_trace_order(unsigned word);  // of the next access
+OPB_API void opb_trace_fence(unsigned word);
 OPB_API void opb_trace_around_l1(void);  // the next access goes straight to the L2 cache
 OPB_API __attribute__((const)) unsigned opb_coordinate(unsigned which, unsigned axis);
 OPB_API void opb_yield(void);

@@ -47,6 +47,8 @@ OPB_WAITS(mbarrier_try_wait_parity, OPB_WAIT_PARITY)
 OPB_WAITS(mbarrier_test_wait_parity, OPB_WAIT_PARITY)
 OPB_WAITS(mbarrier_try_wait, OPB_WAIT_STATE)
 OPB_WAITS(mbarrier_test_wait, OPB_WAIT_STATE)
+OPB_WAITS(blocking_mbarrier_wait_parity, OPB_WAIT_PARITY | OPB_WAIT_BLOCKING)
+OPB_WAITS(blocking_mbarrier_wait, OPB_WAIT_STATE | OPB_WAIT_BLOCKING)
 OPB_EVENT void cp_async_mbarrier_arrive_shared_b64(unsigned long long bar) { opb_copies_arrive(bar, false, OPB_AT); }
 OPB_EVENT void cp_async_mbarrier_arrive_b64(unsigned long long bar) { opb_copies_arrive(bar, false, OPB_AT); }
 OPB_EVENT void cp_async_mbarrier_arrive_noinc_shared_b64(unsigned long long bar) {

@@ -46,10 +46,13 @@ asm(".pushsection .tbss,\"awT\",@nobits\n.zero 1024\n.popsection");
 #define OPB_UNSEEN_INLINE __forceinline__ __attribute__((no_sanitize("thread")))
 #define OPB_SEE(POINTER, BYTES, ACCESS) \
   ::opb_trace_access((const void*)(POINTER), BYTES, OPB_ACCESS_##ACCESS, __builtin_return_address(0))
+#define OPB_SEE_ATOMIC(POINTER, BYTES, WORD) \
+  ::opb_trace_atomic((const void*)(POINTER), BYTES, WORD, __builtin_return_address(0))
 #else
 #define OPB_UNSEEN inline
 #define OPB_UNSEEN_INLINE __forceinline__
 #define OPB_SEE(POINTER, BYTES, ACCESS) ((void)0)
+#define OPB_SEE_ATOMIC(POINTER, BYTES, WORD) ((void)0)
 #endif
 
 #ifndef __CUDA_ARCH__

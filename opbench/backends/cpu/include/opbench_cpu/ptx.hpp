@@ -96,34 +96,102 @@ OPB_MEMORY_TYPES(b64)
 OPB_MEMORY_TYPES(u16)
 OPB_MEMORY_TYPES(b16)
 
+// The order and scope of the next access.
+#ifdef OPB_TRACE
+OPB_UNSEEN_INLINE void order_next(unsigned word) { opb_trace_order(word); }
+#else
+OPB_UNSEEN_INLINE void order_next(unsigned) {}
+#endif
+template <class T, class Update>
+OPB_UNSEEN_INLINE T update_atomically(unsigned long long to, unsigned word, Update update) {
+  OPB_SEE_ATOMIC(to, sizeof(T), OPB_ACCESS_ATOMIC | word);
+  return opb_atomic_loop((T*)to, update);
+}
 template <class T>
 OPB_UNSEEN_INLINE T add_atomically(unsigned long long to, T a) {
-  OPB_SEE(to, sizeof(T), ATOMIC);
-  return opb_atomic_loop((T*)to, [=](T old) -> T { return old + a; });
+  return update_atomically<T>(to, OPB_COUNTS, [=](T old) -> T { return old + a; });
 }
-OPB_INSTRUCTION void red_global_add_f32(unsigned long long to, float a) { add_atomically(to, a); }
 OPB_INSTRUCTION void red_global_add_v2_f32(unsigned long long to, float a, float b) {
   add_atomically(to, a), add_atomically(to + 4, b);
 }
 OPB_INSTRUCTION void red_global_add_v4_f32(unsigned long long to, float a, float b, float c, float d) {
   add_atomically(to, a), add_atomically(to + 4, b), add_atomically(to + 8, c), add_atomically(to + 12, d);
 }
-OPB_INSTRUCTION void red_global_add_u32(unsigned long long to, unsigned a) { add_atomically(to, a); }
-OPB_INSTRUCTION void red_global_add_s32(unsigned long long to, int a) { add_atomically(to, a); }
-#define OPB_ADD_SHARED(NAME, TYPE)                              \
-  OPB_INSTRUCTION void NAME(unsigned long long to, TYPE a) {    \
-    add_atomically((unsigned long long)shared_pointer(to), a);  \
+#define OPB_ATOM(NAME, TYPE, POINTER, WORD, AFTER)                                                            \
+  template <class Result>                                                                                     \
+  OPB_INSTRUCTION void NAME(Result&& result, unsigned long long to, TYPE value) {                             \
+    result = update_atomically<TYPE>(address(POINTER(to)), WORD, [=](TYPE old) -> TYPE { return AFTER; });    \
   }
-OPB_ADD_SHARED(red_shared_add_f32, float)
-OPB_ADD_SHARED(red_shared_add_u32, unsigned)
-OPB_ADD_SHARED(red_shared_add_s32, int)
-OPB_INSTRUCTION void atom_shared_add_u32(unsigned& old, unsigned long long to, unsigned a) {
-  old = add_atomically(address(shared_pointer(to)), a);
-}
-OPB_INSTRUCTION void atom_global_add_f32(float& old, unsigned long long to, float a) { old = add_atomically(to, a); }
-OPB_INSTRUCTION void atom_global_add_u32(unsigned& old, unsigned long long to, unsigned a) {
-  old = add_atomically(to, a);
-}
+#define OPB_RED(NAME, TYPE, POINTER, WORD, AFTER)                                                    \
+  OPB_INSTRUCTION void NAME(unsigned long long to, TYPE value) {                                     \
+    update_atomically<TYPE>(address(POINTER(to)), WORD, [=](TYPE old) -> TYPE { return AFTER; });    \
+  }
+#define OPB_SWAP(NAME, TYPE, POINTER)                                                                         \
+  template <class Result>                                                                                     \
+  OPB_INSTRUCTION void NAME(Result&& result, unsigned long long to, TYPE compare, TYPE value) {               \
+    result = update_atomically<TYPE>(address(POINTER(to)), 0,                                                 \
+                                     [=](TYPE old) -> TYPE { return old == compare ? value : old; });         \
+  }
+OPB_ATOM(atom_global_add_u32, unsigned, (void*), OPB_COUNTS, old + value)
+OPB_ATOM(atom_global_add_s32, int, (void*), OPB_COUNTS, old + value)
+OPB_ATOM(atom_global_add_u64, unsigned long long, (void*), OPB_COUNTS, old + value)
+OPB_ATOM(atom_global_add_f32, float, (void*), OPB_COUNTS, old + value)
+OPB_ATOM(atom_global_exch_b32, unsigned, (void*), 0, value)
+OPB_ATOM(atom_global_exch_b64, unsigned long long, (void*), 0, value)
+OPB_ATOM(atom_global_min_u32, unsigned, (void*), 0, value < old ? value : old)
+OPB_ATOM(atom_global_min_s32, int, (void*), 0, value < old ? value : old)
+OPB_ATOM(atom_global_max_u32, unsigned, (void*), 0, value > old ? value : old)
+OPB_ATOM(atom_global_max_s32, int, (void*), 0, value > old ? value : old)
+OPB_ATOM(atom_global_and_b32, unsigned, (void*), 0, old & value)
+OPB_ATOM(atom_global_or_b32, unsigned, (void*), 0, old | value)
+OPB_ATOM(atom_global_xor_b32, unsigned, (void*), 0, old ^ value)
+OPB_ATOM(atom_global_inc_u32, unsigned, (void*), OPB_COUNTS, old >= value ? 0u : old + 1)
+OPB_ATOM(atom_global_dec_u32, unsigned, (void*), OPB_COUNTS, old == 0 || old > value ? value : old - 1)
+OPB_RED(red_global_add_u32, unsigned, (void*), OPB_COUNTS, old + value)
+OPB_RED(red_global_add_s32, int, (void*), OPB_COUNTS, old + value)
+OPB_RED(red_global_add_u64, unsigned long long, (void*), OPB_COUNTS, old + value)
+OPB_RED(red_global_add_f32, float, (void*), OPB_COUNTS, old + value)
+OPB_RED(red_global_min_u32, unsigned, (void*), 0, value < old ? value : old)
+OPB_RED(red_global_min_s32, int, (void*), 0, value < old ? value : old)
+OPB_RED(red_global_max_u32, unsigned, (void*), 0, value > old ? value : old)
+OPB_RED(red_global_max_s32, int, (void*), 0, value > old ? value : old)
+OPB_RED(red_global_and_b32, unsigned, (void*), 0, old & value)
+OPB_RED(red_global_or_b32, unsigned, (void*), 0, old | value)
+OPB_RED(red_global_xor_b32, unsigned, (void*), 0, old ^ value)
+OPB_RED(red_global_inc_u32, unsigned, (void*), OPB_COUNTS, old >= value ? 0u : old + 1)
+OPB_RED(red_global_dec_u32, unsigned, (void*), OPB_COUNTS, old == 0 || old > value ? value : old - 1)
+OPB_ATOM(atom_shared_add_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
+OPB_ATOM(atom_shared_add_s32, int, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
+OPB_ATOM(atom_shared_add_u64, unsigned long long, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
+OPB_ATOM(atom_shared_add_f32, float, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
+OPB_ATOM(atom_shared_exch_b32, unsigned, ::opb_ptx::shared_pointer, 0, value)
+OPB_ATOM(atom_shared_exch_b64, unsigned long long, ::opb_ptx::shared_pointer, 0, value)
+OPB_ATOM(atom_shared_min_u32, unsigned, ::opb_ptx::shared_pointer, 0, value < old ? value : old)
+OPB_ATOM(atom_shared_min_s32, int, ::opb_ptx::shared_pointer, 0, value < old ? value : old)
+OPB_ATOM(atom_shared_max_u32, unsigned, ::opb_ptx::shared_pointer, 0, value > old ? value : old)
+OPB_ATOM(atom_shared_max_s32, int, ::opb_ptx::shared_pointer, 0, value > old ? value : old)
+OPB_ATOM(atom_shared_and_b32, unsigned, ::opb_ptx::shared_pointer, 0, old & value)
+OPB_ATOM(atom_shared_or_b32, unsigned, ::opb_ptx::shared_pointer, 0, old | value)
+OPB_ATOM(atom_shared_xor_b32, unsigned, ::opb_ptx::shared_pointer, 0, old ^ value)
+OPB_ATOM(atom_shared_inc_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old >= value ? 0u : old + 1)
+OPB_ATOM(atom_shared_dec_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old == 0 || old > value ? value : old - 1)
+OPB_RED(red_shared_add_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
+OPB_RED(red_shared_add_s32, int, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
+OPB_RED(red_shared_add_u64, unsigned long long, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
+OPB_RED(red_shared_add_f32, float, ::opb_ptx::shared_pointer, OPB_COUNTS, old + value)
+OPB_RED(red_shared_min_u32, unsigned, ::opb_ptx::shared_pointer, 0, value < old ? value : old)
+OPB_RED(red_shared_min_s32, int, ::opb_ptx::shared_pointer, 0, value < old ? value : old)
+OPB_RED(red_shared_max_u32, unsigned, ::opb_ptx::shared_pointer, 0, value > old ? value : old)
+OPB_RED(red_shared_max_s32, int, ::opb_ptx::shared_pointer, 0, value > old ? value : old)
+OPB_RED(red_shared_and_b32, unsigned, ::opb_ptx::shared_pointer, 0, old & value)
+OPB_RED(red_shared_or_b32, unsigned, ::opb_ptx::shared_pointer, 0, old | value)
+OPB_RED(red_shared_xor_b32, unsigned, ::opb_ptx::shared_pointer, 0, old ^ value)
+OPB_RED(red_shared_inc_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old >= value ? 0u : old + 1)
+OPB_RED(red_shared_dec_u32, unsigned, ::opb_ptx::shared_pointer, OPB_COUNTS, old == 0 || old > value ? value : old - 1)
+OPB_SWAP(atom_global_cas_b32, unsigned, (void*))
+OPB_SWAP(atom_global_cas_b64, unsigned long long, (void*))
+OPB_SWAP(atom_shared_cas_b32, unsigned, ::opb_ptx::shared_pointer)
+OPB_SWAP(atom_shared_cas_b64, unsigned long long, ::opb_ptx::shared_pointer)
 template <class T>
 OPB_INSTRUCTION void cvta_to_shared_u64(T& offset, unsigned long long pointer) {
   offset = (T)__cvta_generic_to_shared((const void*)pointer);
@@ -165,12 +233,28 @@ OPB_INSTRUCTION void cp_async_wait_all() {
 
 // ---- barriers and fences
 OPB_CONVERGENT OPB_INSTRUCTION void bar_warp_sync(unsigned mask, OPB_PTX_SITE) { __syncwarp(mask, file, line); }
-OPB_INSTRUCTION void membar_gl() { __threadfence(); }
-OPB_INSTRUCTION void membar_cta() { __threadfence_block(); }
-OPB_INSTRUCTION void fence_acq_rel_gpu() { __threadfence(); }
-OPB_INSTRUCTION void fence_acq_rel_sys() { __threadfence(); }
-OPB_INSTRUCTION void fence_acq_rel_cluster() { __threadfence(); }
-OPB_INSTRUCTION void fence_acq_rel_cta() { __threadfence_block(); }
+#define OPB_FENCE(NAME, WORD) \
+  OPB_INSTRUCTION void NAME() { opb_fence(WORD); }
+constexpr unsigned opb_both_sides = OPB_ACQUIRES | OPB_RELEASES;
+OPB_FENCE(membar_gl, opb_both_sides)
+OPB_FENCE(membar_sys, opb_both_sides)
+OPB_FENCE(membar_cta, opb_both_sides | OPB_BLOCK_SCOPE)
+OPB_FENCE(fence_acq_rel_gpu, opb_both_sides)
+OPB_FENCE(fence_acq_rel_sys, opb_both_sides)
+OPB_FENCE(fence_acq_rel_cluster, opb_both_sides | OPB_CLUSTER_SCOPE)
+OPB_FENCE(fence_acq_rel_cta, opb_both_sides | OPB_BLOCK_SCOPE)
+OPB_FENCE(fence_sc_gpu, opb_both_sides)
+OPB_FENCE(fence_sc_sys, opb_both_sides)
+OPB_FENCE(fence_sc_cluster, opb_both_sides | OPB_CLUSTER_SCOPE)
+OPB_FENCE(fence_sc_cta, opb_both_sides | OPB_BLOCK_SCOPE)
+OPB_FENCE(fence_acquire_gpu, OPB_ACQUIRES)
+OPB_FENCE(fence_acquire_sys, OPB_ACQUIRES)
+OPB_FENCE(fence_acquire_cluster, OPB_ACQUIRES | OPB_CLUSTER_SCOPE)
+OPB_FENCE(fence_acquire_cta, OPB_ACQUIRES | OPB_BLOCK_SCOPE)
+OPB_FENCE(fence_release_gpu, OPB_RELEASES)
+OPB_FENCE(fence_release_sys, OPB_RELEASES)
+OPB_FENCE(fence_release_cluster, OPB_RELEASES | OPB_CLUSTER_SCOPE)
+OPB_FENCE(fence_release_cta, OPB_RELEASES | OPB_BLOCK_SCOPE)
 OPB_INSTRUCTION void trap(OPB_PTX_SITE) { opb_trap("trap", file, line); }
 OPB_INSTRUCTION void nanosleep_u32(unsigned) { opb_yield(); }
 

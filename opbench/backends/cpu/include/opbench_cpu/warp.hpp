@@ -18,12 +18,15 @@ OPB_CONVERGENT __forceinline__ void __syncwarp(unsigned mask = opb_full_mask, OP
   opb_warp(mask, OPB_WARP_SYNC, 0, 0, file, line);
 }
 #ifdef OPB_TRACE
-static inline void __threadfence() { opb_trace_fence(); }
-static inline void __threadfence_block() { opb_trace_block_fence(); }
+static inline void opb_fence(unsigned word) { opb_trace_fence(word); }
 #else
-static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-static inline void __threadfence_block() { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+static inline void opb_fence(unsigned word) {
+  if (word & OPB_BLOCK_SCOPE) return __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 #endif
+static inline void __threadfence() { opb_fence(OPB_ACQUIRES | OPB_RELEASES); }
+static inline void __threadfence_block() { opb_fence(OPB_ACQUIRES | OPB_RELEASES | OPB_BLOCK_SCOPE); }
 static inline void __threadfence_system() { __threadfence(); }
 static inline void __nanosleep(unsigned) { opb_yield(); }
 
