@@ -154,12 +154,13 @@ class Case:
                 raise UsageError(f"zero = '{step.zero}' names no buffer; known: {', '.join(sorted(tensors))}")
             value = float(Scalar("f64", step.value).bound(scope).value)
             return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value)
-        args = step.args or (
+        default = (
             *(name for name in self.problem.inputs if name not in self.updates.values()),
             *self.problem.outputs,
             *self.variant.workspace,
             *(a for a in self.problem.arguments() if a not in tensors),
         )
+        args = default if step.args is None else step.args
         # "bias?" is the bias where the problem has one, else no argument; so is a map of one.
         there = tensors | {name for name, template in maps.items() if template.tensor in tensors}
         present = (a if isinstance(a, (Scalar, Struct)) else _present(a, there) for a in args)

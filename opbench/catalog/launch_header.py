@@ -52,6 +52,8 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
             raise reader.refuse(
                 key, f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
             )
+    if not isinstance(entry.get("args", []), list):
+        raise reader.refuse("args", f"launch[{index}].args = {entry['args']!r} is not allowed; a list of arguments")
     programmatic = entry.get("programmatic", False)
     if not isinstance(programmatic, bool | str):
         raise reader.refuse(
@@ -73,7 +75,7 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
         grid=tuple(reader.expression("grid", e) for e in entry["grid"]),
         block=tuple(reader.expression("block", e) for e in entry["block"]),
         shared=reader.expression("shared", entry.get("shared", "0")),
-        args=tuple(_argument(reader, e) for e in entry.get("args", [])),
+        args=tuple(_argument(reader, e) for e in entry["args"]) if "args" in entry else None,
         cluster=tuple(reader.expression("cluster", e) for e in entry.get("cluster", ())),
         programmatic=reader.expression("programmatic", programmatic),
         cooperative=_cooperative(reader, index, entry),

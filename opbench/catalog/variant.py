@@ -43,7 +43,8 @@ class LaunchTemplate:
     grid: tuple[str, ...] = ()
     block: tuple[str, ...] = ()
     shared: str = "0"
-    args: tuple[str | Scalar | Struct, ...] = ()
+    args: tuple[str | Scalar | Struct, ...] | None = None
+    """The arguments in the kernel's order, none of them where it is empty; None for the operator's own order."""
     zero: str = ""
     value: str | float = 0
     """What `zero` is filled with."""
