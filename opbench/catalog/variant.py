@@ -146,6 +146,13 @@ class Variant:
         """The configs that a run and a check take: all, or of ranges the default and a few from all over."""
         return self.space.spread(SPREAD) if self.searched else list(self.space)
 
+    def rule_scope(self, problem: Operator, config: Config) -> dict[str, expression.ExpressionValue]:
+        """What the rules of `requires` may name: axes and properties of the problem, tunables and macros."""
+        scope: dict[str, expression.ExpressionValue] = {**problem.scope, **config}
+        if any(expression.names(rule) & self.define.keys() for rule in self.requires):
+            scope = {**self.defines(scope), **scope}
+        return scope
+
     def unmet(self, problem: Operator, config: Config) -> str | None:
         """The first of its requirements that the problem does not meet, as a reason, else None."""
         modes = problem.modes()
@@ -156,9 +163,7 @@ class Variant:
             allowed, seen = self.supports.get(mode, (default,)), problem.scope[mode]
             if seen not in allowed:
                 return f"supports {mode} = {' or '.join(allowed)} (here {mode}={seen})"
-        scope: dict[str, expression.ExpressionValue] = {**problem.scope, **config}
-        if any(expression.names(rule) & self.define.keys() for rule in self.requires):
-            scope = {**self.defines(scope), **scope}
+        scope = self.rule_scope(problem, config)
         for rule in self.requires:
             if not expression.evaluate(rule, scope):
                 seen = ", ".join(f"{name}={scope[name]}" for name in sorted(expression.names(rule)) if name in scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,13 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.header import has_header
 from opbench.catalog.memory_plan import MemoryPlans, plan_of
 from opbench.catalog.operator import Operator
+from opbench.catalog.shapes import Shapes, make_shapes, work
+from opbench.catalog.sources import matrix_classes
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
+from opbench.paths import shipped
 from opbench.runs.suite import read_suite
+from opbench.session.checking import is_traceable
 from opbench.session.huge import huge_problems, long_problems
 
 MODULES = 48
@@ -25,8 +30,14 @@ INTERPRETED = 12
 LONG_THREADS = 1 << 21
 """Threads up to which a problem with a long axis is worth its check, which takes a second a million."""
 
-MORE = 40
-"""Times as many random shapes are drawn for a file of one's own as are wanted, where it does not serve the first."""
+STARTS = 12
+"""Random shapes from which shapes are made that a variant accepts."""
+AFFORDABLE_WORK = 2.5e9
+"""FLOPs and elements moved that the CPU emulator gets through in some ten seconds; no larger problem is made."""
+SLOW_WORK = 2e8
+"""The same where tensor cores are emulated."""
+AFFORDABLE_BYTES = 1 << 28
+"""Bytes of all tensors of a problem that is made, at most."""
 
 
 def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
@@ -165,8 +176,8 @@ def cases_to_check(
         examples = list(dict.fromkeys(map(operator.parse, problems) if problems else operator.examples()))
         _require_reference(variant.operator, examples, seed)
         drawn = [] if problems else operator.random_problems(seed, random_shapes)
-        if is_file(target) and variant.requires:
-            drawn = _served(variant, drawn, examples, seed)
+        if drawn and not is_shipped(variant):
+            drawn = list(accepted_shapes(variant, drawn, examples, seed).problems)
         shapes = [p for p in dict.fromkeys(drawn) if p not in examples]
         pairs = [
             Case(variant, c, problem)
@@ -175,14 +186,10 @@ def cases_to_check(
             if variant.unmet(problem, c) is None
         ]
         if not pairs:
-            refused = (
-                variant.unmet(examples[0], variant.configs[0]) if variant.configs else "no config is left by where"
-            )
-            met = "the problems named" if problems else "its operator's examples and random shapes"
-            said = f"{variant.id} fits none of {met}: it {refused}"
+            refusal = _no_problem(variant, operator, examples, seed, bool(problems), target)
             if len(found) == 1:
-                raise UsageError(f"{said}; more shapes: --random N, or a suite with problems of your own")
-            note(said)
+                raise UsageError(refusal)
+            note(refusal)
             continue
         turns, why = (1, "") if every else _turns(variant, pairs)
         chosen = _take_turns(pairs, shapes, turns) if turns > 1 else pairs
@@ -197,33 +204,65 @@ def cases_to_check(
     return cases
 
 
-def _served(variant: Variant, drawn: list[Operator], examples: Sequence[Operator], seed: int) -> list[Operator]:
-    """As many random shapes as were drawn, all of them such as a file of one's own serves."""
-
-    def fits(problem: Operator) -> bool:
-        return any(variant.unmet(problem, config) is None for config in variant.configs)
-
-    if all(fits(problem) for problem in drawn):
-        return drawn
-    more = type(drawn[0]).random_problems(seed, MORE * len(drawn))
-    largest = max(problem.flops() or problem.bytes() for problem in more)
-    tied = [other for problem in more if (other := _tied(variant, problem)) is not None]
-    tied = [problem for problem in tied if (problem.flops() or problem.bytes()) <= largest]
-    others = [problem for problem in dict.fromkeys((*drawn, *more, *tied)) if problem not in examples]
-    return [problem for problem in others if fits(problem)][: len(drawn)]
+def is_shipped(variant: Variant) -> bool:
+    """Whether a variant comes with opbench: then its operator's examples are known to cover it."""
+    return variant.path.resolve().is_relative_to(shipped("variants").resolve())
 
 
-def _tied(variant: Variant, problem: Operator) -> Operator | None:
-    """The problem with those axes alike that the variant requires to be, which chance hardly makes so."""
-    axes = dict(problem.axes)
-    for rule in variant.requires:
-        pair = re.fullmatch(r"\s*(\w+)\s*==\s*(\w+)\s*", rule)
-        if pair and pair[1] in axes and pair[2] in axes:
-            axes[pair[2]] = axes[pair[1]]
-    try:
-        return type(problem).from_axes(axes) if axes != problem.axes else None
-    except UsageError:
-        return None
+def _accepts(variant: Variant, problem: Operator) -> bool:
+    return any(variant.unmet(problem, config) is None for config in variant.configs)
+
+
+def accepted_shapes(
+    variant: Variant, drawn: Sequence[Operator], examples: Sequence[Operator], seed: int, count: int = 0
+) -> Shapes:
+    """Random shapes that a variant accepts: those drawn where it accepts them all, else as many made from its rules."""
+    if drawn and all(_accepts(variant, problem) for problem in drawn):
+        return Shapes(tuple(drawn))
+    slow = variant.product or variant.compute_capability or matrix_classes(variant.sources)
+    limit = SLOW_WORK if slow else AFFORDABLE_WORK
+
+    def is_affordable(problem: Operator) -> bool:
+        return work(problem) <= limit and problem.bytes() <= AFFORDABLE_BYTES
+
+    starts = [*drawn, *examples, *type(examples[0]).random_problems(seed, STARTS)]
+    return make_shapes(variant, starts, count or len(drawn), seed, is_traceable, is_affordable, examples)
+
+
+def _no_problem(
+    variant: Variant,
+    operator: type[Operator],
+    examples: Sequence[Operator],
+    seed: int,
+    named: bool,
+    target: str | Path,
+) -> str:
+    """Why a variant has no problem to be checked on, and which sizes to name instead."""
+    if not variant.configs:
+        return f"{variant.id}: no config is left by where"
+    shapes = accepted_shapes(variant, [], [*examples, *operator.examples()], seed, 1)
+    if named:
+        first = f"{variant.id} does not accept {examples[0]}: it {variant.unmet(examples[0], variant.configs[0])}"
+    else:
+        first = f"{variant.id} accepts none of its operator's examples and no random shape was found"
+    if shapes.problems:
+        return f"{first}; sizes that it accepts: {_command(target, shapes.problems[0])}"
+    if (nearest := shapes.nearest) is None:
+        return f"{first}; name sizes that it accepts: {_command(target, examples[0])}"
+    if not nearest.reason:
+        return (
+            f"{first} that the CPU emulator gets through in seconds; the smallest is {nearest.problem}: "
+            f"{_command(target, nearest.problem)}"
+        )
+    return (
+        f"{first}; the nearest problem tried is {nearest.problem}: the variant {nearest.reason}; if that can be met, "
+        f"name the sizes: {_command(target, nearest.problem)}"
+    )
+
+
+def _command(target: str | Path, problem: Operator) -> str:
+    """The command that checks a target on one problem."""
+    return f"opbench check {shlex.quote(str(target))} --problem '{problem}'"
 
 
 def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:

@@ -15,6 +15,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.edges import EDGES, edges_of
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage
 from opbench.catalog.places import declared
+from opbench.catalog.shapes import work
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.gpus.resources import LaunchResources
@@ -235,8 +236,8 @@ class Session:
 
     def is_traced(self, case: Case) -> bool:
         """Whether every memory access of the case is looked at: on a backend that can, where it takes a moment only."""
-        work = case.problem.flops() + case.problem.bytes() / 4
-        return isinstance(self.backend, Traced) and not case.variant.is_library and work <= self.traced_work
+        traceable = is_traceable(case.problem, self.traced_work)
+        return isinstance(self.backend, Traced) and not case.variant.is_library and traceable
 
     def trace(self, case: Case, max_blocks: int | None = None) -> Trace:
         """Run the case once with every memory access looked at; of each launch at most `max_blocks` are counted."""
@@ -334,6 +335,17 @@ class Session:
 
     def _judge(self, prepared: Prepared, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
         return _judged(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
+
+
+def _with_inputs(outcome: Outcome, inputs: str) -> Outcome:
+    """An outcome that says on which inputs a case failed."""
+    verdict = replace(outcome.verdict, reason=f"with {inputs}: {outcome.verdict.reason}")
+    return replace(outcome, verdict=verdict, damaged=True)
+
+
+def is_traceable(problem: Operator, traced_work: float = TRACED_WORK) -> bool:
+    """Whether a problem is small enough for every memory access to be looked at."""
+    return work(problem) <= traced_work
 
 
 def trace_case(

@@ -17,11 +17,37 @@ def test_nothing_but_unsupported_says_why_and_is_no_success(cli: Cli) -> None:
     assert "unsupported (calls a GPU library; needs the cuda backend)" in done.stdout
 
 
-def test_a_variant_that_fits_no_problem_at_all_says_why(cli: Cli, relu_file: Path) -> None:
-    relu_file.write_text(RELU.replace("title =", 'requires = ["n % 1000003 == 0"]\n// title ='))
+def rules_of(relu_file: Path, *rules: str) -> None:
+    listed = ", ".join(f'"{rule}"' for rule in rules)
+    relu_file.write_text(RELU.replace("title =", f"requires = [{listed}]\n// title ="))
+
+
+def test_a_variant_that_accepts_no_problem_at_all_says_which_rule_fails(cli: Cli, relu_file: Path) -> None:
+    rules_of(relu_file, "n % 7 == 3", "n % 7 == 4")
     done = cli("check", relu_file)
-    assert done.returncode == 2
-    assert "fits none of its operator's examples and random shapes: it needs n % 1000003 == 0" in done.stderr
+    assert done.returncode == 2 and "--random" not in done.stderr
+    problem = re.search(r"nearest problem tried is (\(n=\d+\)): the variant needs n % 7 == [34] \(here", done.stderr)
+    assert problem and f"opbench check {relu_file} --problem '{problem[1]}'" in done.stderr
+
+
+@pytest.mark.parametrize("rule", ["n == 1 << 31", "n % 4294967296 == 0", "n > 3000000000"])
+def test_sizes_beyond_the_emulator_are_named_with_their_command(cli: Cli, relu_file: Path, rule: str) -> None:
+    rules_of(relu_file, rule)
+    done = cli("check", relu_file)
+    assert done.returncode == 2 and "--random" not in done.stderr
+    problem = re.search(rf"opbench check {relu_file} --problem '\(n=(\d+)\)'", done.stderr)
+    assert problem and eval(rule, {"n": int(problem[1])})
+
+
+@pytest.mark.parametrize("flags", [("--random", "0"), ("--problem", "(n=1001)")])
+def test_sizes_that_a_file_accepts_are_named_where_none_was_tried(
+    cli: Cli, relu_file: Path, flags: tuple[str, ...]
+) -> None:
+    rules_of(relu_file, "n % 640 == 0")
+    done = cli("check", relu_file, *flags)
+    problem = re.search(r"sizes that it accepts: opbench check \S+ --problem '(\(n=\d+\))'", done.stderr)
+    assert done.returncode == 2 and problem
+    assert cli("check", relu_file, "--problem", problem[1], "--cpu-only").returncode == 0
 
 
 def test_after_its_first_hang_a_variant_is_not_tried_again(cli: Cli, relu_file: Path) -> None:
@@ -32,7 +58,7 @@ def test_after_its_first_hang_a_variant_is_not_tried_again(cli: Cli, relu_file: 
     assert len(said) == 4, done.stdout
     assert "mine.cu: failed-case: stopped after 1 s" in said[0] and said[1].endswith("= failed: relu/mine(n=1)")
     assert "not tried, as relu/mine(n=1) did not end" in said[2]
-    assert said[3].endswith("= failed: relu/mine(n=2) and 8 more cases")
+    assert said[3].endswith("= failed: relu/mine(n=2) and 11 more cases")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +92,7 @@ def test_it_stops_at_the_first_failure_when_told_to(cli: Cli, relu_file: Path) -
     relu_file.write_text(RELU.replace(": 0.0f", ": 1.0f"))
     done = cli("check", relu_file, "-x")
     assert done.returncode == 1 and done.stdout.count("= wrong: ") == 1
-    assert "stopped at the first failure: " in done.stderr and " of 10 cases not tried" in done.stderr
+    assert "stopped at the first failure: " in done.stderr and " of 13 cases not tried" in done.stderr
     results = api.check([relu_file], exit_first=True)
     assert results[-1].status == "wrong" and all(r.status == "right" for r in results[:-1]) and len(results) < 10
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from common import RELU
+from common import RELU, ROOT
 
+from opbench import api
 from opbench.catalog.folders import Catalog
 from opbench.runs.suite import read_suite
 from opbench.runs.targets import case_of, cases_to_check
+
+CASES = ROOT / "tests" / "runs" / "cases"
 
 SQUARE = """\
 // /// opbench
@@ -49,3 +52,38 @@ def test_a_variant_is_a_case_on_a_problem_that_shows_its_accesses(suite: str, pr
     quick = read_suite(Path("quick"), catalog, "cpu", only="softmax").cases[0].problem
     assert case.variant.name == "thread_per_row" and str(case.problem) == (str(quick) if suite else problem)
     assert str(case_of("softmax/thread_per_row", "(rows=5,cols=7)", catalog, suite).problem) == "(rows=5,cols=7)"
+
+
+def test_the_race_of_a_second_pass_is_found_where_sizes_are_multiples() -> None:
+    results = api.check([CASES / "loops_over_tiles_of_multiples.cu"], cpu_only=True)
+    kinds = {finding.kind for result in results if result.verdict for finding in result.verdict.findings}
+    assert len(results) >= 4 and kinds == {"shared_race"}
+    assert {result.status for result in results if int(result.axes["k"]) >= 64} == {"wrong"}
+
+
+def test_a_kernel_of_one_fixed_size_is_checked_on_it() -> None:
+    (result,) = api.check([CASES / "adds_one_fixed_size.cu"], cpu_only=True)
+    assert (result.status, result.axes["n"]) == ("right", 8 * 1024 * 1024)
+
+
+def test_a_tensor_core_kernel_of_16_bits_and_multiples_of_16_is_checked() -> None:
+    results = api.check([CASES / "wmma_of_bf16.cu"], cpu_only=True)
+    assert [result.status for result in results] == ["right"] * 3
+    assert {result.axes["dtype"] for result in results} == {"bf16"}
+    assert any(int(result.axes["k"]) >= 32 for result in results)
+
+
+def test_variants_in_a_folder_of_a_users_own_get_shapes_that_they_accept(tmp_path: Path) -> None:
+    folder = tmp_path / "relu"
+    folder.mkdir()
+    rule = 'requires = ["n % 640 == 0"]\n// title ='
+    (folder / "mine.cu").write_text(RELU.replace('// operator = "relu"\n', "").replace("title =", rule))
+    catalog = Catalog((tmp_path,))
+    assert len(cases_to_check(catalog, "relu/mine", random_shapes=3, seed=20260)) == 3
+
+
+def test_kernels_without_parameters_are_launched() -> None:
+    results = api.check([CASES / "kernels_without_parameters.cu"], cpu_only=True)
+    assert {result.status for result in results} == {"right"} and len(results) >= 5
+    case = cases_to_check(Catalog(), CASES / "kernels_without_parameters.cu", 0, 1)[0]
+    assert case.launches(1)[0].args == ()
