@@ -176,8 +176,9 @@ class Session:
     # Check --------------------------------------------------------------------------------------------------------
 
     def check(self, case: Case, given: Arrays | None = None) -> Checked:
-        """Trace the case where that is possible, run it on normals, then on small integers.
+        """Trace the case where that is possible, run it on normals, on small integers and on special inputs.
 
+        Integers and special inputs are traced, too, as they may take paths of the kernel that normals never take.
         A case with findings is judged by them alone: run at full speed it might do anything. With `given` inputs these
         stand in for the normals, and what a right case made of them is among the answer.
         """
@@ -201,7 +202,7 @@ class Session:
             if outcome.verdict.right:
                 outcome = self._check_integers(ready, outcome)
             if outcome.verdict.right and trace and given is None:
-                outcome = self._check_edges(ready, outcome)
+                outcome = self._check_special_inputs(ready, outcome)
             if outcome.verdict.right and case.prepares.launches:
                 outcome = self._check_once(ready, outcome)
             if outcome.verdict.right and trace:
@@ -248,28 +249,41 @@ class Session:
             self.backend.free(ready.workspace)
 
     def _trace(self, ready: Ready, max_blocks: int | None = None) -> Trace:
-        assert isinstance(self.backend, Traced)
         _fill(ready, "normal")
-        options = TraceOptions(max_blocks=max_blocks, limits=self.stands_for)
+        return self._traced_run(ready, TraceOptions(max_blocks=max_blocks, limits=self.stands_for))
+
+    def _traced_run(self, ready: Ready, options: TraceOptions) -> Trace:
+        """Run a bound case once, traced, on what its buffers hold."""
+        assert isinstance(self.backend, Traced)
         return self.backend.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
 
     def _check_integers(self, ready: Ready, outcome: Outcome) -> Outcome:
         case, problem, verdict = ready.case, ready.case.problem, outcome.verdict
-        if problem.tolerance(case.variant.precision).exact:
+        if problem.tolerance(case.variant.precision).exact and not (ready.traced and problem.integers_exact):
             return replace(outcome, verdict=replace(verdict, integers="exact"))
         if left_out := _why_no_integers(ready):
             return replace(outcome, verdict=replace(verdict, integers=left_out))
-        found = self.run(ready, "integers")
-        return replace(outcome, verdict=replace(verdict, integers="exact")) if found.verdict.right else found
+        judged = self._watched_run(ready, "integers")
+        if judged.verdict.right:
+            return replace(outcome, verdict=replace(verdict, integers="exact"))
+        return _with_inputs(judged, "small whole numbers") if judged.damaged else judged
 
-    def _check_edges(self, ready: Ready, outcome: Outcome) -> Outcome:
+    def _check_special_inputs(self, ready: Ready, outcome: Outcome) -> Outcome:
         """Run on what else the operator says its inputs may hold."""
         for kind in edges_of(ready.case.problem):
-            if not (found := self.run(ready, kind).verdict).right:
-                inputs = EDGES[kind][0]
-                told = _with_detail(found, f"Wrong only with special inputs: {inputs}. Ordinary inputs are right.")
-                return Outcome(replace(told, reason=f"{found.reason}; only with {inputs}"), damaged=True)
+            if not (judged := self._watched_run(ready, kind)).verdict.right:
+                return _with_inputs(judged, EDGES[kind][0])
         return outcome
+
+    def _watched_run(self, ready: Ready, kind: str) -> Outcome:
+        """Run a bound case once on a kind of inputs, traced where its build can be; findings come before results."""
+        if not ready.traced:
+            return self.run(ready, kind)
+        expected = _fill(ready, kind)
+        trace = self._traced_run(ready, TraceOptions(count=False))
+        if findings := tuple(f for f in trace.findings if not f.hint):
+            return Outcome(Verdict(False, headline(findings[0]), findings=findings), damaged=True)
+        return self._judged_run(ready, expected, lambda: None, kind)
 
     def _check_orders(self, ready: Ready, outcome: Outcome) -> Outcome:
         """Run in further orders of threads, where chance decides what a fault does."""
@@ -339,8 +353,8 @@ class Session:
 
 def _with_inputs(outcome: Outcome, inputs: str) -> Outcome:
     """An outcome that says on which inputs a case failed."""
-    verdict = replace(outcome.verdict, reason=f"with {inputs}: {outcome.verdict.reason}")
-    return replace(outcome, verdict=verdict, damaged=True)
+    verdict = _with_detail(outcome.verdict, f"Wrong only with special inputs: {inputs}. Ordinary inputs are right.")
+    return Outcome(replace(verdict, reason=f"{verdict.reason}; only with {inputs}"), damaged=True)
 
 
 def is_traceable(problem: Operator, traced_work: float = TRACED_WORK) -> bool:
@@ -382,6 +396,8 @@ def _fill(ready: Ready, kind: str) -> Expected:
 def _why_no_integers(ready: Ready) -> str:
     """Why results of small whole numbers need not be exact, or are not looked at; empty where they are."""
     problem = ready.case.problem
+    if problem.tolerance(ready.case.variant.precision).exact:
+        return ""
     if ready.case.variant.precision != "f32" or not problem.integers_exact:
         return "not exact in any order"
     if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
@@ -433,7 +449,9 @@ def _judged(
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
     if (found := prepared.judged.get(key)) is None:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
-        terms = expected.tolerance, "integers" if kind == "integers" else "value", expected.scale
+        exact_anyway = prepared.problem.tolerance("f32").exact
+        kind_shown = "integers" if kind == "integers" and not exact_anyway else "value"
+        terms = expected.tolerance, kind_shown, expected.scale
         found = judge_buffer(backend, tensor, buffer, expected.reference[tensor.name], magnitude, *terms)
         if found.mismatch is None:
             prepared.judged[key] = found

@@ -85,7 +85,7 @@ def test_one_fault_is_one_message_with_the_count_of_its_cases(
     said = [line for line in done.stdout.splitlines() if re.match(r"\S*mine\.cu:\d+: [\w-]+: ", line)]
     assert done.returncode == 1 and len(said) == 1, done.stdout
     assert words in said[0]
-    assert re.search(r"= (wrong|failed): relu/mine\(n=\d\) and \d more cases$", done.stdout, re.MULTILINE)
+    assert re.search(r"= (wrong|failed): relu/mine\(n=\d\) and \d+ more cases$", done.stdout, re.MULTILINE)
 
 
 def test_it_stops_at_the_first_failure_when_told_to(cli: Cli, relu_file: Path) -> None:

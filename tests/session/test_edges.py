@@ -13,6 +13,7 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import from_storage
 from opbench.session.verdict import judge
 
+CASES = Path(__file__).parent / "cases"
 ONE_A_THREAD = """\
 // /// opbench
 // operator = "{operator}"
@@ -68,6 +69,58 @@ def test_what_only_normals_let_pass_is_found_and_said(tmp_path: Path, name: str)
     (result,) = api.check([path], backend="cpu", problems=[problem], cpu_only=True)
     assert result.status == ("wrong" if said else "right"), result.reason
     assert said in result.reason
+
+
+IN_TILES = """\
+// /// opbench
+// operator = "{operator}"
+// launch = [{{ kernel = "own", grid = ["1"], block = ["128"] }}]
+// ///
+__global__ void own({arguments}) {{
+    __shared__ float tile[128];
+    const int t = threadIdx.x;
+    for (int base = 0; base < {count}; base += 128) {{
+        const float v = base + t < {count} ? x[base + t] : 1.5f;
+        {body}
+    }}
+}}
+"""
+SHARED = "tile[t] = v; {barrier} const float got = tile[127 - t]; __syncthreads(); tile[t] = got; __syncthreads(); "
+STORE = "if (base + t < n) out[base + t] = fmaxf(tile[127 - t], 0.0f); __syncthreads();"
+SKIPS = SHARED.format(barrier="if (!__all_sync(0xffffffff, {rare})) __syncthreads();") + STORE
+ONLY_ON_RARE_INPUTS = {
+    "zeros": (SKIPS.replace("{rare}", "__any_sync(0xffffffff, v == 0.0f)"), "shared_race"),
+    "infinities": (SKIPS.replace("{rare}", "__any_sync(0xffffffff, isinf(v))"), "shared_race"),
+    "denormals": (SKIPS.replace("{rare}", "fabsf(v) < 1.1e-38f || base + t >= n"), "shared_race"),
+    "whole numbers": (SKIPS.replace("{rare}", "v == rintf(v) || base + t >= n"), "shared_race"),
+    "zeros read beyond": (
+        "if (base + t < n) out[base + t] = v == 0.0f ? fmaxf(x[base + t + n] * 0.0f, 0.0f) : fmaxf(v, 0.0f);",
+        "out_of_bounds",
+    ),
+    "zeros read what nobody wrote": (
+        "if (base + t < n) out[base + t] = fmaxf(v == 0.0f ? tile[t] * 0.0f : v, 0.0f);",
+        "uninitialised",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONLY_ON_RARE_INPUTS)
+def test_paths_that_only_special_inputs_take_are_traced(tmp_path: Path, name: str) -> None:
+    body, kind = ONLY_ON_RARE_INPUTS[name]
+    path = tmp_path / "own.cu"
+    path.write_text(IN_TILES.format(**RELU, body=body))
+    (result,) = api.check([path], backend="cpu", problems=["(n=1021)"], cpu_only=True)
+    assert result.status == "wrong" and result.verdict
+    assert kind in result.verdict.findings[0].kind, result.reason
+    assert "; only with " in result.reason, result.reason
+
+
+def test_a_barrier_that_tiles_of_zeros_skip_is_a_race() -> None:
+    results = api.check([CASES / "skips_tiles_of_zeros.cu"], backend="cpu", cpu_only=True)
+    wrong = [result for result in results if result.status == "wrong"]
+    assert wrong and all("nothing but zeros" in result.reason for result in wrong)
+    findings = [result.verdict.findings[0] for result in wrong if result.verdict]
+    assert {(finding.kind, finding.line) for finding in findings} == {("shared_race", 13)}
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
