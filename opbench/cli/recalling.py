@@ -43,6 +43,7 @@ EPILOG = "\b\nTables of --sql:\n" + "\n".join(
     type=click.Choice(["slower", "faster", "same"]),
     help="Only cases whose newest step, or without a step whose last time beside the first, is so.",
 )
+@click.option("--all", "everything", is_flag=True, help="Print every case, not only the first 40 lines.")
 @page_option
 @json_option
 def history_command(
@@ -52,10 +53,14 @@ def history_command(
     cases: tuple[str, ...],
     threshold_percent: float,
     only: str | None,
+    everything: bool,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Show the runs in each DIR and below it over time: first and last time of each case, its trend and its steps."""
+    """Show the runs in each DIR and below it over time: first and last time of each case, its trend and its steps.
+
+    Cases that became slower come first.
+    """
     from opbench.report import history as words
     from opbench.results import history
 
@@ -83,7 +88,7 @@ def history_command(
         click.echo(json.dumps(words.to_json(found)))
         return
     console = stdout_console()
-    for line in words.lines(found):
+    for line in words.lines(found, threshold_percent / 100, everything):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 

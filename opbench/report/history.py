@@ -21,17 +21,34 @@ BARS = "▁▂▃▄▅▆▇█"
 LONGEST_TREND = 32
 
 
-def lines(found: Sequence[Series]) -> list[str]:
-    """Aligned lines, one a case that has a time; then what is to be said of the others."""
-    timed = [series for series in found if series.timed]
+SHOWN_LINES = 40
+"""Lines that a terminal gets unless all cases are asked for."""
+ORDER = ("slower", "faster", "same")
+
+
+def lines(found: Sequence[Series], threshold: float = 0.01, everything: bool = True) -> list[str]:
+    """Return a line per case with a time, regressions first, then a summary; 40 lines unless `everything`."""
+    timed = sorted((series for series in found if series.timed), key=lambda series: _urgency(series, threshold))
+    untimed = len(found) - len(timed)
+    said = [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
+    said.append(summary(found))
+    room = SHOWN_LINES - len(said) - 1
+    if not everything and len(timed) > room:
+        trends = Counter(series.trend(threshold) for series in timed[room - 1 :])
+        hidden = ", ".join(f"{trends[trend]} {trend}" for trend in ORDER if trends[trend])
+        timed = timed[: room - 1]
+        said.insert(0, f"and {sum(trends.values())} more cases ({hidden}): --all lists them, --case and --only choose")
     head: tuple[str, ...] = HEAD
     rows = [_cells(series) for series in timed]
     if any(point.revision for series in timed for point in series.timed):
         head, rows = (*HEAD, "commits"), [[*_cells(series), between(series)] for series in timed]
-    said = aligned(head, rows, left=(0, 5, 6, 7)) if timed else []
-    untimed = len(found) - len(timed)
-    said += [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
-    return [*said, summary(found)]
+    return [*(aligned(head, rows, left=(0, 5, 6, 7)) if timed else []), *said]
+
+
+def _urgency(series: Series, threshold: float) -> tuple[int, bool, float, str]:
+    """Return what sorts regressions first: confirmed steps before mere changes, the largest first."""
+    ratio = series.steps[-1][1].ratio if series.steps else series.change or 1.0
+    return ORDER.index(series.trend(threshold)), not series.steps, -abs(math.log(ratio)), series.case
 
 
 def _cells(series: Series) -> list[str]:

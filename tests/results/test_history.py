@@ -16,7 +16,7 @@ from common import ROOT, Cli
 from fabricate import measured, noisy, result, run, written
 
 from opbench.errors import UsageError
-from opbench.report.history import bars, lines, to_json, to_page
+from opbench.report.history import ORDER, SHOWN_LINES, bars, lines, to_json, to_page
 from opbench.results import history
 from opbench.results.files import RunWriter
 from opbench.results.history.database import TABLES
@@ -327,3 +327,18 @@ def test_a_database_from_before_commits_is_read_on(tmp_path: Path) -> None:
     history.add_runs(connection, history.find_runs([tmp_path]))
     assert [point.revision for point in history.all_series(connection)[0].points] == ["", "1a2b3c4"]
     connection.close()
+
+
+def test_regressions_come_first_and_the_terminal_gets_forty_lines(cli: Cli) -> None:
+    done = cli("history", str(REPORTS), "--case", "relu/*", "--case", "matmul/*")
+    printed = done.stdout.splitlines()
+    assert len(printed) <= SHOWN_LINES and any("--all" in line for line in printed) and " cases in " in printed[-1]
+    every = cli("history", str(REPORTS), "--case", "relu/*", "--case", "matmul/*", "--all").stdout
+    assert len(every.splitlines()) > SHOWN_LINES and every.startswith(printed[0].split()[0])
+    connection = history.open_database(None)
+    history.add_runs(connection, history.find_runs([REPORTS / "repeat-1"]))
+    history.add_runs(connection, history.find_runs([REPORTS / "repeat-2"]))
+    found = {series.case: series for series in history.all_series(connection, (), 0.01)}
+    shown = [line.split()[0] for line in lines(list(found.values()), 0.01, everything=False)[1:-2]]
+    trends = [found[case].trend(0.01) for case in shown if case in found]
+    assert trends == sorted(trends, key=ORDER.index) and trends[0] == "slower"
