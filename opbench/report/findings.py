@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from opbench.traffic.excerpt import expression_at, source_line
+from opbench.traffic.excerpt import expression_at
 from opbench.traffic.findings import Finding, headline, place_words
 
 WIDTH = 80
@@ -30,17 +30,19 @@ def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDT
 def _excerpts(finding: Finding, gutter: str) -> Iterator[str]:
     """The finding's own line with a marker, then each related one with what happened there."""
     file, line, column = finding.first_place
-    yield from _excerpt(file, line, column, finding.buffer, gutter, "")
+    yield from _excerpt(finding.first_source, line, column, finding.buffer, gutter, "")
     if file != finding.file and finding.line:  # a line of a header comes second
-        yield from _excerpt(finding.file, finding.line, finding.column, finding.buffer, gutter, "in the header")
+        where = f"in {PurePath(finding.file).name}"
+        yield from _excerpt(finding.source, finding.line, finding.column, finding.buffer, gutter, where)
     for related in finding.related:
-        if (related.file, related.line, related.column) == (file, line, column):
+        spans = (expression_at(one.source, one.column, finding.buffer) for one in (finding, related))
+        if (related.file, related.line) == (file, line) and len(set(spans)) == 1:
             continue  # the two sides of an update are one expression
-        yield from _excerpt(related.file, related.line, related.column, finding.buffer, gutter, related.message)
+        yield from _excerpt(related.source, related.line, related.column, finding.buffer, gutter, related.message)
 
 
-def _excerpt(file: str, line: int, column: int, name: str, gutter: str, label: str) -> Iterator[str]:
-    text = source_line(file, line).replace("\t", " ")
+def _excerpt(source: str, line: int, column: int, name: str, gutter: str, label: str) -> Iterator[str]:
+    text = source.replace("\t", " ")
     if not text.strip():
         return
     cut = len(text) - len(text.lstrip())

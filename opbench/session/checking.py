@@ -36,6 +36,7 @@ from opbench.session.verdict import (
 )
 from opbench.timing.clock import Launch
 from opbench.traffic.counts import Traffic
+from opbench.traffic.excerpt import source_line
 from opbench.traffic.findings import Finding, headline
 from opbench.traffic.rules import CHANGED_INPUT, OUT_OF_BOUNDS, WRONG_RESULT
 
@@ -339,7 +340,7 @@ class Session:
             else [_judged(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
         )
         file, line = _kernel_place(ready.case)
-        found = [replace(damage, file=file, line=line)] if damage else []
+        found = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
         found += findings
         for tensor, judgement in zip(outputs, judged, strict=False):
             if judgement.mismatch:

@@ -13,6 +13,7 @@ from opbench.catalog.arrays import THREADS
 from opbench.catalog.operator import INTEGERS, Arrays, Operator, Tolerance, from_storage, to_storage
 from opbench.catalog.precision import UNIT_ROUNDOFF
 from opbench.session.patterns import Pattern
+from opbench.traffic.excerpt import source_line
 from opbench.traffic.findings import Finding
 from opbench.traffic.rules import NOT_FINITE, OUT_OF_BOUNDS, UNWRITTEN_OUTPUT, WRONG_RESULT
 
@@ -68,6 +69,7 @@ class Mismatch:
             file,
             line,
             buffer=self.output,
+            source=source_line(file, line),
             details=(*self._rounding(), *((pattern.sentence,) if pattern else ())),
             pattern=pattern.name if pattern else "",
             remedy=pattern.remedy if pattern else "",

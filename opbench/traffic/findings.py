@@ -22,6 +22,8 @@ class Related:
     line: int
     column: int = 0
     called_from: int = 0
+    source: str = ""
+    """The text of the line."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Finding:
     """From 1 on, as the compiler counts; 0 where it is not known."""
     kernel_file: str = ""
     """The file that has the line `called_from`, where `file` is another one."""
+    source: str = ""
+    """The text of `line` when the finding was made: the file may change later."""
+    caller_source: str = ""
+    """The text of `called_from` in `kernel_file`."""
     details: tuple[str, ...] = ()
     """Further sentences: what exactly was accessed, who waits for what."""
     related: tuple[Related, ...] = ()
@@ -73,6 +79,11 @@ class Finding:
         if self.kernel_file and self.called_from:
             return self.kernel_file, self.called_from, 0
         return self.file, self.line, self.column
+
+    @property
+    def first_source(self) -> str:
+        """The text of the line where a reader looks first."""
+        return self.caller_source if self.kernel_file and self.called_from else self.source
 
     @property
     def who(self) -> str:

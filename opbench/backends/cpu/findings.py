@@ -192,6 +192,7 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
     place, other = (_with_source_column(found, launched.macros) for found in (place, other))
     form = FORMS[ReportKind(report.kind)]
     account = form.account(Event(report, spot, place, other))
+    kernel_file = own if place.called_from and place.file != own else ""
     return Finding(
         kind=form.rule.kind,
         message=resolved(account.message),
@@ -200,7 +201,9 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
         line=place.line,
         column=place.column if place.line else 0,
         called_from=place.called_from,
-        kernel_file=own if place.called_from and place.file != own else "",
+        kernel_file=kernel_file,
+        source=source_line(place.file, place.line),
+        caller_source=source_line(kernel_file, place.called_from) if kernel_file else "",
         kernel=launched.kernel,
         block=dim3(report.block),
         thread=dim3(report.thread),

@@ -141,7 +141,10 @@ class Event:
     def there(self, message: str) -> tuple[Related, ...]:
         """The other side as a related place; empty where its line is not known."""
         other = self.other
-        return (Related(message, other.file, other.line, other.column, other.called_from),) if other.line else ()
+        if not other.line:
+            return ()
+        text = source_line(other.file, other.line)
+        return (Related(message, other.file, other.line, other.column, other.called_from, text),)
 
 
 @dataclass(frozen=True)

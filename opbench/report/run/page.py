@@ -12,6 +12,7 @@ from opbench import units
 from opbench.gpus.ceilings import Ceilings
 from opbench.report import own_variants
 from opbench.report.charts.chart import Chart
+from opbench.report.findings import finding_lines
 from opbench.report.run import counted, sentences
 from opbench.report.run.advice import advice
 from opbench.report.run.cells import cells, group_cells
@@ -26,6 +27,8 @@ from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Result, Verdict
 from opbench.results.rows import Row
 
+PAGE_COLUMNS = 110
+"""Characters of a line of a finding on the page."""
 NAMES_SHOWN = 40
 """Cases listed under one reason or warning before the rest are counted."""
 
@@ -182,8 +185,8 @@ def _section(context: PageContext, part: Section, anchor: str) -> dict[str, obje
         "listings": context.listings.get(key, []),
         "left_out": sentences.left_out(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
         "fault": sentences.fault(part),
-        "not_right": _fallen(part.not_right),
-        "unsupported": _fallen(part.unsupported),
+        "not_right": _fallen(part.not_right, context.results),
+        "unsupported": _fallen(part.unsupported, {}),
         "unsupported_count": sentences.counted(len(part.unsupported), "case"),
         "chart": chart.drawn(f"{anchor}--chart") if chart else None,
         "undrawn": key in context.undrawn,
@@ -196,17 +199,23 @@ def _verdict(context: PageContext, row: Row) -> Verdict | None:
     return context.results[row.case].verdict
 
 
-def _fallen(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Cases that fell, those of one reason together."""
+def _fallen(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str, object]]:
+    """Cases that fell, those of one reason together, each with its first finding as the terminal shows it."""
     return [
         {
             "status": same[0].status,
             "names": _some([r.name for r in same]),
             "title": same[0].title,
-            "reason": reason,
+            "reason": _told(results.get(same[0].case), reason),
         }
         for same, reason in same_reason(rows)
     ]
+
+
+def _told(result: Result | None, reason: str) -> str:
+    """The first finding with its source line and remedy; the reason alone where there is none."""
+    found = result.verdict.findings if result and result.verdict else ()
+    return "\n".join(finding_lines(found[0], width=PAGE_COLUMNS)) if found else reason
 
 
 def _own_variants(context: PageContext, part: Section) -> list[str]:
@@ -242,10 +251,11 @@ def _findings(context: PageContext, part: Section) -> list[str]:
     for row in part.rows:
         verdict = context.results[row.case].verdict
         for finding in verdict.findings if verdict else ():
-            message = finding.message or finding.kind
-            place = f" ({Path(finding.file).name}:{finding.line or '?'})" if finding.file else ""
-            if message not in row.reason:
-                found.setdefault(message + place, []).append(sentences.code(row.variant))
+            file, line, _ = finding.first_place
+            place = f" ({Path(file).name}:{line or '?'})" if file else ""
+            if finding.message not in row.reason:
+                text = f"{finding.rule}: {finding.message or finding.kind}{place}"
+                found.setdefault(text, []).append(sentences.code(row.variant))
     return [f"{sentences.listed(list(dict.fromkeys(names)))}: {text}" for text, names in found.items()]
 
 
