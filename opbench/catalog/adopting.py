@@ -84,7 +84,7 @@ def header_of(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
     return found
 
 
-PRINTED = frozenset(("input written", "output only read", "output size", "element type", "layout"))
+PRINTED = frozenset(("input written", "output only read", "output read", "output size", "element type", "layout"))
 """What contradicts a header that is shown all the same: its operator is the one that the kernel's name says."""
 
 

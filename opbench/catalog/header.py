@@ -49,7 +49,7 @@ COMBINATIONS = 10_000
 def has_header(path: Path) -> bool:
     """Whether a file has a line that opens or closes a header; true of one that cannot be read, which fails later."""
     try:
-        return re.search(r"^\s*//\s*///", path.read_text(errors="replace"), re.MULTILINE) is not None
+        return re.search(r"^[ \t]*//[ \t]+///(?!/)", path.read_text(errors="replace"), re.MULTILINE) is not None
     except OSError:
         return True
 

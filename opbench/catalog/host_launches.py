@@ -43,6 +43,8 @@ class HostLaunch:
     cooperative: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command line can change, with what it changes them by."""
+    counted: frozenset[str] = frozenset()
+    """Variables of the loops that the launch is in."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,26 @@ def launches_in(
                     sizes,
                     token.text == CALLS[1],
                     options_in(before),
+                    _counted(code, index),
                 )
             )
     return found
+
+
+def _counted(code: Sequence[Token], index: int) -> frozenset[str]:
+    """The variables of the `for` loops that are around a token."""
+    found: set[str] = set()
+    for at, token in enumerate(code[:index]):
+        if token.text != "for" or code[at + 1].text != "(":
+            continue
+        head = closing(code, at + 1)
+        braced = head + 1 < len(code) and code[head + 1].text == "{"
+        end = closing(code, head + 1) if braced else next((i for i in range(head, len(code)) if code[i].text == ";"), 0)
+        first = split(code[at + 2 : head], ";")[:1]
+        equals = next((i for part in first for i, one in enumerate(part) if one.text == "="), 0)
+        if head < index < end and equals:
+            found.add(first[0][equals - 1].text)
+    return frozenset(found)
 
 
 Parts = tuple[Sequence[Token], Sequence[Sequence[Token]], Sequence[Sequence[Token]]]

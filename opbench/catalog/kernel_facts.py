@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from opbench.catalog.host_launches import Parameter
 from opbench.catalog.scan import Declaration
-from opbench.catalog.stores import loads, statements, stored_index, stores
+from opbench.catalog.stores import loads, read_before_stored, statements, stored_index, stores
 from opbench.catalog.tokens import Token, closing
 
 ZERO = r"(?:0|0\.|0\.0|0\.f|0\.0f|0f|T\(0\))"
@@ -34,6 +34,8 @@ class KernelFacts:
     """The pointers that it reads from."""
     names: frozenset[str]
     """Every name in its body."""
+    read_first: frozenset[str] = frozenset()
+    """The pointers that it reads before it stores to them."""
     formula: str = ""
     """ "add", "relu" or "same" where one store says all; "" where it takes more to see."""
     moved: bool = False
@@ -68,6 +70,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         stored,
         frozenset(loads(kernel, pointers, functions)),
         frozenset(token.text for token in body if token.kind == "name"),
+        frozenset(read_before_stored(kernel, pointers, functions)),
         formula,
         moved,
         frozenset(_per_block(body, pointers)),

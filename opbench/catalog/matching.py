@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from opbench.catalog.host_launches import Parameter
 from opbench.catalog.kernel_facts import KernelFacts
 from opbench.catalog.operator import Operator
+from opbench.catalog.stores import ADDED
 from opbench.catalog.tokens import words
 
 NO_NUMBER = r"\b(float|double|bool|half|__half|bfloat16)\b"
@@ -91,8 +92,8 @@ class Contradiction:
     """Something in the file that a header of this operator would deny."""
 
     kind: str
-    """ "tensors", "input written", "output only read", "output size", "element type", "axis", "name", "formula",
-    "layout", "grid" or "launch"."""
+    """ "tensors", "input written", "output only read", "output read", "output size", "element type", "axis", "name",
+    "formula", "layout", "grid" or "launch"."""
     name: str
     """The parameter, tensor, axis or word that it is about."""
     text: str
@@ -341,7 +342,8 @@ def _contradict(found: Match, facts: KernelFacts, inputs: Sequence[str], outputs
         if name not in facts.stored:
             add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}"))
     for name, tensor in found.names.items() if facts.is_readable else ():
-        found.contradictions += _of_direction(facts, problem, name, tensor, tensor in updated)
+        is_updated = tensor in updated or bool(found.in_place and tensor in problem.outputs)
+        found.contradictions += _of_direction(facts, problem, name, tensor, is_updated)
     dtypes = {t.name: t.dtype for t in (*problem.input_tensors(), *problem.output_tensors())}
     for name, tensor in found.names.items():
         written = facts.elements.get(name, "")
@@ -364,6 +366,16 @@ def _of_direction(
     if tensor in problem.outputs and name not in facts.stored and name in facts.read:
         text = f"the kernel only reads '{name}', {problem.name}'s output"
         yield Contradiction("output only read", tensor, text)
+    only_added = facts.stored.get(name) == ADDED
+    if (
+        tensor in problem.outputs
+        and not is_updated
+        and name in facts.stored
+        and name in facts.read_first
+        and not only_added
+    ):
+        text = f"the kernel reads '{name}' before it writes it, and {problem.name}'s output holds nothing then"
+        yield Contradiction("output read", tensor, text)
     if problem.outputs.get(tensor) == "1" and name in facts.per_block:
         text = f"each block writes an element of '{name}', and {problem.name}'s {tensor} has one"
         yield Contradiction("output size", tensor, text)

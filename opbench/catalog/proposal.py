@@ -353,6 +353,10 @@ class SizesRead:
             if parameter.is_pointer and parameter.name in self.match.names and ("+" in texts or texts[:1] == ["&"]):
                 text = f"the launch gives '{parameter.name}' a part of a buffer: {''.join(texts)}"
                 add(Contradiction("launch", parameter.name, text))
+            counted = [text for text in texts if self.read.launch and text in self.read.launch.counted]
+            if counted and not parameter.is_pointer:
+                text = f"the kernel is launched in a loop, with '{counted[0]}' for '{parameter.name}' changing"
+                add(Contradiction("launch", parameter.name, text))
 
     def workspaces(self) -> dict[str, str]:
         """The pointers that are no tensor's with their sizes in elements of 4 bytes; what has none contradicts."""

@@ -64,6 +64,21 @@ def loads(
     return found
 
 
+def read_before_stored(
+    function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration]
+) -> set[str]:
+    """The pointers that a function reads, by their own names, in or before the statement that first stores to them."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    for statement in statements(function.tokens[function.body + 1 :]):
+        names = {name: name for name in pointers if name not in seen}
+        if not _alias(statement, names):
+            read = {statement[index].text for index in _read_at(statement, names, functions)}
+            found |= read
+            seen |= read | {name for name, _ in _stored(statement, names)}
+    return found
+
+
 def _read_at(
     statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration]
 ) -> Iterator[int]:

@@ -9,6 +9,7 @@ import pytest
 from opbench import api
 from opbench.catalog.adopting import NoOperator, propose
 from opbench.catalog.folders import Catalog
+from opbench.catalog.header import has_header
 from opbench.catalog.matching import Guess
 from opbench.catalog.proposal import Proposal
 from opbench.catalog.scan import declarations
@@ -406,6 +407,11 @@ def test_elements_of_another_type_contradict_the_header() -> None:
             "add",
             ("input written",),
         ),
+        (
+            "void add(float* a, float* b, float* out, int n) { out[n] = a[n] + 2 * out[n] + b[n]; }",
+            "add",
+            ("output read",),
+        ),
         ("void sum(const double* x, double* out, int n) { *out = x[n]; }", "sum", ("element type",)),
         (
             "void softmax(const float* x, float* out) { out[threadIdx.x] = x[threadIdx.x]; }",
@@ -491,3 +497,29 @@ def test_a_kernel_that_nothing_launches_gets_a_thread_an_element(tmp_path: Path)
     found = propose(path, ALL_OPERATORS)
     assert 'grid = ["cdiv(n, 256)"], block = ["256"]' in launch_line(found)
     assert [guess.what for guess in found.guesses] == ["the launch"]
+
+
+def test_a_launch_whose_argument_a_loop_changes_is_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "reduce.cu"
+    path.write_text(
+        "//////////////////////////////////////// a banner is no header\n"
+        "__global__ void reduce(float* x, float* out, int step, int n) { out[0] = x[step]; }\n"
+        "void run(float* x, float* out, int n) {\n"
+        "    for (int step = 1; step < n; step *= 2) { reduce<<<(n + 255) / 256, 256>>>(x, out, step, n); }\n"
+        "}\n"
+    )
+    assert not has_header(path)
+    found = propose(path, ALL_OPERATORS).contradictions
+    assert [(one.kind, one.name) for one in found] == [("launch", "step")]
+
+
+def test_an_output_that_is_read_after_it_was_written_is_fine(tmp_path: Path) -> None:
+    path = tmp_path / "softmax.cu"
+    path.write_text(
+        "__global__ void softmax(const float* x, float* out, int rows, int cols) {\n"
+        "    out[threadIdx.x] = expf(x[threadIdx.x]);\n"
+        "    out[threadIdx.x] /= out[0];\n"
+        "}\n"
+        "void run(float* x, float* out, int rows, int cols) { softmax<<<rows, 256>>>(x, out, rows, cols); }\n"
+    )
+    assert propose(path, ALL_OPERATORS).contradictions == []
