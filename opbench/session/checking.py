@@ -15,6 +15,7 @@ from opbench.catalog.case import Case
 from opbench.catalog.edges import EDGES, edges_of
 from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage
 from opbench.catalog.places import declared
+from opbench.catalog.pointer_types import PointerMismatch, mismatches
 from opbench.catalog.shapes import work
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
@@ -38,7 +39,7 @@ from opbench.timing.clock import Launch
 from opbench.traffic.counts import Traffic
 from opbench.traffic.excerpt import source_line
 from opbench.traffic.findings import Finding, headline
-from opbench.traffic.rules import CHANGED_INPUT, OUT_OF_BOUNDS, WRONG_RESULT
+from opbench.traffic.rules import CHANGED_INPUT, OUT_OF_BOUNDS, POINTER_TYPE, WRONG_RESULT
 
 SEED = 20260
 TRACED_WORK = 1e7
@@ -210,6 +211,10 @@ class Session:
                 outcome = self._check_orders(ready, outcome)
             if not outcome.verdict.right and not found:
                 outcome = self._explained(outcome, case, hints)
+            if not outcome.verdict.right and (mistaken := _mistaken_pointers(ready)):
+                verdict = outcome.verdict
+                findings = (*mistaken, *verdict.findings)
+                outcome = replace(outcome, verdict=replace(verdict, reason=headline(mistaken[0]), findings=findings))
             launched = tuple(map(Launched.of, ready.binding.launches))
             verdict = replace(outcome.verdict, launches=launched, notes=trace.notes if trace else ())
             counted = trace.traffic.renamed(portable) if trace else None
@@ -463,6 +468,30 @@ def _verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tuple[Fin
     error, norm = summarise(judged)
     reason = headline(found[0]) if found else ""
     return Verdict(not found, reason, error, tolerance.elementwise, norm, tolerance.norm, "", found)
+
+
+def _mistaken_pointers(ready: Ready) -> list[Finding]:
+    """Pointer parameters whose element type is not their tensor's: the cause of whatever else a wrong case shows."""
+    case = ready.case
+    if case.variant.is_library:
+        return []
+    tensors = {tensor.name: tensor for tensor in _tensors(case.problem)}
+    macros = dict(case.request().macros)
+    found: dict[PointerMismatch, None] = {}
+    for launch in ready.binding.launches:
+        if launch.kernel:
+            found |= dict.fromkeys(mismatches(case.variant.sources, launch, tensors, macros))
+    return [
+        Finding(
+            POINTER_TYPE.kind,
+            one.sentence(case.problem.name),
+            one.file,
+            one.line,
+            kernel=one.kernel,
+            buffer=one.tensor,
+        )
+        for one in found
+    ]
 
 
 def _with_detail(verdict: Verdict, detail: str) -> Verdict:

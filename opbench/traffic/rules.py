@@ -184,6 +184,11 @@ CHANGED_INPUT = Rule(
     "Kernel wrote to one of its inputs",
     "Write to the output or to a workspace; an operator that updates in place declares it.",
 )
+POINTER_TYPE = Rule(
+    "pointer-type",
+    "Pointer to elements of another type than the tensor's",
+    "Let the kernel take pointers to the tensor's type, or choose a dtype (`supports`) or an operator that fits.",
+)
 FAILED_CASE = Rule(
     "failed-case",
     "Case could not be built, launched or finished",
@@ -198,6 +203,7 @@ RULES = (
     UNWRITTEN_OUTPUT,
     NOT_FINITE,
     CHANGED_INPUT,
+    POINTER_TYPE,
     OUT_OF_BOUNDS,
     MISALIGNED,
     UNINITIALISED_GLOBAL,

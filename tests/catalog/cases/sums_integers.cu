@@ -1,0 +1,9 @@
+// /// opbench
+// operator = "sum"
+// launch = [{ zero = "out" }, { kernel = "sum_of_ints", grid = ["cdiv(n, 256)"], block = ["256"], args = ["out", "x", "n"] }]
+// ///
+__global__ void sum_of_ints(int* sum, const int* x, int n) {
+    int mine = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) mine += x[i];
+    atomicAdd(sum, mine);
+}
