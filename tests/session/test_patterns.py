@@ -96,6 +96,7 @@ FAULTS: dict[str, tuple[str, tuple[str, str]]] = {
     "first_element": ("first-element", elementwise(f"{INDEX} if (i < n) out[i] = i > 0 ? x[i] : 0.0f;")),
     "first_not_written": ("first-element", elementwise(f"{INDEX} if (i > 0 && i < n) out[i] = x[i];")),
     "repeated": ("repeated", elementwise(f"{INDEX} if (i < n) out[i] = x[0];")),
+    "tail_of_a_tiny_output": ("", (elementwise(f"{INDEX} if (i < n) out[i] = i < 2 ? x[i] : -x[i];")[0], "(n=3)")),
     # No pattern: nothing but noise, a sign, another operand, a constant, a few elements.
     "rounded": ("", elementwise(f"{INDEX} if (i < n) out[i] = (int)(x[i] * 8.0f) / 8.0f;")),
     "negated": ("", elementwise(f"{INDEX} if (i < n) out[i] = -x[i];")),

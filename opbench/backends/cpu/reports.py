@@ -300,7 +300,7 @@ def _is_update(event: Event) -> bool:
 def _lost_update(event: Event, who: str, there: tuple[Related, ...]) -> Account:
     return Account(
         f"several threads update {event.size} at {event.spot.phrase()} without an atomic operation",
-        (f"{who[0].upper()}{who[1:]}, and one of the two updates is lost.",),
+        (f"{who[0].upper()}{who[1:]}, and one of the two updates may be lost.",),
         there,
         "Use atomicAdd (or another atomic operation), or let each thread sum into its own variable and combine these.",
     )
