@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from common import RELU
 
+from opbench import api
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.paths import shipped
+from opbench.report.run import counted
+from opbench.results.rows import rows
 from opbench.runs.suite import read_suite, suite_for_variants
 from opbench.timing.stopping import stabilised
 
@@ -187,9 +190,20 @@ def test_a_users_file_is_tried_on_what_it_fits(tmp_path: Path, rule: str, proble
     path.write_text(RELU.replace("title =", f'requires = ["{rule}"]\n// title ='))
     variant = CATALOG.variant_file(path)
     if not problems:
-        with pytest.raises(UsageError, match=r"mine.cu: holds no case .* mine needs n % 2 == 7 \(here n=1000003\)"):
+        with pytest.raises(UsageError, match=r"mine.cu: holds no case .* mine needs n % 2 == 7 \(here n=1048576\)"):
             suite_for_variants([variant], CATALOG, "cpu")
         return
     suite = suite_for_variants([variant], CATALOG, "cpu")
     assert suite.cases and {case.variant.name for case in suite.cases} == {"mine"}
     assert all(case.problem.axes["n"] % 3 == 0 for case in suite.cases), "of the examples, as quick's is none"
+
+
+@pytest.mark.parametrize(
+    "best", ["transpose/vectorised", "matmul/vectorised", "maxpool2d/multi_output", "softmax/vectorised", "concat/runs"]
+)
+def test_the_quick_suite_shows_the_best_variants_at_their_best_on_the_cpu(best: str, tmp_path: Path) -> None:
+    """At sizes that no tile divides, vectorised kernels take scalar paths and look worse than simpler ones."""
+    done = api.run("quick", backend="cpu", cases=[f"{best}*"], cpu_only=True, report=False, out=tmp_path)
+    for row in rows(done):
+        bad = {name: figure.bad for name, figure in counted.figures(row).items() if figure.bad}
+        assert (row.status, bad) == ("right", {})
