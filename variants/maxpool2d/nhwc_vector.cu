@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_nhwc_vector(const 
 #endif
                                                                           int n) {
     // x: n H W PACKS; out, positions: n P Q PACKS
-#if __CUDA_ARCH__ >= 900 || defined(__OPBENCH_CPU__)  // blocks take their places as those of the launch ahead end
+#if __CUDA_ARCH__ >= 900  // blocks take their places as those of the launch ahead end
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -7,6 +7,7 @@ import fcntl
 import functools
 import hashlib
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opbench.backends.cpu import elf
+from opbench.backends.cpu import elf, macros
 from opbench.backends.cpu.cutting import (
     Cut,
     cut_down,
@@ -78,8 +79,6 @@ NO_MEMORY = re.compile(
 )
 KEPT = 64
 """Preprocessed texts, some 100 kB each."""
-HOPPER = 900
-"""What `__CUDA_ARCH__` is to a variant that asks for it; 890 to all others."""
 
 
 @dataclass(frozen=True)
@@ -225,17 +224,28 @@ class KernelBuilder:
         with scratch(self.folder) as folder:
             wrapper, output = folder / WRAPPER, folder / "wrapper.ii"
             cut = cut_down(request, folder) if reduced else Cut(request.source.absolute())
-            wrapper.write_text(_wrapper(request, cut.source, cut.implied))
+            files = list(cut.originals) or [source.path for source in closure(request.source, request.include)]
+            macros.write_switches(folder, self._hidden_macros)
+            macros.write_stand_ins(folder, files)
+            wrapper.write_text(_wrapper(request, cut.source, cut.implied, folder))
             own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
-            include = [*self._parsed_shim, "-isystem", str(INCLUDE), *own, *cut.flags]
+            system = ["-isystem", str(folder / "headers"), "-isystem", str(INCLUDE)]
+            include = [*self._parsed_shim, *system, *own, *cut.flags]
             command = ["-E", *self.toolchain.flags(self.build), *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
             # The scratch folder's random name must not decide the key.
             text = output.read_text().replace(str(wrapper), wrapper.name)
             for written, original in cut.originals.items():
                 text = text.replace(str(written), str(original.absolute()))
+            text = macros.without_switches(text, folder)
             missing = tuple(name for name in cut.empty if f"{cut.flags[-1]}/{name}" in text)
             return Preprocessed(text, tuple(_user_files(text)), missing)
+
+    @functools.cached_property
+    def _hidden_macros(self) -> list[str]:
+        """The macros of this compiler and of the shim that kernels do not see."""
+        answer = self._call([*self.toolchain.flags(self.build), "-dM", "-E", "-x", "c++", os.devnull])
+        return macros.hidden_names(answer.stdout)
 
     @functools.cached_property
     def _parsed_shim(self) -> tuple[str, ...]:
@@ -290,7 +300,7 @@ class KernelBuilder:
         except OSError as problem:
             raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
         files = (part for source in sources for part in (str(source.path.absolute()), source.content))
-        key = self._key(*files, repr((request.roots, len(request.kernels), request.macros, _newer(request))))
+        key = self._key(*files, repr((request.roots, len(request.kernels), request.macros)))
         return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
 
     def _key(self, *parts: str | bytes) -> str:
@@ -377,19 +387,14 @@ def constant_symbol(index: int) -> str:
     return f"opb_constant_{index}"
 
 
-def _wrapper(request: BuildRequest, source: Path, implied: Sequence[str]) -> str:
-    macros = [f"#define {name} {value}" for name, value in request.macros]  # which may be named as our own parameters
+def _wrapper(request: BuildRequest, source: Path, implied: Sequence[str], folder: Path) -> str:
+    own = [f"#define {name} {value}" for name, value in request.macros]  # which may be named as our own parameters
     standard = [f"#include <{name}>" for name in implied]
-    lines = ["#include <cuda_cpu.hpp>", *standard, *_newer(request), *macros, f'#include "{source}"', "OPB_MODULE"]
+    hide, show = (f'#include "{folder}/{switch}.hpp"' for switch in ("hide", "show"))
+    lines = ["#include <cuda_cpu.hpp>", *standard, hide, *own, f'#include "{source}"', show, "OPB_MODULE"]
     lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
     lines += [f"OPB_CONSTANT({constant_symbol(index)}, {name})" for index, name in enumerate(request.constants)]
     return "\n".join(lines) + "\n"
-
-
-def _newer(request: BuildRequest) -> list[str]:
-    """What tells a variant that asks for it that it runs on such a GPU."""
-    asked = request.compute_capability.startswith("9.")
-    return ["#undef __CUDA_ARCH__", f"#define __CUDA_ARCH__ {HOPPER}"] if asked else []
 
 
 def _dynamic_shared(names: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 // The forced include that makes an unchanged .cu file plain C++17 for g++ and clang.
 #pragma once
+#define OPB_MACROS_SHOWN 1  // macros.py hides the host's macros behind this header
 #include <cstddef>
 // <cmath> in C++17 brings the special functions and half of the library with them: a third of a kernel's compile time.
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS

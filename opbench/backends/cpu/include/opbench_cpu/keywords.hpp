@@ -24,11 +24,16 @@
 #else
 #define OPB_CONSTINIT __constinit
 #endif
-#ifdef OPB_TRACE
-// As somebody else might write to it: the compiler takes an array that no line writes for zeros, and its reads away.
-#define __shared__ OPB_CONSTINIT __attribute__((used)) thread_local
+// Without a macro of the shim in it, as kernels do not see those. `used`: as if something else might write to it, for the
+// compiler of a traced build takes an array that no line writes for zeros, and its reads away.
+#if defined(OPB_TRACE) && defined(__clang__)
+#define __shared__ __attribute__((require_constant_initialization)) __attribute__((used)) thread_local
+#elif defined(OPB_TRACE)
+#define __shared__ __constinit __attribute__((used)) thread_local
+#elif defined(__clang__)
+#define __shared__ __attribute__((require_constant_initialization)) thread_local
 #else
-#define __shared__ OPB_CONSTINIT thread_local
+#define __shared__ __constinit thread_local
 #endif
 // A gap before the first array: an index below 0 must not reach the heap, where thread-local memory comes from.
 asm(".pushsection .tbss,\"awT\",@nobits\n.zero 1024\n.popsection");
@@ -56,11 +61,10 @@ asm(".pushsection .tbss,\"awT\",@nobits\n.zero 1024\n.popsection");
 #endif
 
 #ifndef __CUDA_ARCH__
-#define __CUDA_ARCH__ 890
+#define __CUDA_ARCH__ 900
 #endif
 #define __CUDACC__ 1
 #define __CUDACC_RTC__ 1
-#define __OPBENCH_CPU__ 1
 
 struct dim3 {
   unsigned x, y, z;

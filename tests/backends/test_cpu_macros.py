@@ -1,0 +1,146 @@
+"""A kernel sees the macros that NVRTC defines, and none of the host's, wherever in its text it looks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import Bench, Tracer, compilers
+
+HOST = [
+    "__x86_64__",
+    "__amd64__",
+    "__aarch64__",
+    "__GNUC__",
+    "__GNUC_MINOR__",
+    "__GNUG__",
+    "__clang__",
+    "__llvm__",
+    "__linux__",
+    "__linux",
+    "__unix__",
+    "__gnu_linux__",
+    "__ELF__",
+    "__PIC__",
+    "__OPTIMIZE__",
+    "__SANITIZE_THREAD__",
+    "__SSE2__",
+    "__FMA__",
+    "__VERSION__",
+    "__GLIBC__",
+    "__GXX_ABI_VERSION",
+    "__CHAR_UNSIGNED__",
+    "_GNU_SOURCE",
+    "__OPBENCH_CPU__",
+    "OPB_TRACE",
+    "OPB_SITE",
+    "OPB_MACROS_SHOWN",
+    "OPB_CONSTINIT",
+    "OPB_OPERATION",
+]
+NVRTC = ["__CUDACC__", "__CUDACC_RTC__", "__CUDA_ARCH__", "__cplusplus", "__STDC__", "__LP64__", "__cpp_constexpr"]
+HEADERS = [
+    "cuda_runtime.h",
+    "cuda_fp16.h",
+    "cuda_bf16.h",
+    "mma.h",
+    "cooperative_groups.h",
+    "cooperative_groups/reduce.h",
+    "cuda/atomic",
+    "cuda/barrier",
+    "cuda/pipeline",
+    "cuda/std/cmath",
+    "cuda/std/limits",
+    "cuda/std/type_traits",
+    "cub/cub.cuh",
+    "cmath",
+    "math.h",
+    "stdint.h",
+    "cstdint",
+    "climits",
+    "cfloat",
+    "type_traits",
+    "algorithm",
+    "utility",
+    "limits",
+    "tuple",
+    "array",
+    "assert.h",
+    "stdio.h",
+    "string.h",
+]
+
+
+def kernel(before: str = "") -> str:
+    """Text that tells which macros are defined, one element each."""
+    lines = [f"#ifdef {name}\n  out[{at}] = 1;\n#endif" for at, name in enumerate([*HOST, *NVRTC])]
+    return "\n".join([before, 'extern "C" __global__ void k(int* out) {', *lines, "}"])
+
+
+def seen(bench: Bench, text: str) -> set[str]:
+    """The macros that a kernel saw."""
+    out = np.zeros(len(HOST) + len(NVRTC), np.int32)
+    bench.run(text, "k", (1, 1, 1), (1, 1, 1), out)
+    return {name for name, flag in zip([*HOST, *NVRTC], out, strict=True) if flag}
+
+
+@pytest.fixture(params=compilers())
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("OPBENCH_CXX", str(request.param))
+    return str(request.param)
+
+
+def test_a_kernel_sees_the_macros_of_nvrtc_alone(bench: Bench, compiler: str) -> None:
+    assert seen(bench, kernel()) == set(NVRTC)
+
+
+def test_headers_hide_what_they_need(bench: Bench, compiler: str) -> None:
+    includes = "\n".join(f"#include <{name}>" for name in HEADERS)
+    assert seen(bench, kernel(includes)) == set(NVRTC)
+
+
+def test_a_header_of_the_users_own_is_kernel_text(bench: Bench, compiler: str) -> None:
+    (bench.folder / "own.cuh").write_text("#include <mma.h>\n" + kernel().replace("void k(", "void from_header("))
+    text = '#include "own.cuh"\n#include "cuda_fp16.h"\n' + kernel()
+    assert seen(bench, text) == set(NVRTC)
+
+
+def test_headers_in_the_middle_of_a_file(bench: Bench, compiler: str) -> None:
+    text = """\
+#include <cmath>
+__device__ float of(float x) { return std::sqrt(x); }
+#include <mma.h>
+#include <cuda/std/limits>
+#ifdef __GNUC__
+#error visible
+#endif
+extern "C" __global__ void k(float* out) {
+  __shared__ float part[4];
+  part[threadIdx.x] = of(4.0f) + FLT_MIN + (INT_MAX > 0) + (float)(UINT64_C(1) >> 1) + CHAR_BIT * 0.0f;
+  __syncthreads();
+  assert(DBL_EPSILON < 1 && INT64_MAX > 0 && SIZE_MAX > 0 && LLONG_MIN < 0);
+  const bool known = cuda::std::numeric_limits<int>::digits == 31 && isnan(NAN) && isinf(INFINITY);
+  out[threadIdx.x] = part[3 - threadIdx.x] + known;
+}"""
+    out = np.zeros(4, np.float32)
+    bench.check(text, "k", (1, 1, 1), (4, 1, 1), out)
+    np.testing.assert_allclose(out, 4)
+
+
+def test_a_barrier_for_the_cpu_alone_is_no_barrier(tracer: Tracer) -> None:
+    text = """\
+extern "C" __global__ void k(float* out) {
+  __shared__ float part[64];
+  part[threadIdx.x] = out[threadIdx.x];
+#if defined(__x86_64__) || defined(__aarch64__) || defined(__linux__) || defined(OPB_TRACE)
+  __syncthreads();
+#endif
+  out[threadIdx.x] = part[63 - threadIdx.x];  // here
+}"""
+    found = tracer.run(text, 1, 64, np.zeros(64, np.float32)).findings
+    assert {(f.kind, f.line) for f in found} >= {("shared_race", tracer.line("here"))}
+
+
+def test_the_key_of_a_module_is_the_same_in_every_build(bench: Bench) -> None:
+    request = bench.request("#include <mma.h>\n" + kernel(), "k")
+    again = {bench.backend._builder.preprocess(request).text for _ in range(2)}
+    assert len(again) == 1
