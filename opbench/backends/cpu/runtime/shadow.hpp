@@ -307,7 +307,7 @@ constexpr uint32_t kSiteBits = 6;
 
 static inline uint32_t pack_site(const Trace* trace, uint32_t site, uint32_t access) {
   uint32_t flags = 0;
-  if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) {
+  if (__builtin_expect(access == OPB_ACCESS_ATOMIC || trace->is_volatile, 0)) {
     const uint32_t word = trace->word;
     flags = access == OPB_ACCESS_ATOMIC || word & OPB_STRONG ? kAtomicSite : kVolatileSite;
     if (word & OPB_COUNTS) flags |= kCountsSite;
@@ -526,23 +526,27 @@ static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemor
   note_writer(trace, cell, access, self, site);
 }
 
-// A block's read takes the place of an earlier block's, which is kept unless it is ordered before.
-static __attribute__((noinline)) void note_global_read(const GlobalAccess& now) {
-  GlobalCell* cell = now.cell;
-  Trace* trace = now.worker->trace;
-  if (cell->reader < trace->first_moment) {
-    cell->readers = 0;
+// A block's read takes the place of an earlier one, which is kept unless it is ordered before.
+static __attribute__((noinline)) void note_global_read(Worker* worker, Trace* trace, GlobalCell* cell,
+                                                       uintptr_t address, uint32_t packed) {
+  const uint32_t before = cell->reader, reader = block_of(trace, before);
+  const bool teams = worker->team->size > 1;
+  bool kept;
+  if (reader == trace->block) {
+    kept = is_strong(packed) && !is_strong(cell->read_site);
   } else {
-    const uint32_t reader = block_of(trace, cell->reader);
-    const bool own = reader == trace->block;
-    const bool plain_before = own && is_strong(now.packed) && !is_strong(cell->read_site);
-    if (plain_before || (!own && !is_ordered(now, cell->reader, reader))) {
-      cell->readers = add_access(&trace->whole->block_sets, cell->readers, reader, cell->reader, cell->read_site,
-                                 now.worker->team->size > 1);
-    }
+    const bool alone = !teams && !trace->acquired.count && !trace->viewers.count;
+    kept = alone || !ordered_between_blocks(worker, reader, {address, before, false, 0, 0, 0});
+  }
+  if (kept) {
+    AccessSets* sets = &trace->whole->block_sets;
+    const AccessStep& last = sets->last;
+    // Neighbours have one history.
+    const bool known = last.to && last.from == cell->readers && last.when == before && last.site == cell->read_site;
+    cell->readers = known ? last.to : add_access(sets, cell->readers, reader, before, cell->read_site, teams);
   }
   cell->reader = trace->moment;
-  cell->read_site = now.packed;
+  cell->read_site = packed;
 }
 
 static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalMemory* memory, GlobalCell* cell,
@@ -557,7 +561,7 @@ static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalM
       if (cell->writer != moment || cell->updaters) {
         judge_read({worker, memory, cell, threads, address, bytes, access, site, packed});
       }
-      if (cell->write_site & kCountsSite && !is_strong(packed) && block_of(trace, cell->writer) == trace->block) {
+      if (__builtin_expect(cell->write_site & kCountsSite, 0) && !is_strong(packed) && block_of(trace, cell->writer) == trace->block) {
         packed |= kReadsBackSite;
       }
     } else if (!cell->writer && !memory->initialised) {
@@ -568,7 +572,12 @@ static inline void check_global_cell(Worker* worker, Trace* trace, const GlobalM
         (!is_strong(cell->read_site) || is_strong(packed))) {
       return;
     }
-    note_global_read({worker, memory, cell, threads, address, bytes, access, site, packed});
+    if (cell->reader >= trace->first_moment) {
+      return note_global_read(worker, trace, cell, address, packed);
+    }
+    cell->readers = 0;
+    cell->reader = moment;
+    cell->read_site = packed;
     return;
   }
   const uint32_t packed = pack_site(trace, site, access);
