@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("ship")
-@click.argument("names", nargs=-1, required=True, metavar="OPERATORS|CASES|NETWORKS...")
+@click.argument("names", nargs=-1, required=True, metavar="OPERATORS|PROBLEMS|CASES|NETWORKS...")
 @click.option(
     "--book",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -84,9 +84,11 @@ def ship_command(
 ) -> None:
     """Write the chosen kernels, or a network, as C++ without Python.
 
-    Of operators the book's winners, dispatched by problem, of whole case names those: one header, one source, and a
-    test program that proves the build against the float64 reference. Of a network one program: its layers' kernels,
-    called in order, with the weights in a file. With both come a Makefile, a CMakeLists.txt and a cubin.
+    Of operators the book's winners, dispatched by problem, of whole case names those. Of a problem such as
+    'conv2d(n=1,c=64,h=56,w=56,k=64,r=3,s=3)' the book's winner, else the fastest of the runs that come with opbench,
+    else what opbench ranks first; a note says which. They become one header, one source, and a test program that proves
+    the build against the float64 reference. Of a network one program: its layers' kernels, called in order, with the
+    weights in a file. With both come a Makefile, a CMakeLists.txt and a cubin.
     """
     from opbench.shipping.shipping_network import is_network, ship_network
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from opbench import units
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Operator
 from opbench.errors import UsageError, unknown
 from opbench.gpus.capability import capability_of, missing_capability
 from opbench.gpus.products import PRODUCTS, product
 from opbench.graphs.problems import ALLOWED
 from opbench.graphs.zoo import NETWORKS
 from opbench.results.book import Book, BookEntry
+from opbench.shipping.measured import Choice, choose, committed_entries, problem_named
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,12 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
     said: dict[str, str] = {}
     notes: list[str] = []
     for name in names:
+        if problem := problem_named(name, catalog):
+            choice = _of_problem(problem, catalog, book, gpu, precision)
+            cases.append(_fitting(choice.case, gpu))
+            said[choice.case.name] = choice.time
+            notes.append(choice.note)
+            continue
         if "(" in name:
             cases.append(_fitting(catalog.case(name), gpu))
             continue
@@ -83,10 +91,11 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
             )
         if book is None:
             raise UsageError(
-                f"'{name}' is an operator: which of its problems, and by which variants, a book says: --book book.json "
-                "(opbench book RUN --out book.json), or name whole cases: opbench list cases"
+                f"'{name}' is an operator, and no winners file says which of its problems are wanted: --book book.json "
+                f"(opbench book RUN --out book.json), or name a problem such as '{name}{_example(catalog, name)}', or "
+                "whole cases (opbench list cases)"
             )
-        entries = _entries(book, name, gpu, precision)
+        entries = _entries(book.entries, name, gpu, precision)
         if not entries:
             has = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
             raise UsageError(f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {has}")
@@ -104,12 +113,28 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
     return ToShip(tuple(by_problem.values()), said, tuple(notes))
 
 
-def _entries(book: Book, operator: str, gpu: ShipTarget, precision: str) -> list[BookEntry]:
+def _of_problem(problem: Operator, catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> Choice:
+    """Return what the winners file, else the committed runs, else the ranking say of a problem."""
+    name = f"{problem.name}{problem}"
+    for entry in _entries(book.entries if book else (), problem.name, gpu, precision):
+        if entry.problem == str(problem):
+            case = catalog.case(entry.winner.case)
+            return Choice(case, _words(entry), f"{name}: takes {case.variant.name}, the winner of --book")
+    committed = _entries(committed_entries(problem, catalog), problem.name, gpu, precision)
+    return choose(problem, catalog, next(iter(committed), None), gpu.name, gpu.arch, precision)
+
+
+def _example(catalog: Catalog, operator: str) -> str:
+    return str(max(catalog.operator(operator).examples(), key=lambda problem: problem.bytes()))
+
+
+def _entries(entries: Sequence[BookEntry], operator: str, gpu: ShipTarget, precision: str) -> list[BookEntry]:
     """The fastest entry of each of an operator's problems."""
     found: dict[str, BookEntry] = {}
-    alike = {name for name, capability in book.gpus.items() if _arch(capability) == gpu.arch}
+    gpus = {entry.gpu: entry.compute_capability for entry in entries}
+    alike = {name for name, capability in gpus.items() if _arch(capability) == gpu.arch}
     exact = {name for name in alike if name == gpu.name or ((known := product(name)) and known.name == gpu.name)}
-    for entry in book.entries:
+    for entry in entries:
         fits = entry.gpu in (exact or alike) and entry.operator == operator
         stored = entry.precision in ("bf16", "f16") and f"dtype={entry.precision}" in entry.problem
         if not fits or not (stored or entry.precision in ALLOWED[precision]):

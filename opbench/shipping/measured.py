@@ -1,0 +1,104 @@
+"""Choose a problem's variant without a winners file: the fastest of the committed runs, else the one ranked first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench import units
+from opbench.catalog.case import Case
+from opbench.catalog.folders import Catalog
+from opbench.catalog.operator import Operator
+from opbench.errors import UsageError
+from opbench.gpus.capability import capability_of, missing_capability
+from opbench.gpus.products import product
+from opbench.graphs.problems import ALLOWED
+from opbench.nets import defaults
+from opbench.paths import shipped
+from opbench.results.book import BookEntry, make_book
+from opbench.results.files import content, read_run, run_files
+
+PROBLEM = re.compile(r"(\w+)(\(.*\))")
+"""A problem as printed, such as "conv2d(n=16,c=3,h=32,w=32,k=8,r=3,s=3)"."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A case and where its choice comes from."""
+
+    case: Case
+    time: str
+    """Such as "23.0 µs on NVIDIA H200"; empty where nothing was measured."""
+    note: str
+
+
+def problem_named(name: str, catalog: Catalog) -> Operator | None:
+    """Return the problem that a name prints; None where it is none of a known operator. Raises UsageError for axes."""
+    match = PROBLEM.fullmatch(name)
+    known = match and match[1] in catalog.operator_names()
+    return catalog.operator(match[1]).parse(match[2]) if match and known else None
+
+
+def committed_entries(problem: Operator, catalog: Catalog) -> list[BookEntry]:
+    """Return the winners of a problem in the runs that travel with opbench, one per precision and GPU."""
+    printed = f'{problem}"'.encode()
+    paths = []
+    for path in run_files(shipped("reports")):
+        if printed not in content(path):
+            continue
+        run = read_run(path)
+        if run.header.get("backend") == "cuda" and (run.header.get("timing") or {}).get("mode", "cold") == "cold":
+            paths.append(path)
+    entries = make_book(paths, catalog).entries if paths else ()
+    return [entry for entry in entries if (entry.operator, entry.problem) == (problem.name, str(problem))]
+
+
+def choose(
+    problem: Operator, catalog: Catalog, entry: BookEntry | None, gpu_name: str, arch: str, precision: str
+) -> Choice:
+    """Return the case of an entry of the committed runs or, without one, the case that is ranked first unmeasured."""
+    name = f"{problem.name}{problem}"
+    if entry is not None:
+        case = catalog.case(entry.winner.case)
+        run = Path(entry.winner.run).parent.as_posix().removeprefix(f"{shipped('reports').parent}/")
+        time = f"{units.time(entry.winner.median_s)} on {entry.gpu}"
+        note = f"{name}: takes {case.variant.name}, the fastest of the committed runs: {time} ({run})"
+        if case.variant.source_sha256 != entry.winner.source_sha256:
+            note += "; its file was edited since it was measured"
+        return Choice(case, time, note)
+    case = _ranked_first(problem, catalog, gpu_name, arch, precision)
+    return Choice(
+        case,
+        "",
+        f"{name}: no committed run measured it; takes {case.variant.name}, which opbench ranks first for {gpu_name}. "
+        f"Measure it: opbench run, then opbench book RUN --out book.json and --book book.json",
+    )
+
+
+def _ranked_first(problem: Operator, catalog: Catalog, gpu_name: str, arch: str, precision: str) -> Case:
+    capability = capability_of(arch)
+    ladder = [
+        variant
+        for variant in catalog.variants(problem.name)
+        if not variant.is_library and not variant.in_place and variant.reproducible
+    ]
+    classes = (problem.storage,) if problem.storage in ("bf16", "f16") else ALLOWED[precision]
+    fitting = [
+        Case(variant, config, problem)
+        for variant in ladder
+        for config in variant.configs
+        if variant.precision in classes
+        and variant.unmet(problem, config) is None
+        and not missing_capability(capability, variant.compute_capability)
+    ]
+    if not fitting:
+        raise UsageError(f"no variant of {problem.name} serves {problem} in {precision} on {arch}")
+    return defaults.ranked(fitting, _chosen_for(gpu_name, arch), product=any(variant.unit for variant in ladder))[0]
+
+
+def _chosen_for(gpu_name: str, arch: str) -> defaults.ChosenFor | None:
+    major, minor = capability_of(arch)
+    known = product(gpu_name)
+    sm_count = known.sm_count if known else 1
+    return defaults.target({"compute_capability": f"{major}.{minor}", "gpu": gpu_name, "sm_count": sm_count})
