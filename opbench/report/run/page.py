@@ -87,9 +87,8 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         mode=str((run.header.get("timing") or {}).get("mode") or ""),
         failing=sentences.failing(run),
         faults=_faults(parts, anchors),
-        overview=[overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)]
-        if len(parts) > 1 or context.timed
-        else [],
+        overview=[overview(part, anchor, context.predicting) for part, anchor in zip(parts, anchors, strict=True)],
+        with_overview=len(parts) > 1 or (context.timed and bool(parts)),
         operators=_operators(context, parts, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         devices=devices_table(run),
