@@ -108,9 +108,14 @@ def _print_section(section: Section, console: Console) -> None:
 
 
 def _fallen(rows: Sequence[Row], reason: str) -> Text:
-    """The first line of a reason, which begins with its place, and below it the cases that fell for it."""
+    """Return the first line of a reason with the cases: below it, as it begins with a place in a file.
+
+    Why a time is invalid has no place; there the cases come first.
+    """
     names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
     first = reason.strip().splitlines()[0] if reason.strip() else ""
+    if rows[0].status == "invalid":
+        return Text.assemble("  ", ("invalid", COLOURS["invalid"]), f"  {names}: {first}")
     return Text.assemble(f"{first}\n  ", (rows[0].status, COLOURS[rows[0].status]), f"  {names}")
 
 

@@ -37,7 +37,12 @@ def test_the_terminal_table_holds_the_facts() -> None:
     assert "2.64 ms !" in ranking[1], "a warning leaves a mark"
     assert "! noisy: 1 case; the median is uncertain" in text, "and its advice stands once at the end"
     assert "relu(n=1000000000)  6 of 9 right" in text
-    assert text.index("invalid  cheat: impossible") < text.index("failed  typo: typo.cu(12)") < text.index("naive")
+    assert (
+        text.index("invalid  cheat: impossible")
+        < text.index("typo.cu(12): error")
+        < text.index("failed  typo")
+        < text.index("naive")
+    )
     assert text.index("naive") < text.index("unsupported  wgmma: needs compute capability 9.0a")
     assert text.splitlines()[-1] == "10 cases: 6 right, 1 wrong, 1 failed, 1 invalid, 1 unsupported"
 

@@ -11,8 +11,8 @@ from opbench.report.network import words
 from opbench.results.network import FILE, Record, Times, batch, read_network
 
 HEAD = (
-    "| network | opbench | fastest PyTorch | speedup over the fastest PyTorch "
-    "| opbench, call from Python | fastest PyTorch, call from Python | peak memory, % of PyTorch eager |\n"
+    "| network, batch, precision, GPU | opbench | fastest PyTorch | speedup "
+    "| call from Python | PyTorch's | peak memory, % of eager |\n"
     "|---|--:|--:|--:|--:|--:|--:|\n"
 )
 
@@ -42,7 +42,8 @@ def _row(record: Record, folder: Path, base: Path) -> str:
     if not total or not best or not best.measured or not best.ratio:
         return ""
     gpu = str((record.get("environment") or {}).get("gpu") or "").removeprefix("NVIDIA ").partition(" ")[0]
-    name = ", ".join(part for part in (words.headline_name(record), gpu) if part)
+    facts = (record["network"], batch(record), record["precision"], gpu)
+    name = " ".join(str(fact) for fact in facts if fact)
     link = Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
     called = [peer.host for peer in everyone if peer.host]
     eager = words.eager_peak_bytes(record)
