@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -156,7 +157,7 @@ def expand(
         own = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]
         _require_other_files([(variant.id, variant.path) for variant in own])
         suite = suite_for_variants(own, catalog, backend, problems)
-    elif operator in catalog.operator_names() and not path.is_file():
+    elif operator in catalog.operator_names() and not (path.suffix and path.is_file()):
         if variant:
             catalog.variant(operator, variant)
             raise UsageError(f"{target}: is one variant; run it with: opbench run {operator} --case {target}")
@@ -164,7 +165,7 @@ def expand(
     else:
         suite = read_suite(path, catalog, backend)
     patterns = list(cases)
-    chosen = tuple(select(suite.cases, patterns))
+    chosen = tuple(select(suite.cases, patterns, _command("opbench list cases", [target, *others], variants)))
     met = {f"{case.variant.operator}{case.problem}" for case in chosen}
     left_out = {problem: why for problem, why in suite.left_out.items() if problem in met or not patterns}
     return replace(suite, cases=chosen, left_out=left_out), roots, backend
@@ -209,15 +210,8 @@ def check(
     backend = backends.resolve(backend)
     huge |= every and backend == "cpu" and not problems
 
-    def cases_of(target: str | Path) -> list[Case]:
-        return cases_to_check(catalog, target, random_shapes, seed, every or bool(patterns), problems, note, huge)
-
-    chosen: list[Case] = []
-    plans: list[MemoryPlans] = []
-    for target in targets or catalog.operator_names():
-        bare, plan = bare_file(Path(target), catalog, cases_of, memory, sizes or {}, note)
-        chosen += cases_of(target) if bare is None else bare
-        plans += [plan] if plan else []
+    every |= bool(patterns)
+    chosen, plans = _cases_of(catalog, targets, random_shapes, seed, every, problems, note, huge, memory, sizes or {})
     if patterns:
         plans = [plan for plan in plans if any(plan.is_named(pattern) for pattern in patterns)]
         patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
@@ -225,7 +219,9 @@ def check(
     if plans and not chosen:
         return by_memory
     _require_other_files([(case.variant.id, case.variant.path) for case in chosen])
-    suite = Suite("check", "examples and random shapes", tuple(select(chosen, patterns)), TimingOptions(), time_limit_s)
+    listing = _command("opbench check", target_names(targets), variants) + " --list"
+    selected = tuple(select(chosen, patterns, listing))
+    suite = Suite("check", "examples and random shapes", selected, TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
         options = RunOptions(backend, Path(folder), measure=False, seed=seed, roots=roots, keep=False)
         options = replace(
@@ -233,13 +229,61 @@ def check(
             exit_first=exit_first,
             workers=_workers(backend),
             compile_for="" if cpu_only else gpu,
-            every_module=every or bool(patterns),
+            every_module=every,
         )
         results = {result.case: result for result in run_suite(suite, options, tell).results}
         found = [results[case.name] for case in suite.cases if case.name in results]
         if len(found) < len(suite.cases):
             note(f"stopped at the first failure: {len(suite.cases) - len(found)} of {len(suite.cases)} cases not tried")
         return [*by_memory, *found]
+
+
+def cases_checked(
+    targets: Sequence[str | Path] = (),
+    *,
+    variants: Sequence[str | Path] = (),
+    problems: Sequence[str] = (),
+    random_shapes: int = 3,
+    huge: bool = False,
+    seed: int = 20260,
+    note: Callable[[str], None] = lambda words: None,
+) -> list[str]:
+    """The names of the cases among which `check` with these arguments looks for `cases`."""
+    catalog = Catalog(tuple(Path(v).resolve() for v in variants))
+    chosen, _ = _cases_of(catalog, targets, random_shapes, seed, True, problems, note, huge, False, {})
+    return [case.name for case in chosen]
+
+
+def _cases_of(
+    catalog: Catalog,
+    targets: Sequence[str | Path],
+    random_shapes: int,
+    seed: int,
+    every: bool,
+    problems: Sequence[str],
+    note: Callable[[str], None],
+    huge: bool,
+    memory: bool,
+    sizes: Mapping[str, int],
+) -> tuple[list[Case], list[MemoryPlans]]:
+    """The cases that a check of targets has, and what runs in memory mode."""
+
+    def cases_of(target: str | Path) -> list[Case]:
+        return cases_to_check(catalog, target, random_shapes, seed, every, problems, note, huge)
+
+    chosen: list[Case] = []
+    plans: list[MemoryPlans] = []
+    for target in targets or catalog.operator_names():
+        bare, plan = bare_file(Path(target), catalog, cases_of, memory, sizes, note)
+        chosen += cases_of(target) if bare is None else bare
+        plans += [plan] if plan else []
+    return chosen, plans
+
+
+def _command(words: str, targets: Sequence[str], variants: Sequence[str | Path]) -> str:
+    """A command on targets, with the further folders that they were looked for in."""
+    folders = [part for folder in variants for part in ("--variants", str(folder))]
+    return " ".join([words, *(shlex.quote(part) for part in (*targets, *folders))])
 
 
 def _require_other_files(variants: Iterable[tuple[str, Path]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import math
 import re
@@ -233,8 +234,11 @@ def is_named(case: str, pattern: str) -> bool:
     return pattern in (case, variant) or any(fnmatch.fnmatchcase(name, glob) for name in (case, variant))
 
 
-def select(cases: Iterable[Case], patterns: Iterable[str]) -> list[Case]:
-    """The cases that any pattern names, all when there is no pattern; raises UsageError when a pattern names none."""
+def select(cases: Iterable[Case], patterns: Iterable[str], listing: str = "opbench list cases") -> list[Case]:
+    """The cases that any pattern names, all when there is no pattern; raises UsageError when a pattern names none.
+
+    `listing` is the command that lists these cases.
+    """
     cases, patterns = list(cases), list(patterns)
     if not patterns:
         return cases
@@ -242,8 +246,8 @@ def select(cases: Iterable[Case], patterns: Iterable[str]) -> list[Case]:
     for pattern in patterns:
         hits = {c.name: c for c in cases if is_named(c.name, pattern)}
         if not hits:
-            raise UsageError(
-                f"no case matches --case '{pattern}' among {len(cases)}; see them with: opbench list cases"
-            )
+            near = difflib.get_close_matches(pattern, [c.name for c in cases], n=1)
+            such = f"; the nearest is '{near[0]}'" if near else ""
+            raise UsageError(f"no case matches --case '{pattern}' among {len(cases)}{such}; list them: {listing}")
         chosen |= hits
     return [c for c in cases if c.name in chosen]

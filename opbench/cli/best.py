@@ -29,10 +29,12 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     from opbench.results.book import Book, make_book
 
     catalog = Catalog(tuple(root.resolve() for root in roots))
-    sources = [Path(name) for name in names if Path(name).exists()]
-    operators = [name for name in names if not Path(name).exists()]
+    known = catalog.operator_names()
+    # An operator's name stays one next to a program or a folder of that name, unless the folder is a run's.
+    sources = [Path(name) for name in names if Path(name).exists() and (name not in known or _is_run(Path(name)))]
+    operators = [name for name in names if Path(name) not in sources]
     for name in operators:
-        if name not in catalog.operator_names():
+        if name not in known:
             raise UsageError(unknown("operator, run or book", name, catalog.operator_names(), "opbench list operators"))
     book = make_book(sources or _timed_runs(), catalog)
     for words in book.said:
@@ -44,6 +46,10 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
         )
     found = Book(book.mode, chosen)
     click.echo(json.dumps(found.to_json(), indent=1) if as_json else "\n".join(lines(found)))
+
+
+def _is_run(path: Path) -> bool:
+    return any(path.glob("results.jsonl*"))
 
 
 def _timed_runs() -> list[Path]:

@@ -233,6 +233,7 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     help="Write what is wrong as SARIF, too, which code hosts show at its lines.",
 )
 @click.option("--notes", "with_notes", is_flag=True, help="Say also what is allowed: threads that store one value.")
+@click.option("--list", "only_list", is_flag=True, help="Print the names of the cases for --case, and check none.")
 @click.option("--watch", is_flag=True, help="Check FILE.cu again whenever it, or a header that it includes, is saved.")
 @shared_options
 def check_command(
@@ -247,6 +248,7 @@ def check_command(
     exit_first: bool,
     sarif_file: Path | None,
     with_notes: bool,
+    only_list: bool,
     watch: bool,
     cpu_only: bool,
     cases: tuple[str, ...],
@@ -263,10 +265,24 @@ def check_command(
             given = "--json" if as_json else "--sarif"
             raise click.UsageError(f"--watch and {given}: a watch has no last result; check without one for {given}")
         watch_targets(targets, roots)
-    if backend == "cpu" and all(Path(target).exists() for target in targets if target.endswith(".cu")):
-        backends.prepare(backend)  # whose compiler works while Python reads the rest of itself
     from opbench import api
 
+    def on_note(words: str) -> None:
+        click.echo(f"note: {words}", err=True)
+
+    if only_list:
+        names = api.cases_checked(
+            targets,
+            variants=roots,
+            problems=problems,
+            random_shapes=random_shapes,
+            huge=huge or (every and backend == "cpu" and not problems),
+            seed=seed,
+            note=on_note,
+        )
+        leave(0, lambda: click.echo("\n".join(names)))
+    if backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
+        backends.prepare(backend)  # whose compiler works while Python reads the rest of itself
     with progress_on_stderr() as tell:
         results = api.check(
             targets,
@@ -284,7 +300,7 @@ def check_command(
             memory=memory,
             sizes=_sizes(sizes),
             tell=tell,
-            note=lambda words: click.echo(f"note: {words}", err=True),
+            note=on_note,
         )
     from opbench.export.sarif import faults, notes, sarif
 

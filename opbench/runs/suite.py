@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import itertools
 import math
@@ -74,7 +75,7 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
 
     Raises UsageError with the file's name for an unknown operator, variant, axis or key.
     """
-    path = find_suite(path)
+    path = find_suite(path, catalog.operator_names())
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -110,18 +111,24 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
     )
 
 
-def find_suite(path: Path) -> Path:
-    """The file itself, or a shipped suite of that name ("quick", "suites/quick.toml")."""
-    if path.exists():
-        return path
+def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
+    """The file itself, or a shipped suite of that name ("quick", "suites/quick.toml").
+
+    A plain name is a shipped suite first, whatever lies in the working directory. `operators` could be meant as well.
+    """
     candidate = shipped("suites") / f"{path.stem}.toml"
-    if path.suffix in ("", ".toml") and candidate.exists():
+    if str(path) == path.stem and candidate.is_file():
         return candidate
-    known = [p.stem for p in shipped("suites").glob("*.toml")]
-    raise UsageError(
-        f"{path}: no such file, nor an operator (opbench list operators); shipped suites: {', '.join(sorted(known))} "
-        "(opbench list suites)"
-    )
+    if path.is_file():
+        return path
+    if path.suffix in ("", ".toml") and candidate.is_file():
+        return candidate
+    suites = [p.stem for p in shipped("suites").glob("*.toml")]
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; name a suite's file, such as {path / 'own.toml'} (opbench list suites)")
+    near = difflib.get_close_matches(path.stem, [*operators, *suites], n=1)
+    tail = f"did you mean '{near[0]}'?" if near else f"shipped suites: {', '.join(sorted(suites))}"
+    raise UsageError(f"{path}: no such file, operator or suite; {tail} (opbench list operators, opbench list suites)")
 
 
 def suite_for_variants(

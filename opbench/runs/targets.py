@@ -45,7 +45,7 @@ def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
 
     A file without a header gets the one that is proposed for it; raises NoOperator where none fits.
     """
-    if not path.exists():
+    if not path.is_file():
         raise UsageError(
             f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
             "(see 'Write your own kernel' in README.md)"
@@ -82,7 +82,7 @@ def bare_file(
     bare = is_bare(path)
     if path.suffix != ".cu" or not (bare or memory or sizes):
         return None, None
-    if not path.exists():
+    if not path.is_file():
         own_variants(path, catalog)
     if bare and not memory and not sizes:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,23 @@ def test_a_file_of_a_shipped_name_is_refused(cli: Cli, tmp_path: Path) -> None:
         done = cli(*args)
         assert done.returncode == 2, done.stdout
         assert "scalar.cu has variant 'relu/scalar' already; rename one of them" in done.stderr
+
+
+@pytest.mark.parametrize("pattern", ["nothing", "relu/mine(n=3000)", "mine*(n=7)"])
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_case_that_matches_nothing_names_the_command_that_lists_the_cases(
+    cli: Cli, relu_file: Path, command: str, pattern: str
+) -> None:
+    relu_file.write_text(RELU)
+    done = cli(command, relu_file, "--case", pattern)
+    listing = re.search(r"list them: opbench (.*)$", done.stderr, re.MULTILINE)
+    assert done.returncode == 2 and listing, done.stderr
+    names = cli(*shlex.split(listing[1])).stdout.split()
+    assert "relu/mine(n=1)" in names or command == "run"
+    assert names and all(name.startswith("relu/") for name in names)
+
+
+def test_the_list_of_a_check_is_what_it_checks(cli: Cli, relu_file: Path) -> None:
+    relu_file.write_text(RELU)
+    listed = cli("check", relu_file, "--list", "--random", "1").stdout.split()
+    assert listed == [result.case for result in api.check([relu_file], random_shapes=1, cpu_only=True)]

@@ -23,7 +23,7 @@ from opbench.results.files import FILE
         (("run", "quick", "--backend", "cpu", "--seed", "-1"), ("-1 is not in the range x>=0",)),
         (("run", "quick", "--backend", "cpu", "--time-limit", "0"), ("0 is not in the range",)),
         (("run", "quick", "--backend", "cpu", "--gpu", "h20"), ("no ceilings are known for GPU 'h20'", "h200")),
-        (("run", "quik"), ("quik: no such file, nor an operator", "shipped suites:", "quick", "(opbench list suites)")),
+        (("run", "quik"), ("quik: no such file, operator or suite", "did you mean 'quick'?", "opbench list suites)")),
         (("run", "mine.cu"), ("mine.cu: no such file", "README.md")),
         (("run", "quick", "--backend", "cpu", "--case", "relu/none*"), ("no case matches --case 'relu/none*'",)),
         (("check", "relo"), ("unknown operator 'relo'; did you mean 'relu'? (opbench list operators)",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,7 @@ def test_a_suite_that_nothing_fits_says_why(tmp_path: Path) -> None:
 
 
 def test_an_unknown_suite_lists_the_shipped_ones() -> None:
-    with pytest.raises(UsageError, match=r"no such file, .*; shipped suites: .*quick"):
+    with pytest.raises(UsageError, match=r"no such file, .*shipped suites: .*quick"):
         read_suite(Path("nothing.toml"), CATALOG, "cpu")
 
 
@@ -207,3 +208,36 @@ def test_the_quick_suite_shows_the_best_variants_at_their_best_on_the_cpu(best: 
     for row in rows(done):
         bad = {name: figure.bad for name, figure in counted.figures(row).items() if figure.bad}
         assert (row.status, bad) == ("right", {})
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+@pytest.mark.parametrize("name", ["quick", "relu", "lenet"])
+def test_a_folder_or_program_of_a_suites_name_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, make: Callable[[Path], None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / name)
+    (tmp_path / "own.cu").write_text(RELU)
+    assert api.expand(name, "cpu")[0].cases
+    assert api.expand("own.cu", "cpu")[0].cases
+    assert api.expand("relu", "cpu")[0].name == "relu"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("matmull", "matmul"),
+        ("quik", "quick"),
+        ("quik.toml", "quick"),
+        ("suites/lennet.toml", "lenet"),
+        ("softmx", "softmax"),
+    ],
+)
+def test_a_slip_in_a_name_is_answered_with_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean '{meant}'"):
+        api.expand(name, "cpu")
+
+
+def test_a_folder_is_no_suite(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder; name a suite's file"):
+        api.expand(tmp_path, "cpu")
