@@ -1,10 +1,10 @@
 // /// opbench
 // title     = "one block a row, sums by halves in shared memory"
 // builds_on = "thread_per_row"
+// mechanism = ["coalesced", "block_reduction"]
 // tune      = { BLOCK = [256, 128] }
 // launch    = [{ kernel = "layernorm_block", grid = ["rows"], block = ["BLOCK"] }]
 // ///
-//
 // Neighbouring threads read neighbouring addresses, and every row has BLOCK threads. Limit: x is read three times.
 __device__ float sum_of_block(float value) {
     __shared__ float part[BLOCK];
