@@ -9,16 +9,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbench.catalog.project import PLACES, is_compilers
 from opbench.catalog.scan import Declaration, declarations
-from opbench.catalog.sources import TEXTS, Source
+from opbench.catalog.sources import TEXTS, Source, includes
 from opbench.catalog.standard_names import implied_headers
 from opbench.catalog.tokens import included, words
 from opbench.errors import CompileError
-from opbench.paths import cache_folder, write_atomically
+from opbench.paths import cache_folder, from_here, write_atomically
 
 HOST_ONLY = words(
     """
@@ -31,6 +32,13 @@ HOST_ONLY = words(
 )
 """Headers of which a kernel has nothing, or what it has anyway."""
 HOST_FOLDERS = ("sys/", "bits/", "boost/", "opencv2/", "torch/", "ATen/", "c10/", "gtest/", "benchmark/", "nvtx3/")
+STANDARD = words(
+    """
+    assert.h float.h inttypes.h limits.h math.h math_constants.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h
+    mma.h sm_60_atomic_functions.h
+    """
+)
+"""Headers of C and CUDA that some files include in quotation marks."""
 INSTALLED = ("cub/", "thrust/", "cuda/", "nv/", "opbench/", "cooperative_groups")
 """What is there or is to be installed: never an empty file."""
 KNOWN_SPACES = frozenset(("std", "nvcuda", "wmma", "cooperative_groups", "cuda", "cub", "literals", "chrono_literals"))
@@ -112,6 +120,8 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
                     kept.append((one.start, one.end, ""))
                 elif Path(plain).name not in own and not plain.startswith(INSTALLED):
                     empty.append(plain)
+                    if is_by_path(plain):
+                        kept.append((one.start, one.end, ""))
             elif one.kind == "using":
                 named = {token.text for token in one.tokens[2:] if token.kind == "name"}
                 first = next((token.text for token in one.tokens[2:] if token.kind == "name"), "")
@@ -280,18 +290,45 @@ def without_header(error: CompileError, names: Sequence[str], sources: Sequence[
             "nvidia-cuda-cccl-cu12), or a CUDA toolkit"
         )
     else:
-        words = (
-            f"{listed} was not found and is taken as empty, as a header of the host is; if kernels need it, put "
-            "it into the file's folder and include it in quotation marks"
-        )
-    return HeaderNotFound(f"{error}\n{where}{words}")
+        words = not_found(names[0], sources)
+    return HeaderNotFound(f"{where}{words}\n{error}")
+
+
+def is_by_path(name: str) -> bool:
+    """Whether an include names a place, such as "../common.h", which no folder of a compiler can have."""
+    return ".." in Path(name).parts or Path(name).is_absolute()
+
+
+def not_found(name: str, sources: Sequence[Source]) -> str:
+    """Say that a header is not there, where it was looked for and where to put it."""
+    includer = next((source.path for source in sources if _lines(name, source)), Path())
+    target = (includer.absolute().parent / name).resolve()
+    looked = "" if is_by_path(name) else f", in {', '.join(filter(None, PLACES))} there and in the folders above"
+    return (
+        f"header '{name}' was not found; put it at {from_here(str(target))}\n"
+        f"Looked for there{looked}. It is taken as empty, which serves only kernels that use nothing of it. Headers of "
+        "many kernels can lie in DIR/include with --variants DIR."
+    )
+
+
+def absent_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """The headers in quotation marks that no folder has, each with its file:line and its name."""
+    for source in sources:
+        for line, written in includes(source.text):
+            name = written[1:-1]
+            own = written[0] == '"' and not (is_host_header(name) or name in STANDARD or is_compilers(name))
+            if own and not any((folder / name).is_file() for folder in (source.path.parent, *folders)):
+                yield f"{from_here(str(source.path))}:{line}", name
 
 
 def _includes(name: str, sources: Sequence[Source]) -> Iterable[str]:
     """The places that include a header, as file:line."""
-    for source in sources:
-        for found in re.finditer(rf'^[ \t]*#[ \t]*include[ \t]*[<"]{re.escape(name)}[>"]', source.text, re.MULTILINE):
-            yield f"{source.path}:{source.text.count(chr(10), 0, found.start()) + 1}"
+    return (f"{from_here(str(source.path))}:{line}" for source in sources for line in _lines(name, source))
+
+
+def _lines(name: str, source: Source) -> list[int]:
+    """The lines of a file that include a header."""
+    return [line for line, written in includes(source.text) if written[1:-1] == name]
 
 
 def stand_in(name: str) -> str:

@@ -33,13 +33,18 @@ def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...
             return tuple(found)
 
 
+def is_compilers(name: str) -> bool:
+    """Whether a header is CUDA's own."""
+    return name.startswith(COMPILERS_OWN)
+
+
 def _missing(path: Path, folders: Sequence[Path]) -> Iterator[str]:
     """The names of headers that a closure includes and that are nowhere."""
     for source in closure(path, folders):
         for _, written in includes(source.text):
             name = written[1:-1]
             near = [source.path.parent] if written[0] == '"' else []
-            is_header = Path(name).suffix in HEADERS and not name.startswith(COMPILERS_OWN)
+            is_header = Path(name).suffix in HEADERS and not is_compilers(name)
             if is_header and not any((folder / name).is_file() for folder in (*near, *folders)):
                 yield name
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from opbench.catalog.adopting import NoOperator, header_of
 from opbench.catalog.case import CASE_NAME, Case, select
+from opbench.catalog.device_part import absent_headers
 from opbench.catalog.folders import Catalog
 from opbench.catalog.header import has_header
 from opbench.catalog.memory_plan import MemoryPlans, plan_of
@@ -171,6 +172,11 @@ def cases_to_check(
     else:
         found = catalog.variants(str(target))
     cases = []
+    absent = {place: name for v in found if not is_shipped(v) for place, name in absent_headers(v.sources, v.include)}
+    for place, name in absent.items():
+        note(
+            f"{place}: header '{name}' was not found and is taken as empty: only kernels that use nothing of it compile"
+        )
     for variant in found:
         operator = catalog.operator(variant.operator)
         examples = list(dict.fromkeys(map(operator.parse, problems) if problems else operator.examples()))

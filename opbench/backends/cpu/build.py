@@ -238,7 +238,9 @@ class KernelBuilder:
             for written, original in cut.originals.items():
                 text = text.replace(str(written), str(original.absolute()))
             text = macros.without_switches(text, folder)
-            missing = tuple(name for name in cut.empty if f"{cut.flags[-1]}/{name}" in text)
+            missing = tuple(
+                name for name in cut.empty if device_part.is_by_path(name) or f"{cut.flags[-1]}/{name}" in text
+            )
             return Preprocessed(text, tuple(_user_files(text)), missing)
 
     @functools.cached_property

@@ -134,7 +134,7 @@ REFUSED = {
         RELU.replace("extern", '#include "clipping.cuh"\n#include <iostream>\nextern').replace(
             "? x[i]", "? clip(x[i])"
         ),
-        "mine.cu:8: <clipping.cuh> was not found and is taken as empty",
+        "mine.cu:8: header 'clipping.cuh' was not found; put it at",
     ),
     "a variable that another file defines": (
         RELU.replace("extern", "extern __device__ float floors[4];\nextern").replace("? x[i]", "? x[i] + floors[0]"),
