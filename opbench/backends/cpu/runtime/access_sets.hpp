@@ -2,8 +2,8 @@
 #pragma once
 #include "trace.hpp"
 
-// Beyond so many different sets an older access is forgotten: 64 MB.
-constexpr uint32_t kMostAccessNodes = 1u << 22;
+// Beyond so many different sets, and ways from one to another, an older access is forgotten: 60 MB.
+constexpr uint32_t kMostAccessNodes = 1u << 19, kMostAccessSteps = 1u << 20;
 
 static void reset_access_sets(AccessSets* sets) {
   sets->nodes.clear();
@@ -43,6 +43,7 @@ static __attribute__((noinline)) uint32_t add_access(AccessSets* sets, uint32_t 
   if (2 * (sets->step_count + 1) > sets->step_slots) grow_access_steps(sets);
   AccessStep* step = access_step(sets, from, who, when, site);
   if (step->generation != sets->generation) {
+    if (sets->step_count >= kMostAccessSteps || sets->nodes.count >= kMostAccessNodes) return from;
     uint32_t parent = from;
     if (return_) {
       uint32_t at = from;
@@ -60,7 +61,7 @@ static __attribute__((noinline)) uint32_t add_access(AccessSets* sets, uint32_t 
     uint32_t to = parent;
     if (parent != from) {
       to = add_access(sets, parent, who, when, site, false);
-    } else if (sets->nodes.count < kMostAccessNodes) {
+    } else {
       to = sets->nodes.count;
       sets->nodes.add({parent, who, when, site});
     }

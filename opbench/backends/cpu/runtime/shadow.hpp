@@ -102,6 +102,23 @@ static __attribute__((noinline)) void keep_reader(Trace* trace, SharedCell* cell
   cell->readers = add_access(sets, cell->readers, reader, cell->read_clock, cell->read_site, true);
 }
 
+// Drops the earlier readers that are ordered before this one, which stands for them.
+static __attribute__((noinline)) void settle_readers(Trace* trace, SharedCell* cell, uint32_t self) {
+  const List<AccessNode>& nodes = trace->thread_sets.nodes;
+  uint32_t all = cell->readers;
+  bool dropped = false;
+  for (uint32_t at = all; at; at = nodes.items[at].parent) {
+    dropped |= ordered(trace, nodes.items[at].who & kThreadMask, (uint16_t)nodes.items[at].when, self);
+  }
+  if (!dropped) return;
+  cell->readers = 0;
+  for (uint32_t at = all; at; at = nodes.items[at].parent) {
+    const AccessNode node = nodes.items[at];
+    if (ordered(trace, node.who & kThreadMask, (uint16_t)node.when, self)) continue;
+    cell->readers = add_access(&trace->thread_sets, cell->readers, node.who, node.when, node.site, false);
+  }
+}
+
 static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t self, uint32_t site) {
   uint16_t clock = own_clock(trace, self), flags = 0;
   if (cell->read_interval == trace->interval) {
@@ -109,6 +126,7 @@ static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t sel
     flags = cell->reader & (kSeveralLanes | kSeveralWarps);
     if (ordered(trace, reader, cell->read_clock, self)) {
       flags &= kSeveralWarps;  // what came before the meeting of the lanes is settled
+      if (__builtin_expect(cell->readers, 0)) settle_readers(trace, cell, self);
     } else if (reader == self) {
       return;
     } else {
