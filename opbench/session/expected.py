@@ -81,16 +81,17 @@ class Prepared:
             if kind == "normal" and self.given is not None:
                 self.made[kind] = self.given
             elif kind == "again" and self.is_doubled:
-                # Twice as large: what follows is known without a reference, as powers of two change no rounding.
-                self.made[kind] = {
-                    t.name: _twice(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()
-                }
+                self.made[kind] = self.doubled()
             elif kind in EDGES:
                 self.made[kind] = at_the_edge(self.problem, self.problem.make_inputs(self.seed), kind, self.seed)
             else:
                 seed = {"again": self.fresh_seed, "shifted": self.fresh_seed + 1}.get(kind, self.seed)
                 self.made[kind] = self.problem.make_inputs(seed, integers=kind == "integers")
         return self.made[kind]
+
+    def doubled(self) -> Arrays:
+        """Return the normals twice as large: their results need no reference, as powers of two change no rounding."""
+        return {t.name: _twice(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()}
 
     def load(self, kind: str, verify: bool = False) -> None:
         """Have the inputs of a kind of run in their buffers; `verify` where something else may have changed them."""

@@ -238,5 +238,7 @@ def test_the_counters_suite_is_the_same_on_both_backends_and_covers_the_tree() -
 def _odd(case: Case) -> bool:
     """Whether the rows of an output do not divide by 4, so that vectors do not fit."""
     axes = case.problem.scope
-    row = next(axes[name] for name in ("w", "cols", "features", "n", "inner", "steps", "stride") if name in axes)
+    row = next(
+        axes[name] for name in ("w", "cols", "features", "n", "inner", "steps", "stride", "tiles") if name in axes
+    )
     return int(row) % 4 != 0

@@ -82,7 +82,7 @@ def test_a_degree_is_true_bit_for_bit(name: str) -> None:
         if problem.degree is None:
             continue
         prepared = Prepared(problem, 3, {})
-        doubled = problem.reference_outputs(prepared.inputs("again"))
+        doubled = problem.reference_outputs(prepared.doubled())
         for key, array in problem.reference_outputs(prepared.inputs("normal")).items():
             np.testing.assert_array_equal(doubled[key], 2.0**problem.degree * array)
 

@@ -34,7 +34,10 @@ from opbench.results.files import FILE
         (("list", "variants", "matmull"), ("unknown operator 'matmull'; did you mean 'matmul'?",)),
         (("list", "cases", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
         (("report", "nowhere"), (f"nowhere/{FILE}: cannot be read: No such file", "opbench run")),
-        (("profile", "relu/scalar"), ("'relu/scalar' is no case; one looks like matmul/", "(opbench list cases)")),
+        (
+            ("profile", "relu/scala"),
+            ("relu: unknown variant 'scala'; did you mean 'scalar'?", "(opbench list variants relu)"),
+        ),
         (("profile", "relu/scalar(m=3)"), ("relu: unknown axis 'm'; known: dtype, n",)),
         (("profile", "relu/scalar[BLOCK=3](n=3)"), ("relu/scalar has no config [BLOCK=3]; it has [BLOCK=256]",)),
     ],
