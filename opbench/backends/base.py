@@ -221,6 +221,9 @@ class Traced(Backend, Protocol):
     def orders(self, request: BuildRequest) -> int:
         """In how many orders of threads a check runs such a module; each run of a bound program takes the next."""
 
+    def architecture(self, request: BuildRequest) -> str:
+        """Whose branches of `#if __CUDA_ARCH__` are compiled, such as "sm_90"; empty where the text has none."""
+
     def trace_sample(
         self,
         request: BuildRequest,

@@ -386,7 +386,7 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
             lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
     width, files = max((len(name) for name in tally), default=0), _files_of(targets)
     for name, counts in tally.items():
-        code = _gpu_words(gpu_code[name])
+        code = _branch_words(gpu_code[name]) + _gpu_words(gpu_code[name])
         why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
         verdicts = ", ".join(_coloured(status, f"{n} {status}") for status, n in counts.items())
         click.echo(f"{name:{width}}  {verdicts}{why}{code}")
@@ -435,6 +435,12 @@ def _gpu_words(results: Sequence[Result]) -> str:
     compiled = [r for r in results if r.compiled_for]
     share = f" ({len(compiled)} of {len(results)} cases tried)" if len(compiled) < len(results) else ""
     return f", compiles for {' and '.join(sorted({r.compiled_for for r in compiled}))}{share}" if compiled else ""
+
+
+def _branch_words(results: Sequence[Result]) -> str:
+    """Which branch of `#if __CUDA_ARCH__` the verdict is about, "" where the kernel has none."""
+    checked = sorted({r.verdict.architecture for r in results if r.verdict and r.verdict.architecture})
+    return f", checked as {' and '.join(checked)} (__CUDA_ARCH__)" if checked else ""
 
 
 def _print_uncompiled(results: Sequence[Result]) -> None:

@@ -67,6 +67,8 @@ class Verdict:
     notes: tuple[Finding, ...] = ()
     """What is allowed and may surprise, such as several threads that store the same value."""
     launches: tuple[Launched, ...] = ()
+    architecture: str = ""
+    """The one whose branches the emulator compiled, such as "sm_90", where the kernel's text asks for __CUDA_ARCH__."""
 
     def to_json(self) -> dict[str, object]:
         """For the results file."""
@@ -76,8 +78,9 @@ class Verdict:
             "notes": [to_json(note, sparse=True) for note in self.notes],
             "launches": [to_json(launch, sparse=True) for launch in self.launches],
         }
-        if not self.notes:
-            del found["notes"]
+        for name in ("notes", "architecture"):
+            if not found[name]:
+                del found[name]
         return found
 
 

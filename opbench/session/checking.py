@@ -216,7 +216,10 @@ class Session:
                 findings = (*mistaken, *verdict.findings)
                 outcome = replace(outcome, verdict=replace(verdict, reason=headline(mistaken[0]), findings=findings))
             launched = tuple(map(Launched.of, ready.binding.launches))
-            verdict = replace(outcome.verdict, launches=launched, notes=trace.notes if trace else ())
+            branches = None if case.variant.is_library else case.request()
+            architecture = self.backend.architecture(branches) if branches and isinstance(self.backend, Traced) else ""
+            notes = trace.notes if trace else ()
+            verdict = replace(outcome.verdict, launches=launched, notes=notes, architecture=architecture)
             counted = trace.traffic.renamed(portable) if trace else None
             sha256 = ready.binding.program.machine_code_sha256 if ready.binding.program else ""
             return Checked(verdict, self._resources(ready.binding), counted, sha256, outputs)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from on_cpu import Bench, Tracer, compilers
+
+from opbench import api
 
 HOST = [
     "__x86_64__",
@@ -144,3 +148,44 @@ def test_the_key_of_a_module_is_the_same_in_every_build(bench: Bench) -> None:
     request = bench.request("#include <mma.h>\n" + kernel(), "k")
     again = {bench.backend._builder.preprocess(request).text for _ in range(2)}
     assert len(again) == 1
+
+
+BRANCHES = """\
+extern "C" __global__ void k(int* out) {
+#if __CUDA_ARCH__ >= 900
+  out[0] = 90;
+#elif __CUDA_ARCH__ >= 800
+  out[0] = 80;
+#endif
+}"""
+
+
+def test_the_backend_says_whose_branch_it_compiles(bench: Bench) -> None:
+    out = np.zeros(1, np.int32)
+    bench.run(BRANCHES, "k", (1, 1, 1), (1, 1, 1), out)
+    assert (out[0], bench.backend.architecture(bench.request(BRANCHES, "k"))) == (90, "sm_90")
+    other = bench.request(BRANCHES, "k", __CUDA_ARCH__="800")
+    bench.run(BRANCHES, "k", (1, 1, 1), (1, 1, 1), out, __CUDA_ARCH__="800")
+    assert (out[0], bench.backend.architecture(other)) == (80, "sm_80")
+    assert bench.backend.architecture(bench.request(kernel().replace("__CUDA_ARCH__", "OTHER"), "k")) == ""
+
+
+def test_a_verdict_has_the_architecture(tmp_path: Path) -> None:
+    file = tmp_path / "branches.cu"
+    file.write_text(
+        """\
+// /// opbench
+// operator = "copy"
+// launch = [{ kernel = "k", grid = ["cdiv(n, 64)"], block = ["64"] }]
+// ///
+__global__ void k(const float* x, float* out, int n) {
+    const int i = blockIdx.x * 64 + threadIdx.x;
+#if __CUDA_ARCH__ >= 900
+    if (i < n) out[i] = x[i];
+#endif
+}
+"""
+    )
+    results = api.check([file], backend="cpu", random_shapes=0, cases=["*(n=1021)"], cpu_only=True)
+    assert [(r.status, r.verdict.architecture) for r in results if r.verdict] == [("right", "sm_90")]
+    assert [r.to_json()["verdict"]["architecture"] for r in results] == ["sm_90"]  # type: ignore[index]

@@ -24,7 +24,7 @@ from opbench.backends.cpu.tracing import Tracing
 from opbench.catalog.device_part import device_part
 from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import Tensor
-from opbench.catalog.sources import Source, closure, plain_code, without_idle_macros
+from opbench.catalog.sources import Source, closure, plain_code, without_comments, without_idle_macros
 from opbench.errors import CompileError, EnvironmentFault, UsageError
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
@@ -32,6 +32,8 @@ from opbench.traffic.findings import Finding
 from opbench.traffic.rules import NOTES, UNINITIALISED_LOCAL
 
 HIGHEST_CAPABILITY = (9, 0)
+ARCHITECTURE, ARCHITECTURE_MACRO = 900, "__CUDA_ARCH__"
+"""What include/opbench_cpu/keywords.hpp defines."""
 BEYOND = {
     r"\b__cluster_dims__\b": "__cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]",
     r"\b(?:(?:tex|surf)(?:[12]DLayered|3D|Cubemap)\w*|tex[12]D(?:Lod|Grad|gather)\w*)\b": (
@@ -137,6 +139,12 @@ class CpuBackend:
         """More than one where the order of threads may change a result: at mbarriers, atomic and volatile accesses."""
         called = imported_symbols(self.compile_traced(request))
         return ORDERS if any(map(ORDER_MATTERS.match, called)) else 1
+
+    def architecture(self, request: BuildRequest) -> str:
+        """Whose branches of `#if __CUDA_ARCH__` are compiled, such as "sm_90"; empty where the text has none."""
+        text = "\n".join(without_comments(s.text) for s in closure(request.source, request.include))
+        number = dict(request.macros).get(ARCHITECTURE_MACRO, str(ARCHITECTURE))
+        return f"sm_{number[:-1]}" if re.search(rf"\b{ARCHITECTURE_MACRO}\b", text) else ""
 
     def load(self, request: BuildRequest) -> Program:
         """Compile if need be and load."""
