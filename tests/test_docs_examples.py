@@ -73,7 +73,7 @@ def test_the_first_kernel_is_found_wrong_as_printed_and_right_when_mended(folder
     again = run(["opbench", "check", "my_relu.cu"], folder)
     assert again.returncode == 0, again.stdout
     said, _, compiled = again.stdout.strip().partition(", ")
-    assert said == "relu/my_relu  20 right" and f"`{said}`" in README and (not compiled or f"`{compiled}`" in README)
+    assert said == "relu/my_relu  26 right" and f"`{said}`" in README and (not compiled or f"`{compiled}`" in README)
 
 
 @pytest.mark.slow

@@ -221,7 +221,7 @@ def _untimed(section: Section) -> list[TableLine]:
 
 
 TRAFFIC_HEADS = ["sect/load", "store", "confl"]
-TRAFFIC_LEGEND = "sect: sectors per load and store request, actual/ideal; confl: wavefronts that bank conflicts add"
+TRAFFIC_LEGEND = "sect: sectors per request, actual/ideal; confl: wavefronts of bank conflicts"
 NARROW, WIDE = 80, 100
 """Columns of a terminal: traffic that does not fit the first is shown from the second on."""
 

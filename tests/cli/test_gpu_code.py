@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,23 +28,20 @@ def test_a_kernel_that_nvrtc_refuses_is_not_right(cli: Cli, relu_file: Path) -> 
     relu_file.write_text(REFUSED)
     done = cli("check", relu_file)
     assert done.returncode == 1, done.stdout
-    assert "10 failed, refused by NVRTC" in done.stdout
-    assert (
-        "failed: right on the CPU, but NVRTC refuses it for sm_90: " in done.stdout
-        and "mine.cu:9: error: " in done.stdout
-    )
+    assert re.search(r"relu/mine  \d+ failed, refused by NVRTC", done.stdout)
+    assert "mine.cu:9: failed-case: right on the CPU, but NVRTC refuses it for sm_90: " in done.stdout
     assert done.stdout.count("refuses it for") == 1, "one message for all cases"
 
 
 @needs_nvrtc
 def test_a_right_kernel_says_what_it_compiles_for_unless_told_not_to(cli: Cli, relu_file: Path) -> None:
     done = cli("check", relu_file)
-    assert (done.returncode, done.stdout.strip()) == (0, "relu/mine  10 right, compiles for sm_90")
+    assert done.returncode == 0 and re.fullmatch(r"relu/mine  \d+ right, compiles for sm_90", done.stdout.strip())
     for text in (PLAIN, VECTOR):
         relu_file.write_text(text)
-        assert cli("check", relu_file).stdout.strip() == "relu/mine  10 right, compiles for sm_90"
+        assert cli("check", relu_file).stdout == done.stdout
     left_out = cli("check", relu_file, "--cpu-only")
-    assert (left_out.returncode, left_out.stdout.strip()) == (0, "relu/mine  10 right")
+    assert left_out.returncode == 0 and re.fullmatch(r"relu/mine  \d+ right", left_out.stdout.strip())
 
 
 @needs_nvrtc
@@ -71,7 +69,7 @@ def test_a_few_modules_show_each_value_of_each_tunable(relu_file: Path) -> None:
 
 
 def test_without_nvrtc_nothing_is_refused(relu_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
+    def missing(arch: str = "") -> None:
         raise EnvironmentFault(nvrtc.NOT_INSTALLED)
 
     monkeypatch.setattr(nvrtc, "library", missing)
