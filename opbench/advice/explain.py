@@ -119,7 +119,10 @@ class Explanation:
         return {
             **{key: getattr(self, key) for key in ("case", "title", "source", "complete")},
             "figures": [asdict(figure) for figure in self.figures],
-            "problems": [asdict(problem) for problem in self.problems],
+            # "family" and "cures" are the names of earlier releases.
+            "problems": [
+                {**asdict(problem), "family": problem.mechanism, "cures": problem.remedies} for problem in self.problems
+            ],
             "gpu": self.gpu,
             "bounds": [asdict(bound) for bound in self.bounds],
             "findings": [finding.to_json() for finding in self.findings],
