@@ -130,15 +130,15 @@ def test_bits_that_were_right_before_are_not_fetched_again(tmp_path: Path) -> No
     session = Session(backend)
     cases = [case_named(f"relu/{name}(n=1000)") for name in ("scalar", "grid_stride", "vec4")]
     assert all(session.check(case).verdict.right for case in cases)
-    assert backend.fetched == {"out": 3}, "one output of each kind of inputs for all variants, no input at all"
+    assert backend.fetched == {"out": 4}, "one output of each kind of inputs for all variants, no input at all"
     options = TimingOptions(warmup_s=0, max_samples=10)
     found = measure_cases(session, cases, options, Steady())
-    assert found.wrong == {} and backend.fetched == {"out": 4}, "once more, for other content"
+    assert found.wrong == {} and backend.fetched == {"out": 5}, "once more, for other content"
     path = tmp_path / "wrong.cu"
     path.write_text(RELU.replace(BODY, "if (i < n) out[i] = x[i] > 0.0f ? x[i] : -1.0f;"))
     wrong = Case(Catalog().variant_file(path), {}, cases[0].problem)
     assert not session.check(wrong).verdict.right and not session.check(wrong).verdict.right
-    assert backend.fetched == {"out": 8}, "what is wrong is always looked at"
+    assert backend.fetched == {"out": 9}, "what is wrong is always looked at"
 
 
 def test_a_changed_input_is_named_with_its_place(tmp_path: Path) -> None:

@@ -69,5 +69,6 @@ def test_lines_are_joined_by_file_and_number() -> None:
     wide = {"7": {"LDS.32": 4}, "tile.cuh:7": {"LDS.128": 1}}
     found = lower(Traffic((ROW, header)), {"k": MachineCode(0, lines=wide)})
     assert sorted((e.file[-3:], e.width, e.requests) for e in found.traffic.lines) == [(".cu", 4, 64), ("cuh", 16, 16)]
-    assert [note.words.partition(":")[0] for note in found.notes] == ["line 30 through tile.cuh"]
+    (note,) = found.notes
+    assert note.words.startswith("line 30 (in tile.cuh:7)")
     assert lower(Traffic((header,)), {"k": MachineCode(0, lines={"7": {"LDS.128": 1}})}).notes == ()
