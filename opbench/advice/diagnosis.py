@@ -86,7 +86,7 @@ class Flaw:
     source: str
     """Whether the evidence was counted or predicted."""
     mechanism: str
-    """What removes it, of `opbench.catalog.mechanism.MECHANISMS`."""
+    """The mechanism that removes the cost, a key of `opbench.catalog.mechanism.MECHANISMS`."""
     remedies: tuple[str, ...]
     """Variants of this operator that use the mechanism, the nearest on the ladder first."""
 

@@ -33,7 +33,7 @@ from opbench.traffic.rules import NOTES, UNINITIALISED_LOCAL
 
 HIGHEST_CAPABILITY = (9, 0)
 ARCHITECTURE, ARCHITECTURE_MACRO = 900, "__CUDA_ARCH__"
-"""What include/opbench_cpu/keywords.hpp defines."""
+"""The default value that include/opbench_cpu/keywords.hpp defines, and the macro's name."""
 BEYOND = {
     r"\b__cluster_dims__\b": "__cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]",
     r"\b(?:(?:tex|surf)(?:[12]DLayered|3D|Cubemap)\w*|tex[12]D(?:Lod|Grad|gather)\w*)\b": (

@@ -33,7 +33,7 @@ ORDERS = {
     "cta": "OPB_BLOCK_SCOPE",
     "cluster": "OPB_CLUSTER_SCOPE",
 }
-"""What a memory order or scope in an opcode means to the checker: `opb_access_word` of abi.hpp."""
+"""Bits of `opb_access_word` (abi.hpp) for a memory order or scope in an opcode."""
 HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "volatile", "relaxed", "acquire", "release"))
 SCOPES = frozenset(("cta", "gpu", "sys", "cluster"))
 SHARED = re.compile(r"\.shared::(?:cta|cluster)\b")

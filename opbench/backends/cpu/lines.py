@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 NOWHERE = Place("", 0)
 SHIM_MACRO = "(::opb_coordinates_of(0))"
-"""What threadIdx, blockIdx, blockDim and gridDim become in a traced build, each with a number of its own."""
+"""Replacements of threadIdx, blockIdx, blockDim and gridDim in a traced build; each has its own number."""
 COORDINATES = dict.fromkeys(("threadIdx", "blockIdx", "blockDim", "gridDim"), SHIM_MACRO)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

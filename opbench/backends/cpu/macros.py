@@ -20,7 +20,7 @@ OF_LIBCPP = re.compile(r"_LIBCPP_\w+")
 OF_LIMITS = re.compile(
     r"__\w*(?:MAX|MIN|WIDTH|EPSILON|DIG|EXP|DENORM|NORM_MAX|INFINITY|QUIET_NAN|RADIX|CHAR_BIT|TYPE|EVAL_METHOD\w*)__|__U?INT\w+_C"
 )
-"""What FLT_MAX, INT_MAX, INT64_C and the like expand to."""
+"""Expansions of FLT_MAX, INT_MAX, INT64_C and similar macros of standard headers."""
 OF_LIBRARIES = ["__GLIBC__", "__GLIBC_MINOR__", "__GNU_LIBRARY__", "__GLIBCXX__", "_GLIBCXX_RELEASE"]
 SHOWN = "OPB_MACROS_SHOWN"
 """Defined by the shim, and while the host's macros are visible."""
