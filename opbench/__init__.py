@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from opbench._version import __version__
+
 __all__ = [
     "UNIT_ROUNDOFF",
     "Arrays",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from opbench.api import check, load, read_run, run, train
+    from opbench.api import check, run
     from opbench.catalog.gradient import Gradient, passed_on
     from opbench.catalog.operator import (
         Arrays,
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from opbench.catalog.precision import UNIT_ROUNDOFF
     from opbench.errors import UsageError
     from opbench.graphs.build import Builder
+    from opbench.nets.api import figures, load, read_run, train
     from opbench.nets.executor import Network
-    from opbench.report import figures
 
 _HOMES = {
     "UNIT_ROUNDOFF": "opbench.catalog.precision",
@@ -60,16 +61,16 @@ _HOMES = {
     "Tolerance": "opbench.catalog.operator",
     "UsageError": "opbench.errors",
     "check": "opbench.api",
-    "figures": "opbench.report",
+    "figures": "opbench.nets.api",
     "from_storage": "opbench.catalog.operator",
-    "load": "opbench.api",
+    "load": "opbench.nets.api",
     "magnitude_of_rounded": "opbench.catalog.operator",
     "passed_on": "opbench.catalog.gradient",
-    "read_run": "opbench.api",
+    "read_run": "opbench.nets.api",
     "rounded": "opbench.catalog.operator",
     "run": "opbench.api",
     "to_storage": "opbench.catalog.operator",
-    "train": "opbench.api",
+    "train": "opbench.nets.api",
 }
 
 

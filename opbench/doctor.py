@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from opbench import __version__, paths, units
+from opbench import paths, units
+from opbench._version import __version__
 from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK
 from opbench.nvtx import tool_attached
 from opbench.profile import tools

@@ -120,7 +120,7 @@ ALLOWED = {
         "cli.watching",
     ),
     "nvtx": ("nvtx", "doctor"),
-    "matplotlib": ("report",),
+    "matplotlib": ("report", "nets.api"),
     "jinja2": ("report",),
 }
 

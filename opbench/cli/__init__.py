@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opbench import __version__
+from opbench._version import __version__
 from opbench.errors import OpbenchError, UsageError, unknown
 
 if TYPE_CHECKING:

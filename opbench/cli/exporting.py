@@ -28,7 +28,8 @@ def export_command(run: Path, layout: str, out: Path, gpu: str) -> None:
     nvbench writes sample files beside PATH, which nvbench-compare-robust reads; chrome-trace is of a network's run, for
     Perfetto.
     """
-    from opbench.export import export, export_trace
+    from opbench.export import export
+    from opbench.export.chrome_trace import export_trace
     from opbench.results.network_run import read_any_run
 
     if layout == "chrome-trace":

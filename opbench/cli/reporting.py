@@ -148,7 +148,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
     """
     from opbench.catalog.folders import Catalog
     from opbench.report.ladder_files import ladder_files
-    from opbench.report.network.overview import network_folders
+    from opbench.report.network.overview import network_folders, network_tables
     from opbench.results.files import read_run
 
     root = paths.checkout()
@@ -160,7 +160,8 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
             f"{paths.PACKAGE}. Read a run instead: opbench report RUN"
         )
     networks = [folder for run in runs for folder in network_folders(run)]
-    found = ladder_files(root, Catalog(), [read_run(r) for r in runs if not network_folders(r)], networks)
+    tables = network_tables(root, networks)
+    found = ladder_files(root, Catalog(), [read_run(r) for r in runs if not network_folders(r)], tables)
     for path, why in found.kept.items():
         click.echo(f"left {path.relative_to(root)}: {why}", err=True)
     for path, text in found.stale.items():

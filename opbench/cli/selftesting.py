@@ -92,7 +92,7 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
 def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
     from datetime import UTC, datetime
 
-    from opbench import __version__
+    from opbench._version import __version__
     from opbench.selftest import Selftest
 
     date = datetime.now(UTC).isoformat(timespec="seconds")

@@ -172,7 +172,8 @@ def train_command(
     Exit codes: 0 trained · 1 a loss that is no number, a rank that died,
     or a step that is not a peer's · 2 usage · 3 environment.
     """
-    from opbench import api, backends
+    from opbench import backends
+    from opbench.nets import api
     from opbench.nets.options import NetOptions
     from opbench.nets.running import make_graph
     from opbench.report.training import PAGE

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from opbench.errors import EnvironmentFault
-from opbench.export import chrome_trace, nvbench, pytest_benchmark, tables
+from opbench.export import nvbench, pytest_benchmark, tables
 from opbench.paths import write_atomically
 from opbench.results.files import Run
-from opbench.results.network import read_network
 
 FORMATS: dict[str, Callable[[Run, Path, str], dict[Path, bytes]]] = {
     "nvbench": nvbench.files,
@@ -22,15 +21,11 @@ FORMATS: dict[str, Callable[[Run, Path, str], dict[Path, bytes]]] = {
 
 def export(run: Run, layout: str, path: Path, gpu: str = "h200") -> list[Path]:
     """Write a run in a format of `FORMATS`; returns the files written, the one named first."""
-    return _written(FORMATS[layout](run, path, gpu))
+    return write_files(FORMATS[layout](run, path, gpu))
 
 
-def export_trace(network: Path, path: Path) -> Path:
-    """Write the run of a network as Chrome's trace events; returns the file."""
-    return _written({path: chrome_trace.trace(read_network(network))})[0]
-
-
-def _written(files: dict[Path, bytes]) -> list[Path]:
+def write_files(files: dict[Path, bytes]) -> list[Path]:
+    """Write each file and the folders above it; returns the files. Raises EnvironmentFault where that fails."""
     for name, content in files.items():
         try:
             name.parent.mkdir(parents=True, exist_ok=True)

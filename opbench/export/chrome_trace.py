@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from opbench.errors import UsageError
-from opbench.results.network import Record
+from opbench.export import write_files
+from opbench.results.network import Record, read_network
+
+
+def export_trace(network: Path, path: Path) -> Path:
+    """Write the run of a network as Chrome's trace events; returns the file."""
+    return write_files({path: trace(read_network(network))})[0]
 
 
 def trace(record: Record) -> bytes:

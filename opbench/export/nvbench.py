@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opbench import __version__
+from opbench._version import __version__
 from opbench.catalog.variant import print_config
 from opbench.results.files import Run
 from opbench.results.result import Result

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench import __version__
+from opbench._version import __version__
 from opbench.results.faults import faults_of
 from opbench.results.result import Result
 from opbench.traffic.findings import Finding, Related

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import opbench
+from opbench._version import __version__
 from opbench.catalog.operator import Arrays
 from opbench.errors import UsageError
 from opbench.graphs.training_step import LIMIT, STORED
@@ -53,7 +53,7 @@ def checkpoint_of(trainer: Trainer, state: Arrays, losses_bytes: int) -> Checkpo
     arrays |= {f"state.{name}": a for name, a in state.items() if name not in known}
     facts = {
         "format": checkpoints.FORMAT,
-        "opbench": opbench.__version__,
+        "opbench": __version__,
         "step": trainer.step,
         "ranks": trainer.recipe.ranks,
         "accumulate": trainer.recipe.accumulate,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-import opbench
 from opbench import backends, paths, units
+from opbench._version import __version__
 from opbench.backends.base import Backend, Libraries, Timed
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
@@ -208,7 +208,7 @@ def _measured(
     own = [n["kernel_s"] for n in nodes if n["kernel_s"] is not None]
     return {
         "format": 1,
-        "opbench": opbench.__version__,
+        "opbench": __version__,
         "started": now(),
         "revision": revision(),
         "command": list(options.command),

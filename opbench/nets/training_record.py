@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import opbench
+from opbench._version import __version__
 from opbench.catalog.operator import from_storage
 from opbench.errors import LaunchError
 from opbench.graphs.graph import Graph
@@ -33,7 +33,7 @@ def training_record(trainer: Trainer, step: Step, timed: StepTimes, images_per_s
     graph, network, memory = trainer.training.graph, step.context.network, step.context.memory
     return {
         "format": FORMAT,
-        "opbench": opbench.__version__,
+        "opbench": __version__,
         "started": trainer.begun["started"],
         "revision": trainer.begun["revision"],
         "command": list(trainer.options.command),

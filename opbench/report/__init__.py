@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from opbench.report.ladder import ladder_readme
 from opbench.report.run.sections import Section, chart_name, file_name, sections
 from opbench.report.terminal import print_table
 from opbench.results.files import Run
-from opbench.results.network import read_network
 from opbench.results.own_variants import compare_own_variants
 from opbench.results.rows import rows
 
@@ -28,7 +27,7 @@ CHARTS_OF_OPERATOR = 3
 CHARTS = 12
 """More charts than this make a page slow to build and to read; the tables hold every number."""
 
-__all__ = ["figures", "ladder_readme", "print_table", "write_report"]
+__all__ = ["drawn", "figures", "ladder_readme", "print_table", "styled", "write_report"]
 
 
 def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[Path] = ()) -> list[Path]:
@@ -43,7 +42,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
 
     measured, sheet, predicting = _limits(run, gpu)
     parts = sections(rows(run, gpu))
-    with _styled():
+    with styled():
         charts, undrawn = _charts(run, parts, measured, sheet)
         sizes = _crossovers(parts)
         results = {r.case: r for r in run.results}
@@ -64,25 +63,20 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
 
 
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
-    """The figures of a run's report by name, such as "matmul-1": the same that `write_report` writes as PNG.
+    """The figures of a run's report by name, such as "matmul-1": the same that `write_report` writes as PNG."""
+    with styled():
+        parts = sections(rows(run, gpu))
+        measured, sheet, _ = _limits(run, gpu)
+        charts, _ = _charts(run, parts, measured, sheet)
+        return drawn({chart.name: chart for chart in [*charts.values(), *_crossovers(parts).values()]})
 
-    Of a network's run they are those of its page, "timeline" and "memory", read from its folder.
-    """
-    with _styled():
-        if run.of_network:
-            from opbench.report.network.figures import memory_chart, timeline_chart
 
-            record = read_network(run.folder)
-            found = {"timeline": timeline_chart(record), "memory": memory_chart(record)}
-        else:
-            parts = sections(rows(run, gpu))
-            measured, sheet, _ = _limits(run, gpu)
-            charts, _ = _charts(run, parts, measured, sheet)
-            found = {chart.name: chart for chart in [*charts.values(), *_crossovers(parts).values()]}
-        drawn = {name: chart.figure for name, chart in found.items() if chart is not None}
-        for figure in drawn.values():
-            figure.draw_without_rendering()  # ticks take the style when they are first drawn
-    return drawn
+def drawn(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
+    """The figures of charts, drawn once, so that ticks take the style in force; without those that are None."""
+    figures = {name: chart.figure for name, chart in charts.items() if chart is not None}
+    for figure in figures.values():
+        figure.draw_without_rendering()
+    return figures
 
 
 def _limits(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceilings | None]:
@@ -94,7 +88,7 @@ def _limits(run: Run, gpu: str) -> tuple[Ceilings | None, Ceilings | None, Ceili
 
 
 @contextmanager
-def _styled() -> Iterator[None]:
+def styled() -> Iterator[None]:
     """Figures drawn within look as the report's do."""
     import matplotlib
 

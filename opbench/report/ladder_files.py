@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.report.ladder import ladder_readme, ladders_overview, table_of, with_overview
-from opbench.report.network.overview import networks_overview
 from opbench.results.files import Run, content, run_file, run_files
 from opbench.results.rows import rows
 
@@ -32,8 +31,8 @@ class LadderFiles:
         return {path: text for path, text in self.texts.items() if _read(path) != text}
 
 
-def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Sequence[Path]) -> LadderFiles:
-    """The documents below `root` that these runs and folders of networks decide.
+def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], networks: Mapping[Path, str]) -> LadderFiles:
+    """The documents below `root` that these runs decide; `networks` has for each document its table of networks.
 
     An operator that the runs did not measure is left alone, unless its README shows no measurement either; so is one
     whose README has rows that these runs have not. Raises UsageError when no run has a time.
@@ -103,17 +102,13 @@ def _started(folder: Path) -> str:
 
 
 def _add_overviews(
-    found: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], networks: Sequence[Path]
+    found: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], networks: Mapping[Path, str]
 ) -> None:
     """The tables over all runs, in which rows of other runs stay as long as what they link to is there."""
-    for folder in networks:
-        if not folder.resolve().is_relative_to(root.resolve()):
-            raise UsageError(f"{folder}: lies outside {root}, and the documents link to the runs that they show")
-    ladders, page, readme = root / "variants" / "README.md", root / "docs" / "networks.md", root / "README.md"
+    ladders = ladders_overview(operators, runs) if runs else ""
     for path, what, table in (
-        (ladders, "ladders", ladders_overview(operators, runs) if runs else ""),
-        (page, "networks", networks_overview(networks, page.parent) if networks else ""),
-        (readme, "networks", networks_overview(networks, root) if networks else ""),
+        (root / "variants" / "README.md", "ladders", ladders),
+        *((path, "networks", table) for path, table in networks.items()),
     ):
         text = _read(path)
         if text and table:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opbench import __version__
+from opbench._version import __version__
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.decoding import from_json

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TypedDict
 
-from opbench import __version__
+from opbench._version import __version__
 from opbench.catalog.case import Case
 from opbench.errors import UsageError
 from opbench.results.files import FILE, FORMAT, Run, RunReader, RunWriter

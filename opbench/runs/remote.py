@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench import __version__
+from opbench._version import __version__
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.errors import OpbenchError, UsageError

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import opbench
 from opbench import units
+from opbench._version import __version__
 from opbench.catalog.folders import Catalog
 from opbench.errors import UsageError
 from opbench.results.book import read_book
@@ -91,7 +91,7 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
 def manifest(library: Library) -> dict[str, object]:
     """Where everything is from, for programs."""
     return {
-        "opbench": opbench.__version__,
+        "opbench": __version__,
         "command": library.command,
         "gpu": library.gpu,
         "arch": library.arch,
@@ -118,7 +118,7 @@ def readme(library: Library, cubin: str) -> str:
     lines = [
         f"# {n}: kernels for {library.gpu} ({library.arch})",
         "",
-        f"Made by `{library.command}` (opbench {opbench.__version__}, MIT License). `{n}.h` is the interface,",
+        f"Made by `{library.command}` (opbench {__version__}, MIT License). `{n}.h` is the interface,",
         f"`{n}.cu` the source, `opbench/` the headers that its kernels include.",
         "",
         *table(rows),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-import opbench
 from opbench import units
+from opbench._version import __version__
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
 from opbench.catalog.operator import Arrays, to_storage
@@ -107,7 +107,7 @@ def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[s
 
 def _manifest(program: NetworkProgram, options: NetOptions) -> dict[str, object]:
     return {
-        "opbench": opbench.__version__,
+        "opbench": __version__,
         "command": program.command,
         "network": options.network,
         "sizes": dict(options.sizes),
@@ -130,7 +130,7 @@ def _readme(program: NetworkProgram, cubin: str) -> str:
     lines = [
         f"# {n} as one program for {program.gpu.name} ({program.arch})",
         "",
-        f"Made by `{program.command}` (opbench {opbench.__version__}, MIT License). `{n}.cu` is all of it: kernels, a",
+        f"Made by `{program.command}` (opbench {__version__}, MIT License). `{n}.cu` is all of it: kernels, a",
         f"function a layer, and `main()`, which calls them in order. `{n}_weights.safetensors` has the weights as the",
         f"kernels read them, `{n}_example.safetensors` an input and the float64 reference's result.",
         "",

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-import opbench
 from opbench import paths
+from opbench._version import __version__
 
 WIDTH = 120
 """Columns of a line."""
@@ -20,7 +20,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 def banner(gpu: str, arch: str, command: str) -> list[str]:
     """Who made a file, for what, by which command, under which licence."""
     return [
-        f"// Made by opbench {opbench.__version__} for {gpu} ({arch}):",
+        f"// Made by opbench {__version__} for {gpu} ({arch}):",
         f"//   {command}",
         "// Kernels from variants/ and what launches them are under opbench's MIT License (LICENSE, beside this file).",
     ]

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench import __version__
+from opbench._version import __version__
 from opbench.backends.nvrtc.fitting import GpuTarget
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Operator

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-import opbench
+from opbench._version import __version__
 from opbench.backends.base import Timed
 from opbench.catalog.case import Case
 from opbench.catalog.operator import Operator, from_storage
@@ -149,7 +149,7 @@ def _time(name: str, problem: Operator, found: Measurement, cases: Sequence[Case
         min(low, median),
         max(high, median),
         hashes.get(name, ""),
-        opbench.__version__,
+        __version__,
         datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "measured as it was met",
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from opbench import units
+from opbench.errors import UsageError
 from opbench.report.network import words
 from opbench.results.network import FILE, Record, Times, batch, read_network
 
@@ -20,6 +21,18 @@ HEAD = (
 def network_folders(folder: Path) -> list[Path]:
     """Return the runs of networks in a folder of such runs."""
     return sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+
+
+def network_tables(root: Path, networks: Sequence[Path]) -> dict[Path, str]:
+    """Return each document of a checkout that shows networks, with its table; none where no network is given.
+
+    Raises UsageError for a folder outside the checkout, which a committed document cannot link to.
+    """
+    for folder in networks:
+        if not folder.resolve().is_relative_to(root.resolve()):
+            raise UsageError(f"{folder}: lies outside {root}, and the documents link to the runs that they show")
+    documents = (root / "docs" / "networks.md", root / "README.md") if networks else ()
+    return {document: networks_overview(networks, document.parent) for document in documents}
 
 
 def networks_overview(folders: Sequence[Path], base: Path) -> str:
