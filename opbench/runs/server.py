@@ -212,6 +212,7 @@ class Server:
                 request.limit_s,
                 lambda name: tell(Started(name)),
                 energy=request.energy,
+                mode=request.mode,
             )
 
     def probe(self, request: Probe, tell: SendTold) -> dict[str, float]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from opbench.backends.base import Buffer, DeviceClock
@@ -36,17 +37,25 @@ class Measured:
 
 
 @dataclass
-class _Timing:
+class TimedCases:
     """Everything that the cases of one problem are timed with."""
 
+    prepared: Prepared
     contents: Contents = field(default_factory=lambda: Contents({}))
     rotation: Rotation = field(default_factory=Rotation)
     ready: dict[str, Ready] = field(default_factory=dict)
     case_turns: dict[str, CaseTurns] = field(default_factory=dict)
     graph_turns: dict[str, GraphTurns] = field(default_factory=dict)
     state: dict[str, ModuleState] = field(default_factory=dict)
+    invalid: dict[str, str] = field(default_factory=dict)
+    """Why a case gets no time."""
 
     chance: random.Random = field(default_factory=secret_chance)
+
+    @property
+    def timed(self) -> dict[str, Ready]:
+        """The cases that get a time."""
+        return {name: ready for name, ready in self.ready.items() if name not in self.invalid}
 
     @property
     def turns(self) -> dict[str, Turns]:
@@ -58,6 +67,15 @@ class _Timing:
         """What judges the samples of each case."""
         own = {name: turns.judge for name, turns in self.case_turns.items()}
         return {**own, **{name: turns.judge for name, turns in self.graph_turns.items()}}
+
+    @property
+    def faults(self) -> dict[str, str]:
+        """What judged samples got wrong, by case."""
+        return {name: judge.fault for name, judge in self.judges.items() if judge.fault}
+
+    def late_refusals(self) -> dict[str, str]:
+        """Say which timed cases changed module variables while they were timed."""
+        return {name: reason for name in self.timed if (reason := self.state[name].late_refusal())}
 
     @property
     def launches(self) -> list[Launch]:
@@ -86,33 +104,48 @@ def measure_cases(
     Inputs differ from sample to sample; outputs and workspaces are poisoned before each. With `check_again`, outputs
     are also checked after the last sample, on new content and in other buffers.
     """
-    prepared = session.prepare(cases[0].problem)
-    prepared.load("normal", verify=True)
-    timing = _Timing()
+    with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
+        launches = {name: ready.binding.launch for name, ready in timing.timed.items()}
+        found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
+        invalid = timing.invalid | timing.late_refusals()
+        found = {name: timing.described(name, m) for name, m in found.items() if name not in invalid}
+        wrong = timing.faults
+        if check_again:
+            left = {name: ready for name, ready in timing.timed.items() if name not in {**wrong, **invalid}}
+            wrong |= _check_again(session, timing.prepared, left, timing.contents, on_start)
+        return Measured(found, wrong, {name: why for name, why in invalid.items() if name not in wrong})
+
+
+@contextmanager
+def timed_cases(
+    session: Session,
+    cases: Sequence[Case],
+    mode: str,
+    clock: DeviceClock,
+    on_start: Callable[[str], None] = lambda name: None,
+    judged: bool = True,
+) -> Iterator[TimedCases]:
+    """Bind right cases of one problem for timing, with inputs that rotate, poisoned outputs and judged samples.
+
+    Everything that times cases goes through here. Cases that keep state between launches are in `invalid`.
+    """
+    timing = TimedCases(session.prepare(cases[0].problem))
+    timing.prepared.load("normal", verify=True)
     try:
-        timing.contents = load_contents(session.backend, prepared)
+        timing.contents = load_contents(session.backend, timing.prepared)
         for case in cases:
             on_start(case.name)
-            timing.ready[case.name] = session.bind(case, prepared)
-            _take_turns(session, timing, case, judged=check_again)
-        invalid = _refused(timing, on_start)
-        timed = {name: ready for name, ready in timing.ready.items() if name not in invalid}
-        if options.mode == "graph" and timed:
-            _rotate(session, prepared, timing, timed, judged=check_again)
-        launches = {name: ready.binding.launch for name, ready in timed.items()}
-        found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
-        invalid |= {name: reason for name in timed if (reason := timing.state[name].late_refusal())}
-        found = {name: timing.described(name, m) for name, m in found.items() if name not in invalid}
-        wrong = {name: judge.fault for name, judge in timing.judges.items() if judge.fault}
-        if check_again:
-            left = {name: ready for name, ready in timed.items() if name not in {**wrong, **invalid}}
-            wrong |= _check_again(session, prepared, left, timing.contents, on_start)
-        return Measured(found, wrong, {name: why for name, why in invalid.items() if name not in wrong})
+            timing.ready[case.name] = session.bind(case, timing.prepared)
+            _take_turns(session, timing, case, judged)
+        timing.invalid = _refused(timing, on_start)
+        if mode == "graph" and timing.timed:
+            _rotate(session, timing, judged)
+        yield timing
     except EnvironmentFault as error:
         # A workspace that does not fit beside the others costs the case that asked for it, not the run.
         raise LaunchError(str(error)) from error
     finally:
-        for launch in timing.launches if options.mode == "graph" else ():
+        for launch in timing.launches if mode == "graph" else ():
             clock.forget(launch)
         session.backend.free(timing.rotation.arenas)
         timing.contents.free(session.backend)
@@ -122,7 +155,7 @@ def measure_cases(
             session.backend.free(each.workspace)
 
 
-def _take_turns(session: Session, timing: _Timing, case: Case, judged: bool) -> None:
+def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
     """Bind a case to every content."""
     ready = timing.ready[case.name]
     launches = {CONTENTS[0]: ready.binding.launch}
@@ -135,7 +168,7 @@ def _take_turns(session: Session, timing: _Timing, case: Case, judged: bool) -> 
     timing.state[case.name] = ModuleState(session, ready, turns, judged)
 
 
-def _refused(timing: _Timing, on_start: Callable[[str], None]) -> dict[str, str]:
+def _refused(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
     """Say why cases get no time, by name."""
     invalid: dict[str, str] = {}
     for name, state in timing.state.items():
@@ -145,15 +178,17 @@ def _refused(timing: _Timing, on_start: Callable[[str], None]) -> dict[str, str]
     return invalid
 
 
-def _rotate(session: Session, prepared: Prepared, timing: _Timing, timed: Mapping[str, Ready], judged: bool) -> None:
+def _rotate(session: Session, timing: TimedCases, judged: bool) -> None:
     """Bind every case to enough sets of buffers for a graph of its launches to be cold."""
 
     def launch(case: Case, buffers: Mapping[str, Buffer]) -> Launch:
         return bind(session.backend, case, buffers, session.sm_count).launch
 
+    timed = timing.timed
     workspaces = {name: each.workspace for name, each in timed.items()}
     cases = [each.case for each in timed.values()]
-    timing.rotation = rotate(session.backend, cases, prepared.buffers, workspaces, timing.contents.sets, launch)
+    own = timing.prepared.buffers
+    timing.rotation = rotate(session.backend, cases, own, workspaces, timing.contents.sets, launch)
     for name, launched in timing.rotation.launches.items():
         updated = bool(timed[name].case.updates)  # such an output is to hold the input's values, not poison
         poisoned = [] if updated else timing.rotation.poisoned[name]

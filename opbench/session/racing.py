@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from opbench.backends.base import Buffer
+from opbench.backends.base import Buffer, DeviceClock
 from opbench.catalog.case import Case
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
-from opbench.session.checking import Ready, Session
-from opbench.timing.clock import Clock
+from opbench.session.checking import Session
+from opbench.session.measuring import TimedCases, timed_cases
+from opbench.session.turns import CaseTurns
 from opbench.timing.energy import EnergyMeter
 from opbench.timing.racing import Raced, RaceOptions, race
 
@@ -29,16 +30,17 @@ def race_cases(
     cases: Sequence[Case],
     leader: Case | None,
     options: RaceOptions,
-    clock: Clock,
+    clock: DeviceClock,
     limit_s: float,
     on_start: Callable[[str], None] = lambda name: None,
     now: Callable[[], float] = time.perf_counter,
     energy: bool = False,
+    mode: str = "cold",
 ) -> RacedCases:
     """Run each case once on normals and judge it, then race the right ones, and the leader, for `limit_s` at most.
 
-    What they race for is time or, with `energy`, joules.
-
+    What they race for is time or, with `energy`, joules. They are timed under the rules of `measure_cases`: a case that
+    is wrong in a judged sample, or keeps state between launches, is in `wrong`, the leader too.
     One run is no check: what wins is to be checked in full. Raises LaunchError where a case took the device with it;
     `on_start` has named it then.
     """
@@ -54,30 +56,39 @@ def race_cases(
             continue
         if reason:
             wrong[case.name] = reason
-    running = [case for case in cases if case.name not in wrong and case.name not in failed]
-    if not running:
-        return RacedCases({}, wrong, failed)
-    ready: dict[str, Ready] = {}
+    right = [case for case in cases if case.name not in wrong and case.name not in failed]
     meter = EnergyMeter(clock, now=now) if energy else None
-    try:
-        prepared = session.prepare(running[0].problem)
-        prepared.load("normal", verify=True)
-        for case in [*running, *([leader] if leader else [])]:
-            on_start(case.name)
-            ready[case.name] = session.bind(case, prepared)
+    while right:
+        racing = [*right, *([leader] if leader and leader.name not in wrong else [])]
+        with timed_cases(session, racing, mode, clock, on_start) as timing:
 
-        def sample(name: str) -> float:
-            on_start(name)
-            launch = ready[name].binding.launch
-            return meter.joules(launch) if meter else clock.sample(launch).seconds
+            def sample(name: str, timing: TimedCases = timing) -> float:
+                on_start(name)
+                if meter:
+                    return _joules(meter, timing.case_turns[name])
+                turns = timing.turns[name]
+                value = clock.sample(turns.next_launch()).seconds
+                turns.sampled()
+                return value
 
-        return RacedCases(race(sample, list(ready), options, lambda: now() - began > limit_s), wrong, failed)
-    except EnvironmentFault as error:
-        # A workspace that does not fit beside the others costs the case that asked for it, not the search.
-        raise LaunchError(str(error)) from error
-    finally:
-        for each in ready.values():
-            _free(session, each.workspace)
+            def is_over(timing: TimedCases = timing) -> bool:
+                return now() - began > limit_s or bool(timing.faults)
+
+            raced = race(sample, list(timing.timed), options, is_over)
+            refused = timing.invalid | timing.late_refusals() | timing.faults
+        if not refused:
+            return RacedCases(raced, wrong, failed)
+        wrong |= refused  # the others race again: a kernel without a time of its own may have led them
+        right = [case for case in right if case.name not in refused]
+    return RacedCases({}, wrong, failed)
+
+
+def _joules(meter: EnergyMeter, turns: CaseTurns) -> float:
+    """Return the joules of a launch among many, each on other inputs than the one before; the last may be judged."""
+    turns.next_launch()  # renews outputs and workspaces
+    value = meter.joules(turns.launch_in_turn)
+    turns.sampled()
+    return value
 
 
 def _looked_at(session: Session, case: Case) -> str:

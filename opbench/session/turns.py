@@ -37,12 +37,14 @@ class SampleJudge:
         self._kinds = chance.sample(JUDGED, len(JUDGED))
         self._number = 0
         self._comparisons = 0
+        self._owed = False
+        """Whether a sample was due whose content has no reference: the next sample with one is judged in its place."""
         self.fault = ""
 
     @property
     def due(self) -> bool:
         """Whether the next sample that counts is judged."""
-        return self._number in self._schedule
+        return self._owed or self._number in self._schedule
 
     @property
     def kind(self) -> str:
@@ -51,7 +53,9 @@ class SampleJudge:
 
     def sampled(self, kind: str, outputs: Mapping[str, Buffer]) -> None:
         """Count a sample, and judge it where it is due."""
-        if self.due and not self.fault and kind in JUDGED:
+        due = self.due and not self.fault
+        self._owed = due and kind not in JUDGED
+        if due and kind in JUDGED:
             self._kinds.append(self._kinds.pop(0))
             known = len(self._ready.prepared.judged)
             self._session.backend.synchronize()
@@ -96,12 +100,21 @@ class CaseTurns:
         for variable, content in self.restored:
             variable.copy_from(content)  # on the device: the stream may be held, and the host must not wait for it
 
-    def next_launch(self) -> Launch:
-        """Renew the buffers and return the launch on the next content."""
+    def launch_in_turn(self) -> None:
+        """Launch on the next content, as one of many launches that are timed together: nothing is renewed."""
+        self._kind = self._next_in_queue()
+        self._queue.remove(self._kind)
+        self.launches[self._kind]()
+
+    def _next_in_queue(self) -> str:
         if not self._queue:
             self._queue = list(self.launches)
             self._chance.shuffle(self._queue)
-        self._kind = self._queue[0]
+        return self._queue[0]
+
+    def next_launch(self) -> Launch:
+        """Renew the buffers and return the launch on the next content."""
+        self._kind = self._next_in_queue()
         if self.judge.due:
             self._kind = self.judge.kind if self.judge.kind in self.launches else CONTENTS[0]
         if self._kind in self._queue:

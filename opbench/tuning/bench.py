@@ -88,11 +88,13 @@ class GpuBench:
             packed = [pack(self.case(number)) for number in running.values()]
             culprit, outcome = self._ask(packed, pack(first) if first else None, until_s, options or self._options)
             if isinstance(outcome, RacedCases):
+                number_of = {first.name: leader, **running} if first and leader is not None else running
                 for name, raced in outcome.raced.items():
-                    found[leader if first and name == first.name else running[name]] = raced  # type: ignore[index]
-                for ending, told in (("wrong", outcome.wrong), ("failed", outcome.failed)):
-                    for name, reason in told.items():
-                        found[running[name]] = Trial(self._space[running[name]], ending, reason=reason)  # type: ignore[arg-type]
+                    found[number_of[name]] = raced
+                reasons: Mapping[Ending, Mapping[str, str]] = {"wrong": outcome.wrong, "failed": outcome.failed}
+                for ending, by_name in reasons.items():
+                    for name, reason in by_name.items():
+                        found[number_of[name]] = Trial(self._space[number_of[name]], ending, reason=reason)
                 return found
             if culprit not in running:
                 if first is None or culprit != first.name:

@@ -134,11 +134,11 @@ class Search:
         found = self.bench.race(list(by_number), self.leader, until_s)
         factor = self._factor(found)
         for number, outcome in found.items():
-            if number not in by_number:
-                continue  # the leader
             if isinstance(outcome, Trial):
                 self._end(number, outcome)
                 continue
+            if number not in by_number:
+                continue  # the leader
             if not outcome.samples:
                 continue  # time was over before its turn
             prepared, interval = by_number[number], outcome.interval
@@ -173,6 +173,9 @@ class Search:
     def _take(self, number: int, trial: Trial) -> None:
         self.trials[number] = trial
         self.strategy.tell(number, trial.score)
+        if number == self.leader and trial.ending != "raced":  # it led until a judged sample of it was wrong
+            raced = [(t.score, n) for n, t in self.trials.items() if t.ending == "raced" and t.score is not None]
+            self.leader = min(raced)[1] if raced else None
         best = self.trials[self.leader].score if self.leader is not None else None
         if trial.ending == "raced" and trial.score is not None and (best is None or trial.score < best):
             self.leader = number

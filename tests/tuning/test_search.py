@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from simulated_tuning import GEMM, SimulatedBench, gemm_candidates, gemm_time, refusal
 
 from opbench.catalog.variant import Config
 from opbench.results.tuning import Trial
+from opbench.timing.racing import Raced
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.search import Search
 from opbench.tuning.strategies import STRATEGIES
@@ -95,3 +98,21 @@ def test_the_model_of_optuna_searches_too() -> None:
     numbers = [tuple(t.config.items()) for t in kept]
     assert len(numbers) == len(set(numbers)) and len(numbers) > 40
     assert min(gemm_time(SPACE[n]) for n in search.finalists(8)) < gemm_time(SPACE[0])
+
+
+def test_a_leader_that_a_later_race_finds_wrong_leads_no_more() -> None:
+    few = Candidates((c for n, c in enumerate(GEMM) if n % 200 == 0 and not refusal(c)), dict(GEMM.tune))
+    bench = SimulatedBench(few)
+    cheat = min(range(len(few)), key=lambda n: gemm_time(few[n]))
+    genuine = bench.race
+
+    def race(numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, Raced | Trial]:
+        wrong = Trial(few[cheat], "wrong", reason="wrong in timed sample 4")
+        return {**genuine(numbers, leader, until_s), **({cheat: wrong} if leader == cheat else {})}
+
+    bench.race = race  # type: ignore[method-assign]
+    kept: list[Trial] = []
+    search = Search(few, STRATEGIES["random"](few, 0), bench, kept.append)
+    search.run(1e6)
+    assert search.trials[cheat].ending == "wrong" and cheat not in search.finalists(8)
+    assert search.leader == min((n for n in range(len(few)) if n != cheat), key=lambda n: gemm_time(few[n]))
