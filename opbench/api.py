@@ -17,7 +17,9 @@ from opbench.catalog.case import Case, select
 from opbench.catalog.folders import Catalog
 from opbench.catalog.memory_plan import MemoryPlans
 from opbench.errors import UsageError
+from opbench.gpus.capability import capability_of
 from opbench.gpus.ceilings import committed
+from opbench.gpus.products import product
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.runs.devices import ChosenGpu, choose_devices
@@ -94,6 +96,7 @@ def run(
         target=(targets[0], *(str(root) for root in variants)),
         targets=tuple(targets[1:] and targets),
         compile_for="" if cpu_only else gpu,
+        capability=capability_of(gpu) if backend == "cpu" else None,
         devices=choose_devices(gpus, backend),
     )
     if report and backend == "cpu":
@@ -192,8 +195,9 @@ def check(
     named; `note` is told of it. `problems` such as "(n=1000)" are checked in place of examples and random shapes.
     With `huge`, or `every` pair on the cpu backend, problems beyond 2**31 elements are tried too, on sparse memory: a
     sample of their blocks. With `exit_first` results end with the first case that is not right.
-    On the cpu backend NVRTC, where it is installed, compiles kernels for `gpu` beside the checks: what it refuses has
-    failed; `cpu_only` leaves that out.
+    On the cpu backend `gpu` is a name or a compute capability such as "8.6"; its branch of `__CUDA_ARCH__` is checked.
+    NVRTC, where it is installed, also compiles kernels for a name: what it refuses has failed. With `cpu_only` it
+    compiles nothing.
     A .cu file without a header is checked under the header that `opbench adopt` would propose. Where no operator fits,
     and of every file with `memory`, the launches of its host code run without a reference: a result is "no fault found"
     or wrong; `sizes` are values of host variables by name.
@@ -203,13 +207,14 @@ def check(
     patterns = list(cases)
     backend = backends.resolve(backend)
     huge |= every and backend == "cpu" and not problems
+    capability = capability_of(gpu) if backend == "cpu" else None
 
     every |= bool(patterns)
     chosen, plans = _cases_of(catalog, targets, random_shapes, seed, every, problems, note, huge, memory, sizes or {})
     if patterns:
         plans = [plan for plan in plans if any(plan.is_named(pattern) for pattern in patterns)]
         patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
-    by_memory = run_in_memory_mode(plans, backend, seed, time_limit_s, tell, note) if plans else []
+    by_memory = run_in_memory_mode(plans, backend, seed, time_limit_s, tell, note, capability) if plans else []
     if plans and not chosen:
         return by_memory
     _require_other_files([(case.variant.id, case.variant.path) for case in chosen])
@@ -222,7 +227,8 @@ def check(
             options,
             exit_first=exit_first,
             workers=_workers(backend),
-            compile_for="" if cpu_only else gpu,
+            compile_for="" if cpu_only or not product(gpu) else gpu,
+            capability=capability,
             every_module=every,
         )
         results = {result.case: result for result in run_suite(suite, options, tell).results}

@@ -62,12 +62,15 @@ def gpus() -> list[Gpu]:
     return device.gpus()
 
 
-def open_backend(name: str) -> Backend:
-    """Open a backend; raises EnvironmentFault when this machine has not what it needs."""
+def open_backend(name: str, capability: tuple[int, int] | None = None) -> Backend:
+    """Open a backend; raises EnvironmentFault when this machine has not what it needs.
+
+    `capability` is the compute capability whose code the cpu backend compiles; None stands for the newest it executes.
+    """
     if resolve(name) == "cuda":
         from opbench.backends.cuda import CudaBackend
 
         return CudaBackend()
     from opbench.backends.cpu import CpuBackend
 
-    return CpuBackend()
+    return CpuBackend(capability=capability)

@@ -208,7 +208,7 @@ class _HeaderReader:
             mechanism=self._mechanism(),
             precision=self._precision(),
             product=product,
-            compute_capability=table.get("compute_capability", ""),
+            compute_capability=table.get("compute_capability", "") or self._implied_capability(),
             tune=self._tune(),
             searched=any(isinstance(values, dict) for values in table.get("tune", {}).values()),
             where=self._expressions("where"),
@@ -240,6 +240,12 @@ class _HeaderReader:
         if not configs:
             raise self.refuse("where", f"no combination of tune passes where = {list(variant.where)}")
         return variant
+
+    def _implied_capability(self) -> str:
+        """Return the compute capability that clusters and tensor maps need; "" where the header has neither."""
+        clusters = [entry.get("cluster") for entry in self.table.get("launch", []) if isinstance(entry, dict)]
+        sizes = [str(size) for cluster in clusters if isinstance(cluster, list) for size in cluster]
+        return "9.0" if self.table.get("tensor_maps") or any(size != "1" for size in sizes) else ""
 
     def _flops(self) -> str:
         text = self.table.get("flops", "")

@@ -233,6 +233,15 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     help="Write what is wrong as SARIF, too, which code hosts show at its lines.",
 )
 @click.option("--notes", "with_notes", is_flag=True, help="Say also what is allowed: threads that store one value.")
+@click.option(
+    "--gpu",
+    default="h200",
+    show_default=True,
+    metavar="NAME|NUMBER",
+    help="The GPU whose code is checked, the branch of __CUDA_ARCH__: a name such as rtx3080, or a compute capability "
+    "such as 8.6. NVRTC compiles for a name, too.",
+    shell_complete=completion.gpus,
+)
 @click.option("--list", "only_list", is_flag=True, help="Print the names of the cases for --case, and check none.")
 @click.option("--watch", is_flag=True, help="Check FILE.cu again whenever it, or a header that it includes, is saved.")
 @shared_options
@@ -248,6 +257,7 @@ def check_command(
     exit_first: bool,
     sarif_file: Path | None,
     with_notes: bool,
+    gpu: str,
     only_list: bool,
     watch: bool,
     cpu_only: bool,
@@ -294,6 +304,7 @@ def check_command(
             every=every,
             huge=huge,
             exit_first=exit_first,
+            gpu=gpu,
             cpu_only=cpu_only,
             seed=seed,
             time_limit_s=time_limit_s or 60.0,
@@ -344,6 +355,7 @@ def leave(code: int, show: Callable[[], None]) -> None:
 REPEATED = (
     "--cpu-only",
     "--backend",
+    "--gpu",
     "--variants",
     "--random",
     "--problem",

@@ -83,7 +83,7 @@ class _Crew:
         limits = stands_for.limits if stands_for else None
         self._order = remote.RunOrder(
             f"opbench-{uuid.uuid4().hex}",
-            Open(options.backend, options.roots, options.seed, limits, suite.traced_work),
+            Open(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability),
             Terms(options.backend, options.measure, suite.time_limit_s, suite.timing, options.processes),
             options.backend == "cuda" and options.measure,
             __version__,

@@ -26,15 +26,22 @@ OPERATOR = "memory"
 
 
 def run_in_memory_mode(
-    files: Sequence[MemoryPlans], backend: str, seed: int, time_limit_s: float, tell: Tell, note: Note
+    files: Sequence[MemoryPlans],
+    backend: str,
+    seed: int,
+    time_limit_s: float,
+    tell: Tell,
+    note: Note,
+    capability: tuple[int, int] | None = None,
 ) -> list[Result]:
     """Check each file's launches, at its own sizes where that takes a moment; `note` hears what was assumed.
 
+    `capability` is the compute capability whose code the cpu backend compiles.
     Raises EnvironmentFault where the backend cannot be opened.
     """
     results = []
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
-        worker = Worker(Open(backend, (), seed), Path(folder) / "worker.log")
+        worker = Worker(Open(backend, (), seed, capability=capability), Path(folder) / "worker.log")
         try:
             for number, plans in enumerate(files):
                 tell(Progress("check", plans.reduced.name, number, len(files)))

@@ -33,6 +33,8 @@ class RunOptions:
     """All that was asked for, where that is several files; `target` names the first of them."""
     gpu: str = ""
     """The GPU whose grids and caches a cpu run has; empty for those of the backend."""
+    capability: tuple[int, int] | None = None
+    """The compute capability whose code a cpu run compiles; None for the newest that the backend executes."""
     compile_for: str = ""
     """The GPU that a cpu run's kernels are compiled for, to see whether they do and what they take; empty for none."""
     every_module: bool = True

@@ -84,6 +84,8 @@ class Open(Request[dict[str, object]]):
     seed: int = SEED
     stands_for: DeviceLimits | None = None
     traced_work: float = TRACED_WORK
+    capability: tuple[int, int] | None = None
+    """The compute capability whose code the cpu backend compiles; None for the newest that it executes."""
 
 
 @dataclass(frozen=True)

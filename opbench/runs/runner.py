@@ -122,7 +122,7 @@ def run_suite(
         # Grids and caches on the cpu are those of the named GPU, so that what is counted is what it would do.
         stands_for = product(options.gpu) if options.backend == "cpu" and options.gpu else None
         limits = stands_for.limits if stands_for else None
-        opening = Open(options.backend, options.roots, options.seed, limits, suite.traced_work)
+        opening = Open(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability)
         stations = _stations(opening, options)
         for station, ceilings in zip(stations, found, strict=False):
             station.ceilings = ceilings

@@ -103,7 +103,7 @@ class Server:
     @functools.cached_property
     def backend(self) -> Backend:
         """The backend that it was opened for."""
-        return open_backend(self._opening.backend)
+        return open_backend(self._opening.backend, self._opening.capability)
 
     @functools.cached_property
     def session(self) -> Session:

@@ -9,6 +9,8 @@ import pytest
 from on_cpu import Bench, Tracer, compilers
 
 from opbench import api
+from opbench.backends.cpu import CpuBackend
+from opbench.errors import UsageError
 
 HOST = [
     "__x86_64__",
@@ -189,3 +191,62 @@ __global__ void k(const float* x, float* out, int n) {
     results = api.check([file], backend="cpu", random_shapes=0, cases=["*(n=1021)"], cpu_only=True)
     assert [(r.status, r.verdict.architecture) for r in results if r.verdict] == [("right", "sm_90")]
     assert [r.to_json()["verdict"]["architecture"] for r in results] == ["sm_90"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("gpu", "architecture", "status"), [("rtx3080", "sm_86", "wrong"), ("9.0", "sm_90", "right")])
+def test_check_compiles_the_branch_of_the_gpu(tmp_path: Path, gpu: str, architecture: str, status: str) -> None:
+    file = tmp_path / "old_branch.cu"
+    file.write_text(HALF_RIGHT)
+    results = api.check([file], random_shapes=0, cases=["*(n=1021)"], gpu=gpu, cpu_only=True)
+    assert [(r.status, r.verdict.architecture) for r in results if r.verdict] == [(status, architecture)]
+
+
+def test_a_gpu_without_a_compute_capability_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "old_branch.cu"
+    file.write_text(HALF_RIGHT)
+    with pytest.raises(UsageError, match="rtx3080"):
+        api.check([file], gpu="rtx1", cpu_only=True)
+
+
+HALF_RIGHT = """\
+// /// opbench
+// operator = "copy"
+// launch = [{ kernel = "k", grid = ["cdiv(n, 64)"], block = ["64"] }]
+// ///
+__global__ void k(const float* x, float* out, int n) {
+    const int i = blockIdx.x * 64 + threadIdx.x;
+#if __CUDA_ARCH__ >= 900
+    if (i < n) out[i] = x[i];
+#else
+    if (i < n) out[i] = x[i] + 1.0f;
+#endif
+}
+"""
+
+NEWER = {
+    "cluster barrier": ('asm volatile("barrier.cluster.arrive;" ::: "memory");', "barrier.cluster.arrive"),
+    "wait": (
+        'asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; }" '
+        ':: "r"(0u), "r"(0u) : "memory");',
+        "mbarrier.try_wait.parity.shared::cta.b64",
+    ),
+    "group": ("cooperative_groups::this_cluster().sync();", "this_cluster"),
+}
+
+
+@pytest.mark.parametrize(("statement", "feature"), NEWER.values(), ids=list(NEWER))
+def test_what_an_older_gpu_lacks_is_unsupported(bench: Bench, tmp_path: Path, statement: str, feature: str) -> None:
+    text = f'#include <cooperative_groups.h>\nextern "C" __global__ void k(int* out) {{ {statement} }}'
+    older = CpuBackend(tmp_path, capability=(8, 6))
+    reason = older.unsupported(bench.request(text, "k"))
+    assert reason and feature in reason and "9.0" in reason and "8.6" in reason and reason.startswith("line 2")
+    guarded = text.replace(statement, f"\n#if __CUDA_ARCH__ >= 900\n{statement}\n#endif\n")
+    assert older.unsupported(bench.request(guarded, "k")) is None
+    assert CpuBackend(tmp_path).unsupported(bench.request(text, "k")) is None
+
+
+def test_clusters_in_a_header_need_capability_9(tmp_path: Path) -> None:
+    file = tmp_path / "clustered.cu"
+    file.write_text(HALF_RIGHT.replace('block = ["64"]', 'block = ["64"], cluster = [2]').replace("64)", "128) * 2"))
+    (result,) = api.check([file], random_shapes=0, cases=["*(n=1021)"], gpu="a100", cpu_only=True)
+    assert (result.status, "9.0" in result.reason) == ("unsupported", True)

@@ -13,8 +13,9 @@ from typing import cast
 
 from opbench.backends.base import Buffer, Program, Sparse, Trace, TraceOptions
 from opbench.backends.cpu.buffer import CpuArray, CpuBuffer, SparseBuffer, available_memory
-from opbench.backends.cpu.build import KernelBuilder, doubts_of
+from opbench.backends.cpu.build import ARCHITECTURE_MACRO, NEWEST_CAPABILITY, KernelBuilder, doubts_of
 from opbench.backends.cpu.elf import imported_symbols
+from opbench.backends.cpu.features import MissingFeature
 from opbench.backends.cpu.findings import LaunchLog, to_findings
 from opbench.backends.cpu.library import Runtime, load_runtime
 from opbench.backends.cpu.program import CpuProgram
@@ -26,14 +27,12 @@ from opbench.catalog.launch import BuildRequest, KernelLaunch
 from opbench.catalog.operator import Tensor
 from opbench.catalog.sources import Source, closure, plain_code, without_comments, without_idle_macros
 from opbench.errors import CompileError, EnvironmentFault, UsageError
+from opbench.gpus.capability import missing_capability
 from opbench.gpus.occupancy import DeviceLimits
 from opbench.paths import cache_folder
 from opbench.traffic.findings import Finding
 from opbench.traffic.rules import NOTES, UNINITIALISED_LOCAL
 
-HIGHEST_CAPABILITY = (9, 0)
-ARCHITECTURE, ARCHITECTURE_MACRO = 900, "__CUDA_ARCH__"
-"""The default value that include/opbench_cpu/keywords.hpp defines, and the macro's name."""
 BEYOND = {
     r"\b__cluster_dims__\b": "__cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]",
     r"\b(?:(?:tex|surf)(?:[12]DLayered|3D|Cubemap)\w*|tex[12]D(?:Lod|Grad|gather)\w*)\b": (
@@ -64,10 +63,14 @@ class CpuBackend:
     sm_count = 8
     limits: DeviceLimits | None = None
 
-    def __init__(self, cache: Path | None = None, workers: int | None = None) -> None:
+    def __init__(
+        self, cache: Path | None = None, workers: int | None = None, capability: tuple[int, int] | None = None
+    ) -> None:
         self._folder = cache.absolute() if cache else cache_folder("cpu")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._workers = workers or os.cpu_count() or 1
+        self.capability = capability or NEWEST_CAPABILITY
+        """The compute capability whose code is compiled."""
         self._log = PROCESS_LOG
 
     @functools.cached_property
@@ -76,11 +79,11 @@ class CpuBackend:
 
     @functools.cached_property
     def _builder(self) -> KernelBuilder:
-        return KernelBuilder(self._toolchain, self._folder, FAST)
+        return KernelBuilder(self._toolchain, self._folder, FAST, self.capability)
 
     @functools.cached_property
     def _traced_builder(self) -> KernelBuilder:
-        return KernelBuilder(self._toolchain, self._folder, TRACED)
+        return KernelBuilder(self._toolchain, self._folder, TRACED, self.capability)
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
@@ -103,7 +106,7 @@ class CpuBackend:
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Why the cpu backend cannot run such a module, else None."""
-        reason = _beyond_capability(request.compute_capability)
+        reason = self._lacks(request.compute_capability)
         if reason is not None:
             return reason
         try:
@@ -113,7 +116,16 @@ class CpuBackend:
         whole = "\n".join(plain_code(source.text) for source in read)
         if any(re.search(pattern, whole) for pattern in BEYOND) and (reason := _beyond(request, read)):
             return reason
-        return self._unknown_instruction(request) if re.search(r"\b(asm|__asm__|__asm)\b", whole) else None
+        if self.capability != NEWEST_CAPABILITY or re.search(r"\b(asm|__asm__|__asm)\b", whole):
+            return self._unknown_instruction(request)
+        return None
+
+    def _lacks(self, needed: str) -> str | None:
+        """Say which compute capability a variant needs that this backend or the GPU asked for lacks; else None."""
+        if reason := _beyond_capability(needed):
+            return reason
+        reason = missing_capability(self.capability, needed)
+        return f"{reason}; the GPU that was asked for has {self.capability[0]}.{self.capability[1]}" if reason else None
 
     def _unknown_instruction(self, request: BuildRequest) -> str | None:
         """Preprocessed text decides: a branch for newer GPUs may hold instructions that nobody compiles."""
@@ -122,6 +134,8 @@ class CpuBackend:
         except UnsupportedInstruction as problem:
             own = Path(problem.file) == request.source.absolute()
             place = f"line {problem.line}" if own else f"{Path(problem.file).name}:{problem.line}"
+            if isinstance(problem, MissingFeature):
+                return f"{place}: {problem.reason}"
             return f"{place}: inline PTX '{problem.instruction}' is not known to the cpu backend"
         except CompileError:
             pass  # for compile() to report
@@ -143,7 +157,7 @@ class CpuBackend:
     def architecture(self, request: BuildRequest) -> str:
         """Whose branches of `#if __CUDA_ARCH__` are compiled, such as "sm_90"; empty where the text has none."""
         text = "\n".join(without_comments(s.text) for s in closure(request.source, request.include))
-        number = dict(request.macros).get(ARCHITECTURE_MACRO, str(ARCHITECTURE))
+        number = self._builder.architecture(request)
         return f"sm_{number[:-1]}" if re.search(rf"\b{ARCHITECTURE_MACRO}\b", text) else ""
 
     def load(self, request: BuildRequest) -> Program:
@@ -185,7 +199,7 @@ class CpuBackend:
         leave_out: int = 0,
     ) -> Trace:
         """Run some blocks of each launch, and look at where they reach and at what no `int` holds."""
-        path = KernelBuilder(self._toolchain, self._folder, HUGE).module(request)
+        path = KernelBuilder(self._toolchain, self._folder, HUGE, self.capability).module(request)
         program = CpuProgram(path, request, self._runtime, self._log, 1)
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, TraceOptions(count=False, races=False)) as tracing:
@@ -248,8 +262,8 @@ def _beyond_capability(needed: str) -> str | None:
     match = re.fullmatch(r"(\d+)\.(\d+)([a-z]?)", needed)
     if match is None:
         return None
-    if (int(match.group(1)), int(match.group(2))) > HIGHEST_CAPABILITY:
-        highest = ".".join(map(str, HIGHEST_CAPABILITY))
+    if (int(match.group(1)), int(match.group(2))) > NEWEST_CAPABILITY:
+        highest = ".".join(map(str, NEWEST_CAPABILITY))
         return f"needs compute capability {needed}; the cpu backend executes up to {highest} code"
     return None
 

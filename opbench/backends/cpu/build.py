@@ -27,6 +27,7 @@ from opbench.backends.cpu.cutting import (
     require_names,
 )
 from opbench.backends.cpu.diagnostics import diagnosis, shortened
+from opbench.backends.cpu.features import require_capability
 from opbench.backends.cpu.lines import WRAPPER
 from opbench.backends.cpu.ptx import (
     LINE_MARKER,
@@ -77,6 +78,9 @@ NO_MEMORY = re.compile(
     r"virtual memory exhausted|out of memory allocating|std::bad_alloc|Cannot allocate memory|LLVM ERROR: out of memory"
     r"|Killed signal terminated program"
 )
+NEWEST_CAPABILITY = (9, 0)
+"""The newest compute capability whose code the cpu backend executes."""
+ARCHITECTURE_MACRO = "__CUDA_ARCH__"
 KEPT = 64
 """Preprocessed texts, some 100 kB each."""
 
@@ -132,10 +136,14 @@ def shim_version() -> str:
 class KernelBuilder:
     """Compiles modules with one toolchain into one cache folder; safe from several threads and processes."""
 
-    def __init__(self, toolchain: Toolchain, folder: Path, build: CompileMode) -> None:
+    def __init__(
+        self, toolchain: Toolchain, folder: Path, build: CompileMode, capability: tuple[int, int] = NEWEST_CAPABILITY
+    ) -> None:
         self.toolchain = toolchain
         self.folder = folder
         self.build = build
+        self.capability = capability
+        """The compute capability that `__CUDA_ARCH__` names."""
         self._preprocessed: dict[tuple[str, bool], Preprocessed] = {}
         """By manifest and whether it was cut down: whoever asks whether a module can be built builds it next."""
 
@@ -193,7 +201,7 @@ class KernelBuilder:
         return final
 
     def require_instructions(self, request: BuildRequest) -> None:
-        """Raise UnsupportedInstruction for inline PTX that the kernels need and nothing here stands for."""
+        """Raise UnsupportedInstruction for inline PTX that the kernels need and that this backend or its GPU lacks."""
         manifest = self._manifest(request)
         if _read_manifest(manifest) is not None:
             return
@@ -209,6 +217,7 @@ class KernelBuilder:
         key = (manifest.name, reduced)
         if key not in self._preprocessed:
             found = self.preprocess(request, reduced)
+            require_capability(found.text, self.capability)
             self._preprocessed[key] = replace(found, text=replace_ptx(found.text))
             for old in list(self._preprocessed)[:-KEPT]:
                 self._preprocessed.pop(old, None)
@@ -227,7 +236,7 @@ class KernelBuilder:
             files = list(cut.originals) or [source.path for source in closure(request.source, request.include)]
             macros.write_switches(folder, self._hidden_macros)
             macros.write_stand_ins(folder, files)
-            wrapper.write_text(_wrapper(request, cut.source, cut.implied, folder))
+            wrapper.write_text(_wrapper(self._with_architecture(request), cut.source, cut.implied, folder))
             own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
             system = ["-isystem", str(folder / "headers"), "-isystem", str(INCLUDE)]
             include = [*self._parsed_shim, *system, *own, *cut.flags]
@@ -242,6 +251,16 @@ class KernelBuilder:
                 name for name in cut.empty if device_part.is_by_path(name) or f"{cut.flags[-1]}/{name}" in text
             )
             return Preprocessed(text, tuple(_user_files(text)), missing)
+
+    def architecture(self, request: BuildRequest) -> str:
+        """Return the value of `__CUDA_ARCH__`, such as "900"; a macro of the request's own counts first."""
+        return dict(self._with_architecture(request).macros)[ARCHITECTURE_MACRO]
+
+    def _with_architecture(self, request: BuildRequest) -> BuildRequest:
+        if ARCHITECTURE_MACRO in dict(request.macros):
+            return request
+        major, minor = self.capability
+        return replace(request, macros=((ARCHITECTURE_MACRO, f"{major}{minor}0"), *request.macros))
 
     @functools.cached_property
     def _hidden_macros(self) -> list[str]:
@@ -302,7 +321,8 @@ class KernelBuilder:
         except OSError as problem:
             raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
         files = (part for source in sources for part in (str(source.path.absolute()), source.content))
-        key = self._key(*files, repr((request.roots, len(request.kernels), request.macros)))
+        macros = self._with_architecture(request).macros
+        key = self._key(*files, repr((request.roots, len(request.kernels), macros)))
         return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
 
     def _key(self, *parts: str | bytes) -> str:

@@ -35,6 +35,11 @@ INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
 CONSTANT = re.compile(r"__attribute__\(\(opb_constant\)\)")
 
 
+PTX_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+PTX_BEFORE_OPCODE = re.compile(r"^(?:\s*(?:[{}]|[$\w]+\s*:(?!:)|@!?[%$\w]+\s))+")
+"""Braces, labels and the guard in front of an instruction."""
+
+
 class UnsupportedInstruction(Exception):
     """Inline PTX that the cpu backend has no function for."""
 
@@ -116,7 +121,7 @@ def replace_ptx(text: str) -> str:
     pieces: list[str] = []
     position = 0
     for match in outside_strings(ASM, text):
-        if match.start() < position or _in_system_header(text, match.start()):
+        if match.start() < position or is_in_system_header(text, match.start()):
             continue
         statement = _parse(text, match)
         if not statement.template.strip() and not statement.operands:
@@ -133,6 +138,17 @@ def replace_ptx(text: str) -> str:
         pieces += [text[position : statement.start], f"({{ {statements} }})", ending]
         position = statement.end
     return "".join(pieces) + text[position:]
+
+
+def instructions_of(text: str) -> Iterator[tuple[str, int]]:
+    """Each instruction of inline PTX outside of system headers, and where its statement begins in the text."""
+    for match in outside_strings(ASM, text):
+        if is_in_system_header(text, match.start()):
+            continue
+        statement = _parse(text, match)
+        for piece in PTX_COMMENT.sub(" ", statement.template).split(";"):
+            if instruction := PTX_BEFORE_OPCODE.sub("", piece).strip():
+                yield instruction, statement.start
 
 
 def outside_strings(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
@@ -155,7 +171,7 @@ def _marker_before(text: str, position: int) -> re.Match[str] | None:
     return None
 
 
-def _in_system_header(text: str, position: int) -> bool:
+def is_in_system_header(text: str, position: int) -> bool:
     marker = _marker_before(text, position)
     return marker is not None and SYSTEM_HEADER in marker.group(3).split()
 

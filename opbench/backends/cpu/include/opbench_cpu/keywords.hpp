@@ -60,9 +60,6 @@ asm(".pushsection .tbss,\"awT\",@nobits\n.zero 1024\n.popsection");
 #define OPB_SEE_ATOMIC(POINTER, BYTES, WORD) ((void)0)
 #endif
 
-#ifndef __CUDA_ARCH__
-#define __CUDA_ARCH__ 900
-#endif
 #define __CUDACC__ 1
 #define __CUDACC_RTC__ 1
 
