@@ -332,6 +332,11 @@ class Context:
         with _ONE_AT_A_TIME:
             return self.read()
 
+    def poison(self) -> None:
+        """Fill the memory of all activations and workspaces, inputs and outputs among them, with 0xFF bytes."""
+        for buffer in self._owned.values():
+            buffer.poison()
+
     def settle(self) -> None:
         """Wait for all launches; raises LaunchError for what was seen of them."""
         findings = self.network.backend.synchronize()

@@ -15,8 +15,9 @@ from opbench.errors import UsageError, unknown
 from opbench.graphs.graph import Graph
 from opbench.nets.torch_gpu import TimeIsUp, TorchGpu, in_one_line, settings, time_limit
 from opbench.nets.torch_module import to_module
+from opbench.nets.turns import norm_difference
 from opbench.results.network import PeerRecord, Times
-from opbench.timing.clock import Clock, Launch
+from opbench.timing.clock import Clock, Launch, Turns
 from opbench.timing.host import host_times
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
@@ -163,23 +164,26 @@ def time_both(
     wait: Callable[[], object],
     options: TimingOptions,
     facts: Mapping[str, PeerRecord],
+    turns: Turns | None = None,
 ) -> BothTimes:
     """Time ours and each peer that is right: as CUDA graphs on the device's clock, then as calls on the host's.
 
-    `facts` holds what else is recorded of each peer (`facts_of`); those with an error are not timed as graphs.
+    `facts` holds what else is recorded of each peer (`facts_of`); those with an error are not timed as graphs. `turns`
+    renew the network before each of its samples.
     """
     graphs = {name: peer.replay for name, peer in found.items() if peer.replay and not facts[name].get("error")}
     calls = {name: peer.call for name, peer in found.items() if peer.call}
     told: dict[str, PeerRecord] = {name: {**facts[name]} for name in found}
+    renewed = {OWN: turns} if turns else {}
     try:
-        measured = measure(clock, {OWN: own, **graphs}, options)
+        measured = measure(clock, {OWN: own, **graphs}, options, turns=renewed)
         host = host_times({OWN: own, **calls}, wait) if calls else {}
     except Exception as error:  # such as memory that PyTorch does not get any more
         if not found:
             raise
         for name in found:
             told[name].setdefault("error", in_one_line(error))
-        return BothTimes(measure(clock, {OWN: own}, options)[OWN], None, told)
+        return BothTimes(measure(clock, {OWN: own}, options, turns=renewed)[OWN], None, told)
     for name in found:
         if name in measured:
             told[name] |= {"captured": True, **cast(PeerRecord, to_json(measured[name]))}
@@ -209,7 +213,4 @@ def facts_of(
 
 def _norm_difference(outputs: Arrays, others: Mapping[str, np.ndarray]) -> float:
     """Return the largest difference of an output, relative to the norm of the other."""
-    return max(
-        float(np.linalg.norm(out - others[name]) / max(float(np.linalg.norm(others[name])), 1e-30))
-        for name, out in outputs.items()
-    )
+    return max(norm_difference(out, others[name]) for name, out in outputs.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +30,15 @@ from opbench.nets.inputs import trained_lenet
 from opbench.nets.node_times import TIMING, node_samples, node_times
 from opbench.nets.nodes import NodeCheck, check_nodes
 from opbench.nets.options import NetOptions
-from opbench.nets.peers import Peer, facts_of, peers, require_known, time_both
+from opbench.nets.peers import AGREEMENT, Peer, facts_of, peers, require_known, time_both
 from opbench.nets.plan import Plan, load_plan, save_plan
 from opbench.nets.preparing import PREPARE
 from opbench.nets.torch_gpu import TorchGpu, find_torch, versions_of
 from opbench.nets.torch_module import to_module
+from opbench.nets.turns import NetworkTurns
 from opbench.results.files import make_folder
 from opbench.results.network import (
+    NetworkVerdict,
     NodeRecord,
     NodeVerdict,
     OutputVerdict,
@@ -181,6 +183,7 @@ def _measured(
     samples_s: dict[str, list[float]] = {}
     host: Times | None = None
     told: dict[str, PeerRecord] = {}
+    fault = ""
     try:
         number = len(graph.nodes)
         if not left_out:
@@ -190,16 +193,19 @@ def _measured(
             ends = _ends(graph, network.cases, outputs, reference) if options.check else {}
         ceilings = _ceilings(environment, backend, options.gpu)
         if isinstance(backend, Timed):
-            clock = backend.clock("cold")
             if not left_out:
                 tell(Progress("measure", "the whole network", number, number))
-                allowed = allowed_norm(graph, network.cases)
-                with _peers(options, original, inputs, backend) as (found, versions):
+            clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
+            turns = NetworkTurns(context, inputs, AGREEMENT * allowed, whole=not left_out)
+            with contextlib.closing(turns), _peers(options, original, inputs, backend) as (found, versions):
+                if not left_out:
                     facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
-                    both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts)
-                total, host, told = both.total, both.host, both.peers
-            between_s = clock.between
-            samples_s = node_samples(context, clock)
+                    both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts, turns)
+                    total, host, told = both.total, both.host, both.peers
+                between_s = clock.between
+                samples_s = node_samples(context, clock, turns)
+            fault = turns.fault
+            total = None if fault else total
     finally:
         context.close()
     memory = context.memory
@@ -251,7 +257,7 @@ def _measured(
         "gap_s": total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
         "between_s": between_s,
         "classes": _classes(outputs, options.labels),
-        "check": {"outputs": ends, "right": _right(checks, ends), "missing": left_out} if options.check else None,
+        "check": _network_verdict(checks, ends, left_out, fault) if options.check or fault else None,
         "peers": told,
     }
 
@@ -383,5 +389,8 @@ def _classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
     return {"found": [int(best) for best in scores.argmax(axis=1)], "labels": list(labels)}
 
 
-def _right(checks: Mapping[str, NodeCheck], ends: Mapping[str, OutputVerdict]) -> bool:
-    return all(c.right for c in checks.values()) and all(e["right"] for e in ends.values())
+def _network_verdict(
+    checks: Mapping[str, NodeCheck], ends: Mapping[str, OutputVerdict], missing: Sequence[str], fault: str
+) -> NetworkVerdict:
+    right = all(c.right for c in checks.values()) and all(e["right"] for e in ends.values()) and not fault
+    return {"outputs": dict(ends), "right": right, "missing": list(missing), "timed": fault}

@@ -143,6 +143,8 @@ class NetworkVerdict(TypedDict, total=False):
     outputs: dict[str, OutputVerdict]
     right: bool
     missing: list[str]
+    timed: str
+    """What a timed replay got wrong, in which case there is no time of the whole; not in older records."""
 
 
 class Recognised(TypedDict):

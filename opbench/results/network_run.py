@@ -59,7 +59,11 @@ def _whole(record: Record, name: str, problem: str) -> Result:
         off = [end for end, verdict in (check.get("outputs") or {}).items() if not verdict["right"]]
         bad = [node["name"] for node in record["nodes"] if not (node.get("check") or {"right": True}).get("right")]
         reason = (
-            f"outputs beyond what is allowed: {', '.join(off)}" if off else f"wrong nodes: {', '.join(missing or bad)}"
+            f"outputs beyond what is allowed: {', '.join(off)}"
+            if off
+            else f"wrong nodes: {', '.join(missing or bad)}"
+            if missing or bad
+            else check.get("timed", "")
         )
     return Result(
         case=name,

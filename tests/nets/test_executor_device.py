@@ -9,6 +9,7 @@ import pytest
 from small_networks import pictures, residual
 
 from opbench.backends import open_backend
+from opbench.backends.base import Timed
 from opbench.backends.cuda import why_missing
 from opbench.errors import EnvironmentFault
 from opbench.graphs.build import Builder
@@ -16,7 +17,10 @@ from opbench.graphs.graph import Graph
 from opbench.graphs.passes import apply_passes
 from opbench.graphs.zoo import unet
 from opbench.nets.executor import Context, Network
+from opbench.nets.node_times import node_samples
 from opbench.nets.plan import choose
+from opbench.nets.turns import NetworkTurns
+from opbench.timing.sampling import TimingOptions, measure
 
 pytestmark = pytest.mark.skipif(why_missing() is not None, reason=f"needs a GPU: {why_missing()}")
 
@@ -66,3 +70,20 @@ def test_a_network_too_large_for_the_gpu_is_refused_with_what_it_needs() -> None
     graph = net.graph(*(net.relu(x, name=f"copy{i}") for i in range(18)))
     with pytest.raises(EnvironmentFault, match=r"activations.* needs .* GB of GPU memory; .* are free"):
         Context(ready(graph))
+
+
+def test_timed_replays_on_other_inputs_are_those_of_untimed_runs() -> None:
+    network = ready(apply_passes(unet(2, 32, 8, 2))[0])
+    backend = network.backend
+    assert isinstance(backend, Timed)
+    for options in ({"graph": False}, {}, {"parallel": True}):
+        context = Context(network, **options)  # type: ignore[arg-type]
+        turns = NetworkTurns(context, pictures(network.graph), 1e-6)
+        timing = TimingOptions(warmup_s=0.0, min_samples=48, max_samples=48)
+        clock = backend.clock("cold")
+        found = measure(clock, {"own": context.launch}, timing, turns={"own": turns})["own"]
+        node_samples(context, clock, turns)
+        assert len(found.samples_s) == 48 and turns.fault == ""
+        turns.close()
+        context.close()
+    network.close()

@@ -145,6 +145,8 @@ def headline(record: Record) -> list[str]:
 
 def _time(record: Record) -> str:
     total = record.get("total")
+    if not total and record["backend"] != "cpu":
+        return ""  # something is wrong, which another sentence says
     if not total:
         said = f"The {counted(len(record['nodes']), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
         return " ".join(part for part in (said, _prediction(record)) if part)
@@ -276,6 +278,8 @@ def _right(record: Record) -> str:
         told = [f"node {code(name)}" for name in wrong] + [f"output {code(name)}" for name in off]
         missing = (record.get("check") or {}).get("missing")
         return f"Wrong: {listed(told)}.{' The network was not run as a whole.' if missing else ''}"
+    if timed := (record.get("check") or {}).get("timed"):
+        return f"Wrong: {timed}. The network has no time."
     if not checked and not outputs:
         return "No result was checked."
     worst = max((told.get("norm_error") or 0.0 for told in outputs.values()), default=None)
