@@ -14,6 +14,8 @@ from opbench.catalog.host_structs import structs_of
 from opbench.catalog.host_textures import textures_of
 from opbench.catalog.kernel_facts import KernelFacts
 from opbench.catalog.matching import ENOUGH, Match, nearest, rank, words_of
+from opbench.catalog.memory_header import NO_OPERATOR
+from opbench.catalog.memory_proposal import propose_memory
 from opbench.catalog.operator import Operator
 from opbench.catalog.precision import PRODUCTS
 from opbench.catalog.project import project_folders
@@ -30,13 +32,11 @@ def propose(
 
     Raises NoOperator where no operator fits, UsageError where nothing can be read.
     """
+    require_no_header(path)
     try:
         sources = closure(path, project_folders(path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    for number, line in enumerate(sources[0].text.splitlines(), 1):
-        if OPENING_LINE in line:
-            raise UsageError(f"{path}:{number}: has an opbench header already; check it with: opbench check {path}")
     everything = [one for source in sources for one in declarations(source.text)]
     for one in declarations(sources[0].text):
         if [token.text for token in one.tokens[:2]] == ["texture", "<"]:
@@ -73,15 +73,65 @@ def propose(
     return proposal
 
 
-def header_of(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
-    """Let a catalog take the header that is proposed for a file without one; raises NoOperator where none fits."""
+def adopt(
+    path: Path,
+    catalog: Catalog,
+    operator: str = "",
+    kernel: str = "",
+    flags: str = "",
+    sizes: Mapping[str, int] | None = None,
+) -> Proposal:
+    """Propose the header of a file: of an operator where one fits, else one by which memory alone is checked.
+
+    An `operator` that is asked for is taken although its header contradicts the file; "none" asks for no operator.
+    `sizes` are values of host variables for a header without one. Raises UsageError where nothing can be read.
+    """
+    require_no_header(path)
+    if operator == NO_OPERATOR or sizes:
+        return propose_memory(path, catalog.include, sizes)
     operators = {name: catalog.operator(name) for name in catalog.operator_names()}
-    found = propose(path, operators, operator)
+    try:
+        found = propose(path, operators, operator, kernel, flags)
+        if operator or not found.contradictions:
+            return found
+        why = _contradicted(path, found)
+    except NoOperator as error:
+        if operator:
+            raise
+        why = error
+    try:
+        memory = propose_memory(path, catalog.include)
+    except UsageError as error:
+        raise UsageError(
+            f"{why.fact}. Nor can its launches be read for a header without an operator: {error}"
+        ) from None
+    memory.notes.insert(0, why.fact)
+    return memory
+
+
+def header_of(path: Path, catalog: Catalog) -> Proposal:
+    """Let a catalog take the header that is proposed for a file without one; raises NoOperator where none fits."""
+    found = propose(path, {name: catalog.operator(name) for name in catalog.operator_names()})
     if found.contradictions:
-        listed = "; ".join(map(str, found.contradictions))
-        raise NoOperator(f"{path}: a header of {found.operator} would contradict the file: {listed}", (found.operator,))
+        raise _contradicted(path, found)
     catalog.use_header(path, found.text)
     return found
+
+
+def require_no_header(path: Path) -> None:
+    """Refuse a file that has a header already."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, 1):
+        if OPENING_LINE in line:
+            raise UsageError(f"{path}:{number}: has an opbench header already; check it with: opbench check {path}")
+
+
+def _contradicted(path: Path, found: Proposal) -> NoOperator:
+    listed = "; ".join(map(str, found.contradictions))
+    return NoOperator(f"{path}: a header of {found.operator} would contradict the file: {listed}", (found.operator,))
 
 
 PRINTED = frozenset(("input written", "output only read", "output read", "output size", "element type", "layout"))

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,14 @@ from typing import Any
 from opbench.catalog import expression
 from opbench.catalog.launch_header import constant, launch_step, tensor_map
 from opbench.catalog.mechanism import MECHANISMS
+from opbench.catalog.memory_header import (
+    CONTENTS,
+    ELEMENT_BYTES,
+    NO_OPERATOR,
+    BufferTemplate,
+    MemoryHeader,
+    is_identifier,
+)
 from opbench.catalog.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
 from opbench.catalog.project import project_folders
 from opbench.catalog.sources import Source, checksum, closure, matrix_classes, text_checksum
@@ -36,6 +45,11 @@ HEADER_KEYS: Mapping[str, KeyKinds] = {
     "reproducible": bool,
     "in_place": (bool, dict), "constants": dict, "rung": dict,
 }  # fmt: skip
+MEMORY_KEYS: Mapping[str, KeyKinds] = {
+    "title": str, "operator": str, "sizes": dict, "buffers": dict, "launch": list,
+}  # fmt: skip
+"""The keys of a header without an operator."""
+BUFFER_KEYS = ("type", "elements", "content")
 RUNG_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "rung")}
 ADDED = ("mechanism", "where", "requires")
 """Lists of which a rung has the common items and its own; tables it has merged by key, all else it replaces."""
@@ -73,6 +87,46 @@ def read_variants(
     return _variants_of(path, operator, folders, sources, header)
 
 
+def has_memory_header(path: Path) -> bool:
+    """Whether a file has a header without an operator."""
+    if not has_header(path):
+        return False
+    try:
+        return _table_of(path, path.read_text(errors="replace").splitlines())[0].get("operator") == NO_OPERATOR
+    except (OSError, UsageError):  # whoever reads the header says what is wrong in it
+        return False
+
+
+def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "") -> MemoryHeader:
+    """Read a header without an operator; `header` is one that was proposed for a file without.
+
+    `include` are folders of headers. Raises UsageError with file:line for what is not allowed.
+    """
+    folders = (*include, *project_folders(path, include))
+    try:
+        sources = closure(path, folders)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    table, lines = _table_of(path, (header or sources[0].text).splitlines())
+    reader = _MemoryReader(path, lines, table, sources, folders)
+    reader.require_known(MEMORY_KEYS)
+    return reader.memory_header()
+
+
+def _table_of(path: Path, lines: Sequence[str]) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+    """A header's table, and its numbered lines."""
+    first, header, _ = _split_header(path, lines, "//" if path.suffix == ".cu" else "")
+    return _toml(path, first, header), list(enumerate(header, first + 2))
+
+
+def _toml(path: Path, first: int, header: Sequence[str]) -> dict[str, Any]:
+    """The table of a header's lines, of which the opening one has the index `first`."""
+    try:
+        return tomllib.loads("\n".join(header))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}:{first + 1 + _error_line(error)}: the header is no TOML: {error}") from None
+
+
 @functools.lru_cache(FILES)
 def _variants_of(
     path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...], proposed: str = ""
@@ -81,12 +135,16 @@ def _variants_of(
     lines = (proposed or sources[0].content.decode()).splitlines()
     prefix = "//" if path.suffix == ".cu" else ""
     first, header, why = _split_header(path, lines, prefix)
-    try:
-        table = tomllib.loads("\n".join(header))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}:{first + 1 + _error_line(error)}: the header is no TOML: {error}") from None
+    table = _toml(path, first, header)
     parts = _parts(header, first + 2)
     whole = _HeaderReader(path, parts[""], table, sources, folders)
+    if table.get("operator") == NO_OPERATOR:
+        raise whole.refuse(
+            "operator",
+            f'operator = "{NO_OPERATOR}": without an operator nothing says what is right, so the file can only be '
+            f"checked for memory faults and races: opbench check {shlex.quote(str(path))}; to run and explain it, "
+            "write its operator (opbench new operator NAME --in mine), then name it in the header",
+        )
     whole.require_known(HEADER_KEYS)
     rungs = table.pop("rung", {})
     if not rungs:
@@ -343,3 +401,49 @@ class _HeaderReader:
         except UsageError as error:
             raise self.refuse(key, f"{key}: {error}", text) from None
         return text
+
+
+class _MemoryReader(_HeaderReader):
+    """Reads a header without an operator."""
+
+    def memory_header(self) -> MemoryHeader:
+        """The whole; raises UsageError for what is not allowed."""
+        for name, value in self.table.get("sizes", {}).items():
+            if type(value) is not int or not is_identifier(name):
+                raise self.refuse("sizes", f"sizes.{name} = {value!r} is not allowed; a name and a whole number", name)
+        if not self.table.get("launch"):
+            raise self.refuse(
+                "launch", 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...], args = [...] }]'
+            )
+        return MemoryHeader(
+            self.path,
+            self.table.get("sizes", {}),
+            tuple(self._buffer(name, entry) for name, entry in self.table.get("buffers", {}).items()),
+            tuple(launch_step(self, index, entry) for index, entry in enumerate(self.table["launch"])),
+            self.include,
+            self.sources,
+        )
+
+    def _buffer(self, name: str, entry: object) -> BufferTemplate:
+        if not isinstance(entry, dict):
+            raise self.refuse(
+                "buffers", f'buffers.{name} = {entry!r} is not allowed; {{ type = "f32", elements = "n" }}', f"{name} ="
+            )
+        for key, allowed in (("type", tuple(ELEMENT_BYTES)), ("content", CONTENTS)):
+            if entry.get(key, allowed[0]) not in allowed:
+                raise self.refuse(
+                    "buffers",
+                    f"buffers.{name}.{key} = {entry[key]!r} is not allowed; one of {', '.join(allowed)}",
+                    f"{name} = {{",
+                )
+        for key in entry:
+            if key not in BUFFER_KEYS:
+                raise self.refuse("buffers", f"buffers.{name}: {unknown('key', key, BUFFER_KEYS)}", f"{name} = {{")
+        elements = self.expression("buffers", entry["elements"]) if "elements" in entry else ""
+        return BufferTemplate(name, entry.get("type", "f32"), elements, entry.get("content", CONTENTS[0]))
+
+    def expression(self, key: str, text: object, real: bool = False) -> str:
+        """An expression of the sizes, or of arguments a buffer's name as it is, whatever a language means by it."""
+        if key == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
+            return text
+        return super().expression(key, text, real)

@@ -1,41 +1,38 @@
-"""Plan a run of a file without an operator: its host's launches, on buffers of the sizes that the host allocates."""
+"""Plan a run of a file without an operator: its header's launches, at sizes that take a moment."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.catalog.c_expression import SIZES, Unreadable, converted
+from opbench.catalog import expression
+from opbench.catalog.c_expression import Unreadable, tokens_of
 from opbench.catalog.case import is_named
-from opbench.catalog.expression import evaluate
-from opbench.catalog.host_launches import Parameter, parameter_of, value_until
-from opbench.catalog.host_program import HostBuffer, HostProgram, device_values, number_of, plain_name, program_of
-from opbench.catalog.host_structs import TYPES, sizes_of, structs_of
+from opbench.catalog.header import has_memory_header, read_memory_header
+from opbench.catalog.host_launches import global_definitions, value_until
+from opbench.catalog.host_program import number_of
+from opbench.catalog.host_structs import structs_of
 from opbench.catalog.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.catalog.matching import DTYPES, NO_NUMBER
-from opbench.catalog.project import project_folders
-from opbench.catalog.proposal import KernelRead, launch_parts, read_kernel, template_arguments
+from opbench.catalog.memory_header import ELEMENT_BYTES, BufferTemplate, MemoryHeader
+from opbench.catalog.memory_proposal import propose_memory
+from opbench.catalog.names import plain_kernel
+from opbench.catalog.proposal import KernelRead, Proposal, read_kernel
 from opbench.catalog.scalar import Argument, Scalar, Struct
-from opbench.catalog.scan import Declaration, declarations
-from opbench.catalog.sources import closure
+from opbench.catalog.scan import declarations
 from opbench.catalog.tokens import Token, closing
-from opbench.errors import UsageError
+from opbench.catalog.variant import LaunchTemplate
+from opbench.errors import UsageError, unknown
 
 ENOUGH_WORK = 1 << 20
 """Threads, times the largest size where a kernel loops, up to which every access of a launch takes a few seconds."""
 LEAST_SIZE = 32
 """No size is reduced below this one."""
-ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
-"""The one size of a function that nothing in the file calls, which no block divides; each of several sizes, and a size
-of a kernel that nothing launches, which blocks divide: who would round up is not known."""
-ASSUMED_SHARED_BYTES = 16 << 10
 UNKNOWN_ELEMENTS = 1 << 20
-"""Elements of a buffer whose size cannot be read: more than the assumed sizes reach."""
+"""Elements of a buffer whose size the header does not say: more than the assumed sizes reach."""
 MOST_BYTES = 1 << 28
 MOST_NUMBERS = 64
 """Halvings of sizes that are tried."""
@@ -49,7 +46,7 @@ class PlannedBuffer:
     elements: int
     dtype: str
     content: str
-    """ "random", "zero", or "poison" of memory that nobody fills before a kernel does."""
+    """ "random", "zero", or "uninitialised" of memory that nobody fills before a kernel does."""
     is_bounded: bool = True
     """Whether its size is the file's, so that an access beyond it is a fault."""
 
@@ -63,7 +60,7 @@ class MemoryPlan:
     launches: tuple[KernelLaunch, ...]
     buffers: tuple[PlannedBuffer, ...]
     sizes: Mapping[str, int]
-    """The host variables that decide the sizes, with their values in this run."""
+    """The header's sizes, with their values in this run."""
     notes: tuple[str, ...] = ()
     """What was assumed or reduced."""
     include: tuple[Path, ...] = ()
@@ -112,266 +109,161 @@ class MemoryPlans:
 
 
 def plan_of(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None) -> MemoryPlans:
-    """Plan the run of a file's launches; `sizes` are values of host variables, and elements of pointers, by name.
+    """Plan the run of a file's launches by its header without an operator, else by the one that `adopt` would write.
 
-    Raises UsageError where nothing launches, or where a size is not in the file: the message says what to pass.
+    `sizes` are values of the header's sizes, and elements of its buffers, by name. Raises UsageError where nothing can
+    be launched, or where a size is not known: the message says what to pass.
     """
-    folders = (*include, *project_folders(path, include))
-    sources = closure(path, folders)
-    everything = [one for source in sources for one in declarations(source.text)]
-    kernels = {one.name: one for one in everything if one.is_kernel}
-    if not kernels:
-        raise UsageError(f"{path}: defines no __global__ function that can be read")
-    program = program_of(everything, sources[0].text)
-    launches = [one for one in program.launches if one.kernel in kernels] if program else []
-    notes = []
-    if program is None or not launches:
-        text = assumed_host(list(kernels.values()))
-        others = [one for one in everything if one.kind != "function" or one.is_device]
-        program = program_of([*others, *declarations(text)], text)
-        assert program is not None
-        waiting = {name for name, one in kernels.items() if "this_grid" in one.uses}
-        launches = [replace(one, cooperative=one.kernel in waiting) for one in program.launches]
-        notes = [
-            "nothing in the file launches its kernels: each is launched with a thread an element of its first size"
-        ]
-    program.launches = launches
-    functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
-    structs = structs_of(everything)
-    reads = [read_kernel(kernels[one.kernel], one, structs, functions) for one in launches]
-    planner = _Planner(
-        path, sources[0].text, program, reads, dict(sizes or {}), tuple(folders), notes=notes, is_unlaunched=bool(notes)
+    given = dict(sizes or {})
+    if has_memory_header(path):
+        return plans_of(_with_sizes(read_memory_header(path, include), given), given)
+    return proposed_plan(path, include, given)[1]
+
+
+def proposed_plan(
+    path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None
+) -> tuple[Proposal, MemoryPlans]:
+    """The header that `opbench adopt` would write without an operator, and the plan by it; raises as `plan_of` does."""
+    given = dict(sizes or {})
+    found = propose_memory(path, include, given)
+    return found, plans_of(read_memory_header(path, include, found.text), given)
+
+
+def plans_of(header: MemoryHeader, given: Collection[str] = ()) -> MemoryPlans:
+    """Put a header's launches together, at sizes that take a moment and at its own; those in `given` stay."""
+    return _Planner(header, frozenset(given), dict(header.sizes)).plans()
+
+
+def _with_sizes(header: MemoryHeader, given: Mapping[str, int]) -> MemoryHeader:
+    """The header with other numbers for sizes, and for elements of buffers."""
+    names = {buffer.name for buffer in header.buffers}
+    for name, value in given.items():
+        if name not in header.sizes and name not in names:
+            known = ", ".join([*header.sizes, *names]) or "none"
+            raise UsageError(f"{header.path}: --size {name}={value}: the header has no such size; known: {known}")
+    sizes = {name: given.get(name, value) for name, value in header.sizes.items()}
+    buffers = tuple(
+        replace(one, elements=str(given[one.name])) if one.name in given and one.name not in sizes else one
+        for one in header.buffers
     )
-    planner.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(structs).items()}
-    return planner.plans()
-
-
-def assumed_host(kernels: Sequence[Declaration]) -> str:
-    """A host function, as text, that launches kernels which nothing launches, with the kernels' own parameters."""
-    parameters: dict[str, str] = {}
-    calls = []
-    for kernel in kernels:
-        taken = [one for one in map(parameter_of, kernel.parameters()) if one.name]
-        parameters |= {one.name: f"{one.type} {one.name}" for one in taken}
-        numbers = [one.name for one in taken if not one.is_pointer and not re.search(NO_NUMBER, one.type)]
-        size = numbers[0] if numbers else "1024"
-        shape = f"({size} + 255) / 256, 256"
-        if "y" in {token.text for token in kernel.tokens}:
-            last = numbers[1] if len(numbers) > 1 else size
-            shape = f"dim3(({size} + 15) / 16, ({last} + 15) / 16), dim3(16, 16)"
-        if "extern" in {token.text for token in kernel.tokens}:
-            shape += f", {ASSUMED_SHARED_BYTES}"
-        calls.append(f"{kernel.name}<<<{shape}>>>({', '.join(one.name for one in taken)});")
-    return f"void launch_all({', '.join(parameters.values())}) {{ {' '.join(calls)} }}\n"
+    return replace(header, sizes=sizes, buffers=buffers)
 
 
 @dataclass
 class _Planner:
-    """Finds every number of a program's launches, and reduces sizes until a run takes a moment."""
+    """Gives every expression of a header its number, and reduces sizes until a run takes a moment."""
 
-    path: Path
-    text: str
-    program: HostProgram
-    reads: list[KernelRead]
-    given: dict[str, int]
-    include: tuple[Path, ...]
-    values: dict[str, str] = field(default_factory=dict)
-    """Host variables with the values that stand in place of their own."""
+    header: MemoryHeader
+    given: frozenset[str]
+    values: dict[str, int]
     notes: list[str] = field(default_factory=list)
-    is_unlaunched: bool = False
-    """Whether the launches are made up, as the file has none."""
+
+    def __post_init__(self) -> None:
+        sources = self.header.sources
+        everything = [one for source in sources for one in declarations(source.text)]
+        kernels = {one.name: one for one in everything if one.is_kernel}
+        functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
+        structs = structs_of(everything)
+        self.text = sources[0].text
+        of_device = {name for one in everything if one.is_device for name in one.uses}
+        self.fixed = of_device & global_definitions(everything).keys()
+        """Names that the kernels' own code uses, too: macros and constants."""
+        self.reads: list[KernelRead] = []
+        for step in self.launches:
+            name = plain_kernel(step.kernel)
+            if name not in kernels:
+                raise UsageError(f"{self.header.path}: launch: {unknown('kernel', name, kernels)}")
+            self.reads.append(read_kernel(kernels[name], None, structs, functions))
+
+    @property
+    def launches(self) -> list[LaunchTemplate]:
+        """The launches of kernels; steps that fill a buffer are none."""
+        return [step for step in self.header.launch if step.kernel]
 
     def plans(self) -> MemoryPlans:
-        """Read all numbers, reduce sizes where there is much work, and put the launches together."""
-        of_device = device_values(self.program.code)
-        self.values |= {k: v for k, v in of_device.items() if k not in self.program.known or self._is_from_outside(k)}
-        self._use_given()
-        self._assume()
+        """Reduce sizes where there is much work, and put the launches together."""
+        self._note_unbounded()
         own, notes = dict(self.values), list(self.notes)
         before = self._reduce()
-        reduced = self._plan(before)
+        reduced = self._plan()
         if not before:
             return MemoryPlans(reduced)
-        growth = math.prod(before[name] / int(self.values[name]) for name in before)
+        growth = math.prod(before[name] / self.values[name] for name in before)
         self.values, self.notes = own, notes
-        full = self._plan({}) if self._work() < math.inf else None
+        full = self._plan() if self._work() < math.inf else None
         return MemoryPlans(reduced, full, growth)
 
-    def _plan(self, reduced: Mapping[str, int]) -> MemoryPlan:
-        buffers = self._buffers()
-        launches = tuple(self._launch(read, buffers) for read in self.reads)
-        kernels = tuple(dict.fromkeys(one.kernel for one in launches))
-        self._note_unbounded(buffers)
-        shown = {plain_name(name): int(value) for name, value in self.values.items() if name in self._shown(reduced)}
-        used = [b for b in buffers.values() if any(b.name in launch.buffers() for launch in launches)]
-        edits = tuple(self._edits(reduced))
+    def _plan(self) -> MemoryPlan:
+        launches = tuple(map(self._launch, self.header.launch))
+        kernels = tuple(dict.fromkeys(one.kernel for one in launches if one.kernel))
+        reached = {name for launch in launches for name in launch.buffers()}
+        used = tuple(self._buffer(one) for one in self.header.buffers if one.name in reached)
         lines = self._data_lines({b.name for b in used if b.content == "random"})
         notes = tuple(dict.fromkeys(self.notes))
-        return MemoryPlan(self.path, kernels, launches, tuple(used), shown, notes, self.include, lines, edits)
+        edits = tuple(self._edits())
+        path, include = self.header.path, self.header.include
+        return MemoryPlan(path, kernels, launches, used, dict(self.values), notes, include, lines, edits)
 
     def _data_lines(self, random: set[str]) -> frozenset[int]:
         """The lines of kernels where an index, or a loop's bound, comes from what a random buffer holds."""
         found: set[int] = set()
-        for read in self.reads:
-            pointers = {
-                p.name for p, given in read.pairs if p.is_pointer and plain_name(self.program.pointer(given)) in random
-            }
+        for step, read in zip(self.launches, self.reads, strict=True):
+            pointers: set[str] = set()
+            for group, argument in zip(read.groups, step.args or (), strict=False):
+                fields = argument.fields if isinstance(argument, Struct) else (argument,)
+                pointers |= {p.name for (p, _), one in zip(group.fields, fields, strict=False) if one in random}
             found |= {self.text.count("\n", 0, at) + 1 for at in data_indices(read.kernel.tokens, pointers)}
         return frozenset(found)
 
-    def _shown(self, reduced: Mapping[str, int]) -> set[str]:
-        assumed = {p.name for p in self.program.parameters}
-        return {name for name in self.values if name in reduced or name in assumed or plain_name(name) in self.given}
-
     # Numbers ------------------------------------------------------------------------------------------------------
 
-    def _use_given(self) -> None:
-        """Let the sizes that a user passes stand in place of the file's."""
-        names: dict[str, list[str]] = {plain_name(name): [] for name in self._names()}
-        for name in self._names():
-            names[plain_name(name)].append(name)
-        for name, value in self.given.items():
-            if name not in names:
-                known = ", ".join(sorted(names)) or "none"
-                raise UsageError(
-                    f"{self.path}: --size {name}={value}: the host's code has no such variable; known: {known}"
-                )
-            self.values |= dict.fromkeys(names[name], str(value))
-
-    def _names(self) -> list[str]:
-        """The host's variables that may be given a size."""
-        own = [p.name for p in self.program.parameters]
-        return list(dict.fromkeys([*own, *self.program.known, *self.program.buffers]))
-
-    def _assume(self) -> None:
-        """Give a value to each size that comes from outside the file: a function's parameter, the command line."""
-        outside = [p.name for p in self.program.parameters if not p.is_pointer and not re.search(NO_NUMBER, p.type)]
-        outside += [name for name in self.program.options if self._is_from_outside(name)]
-        needed = [name for name in self._used() if name in outside and name not in self.values]
-        shapes = {name: side for read in self.reads for name, side in self._shapes(read).items()}
-        sizes = [name for name in needed if name not in shapes]
-        alone = ASSUMED_UNLAUNCHED if self.is_unlaunched else ASSUMED
-        self.values |= dict.fromkeys(sizes, str(alone if len(sizes) == 1 else ASSUMED_EACH))
-        self.values |= {name: str(shapes[name]) for name in needed if name in shapes}
-        if needed:
-            listed = ", ".join(f"{plain_name(name)} = {self.values[name]}" for name in needed)
-            flags = " ".join(f"--size {plain_name(name)}=…" for name in needed)
-            self.notes.append(f"not in the file and assumed: {listed} (others: {flags})")
-
-    def _shapes(self, read: KernelRead) -> dict[str, int]:
-        """The variables that a block's shape is made of, each with a usual value."""
-        assert read.launch is not None
-        sides = launch_parts(read.launch.configuration[1], self._known(read))
-        return dict.fromkeys(self._names_in(*sides), 256 if len(sides) == 1 else 16)
-
-    def _is_from_outside(self, name: str) -> bool:
+    def _number(self, text: str, what: str) -> int:
         try:
-            self._number((Token("name", name, 0),))
-        except Unreadable:
-            return True
-        return False
+            return int(expression.evaluate(text, self.values))
+        except UsageError as error:
+            raise UsageError(f"{self.header.path}: {what}: {error}") from None
 
-    def _used(self) -> list[str]:
-        """The variables that launches and allocations depend on, each after those that it needs."""
-        found: dict[str, None] = {}
+    def _geometry(self, step: LaunchTemplate) -> tuple[Dim3, Dim3]:
+        sides = []
+        for what, given in (("grid", step.grid), ("block", step.block)):
+            numbers = [self._number(part, f"{what} of {step.kernel}") for part in given]
+            x, y, z = (*numbers, 1, 1, 1)[:3]
+            sides.append((x, y, z))
+        return sides[0], sides[1]
 
-        def visit(given: Sequence[Token], depth: int = 0) -> None:
-            for token in given:
-                if token.kind == "name" and token.text not in found and depth < 16:
-                    visit(self.program.known.get(token.text, ()), depth + 1)
-                    found[token.text] = None
-
-        for read in self.reads:
-            assert read.launch is not None
-            for part in (*read.launch.configuration, *read.launch.arguments):
-                visit(part)
-        for buffer in self.program.buffers.values():
-            visit(buffer.bytes or buffer.elements)
-        return list(found)
-
-    def _known(self, read: KernelRead | None = None) -> dict[str, Sequence[Token] | str]:
-        """The host's names: at a launch with the values that they have there."""
-        there = read.launch.known if read and read.launch else {}
-        return {**self.program.known, **there, **self.values}
-
-    def _number(self, given: Sequence[Token], read: KernelRead | None = None) -> int:
-        return number_of(given, self._known(read))
-
-    def _size(self, given: Sequence[Token], what: str, read: KernelRead | None = None) -> int:
-        """A number that must be known; raises UsageError with what to pass."""
-        try:
-            return self._number(given, read)
-        except Unreadable as error:
-            name = self._culprit(given, read) or what.split("'")[1]
-            raise UsageError(
-                f"{self.path}: {what} cannot be read ({plain_name(str(error))}); pass its value: "
-                f"opbench check {shlex.quote(str(self.path))} --size {plain_name(name)}=1024"
-            ) from None
-
-    def _culprit(self, given: Sequence[Token], read: KernelRead | None) -> str:
-        """The variable whose own value cannot be read, on which an expression depends; "" where none has one."""
-        known = self._known(read)
-        for token in given:
-            value = known.get(token.text, ()) if token.kind == "name" else ()
-            if isinstance(value, str) or not value:
-                continue
-            try:
-                self._number((token,), read)
-            except Unreadable:
-                return self._culprit(value, read) or token.text
-        return ""
+    def _elements(self, buffer: BufferTemplate) -> int:
+        if not buffer.elements:
+            return UNKNOWN_ELEMENTS
+        return max(1, self._number(buffer.elements, f"elements of buffer '{buffer.name}'"))
 
     # Less work ----------------------------------------------------------------------------------------------------
 
     def _work(self) -> float:
         """Accesses, roughly: threads, times the largest size where the kernel loops; infinite for too much memory."""
         work = 0.0
-        for read in self.reads:
-            grid, block = self._geometry(read)
+        for step, read in zip(self.launches, self.reads, strict=True):
+            grid, block = self._geometry(step)
             loops = bool({"for", "while", "do"} & {token.text for token in read.kernel.tokens})
-            largest = max((self._value(name) for name in self._roots()), default=1) if loops else 1
+            largest = max((self.values[name] for name in self._reducible()), default=1) if loops else 1
             work += math.prod(grid) * math.prod(block) * max(1, largest)
-        size = sum(self._bytes(buffer) or 0 for buffer in self.program.buffers.values())
+        known = [one for one in self.header.buffers if one.elements]
+        size = sum(self._elements(one) * ELEMENT_BYTES[one.type] for one in known)
         return work if size <= MOST_BYTES else math.inf
 
-    def _value(self, name: str) -> int:
-        return self._number((Token("name", name, 0),))
-
-    def _roots(self) -> list[str]:
-        """The sizes that may be reduced: variables with a number of their own that no block's shape depends on."""
+    def _reducible(self) -> list[str]:
+        """The sizes that may be reduced: on which no block's shape depends; what kernels use where its text can be."""
         shapes: set[str] = set()
-        for read in self.reads:
-            assert read.launch is not None
-            shapes |= self._names_in(*read.launch.configuration[1:3])
-        found = []
-        for name in self._used():
-            value = self.program.known.get(name, ())
-            literal = bool(value) and all(t.kind == "number" or t.text in "()*<+-" for t in value)
-            is_given = name in self.values and plain_name(name) not in self.given
-            free = name not in shapes and plain_name(name) not in self.given
-            if free and (literal or is_given) and self._is_reducible(name) and self._is_large(name):
-                found.append(name)
-        return found
-
-    def _names_in(self, *parts: Sequence[Token]) -> set[str]:
-        found: set[str] = set()
-        waiting = [token.text for part in parts for token in part if token.kind == "name"]
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting += [token.text for token in self.program.known.get(name, ()) if token.kind == "name"]
-        return found
-
-    def _is_large(self, name: str) -> bool:
-        try:
-            return self._value(name) > LEAST_SIZE
-        except Unreadable:  # a float
-            return False
-
-    def _is_reducible(self, name: str) -> bool:
-        """Whether a size can be changed: one that the kernels use, too, only where its text can be."""
-        return name not in self.program.fixed or self._place(name) is not None
+        for step in self.launches:
+            for text in (*step.block, step.shared):
+                shapes |= expression.names(text)
+        return [
+            name
+            for name, value in self.values.items()
+            if value > LEAST_SIZE
+            and name not in shapes
+            and name not in self.given
+            and (name not in self.fixed or self._place(name) is not None)
+        ]
 
     def _place(self, name: str) -> tuple[int, int] | None:
         """Where the file's text has the value of a macro or a constant."""
@@ -379,8 +271,9 @@ class _Planner:
             rf"#[ \t]*define[ \t]+{name}[ \t]+([^\n/]*[^\s/])",
             rf"\b{name}[ \t]*=[ \t]*([^;,}}\n]+?)[ \t]*[;,}}\n]",
         )
+        code = re.sub(r"(?m)^[ \t]*//.*$", lambda line: " " * len(line[0]), self.text)  # a header has sizes, too
         for pattern in patterns:
-            matches = list(re.finditer(pattern, self.text))
+            matches = list(re.finditer(pattern, code))
             if len(matches) == 1:
                 return matches[0].span(1)
         return None
@@ -388,143 +281,72 @@ class _Planner:
     def _reduce(self) -> dict[str, int]:
         """Reduce the largest sizes as often as it takes; returns the reduced ones with what they were."""
         before: dict[str, int] = {}
-        sides = {side for read in self.reads for side in self._geometry(read)[1] if side > 1}
+        sides = {side for step in self.launches for side in self._geometry(step)[1] if side > 1}
         for _ in range(MOST_NUMBERS):
             if self._work() <= ENOUGH_WORK:
                 break
-            roots = self._roots()
-            for value in sorted({self._value(name) for name in roots}, reverse=True):
+            names = self._reducible()
+            for value in sorted({self.values[name] for name in names}, reverse=True):
                 less = _less(value, math.lcm(*sides))
                 if less >= LEAST_SIZE:
-                    alike = [name for name in roots if self._value(name) == value]  # sizes that are equal stay so
+                    alike = [name for name in names if self.values[name] == value]  # sizes that are equal stay so
                     before |= {name: value for name in alike if name not in before}
-                    self.values |= dict.fromkeys(alike, str(less))
+                    self.values |= dict.fromkeys(alike, less)
                     break
             else:
                 break
         if before:
-            listed = ", ".join(f"{plain_name(n)} = {self.values[n]} (in the file {v})" for n, v in before.items())
+            listed = ", ".join(f"{name} = {self.values[name]} (in the file {v})" for name, v in before.items())
             self.notes.append(f"sizes reduced to take a moment: {listed}")
         return before
 
-    def _edits(self, reduced: Mapping[str, int]) -> list[tuple[int, int, str]]:
+    def _edits(self) -> list[tuple[int, int, str]]:
         """The file's text where the kernels see a size that is not the file's own."""
-        changed = [name for name in self.values if name in self.program.fixed]
-        places = {name: self._place(name) for name in changed}
-        return [(place[0], place[1], self.values[name]) for name, place in places.items() if place is not None]
+        found = []
+        for name in self.fixed & self.values.keys():
+            if (place := self._place(name)) and not self._is_written(place, self.values[name]):
+                found.append((*place, str(self.values[name])))
+        return found
+
+    def _is_written(self, place: tuple[int, int], value: int) -> bool:
+        try:
+            return number_of(tokens_of(self.text[place[0] : place[1]]), {}) == value
+        except Unreadable:
+            return True  # it follows from other sizes
 
     # Launches -----------------------------------------------------------------------------------------------------
 
-    def _geometry(self, read: KernelRead) -> tuple[Dim3, Dim3]:
-        launch = read.launch
-        assert launch is not None
-        sides = []
-        for what, given in zip(("grid", "block"), launch.configuration, strict=False):
-            parts = launch_parts(given, self._known(read))
-            text = "".join(plain_name(token.text) for token in given)
-            numbers = [self._size(part, f"{what} '{text}' of {launch.kernel}", read) for part in parts]
-            x, y, z = (*numbers, 1, 1, 1)[:3]
-            sides.append((x, y, z))
-        return sides[0], sides[1]
+    def _launch(self, step: LaunchTemplate) -> KernelLaunch:
+        if step.zero:
+            value = float(Scalar("f64", step.value).bound(self.values).value)
+            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value)
+        grid, block = self._geometry(step)
+        shared = self._number(step.shared, f"shared bytes of {step.kernel}")
+        args = tuple(self._argument(one, step) for one in step.args or ())
+        return KernelLaunch(step.kernel, grid, block, shared, args, cooperative=step.cooperative)
 
-    def _launch(self, read: KernelRead, buffers: dict[str, PlannedBuffer]) -> KernelLaunch:
-        launch = read.launch
-        assert launch is not None
-        grid, block = self._geometry(read)
-        shared = self._size(launch.configuration[2], "shared bytes", read) if len(launch.configuration) > 2 else 0
-        args: list[Argument] = []
-        for group in read.groups:
-            if group.unreadable:
-                raise UsageError(
-                    f"{self.path}: structure '{group.parameter.name}' of {launch.kernel} has a member that cannot be "
-                    f"given ({group.unreadable}); let the kernel take its fields one by one"
-                )
-            if not group.parameter.name and not group.is_struct:
-                continue  # f(void)
-            found = [self._argument(read, parameter, given, buffers) for parameter, given in group.fields]
-            args.append(Struct(tuple(_field(one) for one in found)) if group.is_struct else found[0])
-        called = read.kernel.qualified + template_arguments(read, self._known(read))
-        return KernelLaunch(called, grid, block, shared, tuple(args), cooperative=launch.cooperative)
+    def _argument(self, given: str | Scalar | Struct, step: LaunchTemplate) -> Argument:
+        if isinstance(given, Struct):
+            return Struct(tuple(self._field(one, step) for one in given.fields))
+        return self._field(given, step)
 
-    def _argument(
-        self, read: KernelRead, parameter: Parameter, given: Sequence[Token], buffers: dict[str, PlannedBuffer]
-    ) -> Argument:
-        if parameter.views:
-            raise UsageError(
-                f"{self.path}: {read.kernel.name} takes {parameter.views} ('{parameter.name}'), which only a header "
-                f"describes: opbench adopt {self.path} --operator NAME"
-            )
-        if parameter.is_pointer:
-            return self._pointer(read, parameter, given, buffers)
-        kind = TYPES.get(" ".join(w for w in parameter.type.split() if w not in ("const", "volatile", "&")), "")
-        kind = kind or {"half": "f16", "__half": "f16", "__nv_bfloat16": "bf16"}.get(parameter.type.split()[-1], "i32")
-        words = [token.text for token in given]
-        if words in (["true"], ["false"]):
-            return Scalar("bool", words == ["true"])
-        if kind in ("f32", "f64", "f16", "bf16"):
-            return Scalar(kind, self._real(given, read))
-        value = self._size(given, f"argument '{parameter.name}' of {read.kernel.name}", read)
-        return Scalar(kind, value)
-
-    def _real(self, given: Sequence[Token], read: KernelRead) -> float:
-        """A float, 1 where it cannot be read: no size follows from it."""
+    def _field(self, given: str | float | Scalar, step: LaunchTemplate) -> str | int | float | Scalar:
         try:
-            return float(evaluate(converted(given, self._known(read), real=True), {}, True))
-        except (Unreadable, UsageError):
-            return 1.0
+            if isinstance(given, Scalar):
+                return given.bound(self.values)
+        except UsageError as error:
+            raise UsageError(f"{self.header.path}: an argument of {step.kernel}: {error}") from None
+        if not isinstance(given, str) or any(one.name == given for one in self.header.buffers):
+            return given
+        return self._number(given, f"an argument of {step.kernel}")
 
     # Buffers ------------------------------------------------------------------------------------------------------
 
-    def _bytes(self, buffer: HostBuffer) -> int | None:
-        if buffer.name in self.values:
-            return int(self.values[buffer.name]) * _item_bytes(buffer.element)
-        if buffer.bytes:
-            return self._size(buffer.bytes, f"the size of '{plain_name(buffer.name)}'")
-        if buffer.elements:
-            return self._size(buffer.elements, f"the size of '{plain_name(buffer.name)}'") * _item_bytes(buffer.element)
-        return None
+    def _buffer(self, one: BufferTemplate) -> PlannedBuffer:
+        return PlannedBuffer(one.name, self._elements(one), one.type, one.content, bool(one.elements))
 
-    def _buffers(self) -> dict[str, PlannedBuffer]:
-        found = {}
-        for name, buffer in self.program.buffers.items():
-            dtype, size = _dtype(buffer.element), self._bytes(buffer)
-            item = _STORED_BYTES[dtype]
-            if size is not None and size % item:
-                dtype, item = "u8", 1
-            elements = UNKNOWN_ELEMENTS if size is None else max(1, size // item)
-            content = {"inputs": "random", "value": "random", "zero": "zero", "": "poison"}.get(buffer.filled, "random")
-            if buffer.filled == "unknown":
-                content = "random" if self._is_read_first(name) else "poison"
-            if content == "random" and _is_opaque(buffer.element):
-                content = "zero"
-            found[name] = PlannedBuffer(plain_name(name), elements, dtype, content, size is not None)
-        return found
-
-    def _is_read_first(self, name: str) -> bool:
-        """Whether the first kernel that has a pointer reads what lies there."""
-        for read in self.reads:
-            for parameter, given in read.pairs:
-                if parameter.is_pointer and self.program.pointer(given) == name:
-                    atomic = any(name.startswith("atomic") for name in read.facts.names)
-                    return atomic or parameter.name in read.facts.read or parameter.name not in read.facts.stored
-        return True
-
-    def _pointer(
-        self, read: KernelRead, parameter: Parameter, given: Sequence[Token], buffers: dict[str, PlannedBuffer]
-    ) -> str:
-        name = self.program.pointer(given)
-        if not name:
-            name = plain_name("".join(t.text for t in given if t.kind == "name")) or parameter.name
-            name = name if re.fullmatch(r"\w+", name) else parameter.name
-            dtype = _dtype(read.facts.elements.get(parameter.name, "float"))
-            content = "random" if not _is_opaque(read.facts.elements.get(parameter.name, "float")) else "zero"
-            buffers.setdefault(name, PlannedBuffer(name, UNKNOWN_ELEMENTS, dtype, content, False))
-        elif {"+", "["} & {token.text for token in given}:
-            self.notes.append(f"the launch's offset into '{plain_name(name)}' is taken as 0")
-        return plain_name(name)
-
-    def _note_unbounded(self, buffers: Mapping[str, PlannedBuffer]) -> None:
-        free = [b.name for b in buffers.values() if not b.is_bounded]
+    def _note_unbounded(self) -> None:
+        free = [one.name for one in self.header.buffers if not one.elements]
         if free:
             flags = " ".join(f"--size {name}=…" for name in free)
             self.notes.append(f"bounds are not checked of {', '.join(free)}, whose sizes are not in the file ({flags})")
@@ -557,38 +379,3 @@ def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[int]:
 def _depends(given: Sequence[Token], pointers: Collection[str], tainted: Collection[str]) -> bool:
     loads = any(a.text in pointers and b.text == "[" for a, b in itertools.pairwise(given))
     return loads or any(token.text in tainted for token in given)
-
-
-_STORED_BYTES = {
-    "f32": 4,
-    "f64": 8,
-    "f16": 2,
-    "bf16": 2,
-    "i32": 4,
-    "u8": 1,
-    "u32": 4,
-    "i64": 8,
-    "i16": 2,
-    "i8": 1,
-    "u64": 8,
-}
-
-
-def _dtype(element: str) -> str:
-    """How a C type's elements are stored here; of a structure as numbers of 4 bytes."""
-    found = DTYPES.get(element, "") or "f32"
-    return "u8" if found == "bool" else found
-
-
-def _is_opaque(element: str) -> bool:
-    """Whether a type is the file's own, of which only zeros are a value for sure."""
-    return element not in DTYPES
-
-
-def _item_bytes(element: str) -> int:
-    return SIZES.get(element, _STORED_BYTES[_dtype(element)])
-
-
-def _field(given: Argument) -> str | int | float | Scalar:
-    assert not isinstance(given, Struct)
-    return given

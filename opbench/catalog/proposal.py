@@ -439,7 +439,7 @@ def _texels(
     why = "no cudaMallocArray of it"
     if made is not None and made.size:
         try:
-            return [_plain(converted(part, known)) for part in made.size]
+            return [plain_quotient(converted(part, known)) for part in made.size]
         except Unreadable as error:
             why = str(error)
     proposal.notes.append(f"the size of '{name}' in texels is guessed from its tensor ({why})")
@@ -511,7 +511,7 @@ def _argument(
             proposal.guesses.append(Guess(f"'{parameter.name}'", str(value), ("the host's value cannot be read",)))
         return str(value) if kind == "f32" else f"{{ f64 = {value} }}"
     try:
-        return f'"{_plain(converted(given, known))}"'
+        return f'"{plain_quotient(converted(given, known))}"'
     except Unreadable as error:
         proposal.notes.append(f"what '{parameter.name}' is cannot be read ({error}): write an expression of the axes")
         return f'"{parameter.name}"'
@@ -549,7 +549,7 @@ def _geometry(proposal: Proposal, launch: HostLaunch, sizes: SizesRead) -> tuple
     shared = ""
     if len(launch.configuration) > 2:
         try:
-            shared = _plain(converted(launch.configuration[2], sizes.known))
+            shared = plain_quotient(converted(launch.configuration[2], sizes.known))
         except Unreadable as error:
             proposal.contradictions.append(Contradiction("launch", "shared", f"shared bytes cannot be read ({error})"))
     return sides[0], sides[1], shared
@@ -561,7 +561,7 @@ def _sides(proposal: Proposal, number: int, given: Sequence[Token], sizes: Sizes
     found = []
     for index, part in enumerate(parts):
         try:
-            found.append(_plain(converted(part, sizes.known)))
+            found.append(plain_quotient(converted(part, sizes.known)))
         except Unreadable as error:
             if (value := sizes.number(number, index)) is not None:
                 found.append(str(value))
@@ -584,7 +584,7 @@ def launch_parts(given: Sequence[Token], known: Mapping[str, Sequence[Token] | s
     return split(given[1:-1], ",") if given and given[0].text == "{" else [given]
 
 
-def _plain(text: str) -> str:
+def plain_quotient(text: str) -> str:
     """A quotient that is rounded up, by its name."""
     for pattern in (r"\(\((.+?)\) \+ (\d+)\) // (\d+)", r"\((.+?) \+ (\d+)\) // (\d+)"):
         match = re.fullmatch(pattern, text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opbench.cli.options import variants_option
+from opbench.cli.options import read_sizes, size_option, variants_option
 from opbench.errors import UsageError
 
 
@@ -17,27 +17,31 @@ from opbench.errors import UsageError
     "--operator",
     default="",
     metavar="NAME",
-    help="What it computes [default: by its tensors, its name and its body].",
+    help="What it computes; none for memory and races alone [default: by its tensors, its name and its body].",
 )
 @click.option("--kernel", default="", metavar="NAME", help="Which of its kernels [default: the one launched first].")
+@size_option
 @click.option("--write", is_flag=True, help="Put the header on top of FILE.cu in place of printing it.")
 @variants_option
-def adopt_command(file: Path, operator: str, kernel: str, write: bool, roots: tuple[Path, ...]) -> None:
+def adopt_command(
+    file: Path, operator: str, kernel: str, sizes: tuple[str, ...], write: bool, roots: tuple[Path, ...]
+) -> None:
     """Propose the header of FILE.cu, read from its kernels and from a launch <<<grid, block>>> in it.
 
-    Print what was guessed, with its evidence, and what could not be read. A header that contradicts the file is not
-    written.
+    Where no operator fits, propose a header without one (operator = "none"): its launches and buffers, by which
+    opbench check looks for memory faults and races. Print what was guessed, with its evidence, and what could not be
+    read. A header that contradicts the file is not written.
     """
-    from opbench.catalog.adopting import propose
+    from opbench.catalog.adopting import adopt
     from opbench.catalog.folders import Catalog
     from opbench.paths import write_atomically
 
     catalog = Catalog(roots)
     flags = "".join(f" --variants {shlex.quote(str(root))}" for root in roots)
-    operators = {name: catalog.operator(name) for name in catalog.operator_names()}
-    found = propose(file, operators, operator, kernel, flags)
+    found = adopt(file, catalog, operator, kernel, flags, read_sizes(sizes))
     next_command = f"opbench check {shlex.quote(str(file))}{flags}"
-    click.echo(f"operator: {found.operator} ({'; '.join(found.evidence)})", err=True)
+    why = f" ({'; '.join(found.evidence)})" if found.evidence else ""
+    click.echo(f"operator: {found.operator}{why}", err=True)
     for guess in found.guesses:
         click.echo(f"guess: {guess}", err=True)
     for note in found.notes:
@@ -47,7 +51,8 @@ def adopt_command(file: Path, operator: str, kernel: str, write: bool, roots: tu
     if write and found.contradictions:
         raise UsageError(
             f"{file}: not written, as the header of {found.operator} would contradict the file: "
-            f"{found.contradictions[0]}; memory and races without a header: {next_command} --memory"
+            f"{found.contradictions[0]}; a header without an operator: opbench adopt {shlex.quote(str(file))}{flags} "
+            "--operator none --write"
         )
     if write:
         write_atomically(file, found.text.encode() + file.read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -55,3 +56,21 @@ page_option = click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Write a page, too."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout in place of the table.")
+size_option = click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="In memory mode the value of a host variable, or the elements of a pointer; repeatable.",
+)
+
+
+def read_sizes(given: Sequence[str]) -> dict[str, int]:
+    """Values by name of `--size NAME=NUMBER`; raises UsageError."""
+    found = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        if not name.isidentifier() or not number.isdigit() or int(number) < 1:
+            raise click.UsageError(f"--size {text}: a name and a whole number are needed, such as --size n=4096")
+        found[name] = int(number)
+    return found

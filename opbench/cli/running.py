@@ -18,7 +18,15 @@ from click.core import ParameterSource
 
 from opbench import backends
 from opbench.cli import completion, discard_stdout
-from opbench.cli.options import BACKENDS, cases_option, gpu_option, json_option, variants_option
+from opbench.cli.options import (
+    BACKENDS,
+    cases_option,
+    gpu_option,
+    json_option,
+    read_sizes,
+    size_option,
+    variants_option,
+)
 from opbench.cli.progress import progress_on_stderr
 from opbench.errors import UsageError
 from opbench.results.result import exit_code
@@ -217,13 +225,7 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
     help="Run the launches of FILE.cu's host code without a reference: races, bounds, uninitialised reads, barriers. "
     "A file for which no operator fits is checked so anyway.",
 )
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="NAME=NUMBER",
-    help="In memory mode the value of a host variable, or the elements of a pointer; repeatable.",
-)
+@size_option
 @click.option("-x", "--exitfirst", "exit_first", is_flag=True, help="Stop at the first case that is not right.")
 @click.option(
     "--sarif",
@@ -309,7 +311,7 @@ def check_command(
             seed=seed,
             time_limit_s=time_limit_s or 60.0,
             memory=memory,
-            sizes=_sizes(sizes),
+            sizes=read_sizes(sizes),
             tell=tell,
             note=on_note,
         )
@@ -324,17 +326,6 @@ def check_command(
         wrong = len(found) - len(noted)
         click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
     finish(results, as_json, lambda: _print_verdicts(results, targets, noted))
-
-
-def _sizes(given: Sequence[str]) -> dict[str, int]:
-    """Values by name of `--size NAME=NUMBER`; raises UsageError."""
-    found = {}
-    for text in given:
-        name, _, number = text.partition("=")
-        if not name.isidentifier() or not number.isdigit() or int(number) < 1:
-            raise click.UsageError(f"--size {text}: a name and a whole number are needed, such as --size n=4096")
-        found[name] = int(number)
-    return found
 
 
 def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:

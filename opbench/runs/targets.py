@@ -12,8 +12,8 @@ from opbench.catalog.adopting import NoOperator, header_of
 from opbench.catalog.case import CASE_NAME, Case, select
 from opbench.catalog.device_part import absent_headers
 from opbench.catalog.folders import Catalog
-from opbench.catalog.header import has_header
-from opbench.catalog.memory_plan import MemoryPlans, plan_of
+from opbench.catalog.header import has_header, has_memory_header
+from opbench.catalog.memory_plan import MemoryPlans, plan_of, proposed_plan
 from opbench.catalog.operator import Operator
 from opbench.catalog.shapes import Shapes, make_shapes, work
 from opbench.catalog.sources import matrix_classes
@@ -39,6 +39,7 @@ SLOW_WORK = 2e8
 """The same where tensor cores are emulated."""
 AFFORDABLE_BYTES = 1 << 28
 """Bytes of all tensors of a problem that is made, at most."""
+MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not"
 
 
 def own_variants(path: Path, catalog: Catalog) -> tuple[Variant, ...]:
@@ -76,15 +77,20 @@ def bare_file(
     sizes: Mapping[str, int],
     note: Callable[[str], None],
 ) -> tuple[list[Case] | None, MemoryPlans | None]:
-    """Read a .cu file without a header: its cases where an operator fits, else a run of its launches without one.
+    """Read a .cu file that has no operator's header: its cases where one fits, else a run of its launches without.
 
     Both are None for any other target. With `memory`, or `sizes` of its variables, a file is run without an operator.
     """
-    bare = is_bare(path)
-    if path.suffix != ".cu" or not (bare or memory or sizes):
+    if path.suffix != ".cu":
+        return None, None
+    bare, without_operator = is_bare(path), has_memory_header(path)
+    if not (bare or memory or sizes or without_operator):
         return None, None
     if not path.is_file():
         own_variants(path, catalog)
+    if without_operator:
+        note(f"{path}: {MEMORY_ONLY}")
+        return [], plan_of(path, catalog.include, sizes)
     if bare and not memory and not sizes:
         try:
             proposal = header_of(path, catalog)
@@ -96,8 +102,10 @@ def bare_file(
             for guess in proposal.guesses:
                 note(f"guess: {guess}")
             return found, None
-    plans = plan_of(path, catalog.include, sizes)
-    note(f"{path}: its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not")
+    header, plans = proposed_plan(path, catalog.include, sizes)
+    note(f"{path}: {MEMORY_ONLY}")
+    for guess in header.guesses:
+        note(f"guess: {guess}")
     return [], plans
 
 

@@ -112,7 +112,7 @@ def _damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
 
 def _fill(buffer: Buffer, planned: PlannedBuffer, seed: int) -> None:
     """Put in what the plan says: random numbers that depend on the buffer's name, zeros, or poison."""
-    if planned.content == "poison":
+    if planned.content == "uninitialised":
         buffer.poison()
         return
     if planned.content == "zero":

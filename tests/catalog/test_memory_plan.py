@@ -1,4 +1,4 @@
-"""Plans of files without an operator: every size, buffer and argument is read from the host's code."""
+"""Plans and headers of files without an operator: every size, buffer and argument is read from the host's code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from opbench.catalog.folders import Catalog
+from opbench.catalog.header import has_memory_header, read_memory_header
 from opbench.catalog.memory_plan import MemoryPlan, plan_of
+from opbench.catalog.memory_proposal import propose_memory
 from opbench.catalog.scalar import Scalar
 from opbench.errors import UsageError
 
@@ -63,13 +66,13 @@ def test_launches_buffers_and_arguments_are_the_hosts(tmp_path: Path) -> None:
         (128, 1, 1),
         512,
     )
-    assert str(second.args[0]) == "struct(i32(7), f32(0.5), in)" and second.args[1:] == ("out", Scalar("f64", 2.5))
+    assert str(second.args[0]) == "struct(7, f32(0.5), in)" and second.args[1:] == ("out", Scalar("f64", 2.5))
     assert {(b.name, b.elements, b.dtype, b.content, b.is_bounded) for b in found.buffers} == {
         ("counts", 1000, "i32", "zero", True),
         ("in", 1000, "f32", "random", True),
-        ("out", 1000, "f32", "poison", True),
+        ("out", 1000, "f32", "uninitialised", True),
     }
-    assert found.notes == () and found.sizes == {}
+    assert found.notes == () and found.sizes == {"N": 1000, "BLOCK": 128, "first": 7, "blocks": 4}
 
 
 LARGE = """\
@@ -105,7 +108,7 @@ def test_sizes_of_a_function_that_nothing_calls_are_assumed_or_given(tmp_path: P
     assert found.sizes == {"n": 1000} and found.launches[0].grid == (16, 1, 1)
     assert {(b.name, b.content, b.is_bounded) for b in found.buffers} == {
         ("x", "random", False),
-        ("y", "poison", False),
+        ("y", "uninitialised", False),
     }
     found = plan(tmp_path, text, n=64, x=65, y=64)
     assert found.launches[0].grid == (1, 1, 1) and {(b.elements, b.is_bounded) for b in found.buffers} == {
@@ -144,3 +147,93 @@ __global__ void count(const int* x, int* bins, int n) {
 void run(int* x, int* bins, int n) { count<<<1, n>>>(x, bins, n); }
 """
     assert {4, 6} <= plan(tmp_path, text).data_lines and not {3, 5} & plan(tmp_path, text).data_lines
+
+
+@pytest.mark.parametrize("text", [TWO, LARGE])
+def test_a_file_with_the_proposed_header_runs_as_one_without(tmp_path: Path, text: str) -> None:
+    without = plan(tmp_path, text)
+    seen = without.text()
+    path = tmp_path / "mine.cu"
+    header = propose_memory(path).text
+    path.write_text(header + text)
+    assert has_memory_header(path)
+    found = plan_of(path).reduced
+    assert (found.launches, found.buffers, found.sizes) == (without.launches, without.buffers, without.sizes)
+    assert found.text().count("\n") == header.count("\n") + text.count("\n")
+    assert found.text().removeprefix(header) == seen  # the sizes in the header are not the kernel's
+
+
+def test_a_header_names_the_hosts_sizes_and_keeps_its_expressions(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text(LARGE)
+    found = read_memory_header(tmp_path / "mine.cu", (), propose_memory(tmp_path / "mine.cu").text)
+    assert found.sizes == {"n": 4096, "odd": 100001, "WIDTH": 4096}
+    assert [(b.name, b.elements) for b in found.buffers] == [("a", "n * n"), ("b", "odd"), ("c", "n * WIDTH")]
+    (launch,) = found.launch
+    assert (launch.grid, launch.block, launch.args) == (("n",), ("128",), ("a", "b", "c", "odd"))
+
+
+def test_guesses_of_a_header_without_an_operator_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(TWO)
+    assert [one.what for one in propose_memory(path).guesses] == ["blocks"]
+    path.write_text(
+        "__global__ void k(float* x, int n) { x[n] = 1; }\nvoid run(float* x, int n) { k<<<1, 32>>>(x, n); }"
+    )
+    assert [(one.what, one.value) for one in propose_memory(path).guesses] == [("n", "1000")]
+
+
+HEADED = """\
+// /// opbench
+// operator = "none"
+// sizes = {{ n = 100 }}
+// launch = [{{ kernel = "k", grid = ["1"], block = ["n"], args = ["x", "n"] }}]
+// buffers.x = {buffer}
+// ///
+__global__ void k(float* x, int n) {{ x[threadIdx.x] = n; }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("buffer", "message"),
+    [
+        ('{ type = "f31" }', r"mine.cu:5: buffers.x.type = 'f31' is not allowed; one of f32"),
+        ('{ content = "poison" }', r"mine.cu:5: buffers.x.content = 'poison' is not allowed; one of random"),
+        ('{ element = "n" }', r"mine.cu:5: buffers.x: unknown key 'element'; did you mean 'elements'"),
+        ('{ elements = "m" }', r"elements of buffer 'x': unknown name 'm'"),
+    ],
+)
+def test_what_a_header_without_an_operator_may_not_say_is_refused(tmp_path: Path, buffer: str, message: str) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(HEADED.format(buffer=buffer))
+    with pytest.raises(UsageError, match=message):
+        plan_of(path)
+
+
+def test_sizes_and_elements_of_a_header_may_be_given(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(HEADED.format(buffer="{}"))
+    found = plan_of(path).reduced
+    assert found.launches[0].block == (100, 1, 1) and not found.buffers[0].is_bounded
+    found = plan_of(path, (), {"n": 7, "x": 6}).reduced
+    assert found.launches[0].block == (7, 1, 1) and (found.buffers[0].elements, found.buffers[0].is_bounded) == (
+        6,
+        True,
+    )
+    with pytest.raises(UsageError, match="--size m=3: the header has no such size; known: n, x"):
+        plan_of(path, (), {"m": 3})
+
+
+def test_only_a_check_takes_a_header_without_an_operator(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(HEADED.format(buffer="{}"))
+    with pytest.raises(UsageError, match=r"mine.cu:2: operator = \"none\".*opbench check.*new operator"):
+        Catalog().own_variants(path)
+
+
+def test_a_variable_that_counts_on_from_itself_is_asked_for(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x) { x[0] = 1; }\n"
+        "int main() { float* x; int n = limit(n, 7) * 2; cudaMalloc(&x, 4 * n); k<<<n, 32>>>(x); }\n"
+    )
+    with pytest.raises(UsageError, match=r"--size n=1024"):
+        plan(tmp_path, text)

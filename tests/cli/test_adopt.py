@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -42,17 +43,39 @@ def test_the_next_command_knows_the_operators_that_adopt_knew(cli: Cli, here: Pa
 def test_a_header_that_contradicts_the_file_is_not_written(cli: Cli, here: Path) -> None:
     text = (ADOPTED / "reduce_in_place.cu").read_text()
     (here / "k.cu").write_text(text)
-    assert cli("adopt", "k.cu").returncode == 0
-    done = cli("adopt", "k.cu", "--write")
-    assert done.returncode == 2 and "overwrites its input x" in done.stderr
+    assert cli("adopt", "k.cu", "--operator", "sum").returncode == 0
+    done = cli("adopt", "k.cu", "--operator", "sum", "--write")
+    assert done.returncode == 2 and "overwrites its input x" in done.stderr and "--operator none" in done.stderr
     assert (here / "k.cu").read_text() == text
+    done = cli("adopt", "k.cu", "--write")
+    assert done.returncode == 0 and "overwrites its input x" in done.stderr
+    assert '// operator = "none"' in (here / "k.cu").read_text().splitlines()
 
 
-def test_a_refusal_names_three_operators_and_the_ways_on(cli: Cli, here: Path) -> None:
+def test_without_an_operator_the_nearest_and_the_ways_on_are_named(cli: Cli, here: Path) -> None:
     (here / "k.cu").write_text(SQUARES)
     done = cli("adopt", "k.cu")
-    assert done.returncode == 2
+    assert done.returncode == 0 and '// operator = "none"' in done.stdout
     for command in ("adopt k.cu --operator", "new operator histogram", "check k.cu"):
         assert f"opbench {command}" in done.stderr
+    assert "guess: n is taken to be 1000" in done.stderr
     listed = re.search(r"Nearest: ([\w, ]+);", done.stderr)
     assert listed and len(listed[1].split(", ")) == 3
+
+
+def test_a_header_without_an_operator_is_checked_and_not_run(cli: Cli, here: Path) -> None:
+    text = (ADOPTED.parents[1] / "cases" / "bare" / "bias_gelu.cu").read_text()
+    (here / "k.cu").write_text(text)
+    before = json.loads(cli("check", "k.cu", "--memory", "--json").stdout)[0]["verdict"]["findings"]
+    assert cli("adopt", "k.cu", "--write").returncode == 0
+    lines = (here / "k.cu").read_text().count("\n") - text.count("\n")
+    done = cli("check", "k.cu", "--json")
+    (result,) = json.loads(done.stdout)
+    assert done.returncode == 1 and result["operator"] == "memory" and "results are not" in done.stderr
+    found = [(one["kind"], one["line"] - lines) for one in result["verdict"]["findings"]]
+    assert before and found == [(one["kind"], one["line"]) for one in before]
+    for command in ("run", "explain"):
+        done = cli(command, "k.cu")
+        assert done.returncode == 2 and 'operator = "none"' in done.stderr and "opbench new operator" in done.stderr
+    again = cli("adopt", "k.cu")
+    assert again.returncode == 2 and "has an opbench header already" in again.stderr
