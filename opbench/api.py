@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import backends, paths
-from opbench.catalog.case import Case, select
+from opbench.catalog.case import CASE_NAME, Case, select
 from opbench.catalog.folders import Catalog
 from opbench.catalog.memory_plan import MemoryPlans
 from opbench.errors import UsageError
@@ -26,7 +26,7 @@ from opbench.runs.devices import ChosenGpu, choose_devices
 from opbench.runs.memory import run_in_memory_mode
 from opbench.runs.options import RunOptions
 from opbench.runs.runner import Progress, Tell, run_suite
-from opbench.runs.suite import Suite, read_suite, suite_for_operator, suite_for_variants
+from opbench.runs.suite import Suite, read_suite, suite_for_case, suite_for_operator, suite_for_variants
 from opbench.runs.targets import bare_file, cases_to_check, is_file, own_variants
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
@@ -63,12 +63,12 @@ def run(
 ) -> Run:
     """Check and measure a suite, an operator, or .cu and .py files of your own; returns the finished run.
 
-    `target` is a suite's file or name, an operator's name, or a kernel's file, or several such files, which are
-    compared with each other (`opbench.results.own_variants.compare_own_variants`); `cases` are printed names or globs;
-    `variants` are further folders laid out as variants/; `problems` such as "(n=1000)" are a file's sizes; `out` is
-    the run's folder; `mode` is one of `timing.MODES` in
-    place of the suite's; with `publish` each case is measured in three processes; `gpus` are "all" or such as "0,1":
-    a worker on each, problems dealt out among them; `on` is "dask://HOST:PORT" or "slurm:FILE.toml", whose workers run
+    `target` is a suite's file or name, an operator's name, a printed case, or a kernel's file, or several such files,
+    which are compared with each other (`opbench.results.own_variants.compare_own_variants`); `cases` are printed names
+    or globs; `variants` are further folders laid out as variants/; `problems` such as "(n=1000)" are a file's
+    sizes; `out` is the run's folder; `mode` is one of `timing.MODES` in place of the suite's; with
+    `publish` each case is measured in three processes; `gpus` are "all" or such as "0,1": a worker on
+    each, problems dealt out among them; `on` is "dask://HOST:PORT" or "slurm:FILE.toml", whose workers run
     them, with `tls` for a scheduler that wants it. With `cpu_only` NVRTC compiles
     nothing for a run without a GPU. Raises UsageError and EnvironmentFault; a case that is wrong or fails is no
     exception but a result.
@@ -154,6 +154,8 @@ def expand(
         own = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]
         _require_other_files([(variant.id, variant.path) for variant in own])
         suite = suite_for_variants(own, catalog, backend, problems)
+    elif CASE_NAME.match(target):
+        suite = suite_for_case(catalog.case(target), catalog)
     elif operator in catalog.operator_names() and not (path.suffix and path.is_file()):
         if variant:
             catalog.variant(operator, variant)
@@ -190,9 +192,10 @@ def check(
 ) -> list[Result]:
     """Verdicts only: every config of the targets on the operator's examples and on random shapes.
 
-    A target is an operator, a variant ("matmul/tiled") or a file; none means everything. Where each pair of config and
-    problem compiles a module of its own, configs take turns at the problems unless `every` pair is wanted or cases are
-    named; `note` is told of it. `problems` such as "(n=1000)" are checked in place of examples and random shapes.
+    A target is an operator, a variant ("matmul/tiled"), a printed case or a file; none means everything. Where each
+    pair of config and problem compiles a module of its own, configs take turns at the problems unless `every` pair is
+    wanted or cases are named; `note` is told of it. `problems` such as "(n=1000)" are checked in place of examples
+    and random shapes.
     With `huge`, or `every` pair on the cpu backend, problems beyond 2**31 elements are tried too, on sparse memory: a
     sample of their blocks. With `exit_first` results end with the first case that is not right.
     On the cpu backend `gpu` is a name or a compute capability such as "8.6"; its branch of `__CUDA_ARCH__` is checked.

@@ -56,7 +56,7 @@ FEWEST = 2
 WORTH = 0.1
 """Share of a kernel's requests below which a line is not worth a word on its width or its lanes."""
 LEAST = 0.01
-"""Share of all passes below which a problem is left out."""
+"""Share of all passes; a problem whose cost is a smaller share is not reported."""
 SHARED_BOUND = 8
 """Shared loads per global request from which on shared memory is what limits."""
 BUSY_BARRIER = 8
@@ -78,9 +78,9 @@ class Flaw:
     called_from: int
     """Of a line of a header: the line of the kernel's own file that calls it; 0 where there is none."""
     cost: float
-    """Passes that would not be needed."""
+    """Passes, or for `unit` "requests" the requests, that would not be needed."""
     share: float
-    """Cost over all passes of the case."""
+    """Cost over all passes, or all requests, of the case."""
     evidence: str
     advice: str
     source: str
@@ -89,11 +89,18 @@ class Flaw:
     """The mechanism that removes the cost, a key of `opbench.catalog.mechanism.MECHANISMS`."""
     remedies: tuple[str, ...]
     """Variants of this operator that use the mechanism, the nearest on the ladder first."""
+    unit: str = "passes"
+    """What `cost` counts: "passes", or "requests" where wider accesses move the same bytes in as many passes."""
 
     @property
     def place(self) -> str:
         """Such as "line 12"; the kernel where no line is known."""
         return place_words(self.file, self.line, self.called_from) if self.line else self.kernel
+
+    @property
+    def saving(self) -> str:
+        """Such as "up to 12 % of all passes could be saved"."""
+        return f"up to {units.percent(self.share)} of all {self.unit} could be saved"
 
     @property
     def sentence(self) -> str:
@@ -176,7 +183,7 @@ def diagnose(case: Case, traffic: Traffic, sources: Mapping[str, str], variants:
     for branch in traffic.branches:
         if (branch.kernel, branch.file, branch.line) not in known:
             found += _parted(scene, branch)
-    found = [problem for problem in found if problem.share >= LEAST]
+    found = [problem for problem in found if problem.cost >= LEAST * scene.passes]
     return sorted(found, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
 
 
@@ -284,7 +291,8 @@ def _narrow(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:
         return
     evidence = f"all lanes {entry.kind} neighbouring elements {entry.width} bytes at a time"
     cost = entry.requests * (1 - entry.width / WIDEST)
-    yield scene.problem("narrow", "R8", entry, cost, evidence, VECTORISED_ACCESS)
+    found = scene.problem("narrow", "R8", entry, cost, evidence, VECTORISED_ACCESS)
+    yield replace(found, unit="requests", share=cost / scene.traffic.total("requests"))
 
 
 def _reread(scene: CaseView, entry: LineTraffic) -> Iterator[Flaw]:

@@ -37,10 +37,11 @@ AROUND = 2
 WORST = 8
 """Problems that the summary tells."""
 LEGEND = (
-    "Lanes, sectors (of how many would hold the bytes) and conflicts are per request, collisions are in all.",
-    "A pass is 128 bytes through the L1 cache, a wavefront of shared memory, a warp's wait at a barrier or a parting.",
-    "Parted: how many of the warps' ways through a branch split their lanes; branches that split none are not shown.",
-    "Requests are those of the source: the device compiler may merge some. ≈: predicted from some of the blocks.",
+    "Request: one access of one warp in the source; the device compiler may merge requests. ≈: predicted from a sample",
+    "of the blocks. Lanes, sectors and conflicts are averages per request, collisions are totals. Sectors: 8.0 of 4.0",
+    "means that 8 sectors of 32 bytes were moved and 4 would hold the bytes that the lanes asked for.",
+    "Pass: 128 bytes through L1, a wavefront of shared memory, a warp's wait at a barrier, or the second path of a",
+    "divergent branch. Diverged: the share of warps whose lanes took different paths; branches without are not shown.",
 )
 BULK_LEGEND = (
     "Bulk: the copy engine, a request a copy, in pieces of 16 bytes; how long it fills shared memory is not known.",
@@ -79,7 +80,9 @@ def explain_command(
     cases = cases_to_compare(names, pattern, catalog, "quick")
     for name, case in zip(names, cases, strict=True):
         if case.name != name and not pattern:
-            click.echo(f"note: {case.name}; another one: --case '(…)'", err=True)
+            click.echo(
+                f"note: case {case.name}; for other sizes add --case '{case.problem}' with your numbers", err=True
+            )
     explained = [_explain(case, gpu, catalog, run_folder) for case in cases]
     comparisons = _comparisons(cases, [traffic for _, traffic in explained])
     explanations = [explanation for explanation, _ in explained]
@@ -295,7 +298,7 @@ def _problem_head(explanation: Explanation, problem: Flaw) -> str:
     several = len({entry.kernel for entry in explanation.problems}) > 1
     place = problem.place
     place += f" in {problem.kernel}" if several and problem.line else ""
-    return f"{place}: {problem.kind}, {units.percent(problem.share)} of all passes"
+    return f"{place}: {problem.kind}, {problem.saving}"
 
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..., None]) -> None:
@@ -339,7 +342,7 @@ def _joined(cells: Sequence[str], widths: dict[int, int]) -> str:
     return "  ".join(padded)
 
 
-COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", "parted")
+COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged")
 
 
 def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:

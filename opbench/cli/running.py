@@ -82,7 +82,7 @@ def shared_options(function: Callable[..., object]) -> Callable[..., object]:
 
 @click.command("run")
 @click.argument(
-    "targets", nargs=-1, required=True, metavar="[SUITE|OPERATOR|FILE.cu]...", shell_complete=completion.suites
+    "targets", nargs=-1, required=True, metavar="[SUITE|OPERATOR|CASE|FILE.cu]...", shell_complete=completion.suites
 )
 @click.option("--backend", type=BACKENDS, default="auto", show_default=True, help="Where cases run.")
 @click.option(
@@ -146,8 +146,9 @@ def run_command(
     time_limit_s: float | None,
     as_json: bool,
 ) -> None:
-    """Check and measure SUITE (a file in suites/ or its name), all of OPERATOR, or FILE.cu; write the report.
+    """Check and measure SUITE (a file in suites/ or its name), all of OPERATOR, one CASE, or FILE.cu; write the report.
 
+    FILE.cu runs on few sizes, which tiles and vectors usually divide; `opbench check` tries the others.
     Several files are measured together and compared with each other: opbench run A.cu B.cu
     """
     from opbench import api
@@ -180,7 +181,21 @@ def run_command(
     for warning in run.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
+    if note := _sizes_not_checked(targets, roots, run.results):
+        click.echo(f"note: {note}", err=True)
     finish(run.results, as_json, lambda: print_table(frame(run, gpu), run.left_out, compare_own_variants(run)))
+
+
+def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: Sequence[Result]) -> str:
+    """Return on how few problems files of a user's own were checked, and the command that checks the others."""
+    own = _files_of(tuple(targets))
+    problems = list(dict.fromkeys(f"{r.operator}{r.problem}" for r in results if f"{r.operator}/{r.variant}" in own))
+    if not problems:
+        return ""
+    on = problems[0] if not problems[1:] else f"{len(problems)} problems"
+    words = [*targets, *(part for root in roots for part in ("--variants", str(root)))]
+    files = " and ".join(dict.fromkeys(own.values()))
+    return f"{files} checked on {on} only; odd sizes and random shapes: opbench check {shlex.join(words)}"
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | None:
@@ -196,7 +211,7 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
 
 @click.command("check")
 @click.argument(
-    "targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|FILE.cu]...", shell_complete=completion.variants
+    "targets", nargs=-1, metavar="[OPERATOR|OPERATOR/VARIANT|CASE|FILE.cu]...", shell_complete=completion.variants
 )
 @click.option("--backend", type=BACKENDS, default="cpu", show_default=True, help="Where cases run.")
 @click.option(

@@ -221,7 +221,10 @@ def _untimed(section: Section) -> list[TableLine]:
 
 
 TRAFFIC_HEADS = ["sect/load", "store", "confl"]
-TRAFFIC_LEGEND = "sect: sectors per request, actual/ideal; confl: wavefronts of bank conflicts"
+TRAFFIC_LEGEND = (
+    "sect: 32-byte sectors per request, moved/ideal; confl: share of wavefronts that are bank conflicts; "
+    "!: see opbench explain"
+)
 NARROW, WIDE = 80, 100
 """Columns of a terminal: traffic that does not fit the first is shown from the second on."""
 

@@ -206,6 +206,19 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
     return replace(suite, cases=tuple(found.cases.values()), left_out=found.left_out)
 
 
+def suite_for_case(case: Case, catalog: Catalog) -> Suite:
+    """Return the suite of one case, timed as the quick suite is.
+
+    Raises UsageError where the variant does not accept the problem.
+    """
+    if (reason := case.unmet()) is not None:
+        raise UsageError(f"{case.name}: the variant does not accept this problem: it {reason}")
+    quick = read_suite(Path("quick"), catalog, "cpu", only=case.variant.operator)
+    return replace(
+        quick, name=f"{case.variant.operator}-{case.variant.name}", title=case.name, cases=(case,), left_out={}
+    )
+
+
 @dataclass
 class _Expansion:
     """Cases by name in order of mention, and what is none."""

@@ -167,12 +167,19 @@ def cases_to_check(
 ) -> list[Case]:
     """Every config of a target's variants on examples and random shapes that the variant says it supports.
 
+    A printed case name is that one case.
     `problems` such as "(n=1000)" are taken in place of both.
     Unless `every` pair is wanted, configs of a variant that would compile more than `MODULES` modules, as its macros
     follow the problem, take turns at the problems: see `_take_turns`.
     With `huge` problems beyond 2**31 elements come too.
     """
     path = Path(target)
+    if CASE_NAME.match(str(target)):
+        if problems:
+            raise UsageError(
+                f"--problem {problems[0]}: '{target}' names one case already; --problem goes with a FILE.cu"
+            )
+        return [catalog.case(str(target))]
     if is_file(target):
         found = list(own_variants(path, catalog))
     elif "/" in str(target):

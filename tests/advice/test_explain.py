@@ -35,13 +35,13 @@ transpose/shared[ROWS=8](rows=64,cols=64)
   of these bank conflicts                 3,968  counted
   barriers per block of turn                  1  counted
 
-  ! line 5: bank conflicts, 88 % of all passes
+  ! line 5: bank conflicts, up to 88 % of all passes could be saved
       each 4-byte shared load request takes 32.0 wavefronts where 1.0 would do: 31.0 bank conflicts (counted)
       pad the rows of the shared array by one element, or swizzle its index{REMEDIES}
-  ! line 3: narrow, 2.1 % of all passes
+  ! line 3: narrow, up to 19 % of all requests could be saved
       all lanes load neighbouring elements 4 bytes at a time (counted)
       load and store 16 bytes per thread (float4) (see transpose/vectorised)
-  ! line 5: narrow, 2.1 % of all passes
+  ! line 5: narrow, up to 19 % of all requests could be saved
       all lanes store neighbouring elements 4 bytes at a time (counted)
       load and store 16 bytes per thread (float4) (see transpose/vectorised)
   next on the ladder: transpose/padded
@@ -57,10 +57,11 @@ kernel.cu
         shared load 4 B        128   32.0                   31.0 │
     6                                                            │ }
 
-Lanes, sectors (of how many would hold the bytes) and conflicts are per request, collisions are in all.
-A pass is 128 bytes through the L1 cache, a wavefront of shared memory, a warp's wait at a barrier or a parting.
-Parted: how many of the warps' ways through a branch split their lanes; branches that split none are not shown.
-Requests are those of the source: the device compiler may merge some. ≈: predicted from some of the blocks.
+Request: one access of one warp in the source; the device compiler may merge requests. ≈: predicted from a sample
+of the blocks. Lanes, sectors and conflicts are averages per request, collisions are totals. Sectors: 8.0 of 4.0
+means that 8 sectors of 32 bytes were moved and 4 would hold the bytes that the lanes asked for.
+Pass: 128 bytes through L1, a wavefront of shared memory, a warp's wait at a barrier, or the second path of a
+divergent branch. Diverged: the share of warps whose lanes took different paths; branches without are not shown.
 """
 
 

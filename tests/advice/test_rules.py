@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from traffic_by_hand import CATALOG, FILE, PARITY, SHARED, SOURCE, TURN, entry, explained, printed, problems, traffic
 
 from opbench.advice.diagnosis import Flaw, diagnose
@@ -129,7 +130,7 @@ def test_partings_stand_beside_their_line() -> None:
     assert "<td>branch</td><td>128</td>" in page and "<td>75 %</td>" in page
     some = replace(traffic(*TURN, blocks=8), branches=(PARITY,))
     assert "≈256" in printed(explained(some))
-    assert "parted" not in printed(explained(traffic(*TURN))).split("│")[0]
+    assert "diverged" not in printed(explained(traffic(*TURN))).split("│")[0]
 
 
 def test_many_barriers_with_little_between_them() -> None:
@@ -152,7 +153,15 @@ def test_no_problem_is_more_than_all_passes() -> None:
     lone = entry(3, "global", "load", lanes=256, sectors=128, ideal_sectors=128)
     found = problems("sum/interleaved(n=65536)", hot, lone, entry(2, "global", "load", requests=200))
     assert {"atomic collisions", "divergence"} <= {p.kind for p in found}
-    assert sum(p.share for p in found) <= 1
+    assert sum(p.share for p in found if p.unit == "passes") <= 1
+
+
+def test_wider_accesses_save_requests_not_passes() -> None:
+    """16 bytes per lane move the same sectors in a quarter of the requests."""
+    lines = [entry(14, "global", kind, requests=128) for kind in ("load", "store")]
+    found = problems("relu/scalar[BLOCK=256](n=4096)", *lines)
+    assert {(p.kind, p.unit) for p in found} == {("narrow", "requests")}
+    assert sum(p.share for p in found) == pytest.approx(0.75)
 
 
 def test_accesses_of_a_line_are_one_problem_of_a_kind() -> None:

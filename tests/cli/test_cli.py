@@ -36,6 +36,15 @@ def test_a_file_of_ones_own_runs_from_anywhere(cli: Cli, tmp_path: Path) -> None
     assert "Traceback" not in done.stderr and "\x1b" not in done.stdout + done.stderr
 
 
+def test_a_run_of_a_file_names_the_check_of_other_sizes(cli: Cli, tmp_path: Path) -> None:
+    """Sizes that a block divides do not show a missing guard."""
+    (tmp_path / "my relu.cu").write_text(RELU.replace("if (i < n) ", ""))
+    done = cli("run", "my relu.cu", "--backend", "cpu", "--out", "run", "--cpu-only")
+    (command,) = (line.rpartition("opbench ")[2] for line in done.stderr.splitlines() if line.startswith("note:"))
+    assert done.returncode == 0 and command == "check 'my relu.cu'"
+    assert cli("run", "relu", "--backend", "cpu", "--out", "all", "--cpu-only").stderr.count("note:") == 0
+
+
 def test_a_wrong_case_ends_in_1_and_its_line_repeats_it(cli: Cli, relu_file: Path) -> None:
     relu_file.write_text(WRONG)
     first = cli("check", relu_file, "--seed", "5", "--random", "1")

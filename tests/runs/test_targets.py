@@ -9,6 +9,7 @@ from common import RELU, ROOT
 
 from opbench import api
 from opbench.catalog.folders import Catalog
+from opbench.errors import UsageError
 from opbench.runs.suite import read_suite
 from opbench.runs.targets import case_of, cases_to_check
 
@@ -87,3 +88,17 @@ def test_kernels_without_parameters_are_launched() -> None:
     assert {result.status for result in results} == {"right"} and len(results) >= 5
     case = cases_to_check(Catalog(), CASES / "kernels_without_parameters.cu", 0, 1)[0]
     assert case.launches(1)[0].args == ()
+
+
+def test_a_printed_case_is_a_target_of_run_and_check(tmp_path: Path) -> None:
+    name = "relu/scalar[BLOCK=128](n=1021)"
+    run = api.run(name, backend="cpu", out=tmp_path / "run", report=False, cpu_only=True)
+    assert [result.case for result in run.results] == [name]
+    assert [result.case for result in api.check([name], cpu_only=True)] == [name]
+
+
+@pytest.mark.parametrize("name", ["relu/nope(n=4)", "relu/scalar[BLOCK=7](n=4)", "relu/bf16_vectorised(n=4)"])
+def test_a_case_that_does_not_exist_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        api.run(name, backend="cpu", out=tmp_path / "run", report=False)
+    assert not (tmp_path / "run").exists()

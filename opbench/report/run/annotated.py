@@ -8,14 +8,13 @@ from opbench import units
 from opbench.advice.explain import AnnotatedFile, AnnotatedLine, Explanation
 from opbench.traffic.counts import PREDICTED, BranchTraffic, LineTraffic
 
-HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisions", "parted", "source")
+HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged", "source")
 
 
 def to_html(explanation: Explanation) -> str:
     """The fragment; it needs no style of its own and holds no unescaped text of a source."""
     problems = "".join(
-        f"<li><strong>{escape(p.place)}: {escape(p.kind)}</strong>, {units.percent(p.share)} of all passes: "
-        f"{escape(p.sentence)}</li>"
+        f"<li><strong>{escape(p.place)}: {escape(p.kind)}</strong>, {p.saving}: {escape(p.sentence)}</li>"
         for p in explanation.problems
     )
     findings = "".join(f"<li class='bad'>{escape(f.place)}: {escape(f.message)}</li>" for f in explanation.findings)

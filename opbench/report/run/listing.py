@@ -12,7 +12,6 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from opbench import units
 from opbench.advice.explain import Explanation, explain
 from opbench.catalog.case import Case
 from opbench.catalog.folders import Catalog
@@ -87,7 +86,7 @@ def _listing(
     if not explanation.problems:
         return None
     worst = explanation.problems[0]
-    summary = f"`{row.variant}`: {worst.kind} at {worst.place}, {units.percent(worst.share)} of all passes"
+    summary = f"`{row.variant}`: {worst.kind} at {worst.place}, {worst.saving}"
     return Listing(row.name, summary, Markup(to_html(_cut(explanation))))
 
 
