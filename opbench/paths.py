@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 
 PACKAGE = Path(__file__).parent
 
@@ -44,6 +44,21 @@ def from_here(path: str) -> str:
     """A path as a compiler would print it: from here, where it lies below."""
     here = f"{Path.cwd()}/"
     return path.removeprefix(here)
+
+
+def short_path(path: str, columns: int) -> str:
+    """Return a path from here, absolute where that is shorter, by its last parts alone where it is too long.
+
+    The file's name is always whole; "…/" stands for the parts that are missing.
+    """
+    relative = min(from_here(path), os.path.relpath(path), key=len)
+    if len(relative) <= columns:
+        return relative
+    *parents, name = PurePath(relative).parts
+    kept = [name]
+    while parents and len("/".join(["…", parents[-1], *kept])) <= columns:
+        kept.insert(0, parents.pop())
+    return "/".join(["…", *kept]) if parents else relative
 
 
 def python(*words: str) -> list[str]:

@@ -190,6 +190,10 @@ class TraceOptions:
     """Count at most so many blocks of a launch, spread evenly; all blocks run and are checked."""
     limits: DeviceLimits | None = None
     """The GPU whose caches are modelled; none are where it is not known."""
+    undefined_line: int = 0
+    """The line whose shuffles give other values where CUDA defines none; 0 for no line."""
+    undefined_fill: int = 0
+    """Which values these are: 1 or 2; 0 for those of all other lines."""
 
 
 @dataclass(frozen=True)

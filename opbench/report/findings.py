@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from opbench.paths import from_here, short_path
 from opbench.traffic.excerpt import expression_at
-from opbench.traffic.findings import Finding, headline, place_words
+from opbench.traffic.findings import Finding, place_and_message, place_words
 
 WIDTH = 80
 LONGEST = 160
@@ -17,12 +18,16 @@ LONGEST = 160
 def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDTH) -> list[str]:
     """Return a finding in several lines; `notes`, such as the command that repeats it, come before the help."""
     gutter = " " * max(len(str(line)) for line in (finding.first_place[1], *(r.line for r in finding.related), 0))
-    lines = [headline(finding), *_excerpts(finding, gutter)]
+    file, line, _ = finding.first_place
+    path = short_path(file, width // 2) if file else ""
+    who = f", {finding.who}" if finding.who else ""
+    lines = [f"{place_and_message(finding, path)}{who}", *_excerpts(finding, gutter)]
     said = [*finding.details, *_header_note(finding), *_often(finding)]
     said += [f"remedy: {finding.remedy}"] if finding.remedy else []
     for text in said:
         lines += _wrapped(text, gutter, width)
-    lines += [f"{gutter} = {note}" for note in notes]  # commands, to be copied whole
+    whole = [f"file: {from_here(file)}:{line}"] if path.startswith("…") else []
+    lines += [f"{gutter} = {note}" for note in (*whole, *notes)]  # paths and commands, to be copied whole
     lines.append(f"{gutter} = help: opbench help finding {finding.rule}")
     return lines
 

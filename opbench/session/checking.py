@@ -39,7 +39,7 @@ from opbench.timing.clock import Launch
 from opbench.traffic.counts import Traffic
 from opbench.traffic.excerpt import source_line
 from opbench.traffic.findings import Finding, headline
-from opbench.traffic.rules import CHANGED_INPUT, OUT_OF_BOUNDS, POINTER_TYPE, WRONG_RESULT
+from opbench.traffic.rules import CHANGED_INPUT, OUT_OF_BOUNDS, POINTER_TYPE, WARP_MASK, WRONG_RESULT
 
 SEED = 20260
 TRACED_WORK = 1e7
@@ -47,6 +47,10 @@ TRACED_WORK = 1e7
 PATTERN_ELEMENTS = 1 << 20
 PATTERN_FLOPS = 1e8
 """Beyond these nobody looks for a pattern in a wrong result, as smaller problems show the same."""
+UNDEFINED_FILLS = (1, 2)
+"""Other values that a shuffle gives where CUDA defines none: each lane gets all three of NaN, large and very small."""
+MOST_SUSPECTS = 8
+"""Lines with such shuffles that are looked at: each costs two runs."""
 INTEGER_RUN_FLOPS = 4e9
 INTEGER_RUN_BYTES = 1 << 28
 """Beyond these the integer run is left to `opbench check`, as its reference would outlast the measurement."""
@@ -191,7 +195,7 @@ class Session:
         ready = self.bind(case, prepared, self.is_traced(case))
         outcome = Outcome(Verdict(False))
         try:
-            trace = self._trace(ready) if ready.traced else None
+            trace = self._decided(ready, "normal", self._trace(ready)) if ready.traced else None
             hints = tuple(f for f in trace.findings if f.hint) if trace else ()
             found = tuple(f for f in trace.findings if not f.hint) if trace else ()
             if found:
@@ -218,7 +222,8 @@ class Session:
             launched = tuple(map(Launched.of, ready.binding.launches))
             branches = None if case.variant.is_library else case.request()
             architecture = self.backend.architecture(branches) if branches and isinstance(self.backend, Traced) else ""
-            notes = trace.notes if trace else ()
+            unused = tuple(f for f in hints if _is_undefined(f)) if outcome.verdict.right else ()
+            notes = (*trace.notes, *unused) if trace else ()
             verdict = replace(outcome.verdict, launches=launched, notes=notes, architecture=architecture)
             counted = trace.traffic.renamed(portable) if trace else None
             sha256 = ready.binding.program.machine_code_sha256 if ready.binding.program else ""
@@ -266,6 +271,32 @@ class Session:
         assert isinstance(self.backend, Traced)
         return self.backend.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
 
+    def _decided(self, ready: Ready, kind: str, trace: Trace) -> Trace:
+        """Return a trace whose shuffles of undefined values are errors where these values reach an output.
+
+        Each line that reads an undefined value runs again with other values in place of it; an output that differs
+        shows that the value is used.
+        """
+        suspects = [finding for finding in trace.findings if _is_undefined(finding) and finding.line]
+        if not suspects or not trace.completed or any(not f.hint for f in trace.findings):
+            return trace
+        outputs = [tensor.name for tensor in ready.case.problem.output_tensors()]
+        before = [ready.buffers[name].fingerprint() for name in outputs]
+
+        def is_used(finding: Finding) -> bool:
+            for fill in UNDEFINED_FILLS:
+                _fill(ready, kind)
+                options = TraceOptions(count=False, undefined_line=finding.line, undefined_fill=fill)
+                self._traced_run(ready, options)
+                if [ready.buffers[name].fingerprint() for name in outputs] != before:
+                    return True
+            return False
+
+        used = [finding for finding in suspects[:MOST_SUSPECTS] if is_used(finding)]
+        detail = "CUDA does not define the value, and an output depends on it: it changes when the value does."
+        errors = tuple(replace(finding, hint=False, details=(*finding.details, detail)) for finding in used)
+        return replace(trace, findings=(*errors, *(f for f in trace.findings if f not in used)))
+
     def _check_integers(self, ready: Ready, outcome: Outcome) -> Outcome:
         case, problem, verdict = ready.case, ready.case.problem, outcome.verdict
         if problem.tolerance(case.variant.precision).exact and not (ready.traced and problem.integers_exact):
@@ -289,7 +320,7 @@ class Session:
         if not ready.traced:
             return self.run(ready, kind)
         expected = _fill(ready, kind)
-        trace = self._traced_run(ready, TraceOptions(count=False))
+        trace = self._decided(ready, kind, self._traced_run(ready, TraceOptions(count=False)))
         if findings := tuple(f for f in trace.findings if not f.hint):
             return Outcome(Verdict(False, headline(findings[0]), findings=findings), damaged=True)
         return self._judged_run(ready, expected, lambda: None, kind)
@@ -388,6 +419,11 @@ def trace_case(
 
 def _tensors(problem: Operator) -> list[Tensor]:
     return [*problem.input_tensors(), *problem.output_tensors()]
+
+
+def _is_undefined(finding: Finding) -> bool:
+    """Return whether a finding is a shuffle whose value CUDA does not define, and which may be unused."""
+    return finding.hint and finding.kind == WARP_MASK.kind
 
 
 def _fill(ready: Ready, kind: str) -> Expected:

@@ -99,11 +99,16 @@ class Finding:
 
 def headline(finding: Finding) -> str:
     """Return a finding in one line: "my.cu:12: shared-race: …, block (0,0,0) thread (1,0,0)"."""
-    file, line, _ = finding.first_place
-    place = f"{from_here(file)}:{line}: " if file and line else f"{from_here(file)}: " if file else ""
-    inside = f", in {PurePath(finding.file).name}:{finding.line}" if file != finding.file else ""
     who = f", {finding.who}" if finding.who else ""
-    return f"{place}{finding.rule}: {finding.message}{inside}{who}"
+    return f"{place_and_message(finding, from_here(finding.first_place[0]))}{who}"
+
+
+def place_and_message(finding: Finding, path: str) -> str:
+    """Return "my.cu:12: shared-race: …"; `path` is how the file of the finding's first place is written."""
+    file, line, _ = finding.first_place
+    place = f"{path}:{line}: " if file and line else f"{path}: " if file else ""
+    inside = f", in {PurePath(finding.file).name}:{finding.line}" if file != finding.file else ""
+    return f"{place}{finding.rule}: {finding.message}{inside}"
 
 
 def place_words(file: str, line: int, called_from: int = 0) -> str:

@@ -75,3 +75,36 @@ extern "C" __global__ void k(float* data, unsigned* count, float* out) {
     found = tracer.only(text, 201, 32, *arguments(), FIRST="1")
     assert (found.kind, found.line) == ("block_race", tracer.line("here"))
     assert any("block (0,0,0)" in line for line in (found.message, *found.details))
+
+
+LOCK = """\
+__device__ int lock, total;
+extern "C" __global__ void k() {
+  if (threadIdx.x) return;
+  while (atomicCAS(&lock, 0, 1) != 0) {}
+  TAKEN;
+  total += 1;  // here
+  GIVEN;
+  atomicExch(&lock, 0);
+}"""
+FENCE = "__threadfence()"
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "words"), [("", FENCE, ("acquire order",)), (FENCE, "", ("before it is given back", FENCE))]
+)
+def test_a_lock_without_a_fence_needs_a_fence(tracer: Tracer, taken: str, given: str, words: tuple[str, ...]) -> None:
+    findings = tracer.run(LOCK, 4, 32, TAKEN=taken, GIVEN=given).findings
+    assert {(found.kind, found.line) for found in findings} == {("block_race", tracer.line("here"))}
+    assert all(word in found.remedy for word in words for found in findings)
+    tracer.clean(LOCK, 4, 32, TAKEN=FENCE, GIVEN=FENCE)
+
+
+def test_an_update_without_a_lock_needs_an_atomic_operation(tracer: Tracer) -> None:
+    text = """\
+__device__ int total;
+extern "C" __global__ void k() {
+  if (threadIdx.x == 0) total += 1;
+}"""
+    for kernel in (text, text.replace("int total", "volatile int total")):
+        assert "Use atomicAdd" in tracer.run(kernel, 4, 32).findings[0].remedy

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from opbench.paths import short_path
 from opbench.report.findings import finding_lines
 from opbench.traffic.excerpt import expression_at, is_update
 from opbench.traffic.findings import Finding, Related, headline
@@ -115,3 +118,23 @@ def test_json_has_the_parts_as_fields() -> None:
 def test_a_compilers_excerpt_stays_as_it_is() -> None:
     found = Finding("failed_case", "error: no such name", "my.cu", 3, details=("    3 |   bad;", "      |   ^~~"))
     assert "       3 |   bad;".strip() in "\n".join(finding_lines(found))
+
+
+def test_a_long_path_leaves_room_for_the_message(tmp_path: Path) -> None:
+    file = tmp_path / "a_folder_with_a_long_name" / "and_another_folder_of_a_project" / "kernel.cu"
+    finding = Finding("shared_race", "read of 4 bytes races", str(file), 12)
+    lines = finding_lines(finding)
+    assert lines[0].startswith("…/") and "/kernel.cu:12: shared-race: read of 4 bytes races" in lines[0]
+    assert len(lines[0]) <= 80
+    assert any(line.endswith(f"file: {file}:12") for line in lines)
+    assert headline(finding).startswith(f"{file}:12: ")
+
+
+def test_a_path_is_the_shortest_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    paths = {here / "k.cu": "k.cu", here / "sub" / "k.cu": "sub/k.cu", tmp_path / "k.cu": "../k.cu"}
+    assert {path: short_path(str(path), 40) for path in paths} == paths
+    assert short_path("/k.cu", 40) == "/k.cu"
+    assert short_path(str(here / "a" / "long" / "way" / "k.cu"), 12) == "…/way/k.cu"

@@ -185,7 +185,7 @@ class CpuBackend:
         program = CpuProgram(path, request, self._runtime, self._log, 1)
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, options) as tracing:
-            completed = program.trace(launches, buffers, tracing)
+            completed = program.trace(launches, buffers, tracing, options=options)
             seen = self.synchronize()
             findings = tuple(f for f in seen if f.kind not in NOTES)
             notes = tuple(f for f in seen if f.kind in NOTES)

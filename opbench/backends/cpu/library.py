@@ -78,6 +78,8 @@ class LaunchArguments(ctypes.Structure):
         ("samples", ctypes.c_uint64 * MAX_SAMPLES),
         ("sample", ctypes.c_uint32),
         ("cut_short", ctypes.c_uint32),
+        ("undefined_line", ctypes.c_uint32),
+        ("undefined_fill", ctypes.c_uint32),
         ("trace", ctypes.c_void_p),
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opbench.backends.base import Buffer, KernelResources
+from opbench.backends.base import Buffer, KernelResources, TraceOptions
 from opbench.backends.cpu.buffer import CpuArray
 from opbench.backends.cpu.build import constant_symbol, constants_of, entry_symbol
 from opbench.backends.cpu.elf import imported_symbols, module_variables, shared_arrays, symbol_offset
@@ -127,6 +127,7 @@ class CpuProgram:
         tracing: Tracing,
         sampled: bool = False,
         leave_out: int = 0,
+        options: TraceOptions = TraceOptions(),  # noqa: B008 (frozen)
     ) -> bool:
         """Run all launches of a traced module in order and gather what they did; False when one was abandoned.
 
@@ -148,6 +149,7 @@ class CpuProgram:
             native = bound.fresh(0)
             # One worker: what is seen, and in which order, must not depend on the machine's load.
             native.workers, native.trace = 1, tracing.address
+            native.undefined_line, native.undefined_fill = options.undefined_line, options.undefined_fill
             if sampled:
                 _sample(native, launch, leave_out)
                 native.block_milliseconds = BLOCK_MILLISECONDS * (6 if is_interpreted(self._request) else 1)

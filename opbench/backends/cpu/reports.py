@@ -60,7 +60,7 @@ class ReportKind(IntEnum):
 
 FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
 """Reports from this kind on hold the address that a call returns to, rather than the instruction's own."""
-BOTH_VOLATILE, BETWEEN_BLOCKS, NARROW_SCOPE = 4, 8, 16
+BOTH_VOLATILE, BETWEEN_BLOCKS, NARROW_SCOPE, UNACQUIRED, GUARDED = 4, 8, 16, 32, 64
 """Bits of a report's `instructions`; see runtime/worker.hpp."""
 NOUNS = ("read", "write", "atomic update")
 """Names of `access` and `other_access`."""
@@ -200,6 +200,14 @@ def _warp_mask(event: Event) -> Account:
     return replace(told, message=told.message + lines)
 
 
+def _outside_mask(event: Event) -> Account:
+    return replace(
+        _text(event),
+        remedy="Read from lanes that execute the shuffle: launch blocks of a multiple of 32 threads, or use a smaller "
+        "width or offset, and a mask that names the lanes.",
+    )
+
+
 def _arithmetic(event: Event) -> Account:
     return Account(
         "integer division by zero",
@@ -245,16 +253,16 @@ def _index(event: Event) -> Account:
 def _thread_race(event: Event) -> Account:
     barrier = "__syncwarp() or __syncthreads()" if event.same_warp else "__syncthreads()"
     there = event.there(f"{event.other_verb} by {event.who_else}")
-    if _is_update(event):
+    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED):
         return _lost_update(event, f"{event.who_else} updates it, too", there)
     details = [f"No {barrier} orders it with the {event.other_verb} by {event.who_else}."]
     if event.same_warp and event.report.instructions & BOTH_VOLATILE:
         details.append(
             "Since compute capability 7.0 the lanes of a warp need not run in step, so volatile does not suffice."
         )
-    elif reason := _why_no_flag(event):
+    elif reason := _why_no_flag(event, event.who_else):
         details.append(reason)
-    remedy = f"Put {barrier} between the two accesses."
+    remedy = _lock_remedy(event, "__threadfence_block()") or f"Put {barrier} between the two accesses."
     return Account(
         f"{event.access} races with the {event.other_verb} at {event.other_words}", tuple(details), there, remedy
     )
@@ -263,16 +271,31 @@ def _thread_race(event: Event) -> Account:
 def _block_race(event: Event) -> Account:
     block = f"block {triple(dim3(event.report.other_block))}"
     there = event.there(f"{event.other_verb} by {block}")
-    if _is_update(event):
+    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED):
         return _lost_update(event, f"{block} updates it, too", there)
     details = [f"Nothing orders it with the {event.other_verb} by {block}."]
-    if reason := _why_no_flag(event):
+    if reason := _why_no_flag(event, block):
         details.append(reason)
-    return Account(f"{event.access} races with the {event.other_verb} at {event.other_words}", tuple(details), there)
+    message = f"{event.access} races with the {event.other_verb} at {event.other_words}"
+    return Account(message, tuple(details), there, _lock_remedy(event, "__threadfence()"))
 
 
-def _why_no_flag(event: Event) -> str:
-    """Why two volatile or atomic accesses race in spite of it; empty for plain ones."""
+def _lock_remedy(event: Event, fence: str) -> str:
+    """Return what to do where the thread has read a flag or taken a lock; empty where it has not."""
+    if event.report.instructions & UNACQUIRED:
+        return f"Put {fence} after the operation that takes the lock or reads the flag, or give that one acquire order."
+    if event.report.instructions & GUARDED and _is_update(event):
+        return (
+            f"Where a lock or flag orders the accesses, put {fence} after it is taken or read, and before it is given "
+            "back or set; else use atomicAdd."
+        )
+    return ""
+
+
+def _why_no_flag(event: Event, other: str) -> str:
+    """Why two accesses race in spite of a flag, a lock or volatile; empty where there is none."""
+    if event.report.instructions & UNACQUIRED:
+        return f"An atomic operation of this thread has seen what {other} published, but no fence follows it."
     if event.report.instructions & NARROW_SCOPE:
         return "The scope of an atomic access is the block or the cluster, which does not hold both threads."
     if event.report.instructions & BOTH_VOLATILE:
@@ -393,7 +416,7 @@ FORMS = {
     ReportKind.TOUCHED_SUMS: Form(rules.UNFINISHED_PRODUCT),
     ReportKind.MISSING_WAIT: Form(rules.MISSING_WAIT, _missing_wait),
     ReportKind.THREAD_RACE: Form(rules.GLOBAL_RACE, _thread_race),
-    ReportKind.OUTSIDE_MASK: Form(rules.WARP_MASK, hint=True),
+    ReportKind.OUTSIDE_MASK: Form(rules.WARP_MASK, _outside_mask, hint=True),
     ReportKind.INDEX: Form(rules.OUT_OF_BOUNDS, _index),
     ReportKind.OVERFLOW: Form(rules.INDEX_OVERFLOW, _overflow),
     ReportKind.LOCAL: Form(rules.OUT_OF_BOUNDS),

@@ -5,7 +5,7 @@
 // ///
 //
 // Lanes 16 to 31 do not exist; what a shuffle from them gives is undefined.
-// expect: shuffles_from_a_lane_the_block_lacks.cu:13: warp mask
+// expect: shuffles_from_a_lane_the_block_lacks.cu:13: warp-mask
 extern "C" __global__ void shuffles_from_a_lane_the_block_lacks(const float* x, float* out, int n) {
     const int i = blockIdx.x * 16 + threadIdx.x;
     float v = i < n ? x[i] : 0.0f;

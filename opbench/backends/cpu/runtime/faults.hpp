@@ -14,6 +14,11 @@ static Report reports[kMaxReports];
 static uint32_t report_count;
 static pthread_mutex_t report_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+// Whose text names lanes, which differ from warp to warp: the first one of a line stands for all.
+static bool of_a_mask(const Report* fresh) {
+  return fresh->kind == kReportWarpMask || fresh->kind == kReportOutsideMask;
+}
+
 // Where the report is kept, so that a repetition can be counted; null when the table is full.
 static Report* add_report(const Report* fresh) {
   pthread_mutex_lock(&report_mutex);
@@ -21,7 +26,7 @@ static Report* add_report(const Report* fresh) {
   for (uint32_t index = 0; index < report_count && !kept; ++index) {
     Report* known = &reports[index];
     bool same = known->kind == fresh->kind && known->tag == fresh->tag && known->line == fresh->line &&
-                known->program_counter == fresh->program_counter && strcmp(known->text, fresh->text) == 0;
+                known->program_counter == fresh->program_counter && (strcmp(known->text, fresh->text) == 0 || of_a_mask(fresh));
     if (!same) continue;
     ++known->count;
     kept = known;

@@ -362,6 +362,7 @@ static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address,
 static void synchronise(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool sees, bool tells,
                         bool other_blocks) {
   uint32_t self = worker->current;
+  if (sees && !(word & OPB_COUNTS)) trace->guards[self] = {address, trace->block};
   if (tells && word & OPB_RELEASES) {
     trace->clocks_used[self / kLanes] = true;
     if (own_clock(trace, self) < kClockLimit) ++trace->clocks[self][self];

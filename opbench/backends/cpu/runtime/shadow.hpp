@@ -73,7 +73,8 @@ constexpr uint16_t kBulkFlag = 0x4000;  // of a writer: the bulk copy that the t
 constexpr uint16_t kVolatileFlag = 0x2000;  // of a writer or reader
 constexpr uint16_t kCountsFlag = 0x1000;  // of a writer: an atomic addition
 constexpr uint16_t kNoUpdater = 0xffff;
-constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8, kNarrowScope = 16;  // of a report's `instructions`
+// Of a report's `instructions`.
+constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8, kNarrowScope = 16, kUnacquired = 32, kGuarded = 64;
 constexpr uint32_t kCopyInFlight = ~0u;  // an interval that is later than all: copies.hpp
 
 // Whether an access of `earlier` at that clock happened before what `later` does now, both within one interval.
@@ -82,12 +83,24 @@ static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock,
   return trace->clocks[later][earlier] > clock || clock == kClockLimit;
 }
 
+// Whether this thread has seen by an atomic operation what the other one published and lacks a fence behind it, or has
+// read any flag or lock: the race is then one of a lock whose fences are missing, and no lost addition.
+static uint32_t guards_of(const Trace* trace, uint32_t self, uintptr_t address, bool unacquired) {
+  if (unacquired) return kUnacquired;
+  const Guard& guard = trace->guards[self];
+  return guard.block == trace->block && guard.address && guard.address != address ? kGuarded : 0;
+}
+
 static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_t site, uintptr_t address,
                                                          uint32_t bytes, uint32_t access, uint32_t other_site,
                                                          uint32_t other_thread, uint32_t other_access,
                                                          ReportKind kind, uint32_t instructions, CellRange cell) {
+  const Trace* trace = worker->trace;
+  const ClockRow* seen = trace->pending_rows[worker->current];
+  const bool plain = !trace->is_volatile && access != OPB_ACCESS_ATOMIC && other_access != OPB_ACCESS_ATOMIC;
+  const bool unacquired = seen && seen->interval == trace->interval && seen->at[other_thread];
   Other other = {other_site, opb_current.block, worker->coordinates[other_thread], other_thread / kLanes,
-                 other_access, instructions};
+                 other_access, instructions | (plain ? guards_of(trace, worker->current, address, unacquired) : 0)};
   report_race(worker, kind, site, address, bytes, access, &other, cell);
 }
 
@@ -360,14 +373,18 @@ struct GlobalAccess {
   uint32_t bytes, access, site, packed;
 };
 
-static void report_global_race(const GlobalAccess& now, ReportKind kind, uint32_t block, uint32_t packed,
-                               uint32_t other_access) {
+static void report_global_race(const GlobalAccess& now, ReportKind kind, uint32_t block, uint32_t moment,
+                               uint32_t packed, uint32_t other_access) {
   const uint32_t shift = now.memory->shift;
   CellRange range = {now.memory->start + ((uintptr_t)(now.cell - now.memory->cells) << shift), 1u << shift};
   bool both_volatile = now.packed & packed & kVolatileSite;
   bool narrow = is_strong(now.packed) && is_strong(packed) && (now.packed | packed) & (kBlockScopeSite | kClusterScopeSite);
+  const uint32_t self = now.worker->current;
+  const bool plain = !is_strong(now.packed) && !is_strong(packed);
+  const bool unacquired = knows_of(now.worker, now.worker->trace->seen_by[self], block, {now.address, moment, false, 0, 0, 0});
   Other other = {packed >> kSiteBits, block_of_number(now.worker, block), {0, 0, 0}, 0, other_access,
-                 kBetweenBlocks | (both_volatile ? kBothVolatile : 0) | (narrow ? kNarrowScope : 0)};
+                 kBetweenBlocks | (both_volatile ? kBothVolatile : 0) | (narrow ? kNarrowScope : 0) |
+                     (plain ? guards_of(now.worker->trace, self, now.address, unacquired) : 0)};
   report_race(now.worker, kind, now.site, now.address, now.bytes, now.access, &other, range);
 }
 
@@ -393,19 +410,19 @@ static void judge_plain_read(const GlobalAccess& now) {
   const uint32_t writer = block_of(trace, cell->writer);
   const List<AccessNode>& nodes = trace->whole->block_sets.nodes;
   bool own = writer == trace->block, counts = cell->write_site & kCountsSite;
-  uint32_t other_block = kNobody, other_site = 0;
+  uint32_t other_block = kNobody, other_site = 0, moment = cell->writer;
   if (!own && !is_write_ordered(now, writer)) other_block = writer, other_site = cell->write_site;
   for (uint32_t at = cell->updaters; at; at = nodes.items[at].parent) {
     const AccessNode& node = nodes.items[at];
     if (node.who == trace->block) {
       own = true;
     } else if (other_block == kNobody && !is_ordered(now, node.when, node.who)) {
-      other_block = node.who, other_site = node.site;
+      other_block = node.who, other_site = node.site, moment = node.when;
     }
   }
   if (other_block == kNobody) return;
   ReportKind kind = own && counts ? kReportGlobalRace : kReportPlainRead;
-  report_global_race(now, kind, other_block, other_site, writer_access(other_site));
+  report_global_race(now, kind, other_block, moment, other_site, writer_access(other_site));
 }
 
 static __attribute__((noinline)) void judge_read(const GlobalAccess& now) {
@@ -415,7 +432,7 @@ static __attribute__((noinline)) void judge_read(const GlobalAccess& now) {
   if (is_strong(cell->write_site) && !strong) return judge_plain_read(now);
   if (writer == now.worker->trace->block || is_strong_pair(now.worker, now.packed, cell->write_site, writer)) return;
   if (!is_write_ordered(now, writer)) {
-    report_global_race(now, kReportGlobalRace, writer, cell->write_site, writer_access(cell->write_site));
+    report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site));
   }
 }
 
@@ -429,7 +446,7 @@ static void judge_readers(const GlobalAccess& now) {
     bool meets = now.access == OPB_ACCESS_STORE ? !is_strong_pair(now.worker, now.packed, reader.site, reader.who)
                                                 : now.packed & kCountsSite && reader.site & kReadsBackSite;
     if (meets && reader.who != trace->block && !is_ordered(now, reader.when, reader.who)) {
-      report_global_race(now, kReportGlobalRace, reader.who, reader.site, OPB_ACCESS_LOAD);
+      report_global_race(now, kReportGlobalRace, reader.who, reader.when, reader.site, OPB_ACCESS_LOAD);
       return;
     }
     if (!reader.parent) return;
@@ -446,7 +463,7 @@ static void judge_writer(const GlobalAccess& now) {
   const bool both_stored = stores && now.packed & cell->write_site & kVolatileSite;
   const bool meets = !own && (!pair || both_stored);
   if ((meets || (!own && !stores)) && !is_write_ordered(now, writer)) {
-    if (meets) report_global_race(now, kReportGlobalRace, writer, cell->write_site, writer_access(cell->write_site));
+    if (meets) report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site));
     if (!stores && cell->write_site & kAtomicSite) {
       cell->updaters = add_access(&trace->whole->block_sets, cell->updaters, writer, cell->writer, cell->write_site,
                                   now.worker->team->size > 1);
@@ -459,7 +476,7 @@ static void judge_writer(const GlobalAccess& now) {
   for (uint32_t at = cell->updaters; at && !updated && !is_strong(now.packed); at = nodes.items[at].parent) {
     const AccessNode& node = nodes.items[at];
     if (node.who == trace->block || is_ordered(now, node.when, node.who)) continue;
-    report_global_race(now, kReportGlobalRace, node.who, node.site, OPB_ACCESS_ATOMIC);
+    report_global_race(now, kReportGlobalRace, node.who, node.when, node.site, OPB_ACCESS_ATOMIC);
     break;
   }
   cell->updaters = 0;

@@ -226,6 +226,12 @@ enum FenceLevel : uint32_t { kBlockLevel, kClusterLevel, kDeviceLevel, kLevels }
 
 struct Caches;
 
+// The flag or lock that a thread has last read by a volatile or atomic access, and in which block.
+struct Guard {
+  uintptr_t address;
+  uint32_t block;
+};
+
 struct Trace {
   bool races, counting_wanted, counting;
   uint64_t max_blocks;
@@ -276,6 +282,7 @@ struct Trace {
   List<Acquired> own[kMaxThreads], seen_by[kMaxThreads];  // by a thread; seen by it, with no fence since
   List<uint32_t> viewers;  // threads for which one of these two holds something
   ClockRow* pending_rows[kMaxThreads];
+  Guard guards[kMaxThreads];
 
   SharedCell* shared_cells;
   size_t shared_cell_bytes;

@@ -34,14 +34,52 @@ static inline uint32_t lanes_with_value(const Lane* lanes, uint32_t group, uint6
 
 constexpr uint32_t kFormless = 0xff;
 
-// What a shuffle gives that reads from a lane which does not take part: NaN, a large or a very small number in any type,
-// so that a use shows in the result, be it in a sum, a maximum or a minimum.
-static inline uint64_t undefined_value(uint32_t lane) {
-  constexpr uint64_t values[] = {0x7fff7fff7fff7fff, 0x7f7f7f7f7f7f7f7f, 0xff7fff7fff7fff7f};
-  return values[(lane + opb_current.block.x) % 3];
+static const char* operation_name(uint32_t kind) {
+  static const char* const shuffles[] = {"shfl() of a group", "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
+  static const char* const votes[] = {"__ballot_sync", "", "", "", "", "__any_sync", "__all_sync"};
+  static const char* const others[] = {
+      "__syncwarp", "", "", "__match_any_sync", "__match_all_sync", "__reduce_add_sync", "__reduce_min_sync",
+      "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_and_sync", "__reduce_or_sync",
+      "__reduce_xor_sync", "__activemask", "an instruction of the whole warp"};
+  const uint32_t form = kind >> 8;
+  if ((kind & kFormless) == OPB_WARP_SHUFFLE) return shuffles[form % 5];
+  if ((kind & kFormless) == OPB_WARP_BALLOT) return votes[form % 7];
+  return others[(kind & kFormless) % 15];
 }
 
-static void compute_results(Lane* lanes, uint32_t group, uint32_t kind) {
+struct LanesText {
+  char text[160];
+};
+
+// Such as "lane 5" or "lanes 0-7, 16-31".
+static LanesText lanes_text(uint32_t lanes) {
+  LanesText made;
+  size_t used = (size_t)snprintf(made.text, sizeof made.text, "lane%s ", __builtin_popcount(lanes) == 1 ? "" : "s");
+  const char* comma = "";
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    uint32_t end = lane;
+    while (end + 1 < kLanes && lanes >> (end + 1) & 1) ++end;
+    if (used < sizeof made.text) {
+      const char* form = end == lane ? "%s%u" : "%s%u-%u";
+      used += (size_t)snprintf(made.text + used, sizeof made.text - used, form, comma, lane, end);
+    }
+    comma = ", ";
+    lane = end;
+  }
+  return made;
+}
+
+// What a shuffle gives that reads from a lane which does not take part: NaN, a large or a very small number in any type,
+// so that a use shows in the result, be it in a sum, a maximum or a minimum.
+static inline uint64_t undefined_value(const Worker* worker, uint32_t lane, uint32_t line) {
+  constexpr uint64_t values[] = {0x7fff7fff7fff7fff, 0x7f7f7f7f7f7f7f7f, 0xff7fff7fff7fff7f};
+  const Launch* launch = worker->launch;
+  const uint32_t fill = launch->undefined_line == line ? launch->undefined_fill : 0;
+  return values[(lane + opb_current.block.x + fill) % 3];
+}
+
+static void compute_results(const Worker* worker, Lane* lanes, uint32_t group, uint32_t kind) {
   kind &= kFormless;
   if (kind == OPB_WARP_SYNC || kind == OPB_WARP_MATRIX) return;
   uint32_t first = __builtin_ctz(group), ballot = 0;
@@ -56,7 +94,7 @@ static void compute_results(Lane* lanes, uint32_t group, uint32_t kind) {
     Lane* own = &lanes[lane];
     if (kind == OPB_WARP_SHUFFLE) {
       bool defined = own->mask & group & 1u << own->source_lane;
-      own->result = defined ? lanes[own->source_lane].value : undefined_value(lane);
+      own->result = defined ? lanes[own->source_lane].value : undefined_value(worker, lane, own->site.line);
     } else if (kind == OPB_WARP_BALLOT) {
       own->result = ballot;
     } else if (kind == OPB_WARP_MATCH_ANY) {
@@ -88,38 +126,72 @@ static void require_whole_warp(Worker* worker, uint32_t warp, uint32_t group, ui
   abandon_launch(worker);
 }
 
+static void report_mask(Worker* worker, ReportKind kind, uint32_t thread, uint32_t other_line, const char* text) {
+  const uint32_t self = worker->current;
+  const Site site = worker->lanes[thread].site;
+  set_current(worker, thread);
+  report(worker, kind, site, other_line, text);
+  set_current(worker, self);
+}
+
+// The lanes of a mask execute different operations: which lanes execute the other one.
+static void report_mixed(Worker* worker, uint32_t warp, uint32_t group, uint32_t other) {
+  const Lane* lanes = &worker->lanes[warp * kLanes];
+  const uint32_t first = __builtin_ctz(group);
+  uint32_t as_first = 0;
+  for (uint32_t rest = group; rest; rest &= rest - 1) {
+    if (lanes[__builtin_ctz(rest)].kind == lanes[first].kind) as_first |= 1u << __builtin_ctz(rest);
+  }
+  char text[400];
+  snprintf(text, sizeof text, "lanes of the mask 0x%08x execute different warp operations: %s in %s, %s in lane %u",
+           lanes[first].mask, operation_name(lanes[first].kind), lanes_text(as_first).text,
+           operation_name(lanes[other].kind), other);
+  report_mask(worker, kReportWarpMask, warp * kLanes + first, lanes[other].site.line, text);
+}
+
+// A shuffle reads a lane that gives no value: it has exited, is not named by the mask, or is not there.
+static bool check_source(Worker* worker, uint32_t warp, uint32_t lane, uint32_t present) {
+  const Lane& own = worker->lanes[warp * kLanes + lane];
+  const uint32_t exited = present & own.mask & ~worker->live[warp], source = own.source_lane;
+  const char* name = operation_name(own.kind);
+  ReportKind kind = kReportOutsideMask;
+  char text[400];
+  if (exited >> source & 1) {
+    kind = kReportWarpMask;
+    snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u, which has exited, as have %s", name, own.mask,
+             lane, source, lanes_text(exited).text);
+  } else if (!(own.mask >> source & 1)) {
+    snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u, which the mask does not name", name, own.mask,
+             lane, source);
+  } else if (!(present >> source & 1)) {
+    snprintf(text, sizeof text,
+             "%s with mask 0x%08x: lane %u reads lane %u, which the block does not have; missing: %s, as its last warp has "
+             "%d threads",
+             name, own.mask, lane, source, lanes_text(own.mask & ~present).text, __builtin_popcount(present));
+  } else {
+    return true;
+  }
+  report_mask(worker, kind, warp * kLanes + lane, 0, text);
+  return false;
+}
+
 // Exited lanes may be named in a mask; lanes that wait elsewhere may not, and nobody may read a lane that has exited.
 static void check_group(Worker* worker, uint32_t warp, uint32_t group, uint32_t present) {
   const Lane* lanes = &worker->lanes[warp * kLanes];
-  const Lane* first = &lanes[__builtin_ctz(group)];
+  const uint32_t leader = __builtin_ctz(group);
+  const Lane* first = &lanes[leader];
   if (first->kind == OPB_WARP_MATRIX) require_whole_warp(worker, warp, group, present);
-  if (first->mask & worker->at_barrier[warp]) {
-    report(worker, kReportWarpMask, first->site, 0, "the mask names a lane that waits at a block barrier");
+  if (const uint32_t waiting = first->mask & worker->at_barrier[warp]) {
+    char text[400];
+    snprintf(text, sizeof text, "%s with mask 0x%08x: missing are %s, which wait at a block barrier",
+             operation_name(first->kind), first->mask, lanes_text(waiting).text);
+    report_mask(worker, kReportWarpMask, warp * kLanes + leader, 0, text);
   }
-  uint32_t exited = present & first->mask & ~worker->live[warp];
   for (uint32_t rest = group; rest; rest &= rest - 1) {
-    const Lane* other = &lanes[__builtin_ctz(rest)];
-    if (other->kind != first->kind) {
-      report(worker, kReportWarpMask, first->site, other->site.line,
-             "lanes of one mask execute different warp operations");
-      return;
-    }
-    if ((other->kind & kFormless) != OPB_WARP_SHUFFLE) continue;
-    if (exited >> other->source_lane & 1) {
-      report(worker, kReportWarpMask, other->site, 0, "the shuffle reads a lane that has exited");
-      return;
-    }
-    if (!(other->mask >> other->source_lane & 1)) {
-      report(worker, kReportOutsideMask, other->site, 0, "the shuffle reads a lane that its mask does not name");
-      return;
-    }
-    if (!(present >> other->source_lane & 1)) {
-      char text[120];
-      snprintf(text, sizeof text, "the shuffle reads a lane that the block does not have: its last warp has %d threads",
-               __builtin_popcount(present));
-      report(worker, kReportOutsideMask, other->site, 0, text);
-      return;
-    }
+    const uint32_t lane = __builtin_ctz(rest);
+    if (lanes[lane].kind != first->kind) return report_mixed(worker, warp, group, lane);
+    const bool shuffles = (lanes[lane].kind & kFormless) == OPB_WARP_SHUFFLE;
+    if (shuffles && !check_source(worker, warp, lane, present)) return;
   }
 }
 
@@ -141,7 +213,7 @@ static bool release_warp(Worker* worker, uint32_t warp) {
     if ((group & needed) != needed) continue;
     check_group(worker, warp, group, present);
     uint32_t kind = lanes[__builtin_ctz(group)].kind;
-    compute_results(lanes, group, kind);
+    compute_results(worker, lanes, group, kind);
     // Shuffles and votes make lanes meet; only __syncwarp() orders their memory accesses.
     if (worker->trace && kind == OPB_WARP_SYNC) trace_warp_sync(worker, warp, group);
     worker->at_warp[warp] &= ~group;
@@ -171,7 +243,10 @@ static inline uint64_t warp_operation(Worker* worker, uint32_t mask, uint32_t ki
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes, bit = bit_of(self);
   if (!(mask & bit)) {
-    report(worker, kReportWarpMask, site, 0, "the mask lacks the calling lane");
+    char text[200];
+    snprintf(text, sizeof text, "%s: the mask 0x%08x lacks the calling lane, which is %u", operation_name(kind), mask,
+             self % kLanes);
+    report(worker, kReportWarpMask, site, 0, text);
     mask |= bit;
   }
   worker->lanes[self] = Lane{mask, kind, source_lane, value, 0, site};

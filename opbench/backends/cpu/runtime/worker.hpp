@@ -75,7 +75,8 @@ struct Report {
   uint32_t warp, other_warp;
   uint32_t instructions;   // 1 when the place is an instruction's, 2 when the other one is, and not an access of C++,
                            // 4 when both accesses are volatile, 8 when other_block counts and other_thread does not,
-                           // 16 when the scope of one of them is too narrow
+                           // 16 when the scope of one of them is too narrow, 32 when what the other one published
+                           // has been seen without a fence, 64 when this thread has read a flag or lock
   uint32_t tag, shared_bytes;  // of the launch: its kernel and module, and the dynamic array's size
   char file[240];
   char text[1400];
@@ -103,6 +104,7 @@ struct Launch {
   uint32_t sample_count, block_milliseconds;  // of a sample: how many positions, how long a block may take; 0: all, for ever
   uint64_t samples[16];                       // positions of clusters, in their order
   uint32_t sample, cut_short;  // of the one that runs its number, and a bit for each that was not let come to its end
+  uint32_t undefined_line, undefined_fill;  // shuffles at this line give other undefined values; 0: none does
   Trace* trace;  // null unless the module is a traced one
 };
 

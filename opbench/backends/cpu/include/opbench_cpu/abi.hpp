@@ -28,7 +28,14 @@ enum opb_warp_kind : unsigned {
   OPB_WARP_MATRIX,  // of the whole warp, such as ldmatrix and mma.sync: its lanes meet, which orders no memory
 };
 // Above a kind: which instruction it is, as those of one kind do not meet.
-enum opb_shuffle_form : unsigned { OPB_FORM_INDEX = 1 << 8, OPB_FORM_UP = 2 << 8, OPB_FORM_DOWN = 3 << 8, OPB_FORM_XOR = 4 << 8 };
+enum opb_warp_form : unsigned {
+  OPB_FORM_INDEX = 1 << 8,
+  OPB_FORM_UP = 2 << 8,
+  OPB_FORM_DOWN = 3 << 8,
+  OPB_FORM_XOR = 4 << 8,
+  OPB_FORM_ANY = 5 << 8,
+  OPB_FORM_ALL = 6 << 8,
+};
 
 enum opb_access_kind : unsigned { OPB_ACCESS_LOAD, OPB_ACCESS_STORE, OPB_ACCESS_ATOMIC };
 // Added to a kind, and to a fence: the memory order and scope. Without a scope it is that of the device.

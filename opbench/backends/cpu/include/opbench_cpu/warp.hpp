@@ -35,10 +35,10 @@ OPB_CONVERGENT __forceinline__ unsigned __ballot_sync(unsigned mask, int predica
   return (unsigned)opb_warp(mask, OPB_WARP_BALLOT, predicate != 0, 0, file, line);
 }
 OPB_CONVERGENT __forceinline__ int __any_sync(unsigned mask, int predicate, OPB_SITE) {
-  return opb_warp(mask, OPB_WARP_BALLOT, predicate != 0, 0, file, line) != 0;
+  return opb_warp(mask, OPB_WARP_BALLOT | OPB_FORM_ANY, predicate != 0, 0, file, line) != 0;
 }
 OPB_CONVERGENT __forceinline__ int __all_sync(unsigned mask, int predicate, OPB_SITE) {
-  return opb_warp(mask, OPB_WARP_BALLOT, predicate == 0, 0, file, line) == 0;
+  return opb_warp(mask, OPB_WARP_BALLOT | OPB_FORM_ALL, predicate == 0, 0, file, line) == 0;
 }
 OPB_CONVERGENT __forceinline__ unsigned __activemask(OPB_SITE) {
   return (unsigned)opb_warp(opb_full_mask, OPB_WARP_ACTIVE, 0, 0, file, line);
