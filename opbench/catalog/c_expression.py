@@ -13,6 +13,7 @@ SIZES = {
     "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "int16_t": 2, "uint16_t": 2, "int8_t": 1, "uint": 4, "uchar": 1,
     "int2": 8, "int4": 16, "uint2": 8, "uint4": 16, "double2": 16, "float3": 12, "uchar4": 4, "uchar3": 3, "int3": 12,
     "ushort": 2, "ulong": 8, "__half2": 4, "__nv_bfloat162": 4, "curandState": 48, "curandState_t": 48, "clock_t": 8,
+    "cuComplex": 8, "cuFloatComplex": 8, "cufftComplex": 8, "cuDoubleComplex": 16, "cufftDoubleComplex": 16, "dim3": 12,
 }  # fmt: skip
 CASTS = frozenset(
     [
@@ -38,6 +39,8 @@ REAL_CALLS = {
     "log": "log", "logf": "log",
 }  # fmt: skip
 """Functions of floats by what a header's expressions call them."""
+LIMITING = {"imin": "min", "imax": "max", "MIN": "min", "MAX": "max", "fmin": "min", "fmax": "max"}
+"""What macros and functions that take the smaller or the larger of two are called."""
 LEVELS = (
     ("||",),
     ("&&",),
@@ -197,6 +200,7 @@ class _Converter:
             if at > 0:
                 return f"cdiv({self.whole(given[:at])}, {self.whole(given[at + 1 :])})"
             return self.whole(given)
+        name = LIMITING.get(name, name)
         if name in ("min", "max") and len(arguments) == 2:
             limits = [LIMIT.search("".join(token.text for token in part)) is not None for part in arguments]
             if name == "min" and any(limits):  # what the device takes at most
@@ -214,6 +218,7 @@ def _bracketed(text: str) -> str:
 
 
 def _number(text: str, real: bool) -> str:
+    text = text.replace("'", "")
     plain = text.rstrip("uUlLfF") if not text.lower().startswith("0x") else text.rstrip("uUlL")
     try:
         value = int(plain, 0) if re.fullmatch(r"0[xXbB]\w+|\d+", plain) else float(plain)

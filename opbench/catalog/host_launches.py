@@ -77,12 +77,14 @@ def global_definitions(everything: Sequence[Declaration]) -> dict[str, Sequence[
     defined: dict[str, Sequence[Token]] = {}
     for one in everything:
         if one.kind == "directive":
-            match = re.match(r"#\s*define\s+(\w+)[ \t]+(?!\()(.+)", one.tokens[0].text)
+            match = re.match(r"#\s*define\s+(\w+)[ \t]+(.+)", one.tokens[0].text)
             if match:
                 defined[match[1]] = tokens_of(re.sub(r"\\\n", " ", match[2].split("//")[0]))
         elif one.kind == "other" and one.tokens[0].text == "typedef" and len(one.tokens) > 3:
             defined[one.tokens[-2].text] = one.tokens[1:-2]
-        elif one.kind == "other" and (not one.is_device or "constexpr" in one.marks):
+        elif (one.kind == "prototype" and one.tokens[0].text == "dim3") or (
+            one.kind == "other" and (not one.is_device or "constexpr" in one.marks)
+        ):  # dim3 block(16, 16); looks like one
             defined |= definitions(one.tokens)
         elif one.kind == "type" and "enum" in [token.text for token in one.tokens[:2]]:
             defined |= _enumerators(one.tokens)
@@ -221,7 +223,9 @@ def _named(kernel: Sequence[Token], text: str) -> tuple[str, str]:
     return kernel[at].text, " ".join(template.split())
 
 
-FROM_OUTSIDE = re.compile(r"^(argv|optarg|argc|getenv|cin|getCmdLineArgument\w*|checkCmdLine\w*|FLAGS_\w+)$")
+FROM_OUTSIDE = re.compile(
+    r"^(argv|optarg|argc|getenv|cin|ato[ifl]l?|sto[iul]l?|strto[lu]+|getCmdLineArgument\w*|checkCmdLine\w*|FLAGS_\w+)$"
+)
 """Names by which a value comes from the command line."""
 
 
@@ -261,6 +265,20 @@ def options_in(code: Sequence[Token]) -> dict[str, str]:
     for name, value in _assignments(code):
         if _is_option(value):
             found.setdefault(name, "".join(token.text for token in value))
+    return found | _read_in(code)
+
+
+def _read_in(code: Sequence[Token]) -> dict[str, str]:
+    """The variables that are read from a stream: `scanf("%d", &n)`, `std::cin >> n`."""
+    found: dict[str, str] = {}
+    for index, token in enumerate(code[:-2]):
+        if token.text in ("scanf", "fscanf", "sscanf") and code[index + 1].text == "(":
+            for part in split(code[index + 2 : closing(code, index + 1)], ","):
+                if [one.text for one in part[:1]] == ["&"] and len(part) == 2:
+                    found.setdefault(part[1].text, f"{token.text}()")
+        elif token.text == "cin":
+            shifted = value_until(code, index + 1)
+            found |= {one.text: "cin" for one in shifted if one.kind == "name"}
     return found
 
 
@@ -281,7 +299,7 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
 def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
     for index in range(1, len(code) - 1):
         token, after = code[index], code[index + 1]
-        if token.kind != "name" or code[index - 1].text in MEMBER:
+        if token.kind != "name" or code[index - 1].text in MEMBER or token.text in NUMBERS:
             continue
         if after.text == "=" and code[index + 2 : index + 3] and code[index + 2].text != "=":
             yield token.text, value_until(code, index + 2)

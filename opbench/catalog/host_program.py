@@ -31,6 +31,7 @@ ALLOCATES = {
 HOST_MEMORY = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
 """Those whose memory the host may fill without a copy."""
 VECTORS = frozenset(("vector", "device_vector", "host_vector"))
+TYPENAMES = ("typename", "class")
 DEEPEST = 8
 """Calls within calls that are put where they are called."""
 RENAMED = re.compile(r"\$\d+")
@@ -229,7 +230,8 @@ def _flat(
                 yield from code[start:index]
                 ends = min(closing(code, opened), len(code) - 1)
                 yield Token("mark", ";", token.start)
-                yield from _inlined(functions[token.text], code[opened + 1 : ends], functions, numbers, path)
+                template = code[index + 2 : opened - 1] if opened > index + 1 else ()
+                yield from _inlined(functions[token.text], code[opened + 1 : ends], template, functions, numbers, path)
                 yield Token("mark", ";", token.start)
                 start = ends + 1
     yield from code[start:]
@@ -247,6 +249,7 @@ def _is_of_interest(one: Declaration, functions: Mapping[str, Declaration], dept
 def _inlined(
     one: Declaration,
     given: Sequence[Token],
+    template: Sequence[Token],
     functions: Mapping[str, Declaration],
     numbers: Iterator[int],
     path: tuple[str, ...],
@@ -256,7 +259,10 @@ def _inlined(
     parameters = [parameter_of(tokens) for tokens in one.parameters()]
     own = {p.name for p in parameters} | local_names(one.tokens)
     at = one.tokens[0].start
-    for parameter, argument in zip(parameters, split(given, ","), strict=False):
+    declared = split(one.tokens[2 : closing_angle(one.tokens, 1)], ",") if one.is_template else []
+    values = [*zip(declared, split(template, ","), strict=False)]
+    named = [(parameter_of(words), value) for words, value in values if words and words[0].text not in TYPENAMES]
+    for parameter, argument in (*named, *zip(parameters, split(given, ","), strict=False)):
         yield from (
             *(token for token in tokens_of(parameter.type or "auto") if token.text != "const"),
             Token("name", parameter.name + suffix, at),

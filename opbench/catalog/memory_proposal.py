@@ -167,6 +167,9 @@ class _Writer:
         outside += [name for name in self.program.options if self._is_from_outside(name)]
         needed = [name for name in self._used() if name in outside and name not in self.values]
         shapes = {name: side for read in self.reads for name, side in self._shapes(read).items()}
+        for parameter in self.program.parameters:
+            if parameter.type.split()[-1:] == ["dim3"] and parameter.name in self._used():
+                self._assume_shape(parameter.name, needed)
         sizes = [name for name in needed if name not in shapes]
         alone = ASSUMED_UNLAUNCHED if self.is_unlaunched else ASSUMED
         self.values |= dict.fromkeys(sizes, str(alone if len(sizes) == 1 else ASSUMED_EACH))
@@ -180,6 +183,17 @@ class _Writer:
                 why = f"its value without arguments; {self.program.options[name]} changes it"
                 if value != self.program.options[name]:
                     self.proposal.guesses.append(Guess(plain_name(name), plain_name(value), (why,)))
+
+    def _assume_shape(self, name: str, needed: list[str]) -> None:
+        """Give a usual shape of a block to a parameter that is one."""
+        code = self.program.code
+        sides = {side.text for token, _, side in zip(code, code[1:], code[2:], strict=False) if token.text == name}
+        shape = "dim3(16, 16)" if "y" in sides else "dim3(256)"
+        self.program.known[name] = tokens_of(shape)
+        if name in needed:
+            needed.remove(name)
+        why = "nothing in the file says it"
+        self.proposal.guesses.append(Guess(plain_name(name), shape, (why,)))
 
     def _shapes(self, read: KernelRead) -> dict[str, int]:
         """The variables that a block's shape is made of, each with a usual value."""
@@ -371,18 +385,20 @@ class _Writer:
 
     def _bytes(self, buffer: HostBuffer) -> int | None:
         """How many bytes the host allocates; None where nothing says it."""
-        what = f"the size of '{plain_name(buffer.name)}'"
         if buffer.name in self.values:
             return int(self.values[buffer.name]) * _item_bytes(buffer.element)
-        if buffer.bytes:
-            return self._counted(buffer.bytes, what)
-        if buffer.elements:
-            return self._counted(buffer.elements, what) * _item_bytes(buffer.element)
+        try:
+            if buffer.bytes:
+                return self._number(buffer.bytes)
+            if buffer.elements:
+                return self._number(buffer.elements) * _item_bytes(buffer.element)
+        except Unreadable as error:
+            name = plain_name(buffer.name)
+            why = f"{plain_name(str(error))} cannot be read; give it with --size {name}=…"
+            self.proposal.guesses.append(
+                Guess(f"the size of '{name}'", "large enough, its bounds are not checked", (why,))
+            )
         return None
-
-    def _counted(self, given: Sequence[Token], what: str) -> int:
-        self._size(given, what)
-        return self._number(given)
 
     def _template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
         """A buffer as the header has it."""

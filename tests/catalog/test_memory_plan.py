@@ -237,3 +237,47 @@ def test_a_variable_that_counts_on_from_itself_is_asked_for(tmp_path: Path) -> N
     )
     with pytest.raises(UsageError, match=r"--size n=1024"):
         plan(tmp_path, text)
+
+
+READ = """\
+#define COUNT  (1 << 10)
+#define imin(a, b) ((a) < (b) ? (a) : (b))
+dim3 shape(32, 2, 1);
+__global__ void k(float* x, int n) { x[n] = 1; }
+template <int WIDE> void launch(float* x, int n) { k<<<n / WIDE, WIDE>>>(x, n); }
+int main(int argc, char** words) {
+    float *x, *y, *z;
+    int rows, cols = atoi(words[1]), large = 1'000;
+    scanf("%d", &rows);
+    cudaMalloc(&x, COUNT * sizeof(float));
+    cudaMalloc(&y, large * sizeof(float));
+    cudaMalloc(&z, picture.size() * sizeof(float));
+    k<<<imin(COUNT, 7), shape>>>(x, rows);
+    k<<<1, 1>>>(y, cols);
+    launch<16>(z, 64);
+}
+"""
+
+
+def test_what_host_code_has_of_its_own_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(READ)
+    found = plan_of(path).reduced
+    assert [(one.grid, one.block) for one in found.launches] == [
+        ((7, 1, 1), (32, 2, 1)),
+        ((1, 1, 1), (1, 1, 1)),
+        ((4, 1, 1), (16, 1, 1)),
+    ]
+    assert [(b.elements, b.is_bounded) for b in found.buffers[:2]] == [(1024, True), (1000, True)]
+    assert not found.buffers[2].is_bounded
+    guesses = {one.what: one.value for one in propose_memory(path).guesses}
+    assert guesses["rows"] == guesses["cols"] == "64" and "the size of 'z'" in guesses
+
+
+def test_a_shape_that_a_function_is_given_is_assumed(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x, int n) { x[n] = 1; }\\n"
+        "void run(float* x, int n, dim3 shape) { dim3 grid(n / shape.x, n / shape.y); k<<<grid, shape>>>(x, n); }\\n"
+    )
+    (launch,) = plan(tmp_path, text).launches
+    assert (launch.grid, launch.block) == ((62, 62, 1), (16, 16, 1))
