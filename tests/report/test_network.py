@@ -23,7 +23,7 @@ from opbench.report.network.layout import Sizes, layered
 from opbench.report.network.overview import network_folders, networks_overview
 from opbench.report.network.page import write_network
 from opbench.report.network.terminal import print_network
-from opbench.report.network.words import fastest, headline, is_right, peers
+from opbench.report.network.words import fastest, headline, is_right, peers, smallest_peer
 from opbench.results.network import lives
 
 UNET = ("unet", {"batch": 2, "size": 64, "base": 8})
@@ -209,6 +209,18 @@ def test_the_table_has_every_network_that_has_the_fair_peer(tmp_path: Path) -> N
     assert "(torch.compile, channels_last) | " in rows[1] and rows[1].endswith("| 50 % |")
     assert all(row.count(" | ") == head.count(" | ") for row in rows)
     assert networks_overview([tmp_path / "h100" / "older"], tmp_path) == ""
+
+
+def test_memory_is_compared_with_the_smallest_way_of_pytorch(tmp_path: Path) -> None:
+    """The fastest way is often the smallest one, too: a larger one is no fair measure."""
+    told = record(made())
+    compiled = told["peers"]["torch.compile, channels_last"]
+    compiled["peak_bytes"] = told["memory"]["peak_bytes"]
+    peer = smallest_peer(told)
+    assert peer is not None and peer.name == "torch.compile, channels_last"
+    keep_network(told, tmp_path / "lenet")
+    assert networks_overview([tmp_path / "lenet"], tmp_path).splitlines()[-1].endswith("| 100 % |")
+    assert any("torch.compile, channels_last; ours is 100 %" in line for line in headline(told))
 
 
 def test_what_looked_odd_stands_once_with_all_whom_it_concerns(

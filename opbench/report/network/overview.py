@@ -13,7 +13,7 @@ from opbench.results.network import FILE, Record, Times, batch, read_network
 
 HEAD = (
     "| network, batch, precision, GPU | opbench | fastest PyTorch | speedup "
-    "| call from Python | PyTorch's | peak memory, % of eager |\n"
+    "| call from Python | PyTorch's | peak memory, % of PyTorch's least |\n"
     "|---|--:|--:|--:|--:|--:|--:|\n"
 )
 
@@ -59,7 +59,7 @@ def _row(record: Record, folder: Path, base: Path) -> str:
     name = " ".join(str(fact) for fact in facts if fact)
     link = Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
     called = [peer.host for peer in everyone if peer.host]
-    eager = words.eager_peak_bytes(record)
+    smallest = words.smallest_peer(record)
     peak = record["memory"].get("peak_bytes")
     cells = [
         f"[{name}]({link})",
@@ -68,7 +68,7 @@ def _row(record: Record, folder: Path, base: Path) -> str:
         units.ratio(best.ratio.value),
         _median(record.get("host")),
         _median(min(called, key=lambda times: times["median_s"], default=None)),
-        units.percent(peak / eager) if eager and peak is not None else "–",
+        units.percent(peak / smallest.peak_bytes) if smallest and smallest.peak_bytes and peak is not None else "–",
     ]
     return f"| {' | '.join(cells)} |"
 

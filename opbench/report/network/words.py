@@ -99,10 +99,9 @@ def peers(record: Record) -> list[PeerTime]:
     return found
 
 
-def eager_peak_bytes(record: Record) -> int | None:
-    """Return the least memory that one of PyTorch's eager ways takes at its peak; None if none was measured."""
-    peaks = [peer.peak_bytes for peer in peers(record) if peer.name.startswith("PyTorch eager") and peer.peak_bytes]
-    return min(peaks, default=None)
+def smallest_peer(record: Record) -> PeerTime | None:
+    """Return the way of PyTorch that takes the least memory at its peak, without weights; None if none was measured."""
+    return min((peer for peer in peers(record) if peer.peak_bytes), key=lambda peer: peer.peak_bytes or 0, default=None)
 
 
 def fastest(everyone: Sequence[PeerTime]) -> PeerTime | None:
@@ -260,8 +259,9 @@ def _memory(record: Record) -> str:
         said += (
             ", the least that any plan can do" if peak <= least else f"; no plan can do with less than {size(least)}"
         )
-    if eager := eager_peak_bytes(record):
-        said += f"; PyTorch eager takes {size(eager)} (ours is {units.percent(peak / eager)})"
+    if (peer := smallest_peer(record)) and peer.peak_bytes:
+        ours = units.percent(peak / peer.peak_bytes)
+        said += f"; PyTorch takes at least {size(peer.peak_bytes)} ({peer.name}; ours is {ours})"
     weights = memory.get("weights_bytes")
     prepared = memory.get("prepared_bytes")
     more = f", what is prepared of them once {size(prepared)}" if prepared else ""
