@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opbench.catalog.c_expression import SIZES, Unreadable, converted, tokens_of
@@ -18,7 +18,7 @@ from opbench.catalog.host_launches import (
     options_in,
     parameter_of,
 )
-from opbench.catalog.names import local_names
+from opbench.catalog.names import NOT_A_TYPE, local_names
 from opbench.catalog.scan import Declaration
 from opbench.catalog.tokens import Token, closing, closing_angle, split
 from opbench.errors import UsageError
@@ -31,6 +31,8 @@ ALLOCATES = {
 HOST_MEMORY = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
 """Those whose memory the host may fill without a copy."""
 VECTORS = frozenset(("vector", "device_vector", "host_vector"))
+NEVER_FILLS = re.compile(r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$")
+"""What stands before a bracket and fills no memory: the runtime's functions but for copies, macros of errors."""
 TYPENAMES = ("typename", "class")
 DEEPEST = 8
 """Calls within calls that are put where they are called."""
@@ -113,6 +115,8 @@ class HostProgram:
 
     def pointer(self, given: Sequence[Token]) -> str:
         """The buffer that an argument is, through the names of functions' parameters; "" where it is none."""
+        if (path := _path(given)) in self.buffers:
+            return path
         for _ in range(DEEPEST + 2):
             names = [token.text for token in _without_casts(given) if token.kind == "name"]
             first = next((name for name in names if name in self.buffers or name in self.known), "")
@@ -257,7 +261,7 @@ def _inlined(
     """A function's statements with variables of their own, after the assignments of its parameters."""
     suffix = f"${next(numbers)}"
     parameters = [parameter_of(tokens) for tokens in one.parameters()]
-    own = {p.name for p in parameters} | local_names(one.tokens)
+    own = {p.name for p in parameters} | local_names(one.tokens) | _further_names(one.tokens[one.body :])
     at = one.tokens[0].start
     declared = split(one.tokens[2 : closing_angle(one.tokens, 1)], ",") if one.is_template else []
     values = [*zip(declared, split(template, ","), strict=False)]
@@ -275,6 +279,21 @@ def _inlined(
         for token in one.tokens[one.body + 1 : closing(one.tokens, one.body)]
     ]
     yield from _flat(body, functions, numbers, (*path, one.name))
+
+
+def _further_names(code: Sequence[Token]) -> set[str]:
+    """The second and later variables of declarations such as `float *a, *b = 0, **c;`."""
+    found: set[str] = set()
+    for index, token in enumerate(code[:-2]):
+        opens = index == 0 or code[index - 1].text in (";", "{", "}", "const", "unsigned")
+        after = next((one for one in code[index + 1 :] if one.text != "*"), token)
+        if opens and token.kind == "name" and token.text not in NOT_A_TYPE and after.kind == "name":
+            statement = code[index + 1 : next((i for i in range(index, len(code)) if code[i].text == ";"), index)]
+            for part in split(statement, ",")[1:]:
+                found |= {
+                    one.text for one in [one for one in part if one.text not in ("*", "&")][:1] if one.kind == "name"
+                }
+    return found
 
 
 # Buffers ----------------------------------------------------------------------------------------------------------
@@ -299,7 +318,16 @@ def _without_casts(given: Sequence[Token]) -> list[Token]:
     return left
 
 
+def _path(given: Sequence[Token]) -> str:
+    """A member as `list.items`, of a pointer as well; "" of all else."""
+    texts = [token.text for token in _without_casts(given) if token.text != "&"]
+    is_path = len(texts) > 2 and all(text in (".", "->") for text in texts[1::2]) and len(texts) % 2 == 1
+    return ".".join(texts[::2]) if is_path else ""
+
+
 def _variable(given: Sequence[Token]) -> str:
+    if path := _path(given):
+        return path
     return next((token.text for token in _without_casts(given) if token.kind == "name"), "")
 
 
@@ -325,12 +353,25 @@ def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[st
                     found[name] = HostBuffer(name, elements.get(name, "float"), given[1], filled=filled)
         elif token.text in VECTORS and after == "<":
             _add_vector(program, index)
-    for index, token in enumerate(code[:-1]):
-        if code[index + 1].text == "(" and token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
-            given = split(code[index + 2 : closing(code, index + 1)], ",")
-            _copied(program, token.text, given)
+    _filled_by_calls(program, {one.name for one in everything if one.kind == "function"})
     _filled_by_the_host(program)
     return found
+
+
+def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
+    """Mark memory that copies fill, and that functions which the file does not have may fill."""
+    code, found = program.code, program.buffers
+    for index, token in enumerate(code[:-1]):
+        if token.kind != "name" or code[index + 1].text != "(" or (index and code[index - 1].text in (">>>", "::")):
+            continue
+        given = split(code[index + 2 : closing(code, index + 1)], ",")
+        if token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
+            _copied(program, token.text, given)
+        elif token.text not in known and not NEVER_FILLS.match(token.text):
+            for part in given:  # a library's function, or one of another file, may fill it
+                name = next((one.text for one in part if one.kind == "name"), "")
+                if name in found and not found[name].filled and len(part) <= 2:
+                    found[name] = replace(found[name], filled="inputs")
 
 
 def _target_of(program: HostProgram, given: Sequence[Token]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str,
         assert program is not None
         waiting = {name for name, one in kernels.items() if "this_grid" in one.uses}
         launches = [replace(one, cooperative=one.kernel in waiting) for one in program.launches]
-        why = "nothing in the file launches its kernels"
+        why = "no launch of its kernels can be read"
         proposal.guesses.append(Guess("each launch", "a thread an element of the first size", (why,)))
     program.launches = launches
     functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
@@ -90,7 +91,7 @@ def assumed_host(kernels: Sequence[Declaration]) -> str:
         numbers = [one.name for one in taken if not one.is_pointer and not re.search(NO_NUMBER, one.type)]
         size = numbers[0] if numbers else "1024"
         shape = f"({size} + 255) / 256, 256"
-        if "y" in {token.text for token in kernel.tokens}:
+        if any(a.text == "." and b.text == "y" for a, b in itertools.pairwise(kernel.tokens)):
             last = numbers[1] if len(numbers) > 1 else size
             shape = f"dim3(({size} + 15) / 16, ({last} + 15) / 16), dim3(16, 16)"
         if "extern" in {token.text for token in kernel.tokens}:
@@ -128,7 +129,7 @@ class _Writer:
         self._assume()
         self._name_sizes()
         for name, buffer in self.program.buffers.items():
-            self.names[name] = self._free_name(plain_name(name))
+            self.names[name] = self._free_name(plain_name(name).replace(".", "_"))
             self.buffers[name] = self._template(name, buffer)
         launches = [self._launch(read) for read in self.reads]
         reached = {name for _, pointers in launches for name in pointers}
@@ -402,6 +403,8 @@ class _Writer:
 
     def _template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
         """A buffer as the header has it."""
+        if "." in name:  # a member, whose declaration is not looked for: as the kernel sees it
+            buffer = replace(buffer, element=self._element_in_kernels(name) or buffer.element)
         dtype, size = _dtype(buffer.element), self._bytes(buffer)
         if size is not None and size % ELEMENT_BYTES[dtype]:
             dtype = "u8"
@@ -436,6 +439,14 @@ class _Writer:
             except (Unreadable, UsageError):
                 continue
         return str(number)
+
+    def _element_in_kernels(self, name: str) -> str:
+        """The type that the first kernel which gets a buffer takes its elements for."""
+        for read in self.reads:
+            for parameter, given in read.pairs:
+                if parameter.is_pointer and self.program.pointer(given) == name:
+                    return read.facts.elements.get(parameter.name, "")
+        return ""
 
     def _is_read_first(self, name: str) -> bool:
         """Whether the first kernel that has a pointer reads what lies there."""

@@ -281,3 +281,38 @@ def test_a_shape_that_a_function_is_given_is_assumed(tmp_path: Path) -> None:
     )
     (launch,) = plan(tmp_path, text).launches
     assert (launch.grid, launch.block) == ((62, 62, 1), (16, 16, 1))
+
+
+SEVERAL = """\
+struct Lists { int* counts; double* sums; };
+__global__ void k(float* x, const float* y, int n) { x[n] = y[n]; }
+__global__ void fill(int* counts, double* sums) { counts[0] = 1; sums[0] = 1; }
+void first() { float *x, *y; int m = 3, n = 10; cudaMalloc(&x, n * 4); cudaMalloc(&y, n * 4); k<<<1, m>>>(x, y, n); }
+void second() { float *x, *y; int m = 5, n = 20; cudaMalloc(&x, n * 4); cudaMalloc(&y, n * 4); k<<<1, m>>>(x, y, n); }
+int main() {
+    float *scanned, *out;
+    Lists lists;
+    first();
+    second();
+    cudaMalloc(&lists.counts, 8 * sizeof(int));
+    cudaMalloc(&lists.sums, 9 * sizeof(double));
+    fill<<<1, 1>>>(lists.counts, lists.sums);
+    cudaMalloc(&scanned, 40); cudaMalloc(&out, 40);
+    scan_elsewhere(scanned, 10);
+    k<<<1, 1>>>(out, scanned, 10);
+}
+"""
+
+
+def test_variables_of_one_name_members_and_what_other_files_fill_are_kept_apart(tmp_path: Path) -> None:
+    found = plan(tmp_path, SEVERAL)
+    assert [one.block[0] for one in found.launches] == [3, 5, 1, 1]
+    sizes = {b.name: (b.elements, b.dtype, b.content) for b in found.buffers}
+    assert [sizes[str(name)][0] for one in found.launches[:2] for name in one.args[:2]] == [10, 10, 20, 20]
+    assert [sizes[str(name)][:2] for name in found.launches[2].args] == [(8, "i32"), (9, "f64")]
+    assert [sizes[str(name)][2] for name in found.launches[3].args[:2]] == ["uninitialised", "random"]
+
+
+def test_a_parameter_named_y_asks_for_no_second_dimension(tmp_path: Path) -> None:
+    found = plan(tmp_path, "__global__ void k(const float* x, float* y, int n) { y[threadIdx.x] = x[n - 1]; }\n")
+    assert found.launches[0].block == (256, 1, 1)
