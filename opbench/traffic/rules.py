@@ -80,7 +80,7 @@ GLOBAL_RACE = Rule(
 )
 BLOCK_RACE = Rule(
     "block-race",
-    "Race between blocks in global memory",
+    "Race between blocks in global memory, or in shared memory of a cluster",
     "Let each block write elements of its own, use atomics, or split the kernel into two launches.",
 )
 SAME_VALUE = Rule(

@@ -72,7 +72,9 @@ STORE_ASYNC = re.compile(
     r"st\.async(?:\.weak)?\.shared::cluster\.mbarrier::complete_tx::bytes(?:\.v[24])?\.([busf]\d+)"
 )
 BARRIER = re.compile(r"(?:bar|barrier)(?:\.cta)?\.(sync|arrive)(?:\.aligned)?")
-CLUSTER_BARRIER = re.compile(r"barrier\.cluster\.(arrive|wait)(?:\.(?:release|relaxed|acquire))?(?:\.aligned)?")
+CLUSTER_BARRIER = re.compile(
+    r"barrier\.cluster\.(?:arrive(?:\.release|(?P<relaxed>\.relaxed))?|(?P<wait>wait)(?:\.acquire)?)(?:\.aligned)?"
+)
 SETTING = re.compile(r"(setp|set)\.(eq|ne|lt|le|gt|ge|lo|ls|hi|hs)\.([busf]\d+)")
 
 
@@ -315,7 +317,7 @@ def _barrier(found: re.Match[str], operands: list[str], words: Words) -> str:
 
 
 def _cluster_barrier(found: re.Match[str], operands: list[str], words: Words) -> str:
-    return f"::opb_ptx::cluster_{found[1]}()"
+    return f"::opb_ptx::cluster_{'wait' if found['wait'] else 'arrive_relaxed' if found['relaxed'] else 'arrive'}()"
 
 
 def _setting(found: re.Match[str], operands: list[str], words: Words) -> str:

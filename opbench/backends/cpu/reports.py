@@ -277,7 +277,12 @@ def _block_race(event: Event) -> Account:
     if reason := _why_no_flag(event, block):
         details.append(reason)
     message = f"{event.access} races with the {event.other_verb} at {event.other_words}"
-    return Account(message, tuple(details), there, _lock_remedy(event, "__threadfence()"))
+    remedy = _lock_remedy(event, "__threadfence()")
+    if event.report.text == IN_SHARED:
+        remedy = (
+            "Put cluster.sync() between the two accesses; a relaxed arrival at the cluster's barrier orders nothing."
+        )
+    return Account(message, tuple(details), there, remedy)
 
 
 def _lock_remedy(event: Event, fence: str) -> str:

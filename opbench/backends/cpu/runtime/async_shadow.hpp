@@ -155,17 +155,37 @@ static void write_cells(Worker* owner, uint32_t offset, uint32_t bytes, uint32_t
   });
 }
 
+// Whether a range lies in one of the shared arrays of a block, which must have begun.
+static bool is_in_array(const Worker* owner, uintptr_t address, uint32_t bytes) {
+  const Trace* trace = owner->trace;
+  for (uint32_t index = 0; trace && index < trace->region_count; ++index) {
+    const Region& region = trace->regions[index];
+    if (region.space == kShared && address >= region.start && address + bytes <= region.end) return true;
+  }
+  return false;
+}
+
 static bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   SharedPlace place = shared_place(worker, address);
-  if (!place.worker || place.worker == worker) return false;
-  if (shared_room(place.worker, place.offset) < bytes) return false;
+  if (!place.worker || place.worker == worker || worker->launch->cooperative) return false;
   Trace* trace = worker->trace;
+  Worker* owner = place.worker;
+  if (worker->team->finished[owner->rank]) {
+    report_at(worker, kReportClusterExit, site,
+              "access to shared memory of a block that has ended: a cluster must meet before its blocks leave");
+    abandon_launch(worker);
+  }
+  if (!is_in_array(owner, address, bytes)) {
+    trace_report(worker, kReportSharedBounds, site, address, bytes, access, nullptr);
+    return true;
+  }
   if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) {
     bool sees = access != OPB_ACCESS_STORE, tells = access != OPB_ACCESS_LOAD;
     synchronise(worker, trace, address, trace->word, sees, tells, true);
     trace->write_clock_back = 0;
   }
-  if (access != OPB_ACCESS_LOAD) write_cells(place.worker, place.offset, bytes, site);
+  if (trace->in_cluster && owner->trace) check_cluster_shared(worker, owner, address, bytes, access, site);
+  if (access != OPB_ACCESS_LOAD) write_cells(owner, place.offset, bytes, site);
   return true;
 }
 

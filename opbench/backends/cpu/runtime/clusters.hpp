@@ -119,6 +119,7 @@ void run_cluster(Worker* worker, uint64_t first_position) {
   team->stuck_at = 0;
   team->cluster_arrived = team->cluster_generation = 0;
   memset(team->settled, 0, sizeof team->settled);
+  memset(team->unreleased, 0, sizeof team->unreleased);
   team->first_position = first_position;
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     team->started[rank] = team->finished[rank] = false;
@@ -129,6 +130,7 @@ void run_cluster(Worker* worker, uint64_t first_position) {
     }
     team->members[rank]->launch = worker->launch;
     team->members[rank]->aborted = false;
+    forget_cluster_memory(team->members[rank]);
     if (!begin_events(team->members[rank], first_position + rank)) {
       team->size = 1;
       worker->aborted = true;
@@ -144,13 +146,15 @@ void run_cluster(Worker* worker, uint64_t first_position) {
 
 // ---- the cluster's barrier: all threads that have not exited
 
-// All that the blocks have done up to here is ordered before all that follows.
+// All that the blocks have done up to here is ordered before all that follows, where their threads have released it.
 static void settle_team(Team* team) {
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     Trace* trace = team->started[rank] ? team->members[rank]->trace : nullptr;
+    const bool released = !team->unreleased[rank];
+    team->unreleased[rank] = false;
     if (!trace) continue;
     if (!team->finished[rank]) begin_moment(trace);
-    team->settled[rank] = team->finished[rank] ? kNobody : trace->moment;
+    if (released) team->settled[rank] = team->finished[rank] ? kNobody : trace->moment;
   }
 }
 
@@ -214,11 +218,15 @@ uint3 opb_cluster_place(unsigned which) {
   }
 }
 
-void opb_cluster_arrive(const void* at) {
+void opb_cluster_arrive(bool releases, const void* at) {
   Worker* worker = enter_event();
   (void)at;
   worker->events->cluster_waits[worker->current] = worker->team->cluster_generation;
-  trace_tell(worker, &worker->events->cluster_told);
+  if (releases || has_just_fenced(worker)) {
+    trace_tell(worker, &worker->events->cluster_told);
+  } else {
+    worker->team->unreleased[worker->rank] = true;
+  }
   worker->may_meet = true;
   ++worker->team->cluster_arrived;
   something_happened(worker);

@@ -51,6 +51,7 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
   if (trace->races) {
     if (region->space == kShared) {
       check_shared(worker, trace, address, bytes, access, site);
+      if (__builtin_expect(trace->in_cluster, 0)) check_cluster_shared(worker, worker, address, bytes, access, site);
     } else {
       check_global(worker, trace, region->memory, address, bytes, access, site);
     }
@@ -186,6 +187,7 @@ void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
   Trace* trace = worker->trace;
   trace->block = trace->first_block + (uint32_t)position;
   trace->unwaited = worker->launch->programmatic;
+  trace->in_cluster = worker->team->size > 1 && !worker->launch->cooperative && trace->races;
   begin_moment(trace);
   forget_published(trace);
   forget_views(trace);
@@ -203,6 +205,7 @@ void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
 void trace_block_end(Worker* worker) {
   Trace* trace = worker->trace;
   if (trace->pending_count) settle_pending(worker);
+  if (trace->in_cluster && !worker->aborted) check_cluster_exit(worker);
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
     if (trace->logs[warp] && !worker->aborted) replay_warp(worker, warp, 0);
     give_back_log(trace, warp);
@@ -339,17 +342,6 @@ unsigned opb_coordinate(unsigned which, unsigned axis) {
 
 // ---- for Python
 
-static void map_cells(GlobalMemory* memory, size_t cells) {
-  memory->cells = (GlobalCell*)map_zeros(cells * sizeof(GlobalCell));
-  memory->threads = (SharedCell*)map_zeros(cells * sizeof(SharedCell));
-}
-
-static void unmap_cells(GlobalMemory* memory) {
-  size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
-  if (memory->cells) munmap(memory->cells, cells * sizeof(GlobalCell));
-  if (memory->threads) munmap(memory->threads, cells * sizeof(SharedCell));
-}
-
 static void free_variables(Trace* trace) {
   for (uint32_t index = 0; index < trace->variable_count; ++index) unmap_cells(&trace->variable_memories[index]);
   free(trace->variable_memories);
@@ -465,6 +457,7 @@ OPB_API unsigned opb_trace_take_branches(Trace* trace, Branch* out) {
 }
 
 static void close_own(Trace* trace) {
+  unmap_cells(&trace->cluster_memory);
   forget_synchronisation(trace);
   for (uint32_t warp = 0; warp < kMaxWarps; ++warp) give_back_log(trace, warp);
   while (trace->free_logs) {

@@ -90,6 +90,11 @@ char* opb_shared_pointer(unsigned long long address) {
   if (address < 1u << 24) return worker->shared_base + address;
   SharedPlace place = shared_place(worker, address);
   if (!place.worker) return (char*)address;  // a fault, which is reported
+  // The address of an array is known once its block has begun.
+  const bool begun = place.worker->shared_owner == worker->shared_owner;
+  if (!begun && !worker->fibers) become_fibers(worker);
+  while (place.worker->shared_owner != worker->shared_owner && pass_on(worker)) {
+  }
   if (worker->team->finished[place.worker->rank]) {
     report_at(worker, kReportClusterExit, site_of(worker, __builtin_return_address(0)),
               "shared memory of a block that has ended: a cluster must meet before its blocks leave");

@@ -246,6 +246,15 @@ static void note_fence(Worker* worker, Trace* trace, uint32_t word) {
   if (level != kBlockLevel) begin_moment(trace);
 }
 
+// Whether the last thing that a thread has released is a fence of the cluster's or a wider scope: a relaxed arrival behind
+// it releases what came before the fence.
+static bool has_just_fenced(const Worker* worker) {
+  const Trace* trace = worker->trace;
+  const uint32_t self = worker->current;
+  return trace && trace->fence_interval[kClusterLevel][self] == trace->interval &&
+         trace->fence_clock[kClusterLevel][self] == own_clock(trace, self);
+}
+
 // ---- stores and atomic operations that publish, and loads and atomic operations that see
 
 static void tell_blocks(Worker* worker, Trace* trace, uint32_t index, const Release& made) {

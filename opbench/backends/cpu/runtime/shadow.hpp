@@ -642,3 +642,82 @@ static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memo
     if (memory->followed) check_threads(worker, trace, memory, threads, address, bytes, access, site);
   }
 }
+
+static void map_cells(GlobalMemory* memory, size_t cells) {
+  memory->cells = (GlobalCell*)map_zeros(cells * sizeof(GlobalCell));
+  memory->threads = (SharedCell*)map_zeros(cells * sizeof(SharedCell));
+}
+
+static void unmap_cells(GlobalMemory* memory) {
+  size_t cells = ((memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift) + 16;
+  if (memory->cells) munmap(memory->cells, cells * sizeof(GlobalCell));
+  if (memory->threads) munmap(memory->threads, cells * sizeof(SharedCell));
+}
+
+// ---- shared memory that the blocks of a cluster reach into: between blocks it is ordered as global memory is
+
+Trace* trace_of(const Worker* worker);
+
+// Before a cluster begins: nobody has touched a block's shared memory.
+static void forget_cluster_memory(Worker* owner) {
+  Trace* trace = trace_of(owner);
+  if (!trace || !trace->cluster_memory.cells) return;
+  unmap_cells(&trace->cluster_memory);
+  trace->cluster_memory = {};
+  memset(trace->remote, 0, sizeof trace->remote);
+}
+
+static GlobalMemory* cluster_memory_of(Worker* owner) {
+  GlobalMemory* memory = &owner->trace->cluster_memory;
+  if (!memory->cells) {
+    const uintptr_t base = (uintptr_t)owner->shared_base;
+    *memory = {base, base + owner->shared_bytes, true, true, 2, nullptr, nullptr, false};
+    map_cells(memory, (owner->shared_bytes >> 2) + 17);
+  }
+  return memory->cells && memory->threads ? memory : nullptr;
+}
+
+static __attribute__((noinline)) void check_cluster_shared(Worker* worker, Worker* owner, uintptr_t address,
+                                                           uint32_t bytes, uint32_t access, uint32_t site) {
+  Trace* trace = worker->trace;
+  GlobalMemory* memory = cluster_memory_of(owner);
+  if (!memory) return;
+  const uintptr_t offset = address - memory->start;
+  const uint32_t shift = shift_of(offset, bytes);
+  if (shift < memory->shift) refine_global(memory, shift);
+  GlobalCell* cell = memory->cells + (offset >> memory->shift);
+  const GlobalCell* last = memory->cells + ((offset + bytes - 1) >> memory->shift);
+  SharedCell* threads = memory->threads + (offset >> memory->shift);
+  for (; cell <= last; ++cell, ++threads) {
+    check_global_cell(worker, trace, memory, cell, threads, address, bytes, access, site);
+    if (access != OPB_ACCESS_LOAD) note_writer(trace, threads, access, worker->current, site);
+  }
+  if (owner != worker && worker->rank < kMaxCluster) {
+    owner->trace->remote[worker->rank] = {trace->moment, site, access, opb_current.block, opb_current.thread};
+  }
+}
+
+// A block's shared memory ends with it: what other blocks do to it must be ordered before.
+static void check_cluster_exit(Worker* worker) {
+  Trace* trace = worker->trace;
+  for (uint32_t rank = 0; rank < kMaxCluster && rank < worker->team->size; ++rank) {
+    const RemoteAccess& remote = trace->remote[rank];
+    if (!remote.moment) continue;
+    const uint32_t block = block_of(trace, remote.moment), self = worker->current;
+    const Earlier earlier = {0, remote.moment, false, 0, 0, 0};
+    bool known = ordered_between_blocks(worker, block, earlier);
+    for (uint32_t viewer : trace->viewers) {
+      worker->current = viewer;
+      known = known || ordered_between_blocks(worker, block, earlier);
+    }
+    worker->current = self;
+    if (known) continue;
+    Report fresh = blank_report(worker, kReportClusterExit,
+                                "shared memory of another block is accessed, which may have ended by then\n"
+                                "Nothing orders the access before the end of the block that owns the memory.");
+    fresh.program_counter = remote.site;
+    fresh.block = remote.block, fresh.thread = remote.thread;
+    fresh.access = remote.access;
+    add_report(&fresh);
+  }
+}

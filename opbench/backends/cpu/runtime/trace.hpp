@@ -226,6 +226,14 @@ enum FenceLevel : uint32_t { kBlockLevel, kClusterLevel, kDeviceLevel, kLevels }
 
 struct Caches;
 
+constexpr uint32_t kMaxCluster = 16;
+
+// The last access of another block of the cluster to a block's shared memory.
+struct RemoteAccess {
+  uint32_t moment, site, access;  // no moment: there was none
+  uint3 block, thread;
+};
+
 // The flag or lock that a thread has last read by a volatile or atomic access, and in which block.
 struct Guard {
   uintptr_t address;
@@ -283,6 +291,9 @@ struct Trace {
   List<uint32_t> viewers;  // threads for which one of these two holds something
   ClockRow* pending_rows[kMaxThreads];
   Guard guards[kMaxThreads];
+  bool in_cluster;  // whether other blocks of a cluster may reach into this block's shared memory
+  GlobalMemory cluster_memory;         // that memory, as blocks see it
+  RemoteAccess remote[kMaxCluster];  // by rank
 
   SharedCell* shared_cells;
   size_t shared_cell_bytes;
@@ -348,6 +359,10 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
     return;
   }
   uintptr_t offset = address - (uintptr_t)worker->shared_base;
+  for (uint32_t rank = 0; offset >= worker->shared_bytes && rank < worker->team->size; ++rank) {  // of another block
+    const Worker* member = worker->team->members[rank];
+    if (member && member->shared_owner == worker->shared_owner) offset = address - (uintptr_t)member->shared_base;
+  }
   bool shared = offset < worker->shared_bytes;
   uint64_t base = worker->launch->module_base;
   bool variable = address >= base && address < worker->launch->module_end;

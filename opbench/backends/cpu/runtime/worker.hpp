@@ -135,6 +135,7 @@ struct Team {
   uint64_t progress, stuck_at;
   uint32_t cluster_arrived, cluster_generation;
   uint64_t first_position;
+  bool unreleased[kMaxTeam];   // of each block: a thread has arrived at the barrier of the cluster and released nothing
   uint32_t settled[kMaxTeam];  // of each block: what it did before this moment, a barrier of all blocks has ordered
   // Below: who runs. Exactly one member does.
   pthread_mutex_t mutex;

@@ -156,7 +156,7 @@ OPB_API void opb_named_barrier(unsigned barrier, unsigned threads, bool waits, c
 OPB_API void opb_set_registers(unsigned count, const void* at);
 OPB_API uint3 opb_cluster_place(unsigned which);  // 0 the block in its cluster, 1 size, 2 the cluster, 3 how many
 OPB_API unsigned opb_cluster_rank(void);
-OPB_API void opb_cluster_arrive(const void* at);
+OPB_API void opb_cluster_arrive(bool releases, const void* at);
 OPB_API void opb_cluster_wait(const void* at);
 OPB_API void opb_wait_for_launches(void);
 // Traced builds only. An access or fence that the compiler's instrumentation does not see; a coordinate of the current

@@ -151,7 +151,8 @@ OPB_EVENT void mapa_u64(unsigned long long& there, Pointer pointer, unsigned ran
 OPB_EVENT void getctarank_shared_u32(unsigned& rank, unsigned long long address) {
   rank = address >> 24 ? (unsigned)(address >> 24) - 1 : opb_cluster_rank();
 }
-OPB_EVENT void cluster_arrive() { opb_cluster_arrive(OPB_AT); }
+OPB_EVENT void cluster_arrive() { opb_cluster_arrive(true, OPB_AT); }
+OPB_EVENT void cluster_arrive_relaxed() { opb_cluster_arrive(false, OPB_AT); }
 OPB_EVENT void cluster_wait() { opb_cluster_wait(OPB_AT); }
 
 }  // namespace opb_ptx
