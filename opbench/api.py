@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,14 +19,22 @@ from opbench.errors import UsageError
 from opbench.gpus.capability import capability_of
 from opbench.gpus.ceilings import committed
 from opbench.gpus.products import product
+from opbench.paths import next_command
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.runs.devices import ChosenGpu, choose_devices
 from opbench.runs.memory import run_in_memory_mode
 from opbench.runs.options import RunOptions
 from opbench.runs.runner import Progress, Tell, run_suite
-from opbench.runs.suite import Suite, read_suite, suite_for_case, suite_for_operator, suite_for_variants
-from opbench.runs.targets import bare_file, cases_to_check, is_file, own_variants
+from opbench.runs.suite import (
+    NoFittingProblem,
+    Suite,
+    read_suite,
+    suite_for_case,
+    suite_for_operator,
+    suite_for_variants,
+)
+from opbench.runs.targets import bare_file, cases_to_check, is_file, no_problem, own_variants
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
 
@@ -153,18 +160,23 @@ def expand(
     if is_file(target):
         own = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]
         _require_other_files([(variant.id, variant.path) for variant in own])
-        suite = suite_for_variants(own, catalog, backend, problems)
+        try:
+            suite = suite_for_variants(own, catalog, backend, problems)
+        except NoFittingProblem as none:
+            file = next(name for name in (target, *others) if Path(name).resolve() == none.variant.path.resolve())
+            why = no_problem("run", file, none.variant, catalog, problems, RunOptions.seed)
+            raise UsageError(f"{file}: {why}") from None
     elif CASE_NAME.match(target):
         suite = suite_for_case(catalog.case(target), catalog)
     elif operator in catalog.operator_names() and not (path.suffix and path.is_file()):
         if variant:
             catalog.variant(operator, variant)
-            raise UsageError(f"{target}: is one variant; run it with: opbench run {operator} --case {target}")
+            raise UsageError(f"{target}: is one variant; run it with: {catalog.command('run', operator, case=target)}")
         suite = suite_for_operator(operator, catalog, backend)
     else:
         suite = read_suite(path, catalog, backend)
     patterns = list(cases)
-    chosen = tuple(select(suite.cases, patterns, _command("opbench list cases", [target, *others], variants)))
+    chosen = tuple(select(suite.cases, patterns, next_command("list cases", target, *others, variants=variants)))
     met = {f"{case.variant.operator}{case.problem}" for case in chosen}
     left_out = {problem: why for problem, why in suite.left_out.items() if problem in met or not patterns}
     return replace(suite, cases=chosen, left_out=left_out), roots, backend
@@ -221,7 +233,7 @@ def check(
     if plans and not chosen:
         return by_memory
     _require_other_files([(case.variant.id, case.variant.path) for case in chosen])
-    listing = _command("opbench check", target_names(targets), variants) + " --list"
+    listing = next_command("check", *target_names(targets), variants=variants, list=True)
     selected = tuple(select(chosen, patterns, listing))
     suite = Suite("check", "examples and random shapes", selected, TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
@@ -281,12 +293,6 @@ def _cases_of(
         chosen += cases_of(target) if bare is None else bare
         plans += [plan] if plan else []
     return chosen, plans
-
-
-def _command(words: str, targets: Sequence[str], variants: Sequence[str | Path]) -> str:
-    """A command on targets, with the further folders that they were looked for in."""
-    folders = [part for folder in variants for part in ("--variants", str(folder))]
-    return " ".join([words, *(shlex.quote(part) for part in (*targets, *folders))])
 
 
 def _require_other_files(variants: Iterable[tuple[str, Path]]) -> None:

@@ -1,13 +1,14 @@
-"""Where things lie: what ships with opbench, and what is kept between runs."""
+"""Where things lie: what ships with opbench, what is kept between runs, and commands that name files."""
 
 from __future__ import annotations
 
 import functools
 import os
+import shlex
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path, PurePath
 
@@ -59,6 +60,23 @@ def short_path(path: str, columns: int) -> str:
     while parents and len("/".join(["…", parents[-1], *kept])) <= columns:
         kept.insert(0, parents.pop())
     return "/".join(["…", *kept]) if parents else relative
+
+
+def next_command(words: str, *targets: str | Path, variants: Iterable[str | Path] = (), **options: object) -> str:
+    """Return `opbench WORDS TARGETS --variants DIR … --option value …`, quoted for a shell in the current folder.
+
+    `variants` are the extra folders in which the targets were looked for. An option that is True is a flag; one that is
+    empty, None or False is not printed.
+    """
+    parts = [from_here(str(target)) for target in targets]
+    for folder in variants:
+        parts += ["--variants", from_here(str(folder))]
+    for name, value in options.items():
+        if value is True:
+            parts.append(f"--{name.replace('_', '-')}")
+        elif value not in (None, False, ""):
+            parts += [f"--{name.replace('_', '-')}", str(value)]
+    return " ".join([f"opbench {words}", *map(shlex.quote, parts)])
 
 
 def python(*words: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,12 +22,17 @@ from opbench.catalog.proposal import Proposal, read_kernel, write_header
 from opbench.catalog.scan import Declaration, declarations
 from opbench.catalog.sources import closure, matrix_classes
 from opbench.errors import UsageError, unknown
+from opbench.paths import next_command
 
 
 def propose(
-    path: Path, operators: Mapping[str, type[Operator]], operator: str = "", kernel: str = "", flags: str = ""
+    path: Path,
+    operators: Mapping[str, type[Operator]],
+    operator: str = "",
+    kernel: str = "",
+    roots: Sequence[Path] = (),
 ) -> Proposal:
-    """Propose the header of a file; `flags` go with the commands that messages name.
+    """Propose the header of a file; `roots` are extra folders, which commands in messages name.
 
     Raises NoOperator where no operator fits, UsageError where nothing can be read.
     """
@@ -49,7 +53,7 @@ def propose(
     launches = launches_of(everything, sources[0].text)
     chosen, others = _chosen(path, kernels, launches, kernel)
     if operator and operator not in operators:
-        raise UsageError(unknown("operator", operator, operators, "opbench list operators"))
+        raise UsageError(unknown("operator", operator, operators, next_command("list operators", variants=roots)))
     launch = next((one for one in launches if one.kernel == chosen), None)
     functions = {one.name: one for one in everything if one.kind == "function" and one.is_device}
     structs = structs_of(everything)
@@ -61,7 +65,7 @@ def propose(
                 f"({group.unreadable}): let the kernel take its fields one by one"
             )
     ranked = rank(read.facts, path.stem, {operator: operators[operator]} if operator else operators)
-    found = ranked[0] if operator else _likeliest(path, kernels[chosen], ranked, read.facts, flags)
+    found = ranked[0] if operator else _likeliest(path, kernels[chosen], ranked, read.facts, roots)
     proposal = Proposal(found.operator, chosen, evidence=["--operator says so"] if operator else found.evidence)
     program = program_of(everything, sources[0].text)
     write_header(proposal, read, found, program, textures_of(everything), structs)
@@ -78,7 +82,6 @@ def adopt(
     catalog: Catalog,
     operator: str = "",
     kernel: str = "",
-    flags: str = "",
     sizes: Mapping[str, int] | None = None,
 ) -> Proposal:
     """Propose the header of a file: of an operator where one fits, else one by which memory alone is checked.
@@ -91,7 +94,7 @@ def adopt(
         return propose_memory(path, catalog.include, sizes)
     operators = {name: catalog.operator(name) for name in catalog.operator_names()}
     try:
-        found = propose(path, operators, operator, kernel, flags)
+        found = propose(path, operators, operator, kernel, catalog.extra_roots)
         if operator or not found.contradictions:
             return found
         why = _contradicted(path, found)
@@ -111,7 +114,9 @@ def adopt(
 
 def header_of(path: Path, catalog: Catalog) -> Proposal:
     """Let a catalog take the header that is proposed for a file without one; raises NoOperator where none fits."""
-    found = propose(path, {name: catalog.operator(name) for name in catalog.operator_names()})
+    found = propose(
+        path, {name: catalog.operator(name) for name in catalog.operator_names()}, roots=catalog.extra_roots
+    )
     if found.contradictions:
         raise _contradicted(path, found)
     catalog.use_header(path, found.text)
@@ -126,7 +131,9 @@ def require_no_header(path: Path) -> None:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     for number, line in enumerate(lines, 1):
         if OPENING_LINE in line:
-            raise UsageError(f"{path}:{number}: has an opbench header already; check it with: opbench check {path}")
+            raise UsageError(
+                f"{path}:{number}: has an opbench header already; check it with: {next_command('check', path)}"
+            )
 
 
 def _contradicted(path: Path, found: Proposal) -> NoOperator:
@@ -146,7 +153,9 @@ class NoOperator(UsageError):
         self.fact, self.nearest = fact, tuple(nearest)
 
 
-def _likeliest(path: Path, kernel: Declaration, ranked: Sequence[Match], facts: KernelFacts, flags: str) -> Match:
+def _likeliest(
+    path: Path, kernel: Declaration, ranked: Sequence[Match], facts: KernelFacts, roots: Sequence[Path]
+) -> Match:
     """The operator that most speaks for; raises NoOperator where too little does, or where the file contradicts it."""
     fitting = [one for one in ranked if not one.contradictions and one.score >= ENOUGH]
     if fitting:
@@ -157,13 +166,15 @@ def _likeliest(path: Path, kernel: Declaration, ranked: Sequence[Match], facts: 
     near = nearest(ranked, facts)
     named = sorted((one for one in ranked if one.score >= ENOUGH), key=lambda one: -one.score)
     why = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
-    file, name = shlex.quote(str(path)), _snake(kernel.name)
-    ways = f"opbench adopt {file} --operator {near[0]}{flags}; a new one: opbench new operator {name} --in mine"
+    ways = (
+        f"{next_command('adopt', path, variants=roots, operator=near[0])}; "
+        f"a new one: {next_command('new operator', _snake(kernel.name))} --in mine"
+    )
     raise NoOperator(
         f"{path}:{kernel.line}: no operator fits kernel '{kernel.name}'{why}. Nearest: {', '.join(near)}; "
         f"take one with: {ways}",
         near,
-        f"; memory and races without one: opbench check {file}{flags}",
+        f"; memory and races without one: {next_command('check', path, variants=roots)}",
     )
 
 

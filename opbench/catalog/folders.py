@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from opbench.catalog.header import read_variants
 from opbench.catalog.variant import Variant, print_config, read_config
 from opbench.errors import UsageError, unknown
-from opbench.paths import shipped
+from opbench.paths import next_command, shipped
 
 if TYPE_CHECKING:  # it imports NumPy, which a list of names can do without
     from opbench.catalog.case import Case
@@ -31,6 +31,8 @@ class Catalog:
         for root in extra_roots:
             if not root.is_dir():
                 raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
+        self.extra_roots = tuple(extra_roots)
+        """A user's own, as they were named."""
         self.roots = list({root.resolve(): root for root in (*extra_roots, shipped("variants"))}.values())
         self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE).is_dir())
         """Where kernels' headers are searched, a user's own first."""
@@ -48,7 +50,7 @@ class Catalog:
         known = self.operator_names()
         for folder in own:
             if folder.name not in known:
-                what = unknown("operator", folder.name, known, "opbench list operators")
+                what = unknown("operator", folder.name, known, next_command("list operators"))
                 raise UsageError(f"{folder}: {what}; a new one has its mathematics in {folder.name}/operator.py")
 
     @functools.cached_property
@@ -59,6 +61,10 @@ class Catalog:
             for folder in variant_folders(root):
                 found.setdefault(folder.name, []).append(folder)
         return dict(sorted(found.items()))
+
+    def command(self, words: str, *targets: str | Path, **options: object) -> str:
+        """Return a command to type next, with the folders of this catalog that are a user's own."""
+        return next_command(words, *targets, variants=self.extra_roots, **options)
 
     def operator_names(self) -> list[str]:
         """Every operator that has its mathematics."""
@@ -72,7 +78,7 @@ class Catalog:
         for folder in self.folders.get(name, []):
             if (folder / "operator.py").exists():
                 return folder / "operator.py"
-        raise UsageError(unknown("operator", name, self.operator_names(), "opbench list operators"))
+        raise UsageError(unknown("operator", name, self.operator_names(), self.command("list operators")))
 
     def operator(self, name: str) -> type[Operator]:
         """The operator's class."""
@@ -100,7 +106,8 @@ class Catalog:
         """One variant by name; raises UsageError with the nearest right one."""
         variants = {v.name: v for v in self.variants(operator)}
         if name not in variants:
-            raise UsageError(f"{operator}: {unknown('variant', name, variants, f'opbench list variants {operator}')}")
+            hint = self.command("list variants", operator)
+            raise UsageError(f"{operator}: {unknown('variant', name, variants, hint)}")
         return variants[name]
 
     def case(self, name: str, own: Sequence[Variant] = ()) -> Case:
@@ -113,7 +120,8 @@ class Catalog:
         match = CASE_NAME.match(name)
         if not match:
             raise UsageError(
-                f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) (opbench list cases)"
+                f"'{name}' is no case; one looks like matmul/shared_tile[TILE=16](m=64,n=64,k=64) "
+                f"({self.command('list cases')})"
             )
         ours = {v.id: v for v in own}.get(f"{match['operator']}/{match['variant']}")
         variant = ours or self.variant(match["operator"], match["variant"])

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 import re
-import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from opbench.catalog.space import tunable_values
 from opbench.catalog.texture import read_texture
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError, unknown
-from opbench.paths import shipped
+from opbench.paths import next_command, shipped
 
 KeyKinds = type | tuple[type, ...]
 """Of the values that a key may have."""
@@ -142,7 +141,7 @@ def _variants_of(
         raise whole.refuse(
             "operator",
             f'operator = "{NO_OPERATOR}": without an operator nothing says what is right, so the file can only be '
-            f"checked for memory faults and races: opbench check {shlex.quote(str(path))}; to run and explain it, "
+            f"checked for memory faults and races: {next_command('check', path)}; to run and explain it, "
             "write its operator (opbench new operator NAME --in mine), then name it in the header",
         )
     whole.require_known(HEADER_KEYS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from opbench.catalog.scan import Declaration, declarations
 from opbench.catalog.sources import closure
 from opbench.catalog.tokens import Token
 from opbench.errors import UsageError
+from opbench.paths import next_command
 
 ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
 """The one size of a function that nothing in the file calls, which no block divides; each of several sizes, and a size
@@ -289,7 +289,7 @@ class _Writer:
             name = self._culprit(given, read) or what.split("'")[1]
             raise UsageError(
                 f"{self.path}: {what} cannot be read ({plain_name(str(error))}); pass its value: "
-                f"opbench check {shlex.quote(str(self.path))} --size {plain_name(name)}=1024"
+                + next_command("check", self.path, size=f"{plain_name(name)}=1024")
             ) from None
         return self._expression(given, number, read)
 
@@ -354,7 +354,7 @@ class _Writer:
         if parameter.views:
             raise UsageError(
                 f"{self.path}: {read.kernel.name} takes {parameter.views} ('{parameter.name}'), which only a header "
-                f"describes: opbench adopt {shlex.quote(str(self.path))} --operator NAME"
+                f"describes: {next_command('adopt', self.path, operator='NAME')}"
             )
         if parameter.is_pointer:
             return f'"{self._pointer(read, parameter, given)}"'

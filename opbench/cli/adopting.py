@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
 from opbench.cli.options import read_sizes, size_option, variants_option
 from opbench.errors import UsageError
+from opbench.paths import next_command
 
 
 @click.command("adopt")
@@ -37,9 +37,7 @@ def adopt_command(
     from opbench.paths import write_atomically
 
     catalog = Catalog(roots)
-    flags = "".join(f" --variants {shlex.quote(str(root))}" for root in roots)
-    found = adopt(file, catalog, operator, kernel, flags, read_sizes(sizes))
-    next_command = f"opbench check {shlex.quote(str(file))}{flags}"
+    found = adopt(file, catalog, operator, kernel, read_sizes(sizes))
     why = f" ({'; '.join(found.evidence)})" if found.evidence else ""
     click.echo(f"operator: {found.operator}{why}", err=True)
     for guess in found.guesses:
@@ -51,12 +49,12 @@ def adopt_command(
     if write and found.contradictions:
         raise UsageError(
             f"{file}: not written, as the header of {found.operator} would contradict the file: "
-            f"{found.contradictions[0]}; a header without an operator: opbench adopt {shlex.quote(str(file))}{flags} "
-            "--operator none --write"
+            f"{found.contradictions[0]}; a header without an operator: "
+            + next_command("adopt", file, variants=roots, operator="none", write=True)
         )
     if write:
         write_atomically(file, found.text.encode() + file.read_bytes())
         click.echo(f"wrote the header of {file}", err=True)
     else:
         click.echo(found.text, nl=False)
-    click.echo(f"next: {next_command}", err=True)
+    click.echo(f"next: {next_command('check', file, variants=roots)}", err=True)

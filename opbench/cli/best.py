@@ -9,6 +9,7 @@ import click
 
 from opbench.cli.options import json_option, variants_option
 from opbench.errors import UsageError, unknown
+from opbench.paths import next_command
 
 PAGES = ("report.html", "network.html", "train.html", "tune.html", "selftest.html", "comparison.html", "agreement.html")
 RUNS = Path("reports")
@@ -75,7 +76,7 @@ def open_command(run: Path) -> None:
     """Open RUN's page in the browser; without one its path is what is said."""
     pages = [run] if run.is_file() else [run / name for name in PAGES if (run / name).is_file()]
     if not pages:
-        raise UsageError(f"{run}: has no page; write it: opbench report {run}")
+        raise UsageError(f"{run}: has no page; write it: {next_command('report', run)}")
     click.echo(pages[0])
     if click.launch(str(pages[0])) != 0:
         click.echo("no browser answered", err=True)

@@ -13,6 +13,7 @@ import click
 
 from opbench.cli.options import variants_option
 from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
+from opbench.paths import next_command
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -53,7 +54,7 @@ def operator_command(name: str, folder: Path) -> None:
         folder / f"{name}.toml": _template("suite.txt", words | {"DIR": shlex.quote(str(folder))}),
     }
     _write(texts)
-    _next(f"opbench check {name} --variants {shlex.quote(str(folder))}")
+    _next(next_command("check", name, variants=[folder]))
 
 
 @new_command.command("variant", short_help="A variant: a ladder's plainest rung.")
@@ -87,7 +88,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     header, ended, body = begun.partition("// ///\n//\n")
     note = "// Write here why it is faster than the rung it builds on, and what limits it. Of that rung:\n//\n"
     _write({folder / operator / f"{own}.cu": header + ended + note + body if ended else begun})
-    _next(f"opbench check {name} --variants {shlex.quote(str(folder))}")
+    _next(next_command("check", name, variants=[folder]))
 
 
 @new_command.command("ci", short_help="A workflow that checks your kernels.")
@@ -116,9 +117,8 @@ def ci_command(folder: Path, base: str, source: str) -> None:
     )
     if source == UNSET:
         _next("set OPBENCH_SOURCE in .github/workflows/kernels.yml to the git address of opbench and a commit of it")
-    home = shlex.quote(str(folder))
     for suite in sorted(folder.glob("*.toml")) or [folder / "SUITE.toml"]:
-        run = f"opbench run {shlex.quote(str(suite))} --variants {home} --out {shlex.quote(f'{base}/{suite.stem}')}"
+        run = next_command("run", suite, variants=[folder], out=f"{base}/{suite.stem}")
         _next(f"on the machine with the GPU: {run}")
     _next(f"git add .github {shlex.quote(base)}")
 

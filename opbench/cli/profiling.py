@@ -9,6 +9,7 @@ import click
 from opbench.cli import completion
 from opbench.cli.options import case_option, variants_option
 from opbench.errors import OpbenchError, UsageError
+from opbench.paths import next_command
 
 
 @click.command("profile")
@@ -65,6 +66,7 @@ def profile_command(
         found.name,
         profile.target_argv(found.name, extra),
         precision=found.variant.precision,
+        check=next_command("check", name if is_file(name) else found.variant.id, variants=roots, problem=found.problem),
         chip=profile.current_chip(),
     )
     writer = RunWriter(folder) if (folder / FILE).exists() else None
@@ -78,7 +80,7 @@ def profile_command(
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             click.echo(f"{key:28} {value:.6g}")
     if writer:
-        click.echo(f"kept in {folder / FILE}; show it with: opbench report {folder}", err=True)
+        click.echo(f"kept in {folder / FILE}; show it with: {next_command('report', folder)}", err=True)
 
 
 @click.command("profile-target", hidden=True)

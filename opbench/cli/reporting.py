@@ -15,6 +15,7 @@ from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.running import leave, print_table, stdout_console
 from opbench.errors import EnvironmentFault, UsageError
+from opbench.paths import next_command
 
 
 @click.command("report")
@@ -176,7 +177,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
     if not found.stale and not found.kept:
         click.echo("in step: nothing to write", err=True)
     elif not write and found.stale:
-        click.echo(f"write them with: opbench ladder --write {' '.join(map(str, runs))}", err=True)
+        click.echo(f"write them with: {next_command('ladder --write', *runs)}", err=True)
     if as_json:
         left = {path.relative_to(root).as_posix(): why for path, why in found.kept.items()}
         stale = [path.relative_to(root).as_posix() for path in found.stale]

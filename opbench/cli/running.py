@@ -29,6 +29,7 @@ from opbench.cli.options import (
 )
 from opbench.cli.progress import progress_on_stderr
 from opbench.errors import UsageError
+from opbench.paths import next_command
 from opbench.results.result import exit_code
 from opbench.timing.clock import MODES
 from opbench.timing.processes import PROCESSES
@@ -412,7 +413,7 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: 
         first = cases[0]
         more = f" and {len(cases) - 1} more case{'s' if len(cases) > 2 else ''}" if len(cases) > 1 else ""
         target = files.get(variant, variant)
-        rerun = f"opbench check {shlex.quote(target)}{_flags_given()} --case {shlex.quote(first.case)}"
+        rerun = f"{next_command('check', target)}{_flags_given()} --case {shlex.quote(first.case)}"
         notes = (f"{first.status}: {first.case}{more}", f"rerun: {rerun}")
         faults = faults_of(first, _file_of(first, targets))
         *others, last = faults if first.operator == MEMORY else faults[:1]  # with no result, each finding counts

@@ -17,6 +17,7 @@ from opbench.cli.options import BACKENDS, compare_limit_option, json_option, var
 from opbench.cli.progress import plain_progress
 from opbench.cli.running import leave
 from opbench.errors import UsageError
+from opbench.paths import next_command
 
 if TYPE_CHECKING:
     from opbench.nets.train_options import Standing
@@ -240,7 +241,7 @@ def summary(record: TrainingRecord, out: Path) -> str:
     """What came of it, and what to do with it."""
     from opbench.report.training import headline
 
-    return "\n".join([*headline(record), f"use it: opbench net run {record['network']} --weights {out}"])
+    return "\n".join([*headline(record), f"use it: {next_command('net run', record['network'], weights=out)}"])
 
 
 def told_score(name: str, score: float) -> str:

@@ -18,6 +18,7 @@ from opbench.cli.options import case_option, gpu_option, json_option, variants_o
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.running import leave
 from opbench.errors import EnvironmentFault, UsageError
+from opbench.paths import next_command
 
 if TYPE_CHECKING:
     from opbench.catalog.case import Case
@@ -118,7 +119,7 @@ def tune_command(
     """
     from opbench.catalog.folders import Catalog
     from opbench.catalog.space import with_space
-    from opbench.runs.targets import case_of
+    from opbench.runs.targets import case_of, is_file
 
     if resume and out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the search to go on with")
@@ -137,11 +138,11 @@ def tune_command(
     from opbench.tuning.tune import TuneOptions, tune
 
     if reason := cuda.why_missing():
-        again = f"opbench tune '{target}'" + (f" --space {space}" if space else "")
+        again = next_command("tune", target, variants=roots, case=pattern, space=space, dry_run=True)
+        check = next_command("check", target if is_file(target) else variant.id, variants=roots)
         raise EnvironmentFault(
-            f"{reason}; a search ranks by times, which the cpu backend has none of. Here: {again} --dry-run says what "
-            f"the space holds, opbench check {variant.path.name if variant.path.name in target else variant.id} "
-            "whether its kernels are right"
+            f"{reason}; a search ranks by times, which the cpu backend has none of. What the space holds: {again}; "
+            f"whether its kernels are right: {check}"
         )
     out = out or paths.new_run("tune")
     options = TuneOptions(

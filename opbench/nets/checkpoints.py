@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from opbench.errors import EnvironmentFault, UsageError, writing_remedy
-from opbench.paths import write_atomically
+from opbench.paths import next_command, write_atomically
 
 LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 FORMAT = 1
@@ -92,5 +92,6 @@ def trained_weights(folder: Path) -> dict[str, np.ndarray]:
     """The weights of the last checkpoint in a training's folder."""
     found = read_checkpoint(folder)
     if found is None:
-        raise UsageError(f"--weights {folder}: holds no checkpoint; make one: opbench net train NETWORK --out {folder}")
+        make = next_command("net train", "NETWORK", out=folder)
+        raise UsageError(f"--weights {folder}: holds no checkpoint; make one: {make}")
     return found.weights

@@ -22,6 +22,7 @@ from opbench.nets.memory import live_bytes
 from opbench.nets.options import ChoosingOptions, NetOptions
 from opbench.nets.plan import Plan, Results, TimedCase, best, candidates, choose, current, load_plan, timed
 from opbench.nets.preparing import PREPARE
+from opbench.paths import next_command
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
 from opbench.runs.options import RunOptions
@@ -141,10 +142,11 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
     has = f"of {node.operator} they have {others[0]} and {len(others) - 1} more" if others else "they have none of it"
     suite = paths.shipped("suites") / f"{options.network}.toml"
     measured = f"opbench run {suite.stem} --out DIR and name that run, or " if suite.exists() else ""
+    tuned = next_command("net run", options.network, variants=options.roots, tune=True)
     raise UsageError(
         f"--results {' '.join(map(str, options.results))}: no right and timed case there serves a node of {graph.name} "
         f"as it is (its sizes, {options.precision}); {node.name} is {node.operator} {node.problem}, {has}. Measure on "
-        f"a GPU: {measured}opbench net run {options.network} --tune; without --results each node gets a default"
+        f"a GPU: {measured}{tuned}; without --results each node gets a default"
     )
 
 

@@ -12,6 +12,7 @@ from opbench import backends
 from opbench.backends import cuda
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.graphs.problems import ALLOWED
+from opbench.paths import next_command
 from opbench.runs.suite import Suite
 
 LAYOUTS = ("auto", "nchw", "nhwc")
@@ -108,4 +109,4 @@ class NetOptions(ChoosingOptions):
         return super()._needs_clock() or ("--compare times PyTorch on a GPU" if self.compare else "")
 
     def _elsewhere(self) -> str:
-        return f"opbench net run {self.network}"
+        return next_command("net run", self.network, variants=self.roots)

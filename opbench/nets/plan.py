@@ -227,7 +227,7 @@ def defaults(
         why = "; ".join(f"{v.name} {v.unmet(node.problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
-            f"{f' ({why})' if why else ''}; see them: opbench list variants {node.operator}"
+            f"{f' ({why})' if why else ''}; see them: {catalog.command('list variants', node.operator)}"
         )
     return ranked(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
 

@@ -36,6 +36,7 @@ from opbench.nets.preparing import PREPARE
 from opbench.nets.torch_gpu import TorchGpu, find_torch, versions_of
 from opbench.nets.torch_module import to_module
 from opbench.nets.turns import NetworkTurns
+from opbench.paths import next_command
 from opbench.results.files import make_folder
 from opbench.results.network import (
     NetworkVerdict,
@@ -117,7 +118,7 @@ def make_graph(options: NetOptions) -> Graph:
     if options.weights == "digits" and options.network != "lenet":
         raise UsageError(
             f"--weights digits: these are LeNet's; {options.network} takes a .safetensors file or a training's folder; "
-            f"train it: opbench net train {options.network} --data {DATA_OF[options.network]} --out DIR"
+            f"train it: {next_command('net train', options.network, data=DATA_OF[options.network], out='DIR')}"
         )
     return graph.with_weights(read_weights(options.weights)) if options.weights else graph
 

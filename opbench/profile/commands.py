@@ -28,6 +28,8 @@ class Target:
     case: str
     argv: tuple[str, ...]
     precision: str = "f32"
+    check: str = ""
+    """The command that checks the case without a tool."""
     chip: str = ""
     """Such as "GH100"; empty leaves out the tensor counters, whose names differ between chips."""
 

@@ -57,7 +57,7 @@ def profile_case(
         collect = commands.nsys_profile(binary, target, folder)
         read = commands.nsys_read(binary, report)
     output = run_tool(collect, options, say)
-    if fault := tools.fault_of(options.tool, target.case, output.returncode, output.lines):
+    if fault := tools.fault_of(options.tool, target.case, output.returncode, output.lines, target.check):
         raise fault
     if not report.exists():
         raise EnvironmentFault(
@@ -65,7 +65,7 @@ def profile_case(
             f"the command was: {commands.shown(collect)}"
         )
     table = run_tool(read, options, lambda line: None, announce=say)
-    if fault := tools.fault_of(options.tool, target.case, table.returncode, table.messages):
+    if fault := tools.fault_of(options.tool, target.case, table.returncode, table.messages, target.check):
         raise fault
     line = {
         "case": target.case,

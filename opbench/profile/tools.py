@@ -176,8 +176,10 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 )
 
 
-def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str]) -> OpbenchError | None:
+def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str], without: str = "") -> OpbenchError | None:
     """What went wrong, from the tool's messages; None when nothing did.
+
+    `without` is the command that checks the case without the tool.
 
     The watched program's own failure keeps its own kind of error, as the tool only passes it on.
     """
@@ -190,7 +192,7 @@ def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str]) -> O
             return EnvironmentFault(remedy.format(tool=tool, name=FULL_NAMES[tool], line=line))
     code = re.search(r"application returned an error code \((\d+)\)", text)
     if code or returncode:
-        return _target_fault(tool, case, int(code[1]) if code else returncode, output)
+        return _target_fault(tool, case, int(code[1]) if code else returncode, output, without)
     if "No kernels were profiled" in text:
         return EnvironmentFault(
             f"{case}: {tool} saw no kernel within the case's range; is nvtx installed for this Python? (pip install "
@@ -199,8 +201,9 @@ def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str]) -> O
     return None
 
 
-def _target_fault(tool: Tool, case: str, code: int, output: Sequence[str]) -> OpbenchError:
+def _target_fault(tool: Tool, case: str, code: int, output: Sequence[str], without: str) -> OpbenchError:
     own = [line for line in output if line.strip() and not line.startswith("==")]
     said = "; ".join(line.strip() for line in own[-3:]) or (output[-1].strip() if output else "it said nothing")
     kind = {2: UsageError, 3: EnvironmentFault}.get(code, LaunchError)
-    return kind(f"{case}: under {tool} it ended with code {code}: {said}; without it: opbench check --case '{case}'")
+    check = f"; without it: {without}" if without else ""
+    return kind(f"{case}: under {tool} it ended with code {code}: {said}{check}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from opbench.errors import UsageError
 from opbench.gpus.resources import LaunchResources
+from opbench.paths import next_command
 from opbench.results.files import Run
 from opbench.traffic.counts import Traffic
 from opbench.traffic.levels import Levels, levels
@@ -174,9 +175,11 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     Raises UsageError when one of the runs has none, or when the two share no case.
     """
     if not cpu.traffic:
-        raise UsageError(f"{cpu.folder}: holds no traffic; collect it with: opbench explain CASE --run {cpu.folder}")
+        raise UsageError(
+            f"{cpu.folder}: holds no traffic; collect it with: {next_command('explain', 'CASE', run=cpu.folder)}"
+        )
     if not gpu.counters:
-        collect = f"opbench profile CASE --run {gpu.folder}"
+        collect = next_command("profile", "CASE", run=gpu.folder)
         raise UsageError(f"{gpu.folder}: holds no hardware counters; collect them with: {collect}")
     comparisons: list[CountComparison] = []
     left_out: dict[str, str] = {}

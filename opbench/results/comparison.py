@@ -20,6 +20,7 @@ from opbench import units
 from opbench.catalog.case import is_named
 from opbench.catalog.variant import print_config
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
+from opbench.paths import next_command
 from opbench.results.environments import Difference, differences
 from opbench.results.files import Run
 from opbench.results.own_variants import best_config, summary_of
@@ -137,7 +138,8 @@ def compare_runs(
         listed = "\n".join(f"  {difference}" for difference in unlike)
         raise UsageError(
             f"{base.folder} and {new.folder} were measured in unlike environments, so their times cannot be compared:\n"
-            f"{listed}\nmeasure both alike, or compare all the same: opbench compare --force {base.folder} {new.folder}"
+            f"{listed}\nmeasure both alike, or compare all the same: "
+            + next_command("compare --force", base.folder, new.folder)
         )
     before, after = ({result.case: result for result in _named(run, cases)} for run in (base, new))
     for pattern in cases:

@@ -131,6 +131,14 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
     raise UsageError(f"{path}: no such file, operator or suite; {tail} (opbench list operators, opbench list suites)")
 
 
+class NoFittingProblem(UsageError):
+    """No problem fits a user's own variant."""
+
+    def __init__(self, message: str, variant: Variant) -> None:
+        super().__init__(message)
+        self.variant = variant
+
+
 def suite_for_variants(
     variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str] = ()
 ) -> Suite:
@@ -176,7 +184,8 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
             found.add(problem, chosen)
     for file in dict.fromkeys(variant.path for variant in variants):
         if not any(case.variant.path == file for case in found.cases.values()):
-            raise UsageError(f"{file}: {_no_case(found.left_out)}")
+            unfit = next(variant for variant in variants if variant.path == file)
+            raise NoFittingProblem(f"{file}: {_no_case(found.left_out)}", unfit)
     cases = []
     for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
         cases += [*own, *(c for c in rungs if c.problem == problem)]
@@ -294,7 +303,9 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Ex
             'a [[run]] table needs operator = "name" (opbench list operators), or network = "name" (opbench net list)'
         )
     operator = catalog.operator(entry["operator"])
-    variants = _choose_variants(catalog.variants(entry["operator"]), entry.get("variants", ["*"]), entry["operator"])
+    listing = catalog.command("list variants", entry["operator"])
+    ladder = catalog.variants(entry["operator"])
+    variants = _choose_variants(ladder, entry.get("variants", ["*"]), entry["operator"], listing)
     _require_tunable(entry.get("tune", {}), variants)
     _require_known(entry.get("cpu", {}), SIZE_KEYS, "key of [run.cpu]")
     problems = {"cuda": _problems(entry, operator)}
@@ -353,12 +364,14 @@ def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operat
     ]
 
 
-def _choose_variants(variants: Sequence[Variant], patterns: Sequence[str], operator: str) -> list[Variant]:
+def _choose_variants(
+    variants: Sequence[Variant], patterns: Sequence[str], operator: str, listing: str
+) -> list[Variant]:
     _require_each(patterns, str, "variants")
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.name, pattern) for v in variants):
             names = [v.name for v in variants]
-            raise UsageError(f"{operator}: {unknown('variant', pattern, names, f'opbench list variants {operator}')}")
+            raise UsageError(f"{operator}: {unknown('variant', pattern, names, listing)}")
     return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from opbench.catalog.sources import matrix_classes
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
 from opbench.paths import shipped
+from opbench.runs.options import RunOptions
 from opbench.runs.suite import read_suite
 from opbench.session.checking import is_traceable
 from opbench.session.huge import huge_problems, long_problems
@@ -135,9 +135,10 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "")
     problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
     cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet(p, c) is None]
     if not cases:
-        why = "; ".join(dict.fromkeys(str(v.unmet(p, v.configs[0])) for v in variants for p in problems))
-        raise UsageError(f"{target}: fits no such problem: {why}")
-    found = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [])
+        named_sizes = [pattern] if pattern.startswith("(") else []
+        raise UsageError(f"{target}: {no_problem('check', target, variants[0], catalog, named_sizes, RunOptions.seed)}")
+    listing = catalog.command("check", target, list=True)
+    found = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
     return max(found, key=lambda case: (case.problem.bytes(), -found.index(case)))
 
 
@@ -207,7 +208,7 @@ def cases_to_check(
             if variant.unmet(problem, c) is None
         ]
         if not pairs:
-            refusal = _no_problem(variant, operator, examples, seed, bool(problems), target)
+            refusal = no_problem("check", target, variant, catalog, problems, seed)
             if len(found) == 1:
                 raise UsageError(refusal)
             note(refusal)
@@ -250,40 +251,39 @@ def accepted_shapes(
     return make_shapes(variant, starts, count or len(drawn), seed, is_traceable, is_affordable, examples)
 
 
-def _no_problem(
-    variant: Variant,
-    operator: type[Operator],
-    examples: Sequence[Operator],
-    seed: int,
-    named: bool,
-    target: str | Path,
+def no_problem(
+    verb: str, target: str | Path, variant: Variant, catalog: Catalog, problems: Sequence[str], seed: int
 ) -> str:
-    """Why a variant has no problem to be checked on, and which sizes to name instead."""
+    """Say why a variant has no problem to be checked or run on, with the command that names sizes which it accepts.
+
+    `problems` are those that were named, such as "(n=1000)".
+    """
     if not variant.configs:
         return f"{variant.id}: no config is left by where"
+
+    def command(problem: Operator) -> str:
+        return catalog.command(verb, target, problem=problem)
+
+    operator = catalog.operator(variant.operator)
+    examples = [operator.parse(problem) for problem in problems] or list(operator.examples())
     shapes = accepted_shapes(variant, [], [*examples, *operator.examples()], seed, 1)
-    if named:
+    if problems:
         first = f"{variant.id} does not accept {examples[0]}: it {variant.unmet(examples[0], variant.configs[0])}"
     else:
         first = f"{variant.id} accepts none of its operator's examples and no random shape was found"
     if shapes.problems:
-        return f"{first}; sizes that it accepts: {_command(target, shapes.problems[0])}"
+        return f"{first}; sizes that it accepts: {command(shapes.problems[0])}"
     if (nearest := shapes.nearest) is None:
-        return f"{first}; name sizes that it accepts: {_command(target, examples[0])}"
+        return f"{first}; name sizes that it accepts: {command(examples[0])}"
     if not nearest.reason:
         return (
             f"{first} that the CPU emulator gets through in seconds; the smallest is {nearest.problem}: "
-            f"{_command(target, nearest.problem)}"
+            f"{command(nearest.problem)}"
         )
     return (
         f"{first}; the nearest problem tried is {nearest.problem}: the variant {nearest.reason}; if that can be met, "
-        f"name the sizes: {_command(target, nearest.problem)}"
+        f"name the sizes: {command(nearest.problem)}"
     )
-
-
-def _command(target: str | Path, problem: Operator) -> str:
-    """The command that checks a target on one problem."""
-    return f"opbench check {shlex.quote(str(target))} --problem '{problem}'"
 
 
 def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:

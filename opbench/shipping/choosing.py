@@ -87,13 +87,13 @@ def chosen(names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipT
         if name not in catalog.operator_names():
             raise UsageError(
                 f"{unknown('operator or network', name, [*catalog.operator_names(), *NETWORKS])}; a case is such as "
-                "'relu/vec4(n=1048576)' (opbench list cases)"
+                f"'relu/vec4(n=1048576)' ({catalog.command('list cases')})"
             )
         if book is None:
             raise UsageError(
                 f"'{name}' is an operator, and no winners file says which of its problems are wanted: --book book.json "
                 f"(opbench book RUN --out book.json), or name a problem such as '{name}{_example(catalog, name)}', or "
-                "whole cases (opbench list cases)"
+                f"whole cases ({catalog.command('list cases', name)})"
             )
         entries = _entries(book.entries, name, gpu, precision)
         if not entries:

@@ -13,6 +13,7 @@ from opbench.catalog.operator import DTYPES, Tensor
 from opbench.catalog.scalar import Argument, Scalar, Struct, element
 from opbench.catalog.tensor_map import PROMOTIONS, SPANS, TensorMap
 from opbench.errors import UsageError
+from opbench.paths import next_command
 from opbench.shipping.pieces import KernelText
 
 ALIGNMENT = 256
@@ -96,7 +97,7 @@ def launch_code(
     if case.variant.textures:
         raise UsageError(
             f"{case.name}: it reads textures or surfaces, whose arrays and copies `ship` does not write yet; "
-            "ship a variant without them: opbench list variants " + case.problem.name
+            "ship a variant without them: " + next_command("list variants", case.problem.name)
         )
     once = [launch for launch in launches if launch.once and apart]
     rest = [launch for launch in launches if not (launch.once and apart)]

@@ -120,3 +120,73 @@ def test_the_case_of_a_file_is_its_largest_example_unless_named(folder: Path) ->
     for pattern, words in (("(m=5)", "unknown axis 'm'"), ("*BLOCK=3*", "no case matches")):
         with pytest.raises(UsageError, match=words):
             case_of(file, pattern, catalog)
+
+
+SQUARES = """
+extern "C" __global__ void squares(const float* __restrict__ x, float* __restrict__ out, int n) {
+    const int i = blockIdx.x * 256 + threadIdx.x;
+    if (i < n) out[i] = x[i] * x[i];
+}
+"""
+HEAD = """// /// opbench
+// operator = "squares"
+// title    = "squares"
+// requires = ["n == 77777"]
+// launch   = [{ kernel = "squares", grid = ["cdiv(n, 256)"], block = ["256"] }]
+// ///
+"""
+LAUNCHED = """
+void run(float* x, float* out, int n) { squares<<<(n + 255) / 256, 256>>>(x, out, n); }
+"""
+UNKNOWN_SIZE = """
+int size_of_it();
+void run(float* x, float* out) { int count = size_of_it(); squares<<<(count + 255) / 256, 256>>>(x, out, count); }
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, cli: Cli) -> Path:
+    """An operator of a user's own in a folder with a space in its name, and files on it next to that folder."""
+    made = cli("new", "operator", "squares", "--in", "my kernels")
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "one size.cu").write_text(HEAD + SQUARES)
+    (tmp_path / "tuned.cu").write_text(HEAD.replace('requires = ["n == 77777"]', "tune = { ITEMS = [1, 2] }") + SQUARES)
+    (tmp_path / "bare.cu").write_text(SQUARES + LAUNCHED)
+    (tmp_path / "unknown.cu").write_text(SQUARES + UNKNOWN_SIZE)
+    return tmp_path
+
+
+OWN = ["--variants", "my kernels"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["run", "one size.cu", *OWN, "--backend", "cpu"], "run"),
+        (["run", "one size.cu", *OWN, "--backend", "cpu", "--problem", "(n=5)"], "run"),
+        (["check", "one size.cu", *OWN, "--problem", "(n=5)"], "check"),
+        (["check", "squares/nave", *OWN], "list variants"),
+        (["check", "squares", *OWN, "--case", "nothing*"], "check"),
+        (["explain", "one size.cu", *OWN, "--case", "nothing*"], "check"),
+        (["run", "squares/naive", *OWN, "--backend", "cpu"], "run"),
+        (["adopt", "bare.cu", *OWN], "check"),
+        (["adopt", "bare.cu", *OWN, "--operator", "squars"], "list operators"),
+        (["check", "unknown.cu", *OWN, "--memory"], "check"),
+        (["tune", "tuned.cu", *OWN], "tune"),
+        (["tune", "squares/naive", *OWN, "--case", "(n=1000)"], "tune"),
+        (["new", "variant", "squares/fast", "--in", "my kernels"], "check"),
+        (["explain", "squares/naive(m=5)", *OWN], ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_each_command_that_a_message_names_works_for_a_file_of_ones_own(
+    cli: Cli, own: Path, words: list[str], kind: str
+) -> None:
+    first = cli(*words)
+    told = first.stdout + first.stderr
+    lines = re.findall(r"opbench ((?:list \w+|\w+) (?:'[^']*'|[^\s;()])(?:'[^']*'|[^;'()\n])*)", told.replace(",", ";"))
+    named = [line.strip() for line in lines if line.startswith(kind)] if kind else []
+    assert named or not kind, told
+    for line in named[:1]:
+        again = paste(f"opbench {line}", own)
+        assert again.returncode in (0, 1), f"opbench {line}\n{again.stdout}{again.stderr}"

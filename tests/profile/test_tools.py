@@ -14,7 +14,7 @@ CASE = "matmul/tiled[TILE=16](m=64,n=64,k=64)"
 
 
 def fault(output: str, returncode: int = 1) -> OpbenchError | None:
-    return tools.fault_of("ncu", CASE, returncode, output.splitlines())
+    return tools.fault_of("ncu", CASE, returncode, output.splitlines(), "opbench check mine.cu")
 
 
 def test_permission_gets_the_whole_ladder_and_what_works_without(permission_output: str) -> None:
@@ -58,7 +58,7 @@ def test_the_programs_own_failure_keeps_its_kind(code: int, kind: type[OpbenchEr
         f"{CASE}: wrong at out[0,3]: got 0.0, want 1.37\n==ERROR== The application returned an error code ({code})."
     )
     assert type(found) is kind
-    assert "wrong at out[0,3]" in str(found) and f"opbench check --case '{CASE}'" in str(found)
+    assert "wrong at out[0,3]" in str(found) and "without it: opbench check mine.cu" in str(found)
 
 
 def test_a_tool_that_dies_silently_is_still_a_failure() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TypedDict
 
 from opbench import units
 from opbench.gpus.ceilings import Ceilings
+from opbench.paths import next_command
 from opbench.report import own_variants
 from opbench.report.charts.chart import Chart
 from opbench.report.findings import finding_lines
@@ -276,17 +276,20 @@ def _next(context: PageContext, part: Section) -> list[str]:
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
     """What to type to repeat the run, one case, and to look inside it."""
     target, *roots = run.header.get("target") or [str(run.header.get("suite") or "SUITE")]
-    targets = " ".join(map(shlex.quote, run.header.get("targets") or [target]))
-    backend, further = str(run.header.get("backend") or "auto"), "".join(f" --variants {shlex.quote(r)}" for r in roots)
-    seed = f" --seed {run.header['seed']}" if isinstance(run.header.get("seed"), int) else ""
-    base = f"opbench run {targets} --backend {shlex.quote(backend)}{further}"
-    found = [("the run", str(run.header.get("command") or "") or base + seed)]
+    targets = run.header.get("targets") or [target]
+    backend = str(run.header.get("backend") or "auto")
+    seed = run.header["seed"] if isinstance(run.header.get("seed"), int) else None
+
+    def again(case: str = "") -> str:
+        return next_command("run", *targets, variants=roots, backend=backend, seed=seed, case=case)
+
+    found = [("the run", str(run.header.get("command") or "") or again())]
     row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
     if row is not None:
-        case = shlex.quote(row.case)
-        one = f"{shlex.quote(target)} --case {case}" if target.endswith((".cu", ".py")) else case
-        found.append(("one case", f"{base}{seed} --case {case}"))
+        found.append(("one case", again(row.case)))
         if backend != "cpu":
-            found.append(("one case under the profiler", f"opbench profile {one}{further}"))
+            own = target.endswith((".cu", ".py"))
+            one = next_command("profile", target if own else row.case, variants=roots, case=own and row.case)
+            found.append(("one case under the profiler", one))
     found.append(("this page again, from the run's folder", "opbench report ."))
     return found
