@@ -41,6 +41,8 @@ class ModuleState:
         """
         if self._heap:
             return "keeps state between launches: it calls malloc, and memory of the device's heap outlives a launch"
+        if not self._variables:
+            return ""
         before = {name: variable.read() for name, variable in self._variables.items()}
         changed: list[str] = []
         for number, (kind, launch) in enumerate(self._turns.launches.items()):
