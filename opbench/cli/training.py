@@ -110,7 +110,7 @@ BATCH = 32
     "--evaluate-every",
     type=click.IntRange(min=1),
     metavar="STEPS",
-    help="Judge what is held out [default: an epoch].",
+    help="Evaluate on the test set every so many steps [default: an epoch].",
 )
 @click.option(
     "--checkpoint-every",
@@ -254,10 +254,11 @@ def told(standing: Standing) -> str:
     held = (
         "" if standing.score is None else f" · {standing.score_name} {told_score(standing.score_name, standing.score)}"
     )
+    over = f" over {standing.averaged_steps} steps" if standing.averaged_steps > 1 else ""
     left = f" · {units.duration(standing.left_s)} left" if standing.left_s >= 1 else ""
     return (
-        f"epoch {standing.epoch:.1f} · step {standing.step}/{standing.steps} · loss {standing.loss:.4f}{held} · "
-        f"{standing.images_per_s:,.0f} images/s{left}"
+        f"epoch {standing.epoch:.1f} · step {standing.step}/{standing.steps} · "
+        f"mean loss {standing.loss:.4f}{over}{held} · {standing.images_per_s:,.0f} images/s{left}"
     )
 
 

@@ -19,7 +19,7 @@ class TrainOptions(ChoosingOptions):
     resume: bool = False
     checkpoint_every_s: float = 60.0
     evaluate_every: int = 0
-    """Steps between looks at what is held out; 0: at the end of each epoch."""
+    """Steps between evaluations on the test set; 0: at the end of each epoch."""
     check: bool = False
     """Check every node of the first step first, as `opbench net run` does."""
     bucket_bytes: int = 8 << 20
@@ -40,6 +40,10 @@ class TrainOptions(ChoosingOptions):
         return "opbench net train"
 
 
+RECENT = 50
+"""Steps whose mean loss `Standing` has, at most."""
+
+
 @dataclass(frozen=True)
 class Standing:
     """How far a training is."""
@@ -50,7 +54,12 @@ class Standing:
     loss: float
     """Mean of the last `RECENT` steps."""
     score: float | None
-    """Of what is held out, when it was last looked at: accuracy, IoU, or the mean loss."""
+    """Last score on the test set: accuracy, IoU, or the mean loss."""
     score_name: str
     images_per_s: float
     left_s: float
+
+    @property
+    def averaged_steps(self) -> int:
+        """Over how many steps `loss` is the mean."""
+        return min(self.step, RECENT)

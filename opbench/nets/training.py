@@ -41,7 +41,7 @@ from opbench.nets.plan import Plan, choose, load_plan, save_plan
 from opbench.nets.recompute import fitted, replayed
 from opbench.nets.resuming import DATA, checkpoint_of, plan_sha256, resumed, steps_begun, training_state
 from opbench.nets.steps import AllReduce, Step, exchange_times
-from opbench.nets.train_options import Standing, TrainOptions
+from opbench.nets.train_options import RECENT, Standing, TrainOptions
 from opbench.nets.training_peers import StepProblem, masks_of
 from opbench.nets.training_record import NotFinite, first_not_finite, training_record
 from opbench.results.files import make_folder
@@ -52,8 +52,6 @@ from opbench.runs.runner import Tell
 from opbench.runs.worker import Worker
 
 PLAN = "plan.json"
-RECENT = 50
-"""Steps whose mean loss is told."""
 AHEAD = 16
 """Steps that a rank behind the first launches before it waits for them."""
 EVERY_S = 0.5

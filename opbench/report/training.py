@@ -54,7 +54,7 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
 
 
 def loss_chart(record: TrainingRecord) -> Chart:
-    """The loss of every step with its moving mean, and below it the score of what is held out."""
+    """The loss of every step with its moving mean, and below it the score on the test set."""
     losses, scores = np.array(record["losses"]), record["scores"]
     figure = Figure(figsize=(8.0, 4.6))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -72,7 +72,7 @@ def loss_chart(record: TrainingRecord) -> Chart:
     marker = "o" if len(scores) < 40 else ""
     values = [100 * score if record["score_name"] == "accuracy" else score for _, score in scores]
     lower.plot([step for step, _ in scores], values, color=COLOURS[1], marker=marker, markersize=3.5, linewidth=1.4)
-    lower.set_ylabel(f"{record['score_name']}, held out" + (" (%)" if record["score_name"] == "accuracy" else ""))
+    lower.set_ylabel(f"test {record['score_name']}" + (" (%)" if record["score_name"] == "accuracy" else ""))
     lower.set_xlabel("step")
     for axes in (upper, lower):
         if axes.get_yscale() == "linear":
@@ -87,10 +87,10 @@ def loss_chart(record: TrainingRecord) -> Chart:
     return Chart(
         "loss",
         figure,
-        "Loss and what is held out",
+        "Loss and test score",
         f"{len(losses)} steps from {losses[0]:.4g} to {losses[-1]:.4g}; best {record['score_name']} {best:.4g}.",
         {},
-        f"Above: each step's loss{smoothed}. Below: {record['score_name']} of pictures that were not trained with.",
+        f"Above: each step's loss{smoothed}. Below: {record['score_name']} on the test set, which no step uses.",
     )
 
 
@@ -137,12 +137,13 @@ def headline(record: TrainingRecord) -> list[str]:
     losses, (step, score) = record["losses"], record["scores"][-1]
     few = min(50, max(1, len(losses) // 5))
     name = record["score_name"]
+    over = f"the mean loss of {few} steps" if few > 1 else "the loss"
     held = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
     return [
-        f"{name[0].upper()}{name[1:]} {held} of what is held out after {int(step)} steps of {pictures(record)}; "
-        f"the mean loss fell from {np.mean(losses[:few]):.4g} to {np.mean(losses[-few:]):.4g}.",
-        f"{record['images_per_s']:,.0f} images/s{over_ranks(record)}, looks at what is held out and checkpoints not "
-        f"counted; {record['parameters']:,} parameters.",
+        f"Test {name} {held} after {int(step)} steps of {pictures(record)}; {over} went from "
+        f"{np.mean(losses[:few]):.4g} (first) to {np.mean(losses[-few:]):.4g} (last).",
+        f"{record['images_per_s']:,.0f} images/s{over_ranks(record)}, without evaluation on the test set and "
+        f"checkpoints; {record['parameters']:,} parameters.",
         *_step_words(record),
         *exchange_words(record),
         *peer_words(record),

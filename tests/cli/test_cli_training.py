@@ -71,7 +71,7 @@ def test_it_says_what_was_learnt_and_leaves_its_files(cli: Cli, undisturbed: Pat
     for text in ("lenet trained on ", "conv2.conv2d_wgrad", "optimizer", "net train lenet"):
         assert text in page
     again = cli("report", undisturbed)
-    assert again.returncode == 0 and "Accuracy" in again.stdout and "wrote" in again.stderr
+    assert again.returncode == 0 and "Test accuracy" in again.stdout and "wrote" in again.stderr
     assert json.loads(cli("report", undisturbed, "--json").stdout) == json.loads(json.dumps(record))
 
 

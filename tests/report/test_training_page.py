@@ -71,7 +71,7 @@ def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None
     text = page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
     for words in (
-        "Accuracy 98.50 %",
+        "Test accuracy 98.50 %",
         "12,346 images/s",
         "&lt;digits&gt;",
         "relu1: fused into conv1",
@@ -166,7 +166,7 @@ def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_p
 def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     keep_training(record(True), tmp_path)
     assert read_training(tmp_path) == record(True) == read_training(tmp_path / "train.json")
-    assert headline(record(False))[0].startswith("Accuracy 98.50 % of what is held out after 400 steps of 32")
+    assert headline(record(False))[0].startswith("Test accuracy 98.50 % after 400 steps of 32")
     (tmp_path / "train.json").write_text('{"format": 2}')
     with pytest.raises(UsageError, match="a training of format 2; this opbench reads 1"):
         read_training(tmp_path)
