@@ -93,7 +93,7 @@ def counter_permission(root: Path = Path("/")) -> Permission:
     capabilities = int(mask[1], 16) if mask else 0
     driver = re.search(r"\b(\d{3,})\.\d+", _text(root / "proc/driver/nvidia/version"))
     if restricted is None:
-        return Permission(None, "no NVIDIA driver's parameters here (/proc/driver/nvidia/params)")
+        return Permission(None, "no NVIDIA driver found (/proc/driver/nvidia/params cannot be read)")
     if restricted[1] == "0":
         return Permission(True, "the driver lets every user read counters")
     if capabilities >> CAP_SYS_ADMIN & 1:

@@ -113,6 +113,9 @@ def test_without_a_clock_a_gpu_whose_ceilings_are_known_has_a_least_time(tmp_pat
     page = written(tmp_path, told)
     assert "Lower bound on an L4: 22.0 µs" in page and "by the datasheet" in page and "took 33.0 µs one by one" in page
     assert page.count("lower bound on L4") == 1 and page.count("2.00 µs") >= len(told["nodes"])
+    told["ceilings"]["launch_floor_s"] = 30e-6
+    page = written(tmp_path, told)
+    assert "Lower bound on an L4: 30.0 µs (one launch)" in page and "alone 22.0 µs" in page
 
 
 @pytest.mark.parametrize(

@@ -166,9 +166,11 @@ def _prediction(record: Record) -> str:
         return ""
     by = "measured peaks" if known.source == "measured" else "the datasheet's peaks"
     name = gpu_phrase(known)
-    need = (
-        f"Lower bound on {name}: {units.time(least)} for their FLOPs and compulsory bytes, by {by}, without launches."
-    )
+    if known.launch_floor_s and known.launch_floor_s > least:
+        alone_words = f"their FLOPs and compulsory bytes alone {units.time(least)}"
+        need = f"Lower bound on {name}: {units.time(known.launch_floor_s)} (one launch); {alone_words}, by {by}."
+    else:
+        need = f"Lower bound on {name}: {units.time(least)} for their FLOPs and compulsory bytes, by {by}."
     alone = alone_time(record)
     took = f" Where they were measured, these variants took {units.time(alone)} one by one." if alone else ""
     return f"{need}{took}"
