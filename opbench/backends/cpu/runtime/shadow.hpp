@@ -505,8 +505,8 @@ static void refine_threads(GlobalMemory* memory, size_t count, uint32_t pieces, 
 static __attribute__((noinline)) void refine_global(GlobalMemory* memory, uint32_t shift) {
   size_t count = (memory->end - memory->start + (1u << memory->shift) - 1) >> memory->shift;
   uint32_t pieces = 1u << (memory->shift - shift);
-  GlobalCell* fine = (GlobalCell*)map_zeros((count * pieces + 16) * sizeof(GlobalCell));
-  SharedCell* fine_threads = (SharedCell*)map_zeros((count * pieces + 16) * sizeof(SharedCell));
+  GlobalCell* fine = (GlobalCell*)map_dense_zeros((count * pieces + 16) * sizeof(GlobalCell));
+  SharedCell* fine_threads = (SharedCell*)map_dense_zeros((count * pieces + 16) * sizeof(SharedCell));
   for (size_t index = 0; index < count; ++index) {
     GlobalCell cell = memory->cells[index];
     if (!cell.writer && !cell.reader) continue;
@@ -643,9 +643,9 @@ static inline void check_global(Worker* worker, Trace* trace, GlobalMemory* memo
   }
 }
 
-static void map_cells(GlobalMemory* memory, size_t cells) {
-  memory->cells = (GlobalCell*)map_zeros(cells * sizeof(GlobalCell));
-  memory->threads = (SharedCell*)map_zeros(cells * sizeof(SharedCell));
+static void map_cells(GlobalMemory* memory, size_t cells, void* (*map)(size_t) = map_dense_zeros) {
+  memory->cells = (GlobalCell*)map(cells * sizeof(GlobalCell));
+  memory->threads = (SharedCell*)map(cells * sizeof(SharedCell));
 }
 
 static void unmap_cells(GlobalMemory* memory) {
@@ -672,7 +672,7 @@ static GlobalMemory* cluster_memory_of(Worker* owner) {
   if (!memory->cells) {
     const uintptr_t base = (uintptr_t)owner->shared_base;
     *memory = {base, base + owner->shared_bytes, true, true, 2, nullptr, nullptr, false};
-    map_cells(memory, (owner->shared_bytes >> 2) + 17);
+    map_cells(memory, (owner->shared_bytes >> 2) + 17, map_zeros);
   }
   return memory->cells && memory->threads ? memory : nullptr;
 }
