@@ -194,9 +194,9 @@ def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: S
     if not problems:
         return ""
     on = problems[0] if not problems[1:] else f"{len(problems)} problems"
-    words = [*targets, *(part for root in roots for part in ("--variants", str(root)))]
     files = " and ".join(dict.fromkeys(own.values()))
-    return f"{files} checked on {on} only; odd sizes and random shapes: opbench check {shlex.join(words)}"
+    command = next_command("check", *targets, variants=roots)
+    return f"{files} checked on {on} only; odd sizes and random shapes: {command}"
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | None:
