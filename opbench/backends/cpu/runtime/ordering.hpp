@@ -120,6 +120,11 @@ static bool publication(const Worker* worker, FenceLevel level, bool now, Releas
   return true;
 }
 
+// Whether there can be a publication: most atomic operations stand in kernels without a fence.
+static inline bool may_publish(const Trace* trace, FenceLevel level, bool now) {
+  return now || trace->fenced_interval[level] == trace->interval || trace->published[level].interval;
+}
+
 static inline uint16_t published_clock(const Release& release, uint32_t thread) {
   uint32_t index = thread - release.first;
   return index < release.count ? release.clocks[index] : 0;
@@ -314,7 +319,7 @@ static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, 
   const bool clusters = !worker->launch->cooperative && worker->team->size > 1;
   uint16_t clocks[kMaxThreads];
   Release wide, near;
-  bool told_wide = tells && !narrow && publication(worker, kDeviceLevel, now, &wide, clocks);
+  bool told_wide = tells && !narrow && may_publish(trace, kDeviceLevel, now) && publication(worker, kDeviceLevel, now, &wide, clocks);
   uint32_t index = location_at(trace->whole, address, told_wide || (tells && clusters));
   if (index == kNobody) return;
   if (sees) see_blocks(worker, trace, index, word);
@@ -323,7 +328,7 @@ static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, 
     publication(worker, kDeviceLevel, now, &wide, clocks);
     tell_blocks(worker, trace, index, wide);
   }
-  if (tells && clusters && publication(worker, kClusterLevel, now, &near, clocks)) {
+  if (tells && clusters && may_publish(trace, kClusterLevel, now) && publication(worker, kClusterLevel, now, &near, clocks)) {
     near.within_cluster = true;
     tell_blocks(worker, trace, index, near);
   }
@@ -335,7 +340,7 @@ static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address,
   uint32_t self = worker->current;
   uint16_t clocks[kMaxThreads];
   Release made;
-  const bool published = tells && publication(worker, kBlockLevel, now, &made, clocks) && made.interval == trace->interval;
+  const bool published = tells && may_publish(trace, kBlockLevel, now) && publication(worker, kBlockLevel, now, &made, clocks) && made.interval == trace->interval;
   uint32_t index = location_at(trace, address, published);
   if (index == kNobody) return;
   ClockRow*& row = trace->locations[index].told;
