@@ -32,8 +32,8 @@ from opbench.timing.sampling import TimingOptions
 FOLDER = CHEATS / "time"
 FILES = {path.relative_to(FOLDER).as_posix(): path for path in sorted(FOLDER.rglob("*.cu"))}
 TWINS = [name for name in FILES if name.startswith("honest/")]
-SMALL = 65536
-"""Elements that a test on the CPU runs a file on."""
+SMALL = {"relu": "(n=65536)", "softmax": "(rows=64,cols=96)", "matmul": "(m=96,n=64,k=40)"}
+"""What a test on the CPU runs a file on, by operator."""
 
 
 class Watch(QuietClock):
@@ -63,7 +63,19 @@ class Watch(QuietClock):
 def case_of(path: Path) -> Case:
     """The file on its problem, cut to what a CPU does in a moment."""
     (variant,) = own_variants(path, Catalog())
-    return Case(variant, variant.configs[0], Catalog().operator("relu").parse(f"(n={SMALL})"))
+    return Case(variant, variant.configs[0], Catalog().operator(variant.operator).parse(SMALL[variant.operator]))
+
+
+def test_the_softmax_and_the_matmul_that_cheat_run_at_full_size() -> None:
+    for name, operator, least in (
+        ("softmax_remembers_its_input.cu", "softmax", 1 << 24),
+        ("matmul_tests_one_old_output.cu", "matmul", 1 << 22),
+    ):
+        expected = expectation(FILES[name])
+        problem = Catalog().operator(operator).parse(expected.problems[0])
+        assert sum(tensor.elements for tensor in problem.output_tensors()) >= least
+        assert expected.twin == FILES[f"honest/{operator}.cu"]
+        assert expectation(expected.twin).problems == expected.problems
 
 
 def outcome(case: Case) -> tuple[str, str]:
