@@ -46,7 +46,7 @@ class HostBuffer:
 
     name: str
     element: str
-    """The C type that the pointer points to."""
+    """The C type that the pointer points to; "" where its declaration cannot be read."""
     bytes: tuple[Token, ...] = ()
     """An expression of its size in bytes; empty where there is none to be read."""
     elements: tuple[Token, ...] = ()
@@ -196,7 +196,8 @@ def program_of(everything: Sequence[Declaration], text: str) -> HostProgram | No
     functions = {one.name: one for one in everything if one.kind == "function" and not one.is_device}
     launching = [name for name, one in functions.items() if any(token.text == "<<<" for token in one.tokens)]
     called = {token.text for one in functions.values() for token in one.tokens[max(0, one.body) :]}
-    roots = [name for name in functions if name == "main"] or [n for n in launching if n not in called] or launching
+    own = [name for name in launching if name not in called] or launching
+    roots = [*(name for name in functions if name == "main"), *own]  # main may launch by a pointer to a function
     if not roots:
         return None
     constants = global_definitions(everything)
@@ -350,7 +351,7 @@ def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[st
                 name = _target_of(program, given[0])
                 if name:
                     filled = "host" if token.text in HOST_MEMORY else ""
-                    found[name] = HostBuffer(name, elements.get(name, "float"), given[1], filled=filled)
+                    found[name] = HostBuffer(name, elements.get(name, ""), given[1], filled=filled)
         elif token.text in VECTORS and after == "<":
             _add_vector(program, index)
     _filled_by_calls(program, {one.name for one in everything if one.kind == "function"})

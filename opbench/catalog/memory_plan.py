@@ -87,7 +87,7 @@ class MemoryPlan:
 
     def text(self) -> str:
         """The file's text with its sizes reduced; each line keeps its number."""
-        text = self.path.read_text(errors="replace")
+        text = self.path.read_bytes().decode(errors="replace")  # with the ends of lines by which edits count
         for start, end, number in sorted(self.edits, reverse=True):
             text = text[:start] + number + text[end:]
         return text

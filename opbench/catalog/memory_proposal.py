@@ -10,7 +10,7 @@ from pathlib import Path
 
 from opbench.catalog import expression
 from opbench.catalog.c_expression import DEEPEST, SIZES, Unreadable, converted, tokens_of
-from opbench.catalog.host_launches import Parameter, parameter_of
+from opbench.catalog.host_launches import Parameter, launches_of, parameter_of
 from opbench.catalog.host_program import (
     HostBuffer,
     HostProgram,
@@ -61,6 +61,11 @@ def propose_memory(path: Path, include: Sequence[Path] = (), sizes: Mapping[str,
     program = program_of(everything, sources[0].text)
     launches = [one for one in program.launches if one.kernel in kernels] if program else []
     proposal = Proposal(NO_OPERATOR, next(iter(kernels)))
+    left = {one.kernel for one in launches_of(everything, sources[0].text)} & kernels.keys() - {
+        one.kernel for one in launches
+    }
+    if launches and left:
+        proposal.notes.append(f"launches of {', '.join(sorted(left))} are in functions that are not called: add them")
     is_unlaunched = program is None or not launches
     if program is None or not launches:
         text = assumed_host(list(kernels.values()))
@@ -231,7 +236,7 @@ class _Writer:
 
         for read in self.reads:
             assert read.launch is not None
-            for part in (*read.launch.configuration, *read.launch.arguments):
+            for part in (*read.launch.configuration[:3], *read.launch.arguments):
                 visit(part)
         for buffer in self.program.buffers.values():
             visit(buffer.bytes or buffer.elements)
@@ -297,9 +302,13 @@ class _Writer:
         """An expression of the sizes whose value is a number; the number where the language has no words for it."""
         try:
             text = plain_quotient(converted(given, {**self._known(read), **self.roots}))
-            return text if int(expression.evaluate(text, self.sizes)) == number else str(number)
+            return text if self._says(text, number) else str(number)
         except (Unreadable, UsageError):
             return str(number)
+
+    def _says(self, text: str, number: int) -> bool:
+        """Whether an expression names sizes and has this value."""
+        return bool(expression.names(text)) and int(expression.evaluate(text, self.sizes)) == number
 
     def _culprit(self, given: Sequence[Token], read: KernelRead | None, depth: int = 0) -> str:
         """The variable whose own value cannot be read, on which an expression depends; "" where none has one."""
@@ -403,8 +412,8 @@ class _Writer:
 
     def _template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
         """A buffer as the header has it."""
-        if "." in name:  # a member, whose declaration is not looked for: as the kernel sees it
-            buffer = replace(buffer, element=self._element_in_kernels(name) or buffer.element)
+        if not buffer.element:
+            buffer = replace(buffer, element=self._element_in_kernels(name))
         dtype, size = _dtype(buffer.element), self._bytes(buffer)
         if size is not None and size % ELEMENT_BYTES[dtype]:
             dtype = "u8"
@@ -434,7 +443,7 @@ class _Writer:
                 inner = converted(tokens, {**self._known(), **self.roots})
                 text = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
                 text = f"{text}{factor}{divided}" if factor or divided else inner
-                if int(expression.evaluate(text, self.sizes)) == number:
+                if self._says(text, number):
                     return text
             except (Unreadable, UsageError):
                 continue
@@ -445,8 +454,8 @@ class _Writer:
         for read in self.reads:
             for parameter, given in read.pairs:
                 if parameter.is_pointer and self.program.pointer(given) == name:
-                    return read.facts.elements.get(parameter.name, "")
-        return ""
+                    return read.facts.elements.get(parameter.name, "float")
+        return "float"
 
     def _is_read_first(self, name: str) -> bool:
         """Whether the first kernel that has a pointer reads what lies there."""

@@ -50,7 +50,7 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryChecked
         source = None
         if plan.edits:
             source = Path(folder) / plan.path.name
-            source.write_text(plan.text())
+            source.write_text(plan.text(), newline="")
         request = plan.request(source)
         if why := backend.unsupported(request):
             return MemoryChecked("", unsupported=why)

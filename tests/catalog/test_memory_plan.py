@@ -316,3 +316,31 @@ def test_variables_of_one_name_members_and_what_other_files_fill_are_kept_apart(
 def test_a_parameter_named_y_asks_for_no_second_dimension(tmp_path: Path) -> None:
     found = plan(tmp_path, "__global__ void k(const float* x, float* y, int n) { y[threadIdx.x] = x[n - 1]; }\n")
     assert found.launches[0].block == (256, 1, 1)
+
+
+def test_sizes_are_reduced_in_a_file_with_carriage_returns(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_bytes(LARGE.replace("\n", "\r\n").encode())
+    found = plan_of(path).reduced
+    assert f"#define WIDTH {found.sizes['WIDTH']}\r\n" in found.text()
+
+
+def test_a_launch_by_a_pointer_to_a_function_and_a_type_that_only_the_kernel_says_are_read(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(int* x, int n) { x[n] = 1; }\n"
+        "void frame(int* x, int ticks) { k<<<3, 5>>>(x, ticks); }\n"
+        "int main() { animate(frame); }\n"
+    )
+    (launch,) = plan(tmp_path, text).launches
+    assert (launch.grid, launch.block) == ((3, 1, 1), (5, 1, 1))
+    text = "__global__ void k(int* x) { x[0] = 1; }\nint main() { int a[9], *x; cudaMalloc(&x, 36); k<<<1, 1>>>(x); }\n"
+    assert [(b.elements, b.dtype) for b in plan(tmp_path, text).buffers] == [(9, "i32")]
+
+
+def test_launches_that_a_header_leaves_out_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(
+        "__global__ void k(int* x) { x[0] = 1; }\n__global__ void other(int* x) { x[0] = 1; }\n"
+        "void first(int* x) { k<<<1, 1>>>(x); }\nvoid second(int* x) { other<<<1, 1>>>(x); }\n"
+    )
+    assert any("launches of other" in note for note in propose_memory(path).notes)

@@ -85,7 +85,7 @@ __global__ void count(const int* x, int* bins, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     assert(x[i] > 100);
-    bins[x[i] - 100] = 1;
+    bins[x[i] - 100000] = 1;
     if (i < 7) bins[i] = 1;
 }
 int main() {
@@ -99,9 +99,9 @@ int main() {
 """
 
 
-@pytest.mark.parametrize("line", ["    assert(x[i] > 100);\n", "    bins[x[i] - 100] = 1;\n"])
+@pytest.mark.parametrize("line", ["    assert(x[i] > 100);\n", "    bins[x[i] - 100000] = 1;\n"])
 def test_what_random_contents_decide_is_no_fault_and_no_clean_bill(cli: Cli, here: Path, line: str) -> None:
-    other = ({"    assert(x[i] > 100);\n", "    bins[x[i] - 100] = 1;\n"} - {line}).pop()
+    other = ({"    assert(x[i] > 100);\n", "    bins[x[i] - 100000] = 1;\n"} - {line}).pop()
     (here / "count.cu").write_text(HISTOGRAM.replace(other, ""))
     done = cli("check", "count.cu", "--json")
     (result,) = json.loads(done.stdout)
