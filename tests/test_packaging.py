@@ -14,7 +14,9 @@ import pytest
 from common import RELU, ROOT
 
 from opbench import __version__
+from opbench.catalog.folders import Catalog
 from opbench.paths import shipped
+from opbench.shipping.measured import committed_entries
 
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="needs the source tree")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -132,3 +134,15 @@ def test_checks_and_runs_from_anywhere(installed: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "report.html").read_text()
     assert "my_kernel" in page and "<style" in page
     assert opbench(installed, tmp_path, "report", "out", "--gpu", "a100").returncode == 0
+
+
+def test_an_installed_wheel_ships_the_winner_that_a_checkout_ships(installed: Path, tmp_path: Path) -> None:
+    peaks = {path.parent.name for path in (installed / "opbench/shipped/reports").glob("*/ceilings")}
+    assert peaks == {"h100", "h200"}
+    catalog = Catalog()
+    problem = catalog.operator("matmul").parse("(m=4096,n=4096,k=4096)")
+    assert committed_entries(problem, catalog), "the checkout has a run of it"
+    done = opbench(installed, tmp_path, "ship", f"matmul{problem}", "--gpu", "h200", "--out", "own")
+    assert "the fastest of the committed runs" in done.stdout + done.stderr, done.stderr
+    rule = opbench(installed, tmp_path, "help", "finding", "shared-race")
+    assert rule.returncode == 0 and "shared-race" in rule.stdout
