@@ -53,8 +53,10 @@ def profile_command(
 
     The tool's report and its counters are kept in the run's folder; `opbench report` shows the counters.
     """
-    from opbench import profile
     from opbench.catalog.folders import Catalog
+    from opbench.profile.commands import Target, target_argv
+    from opbench.profile.profile import ProfileOptions, profile_case
+    from opbench.profile.tools import current_chip
     from opbench.results.files import FILE, RunWriter
     from opbench.runs.targets import case_of, is_file
 
@@ -62,17 +64,17 @@ def profile_command(
     folder = run_folder or Path("reports") / "profile"
     extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
     extra += ["--file", str(found.variant.path)] if is_file(name) else []
-    target = profile.Target(
+    target = Target(
         found.name,
-        profile.target_argv(found.name, extra),
+        target_argv(found.name, extra),
         precision=found.variant.precision,
         check=next_command("check", name if is_file(name) else found.variant.id, variants=roots, problem=found.problem),
-        chip=profile.current_chip(),
+        chip=current_chip(),
     )
     writer = RunWriter(folder) if (folder / FILE).exists() else None
-    options = profile.ProfileOptions(tool, metric_set, time_limit_s)  # type: ignore[arg-type]
+    options = ProfileOptions(tool, metric_set, time_limit_s)  # type: ignore[arg-type]
     try:
-        counters = profile.profile_case(target, folder, options, writer, lambda line: click.echo(line, err=True))
+        counters = profile_case(target, folder, options, writer, lambda line: click.echo(line, err=True))
     finally:
         if writer:
             writer.close()

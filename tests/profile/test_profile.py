@@ -13,7 +13,8 @@ import pytest
 
 from opbench import nvtx
 from opbench.errors import EnvironmentFault, LaunchError
-from opbench.profile import ProfileOptions, Target, profile_case
+from opbench.profile.commands import Target
+from opbench.profile.profile import ProfileOptions, profile_case
 from opbench.results.files import RunWriter, read_run
 
 Put = Callable[[str, str], None]

@@ -10,7 +10,10 @@ import pytest
 
 from opbench.backends.cuda import why_missing
 from opbench.errors import EnvironmentFault
-from opbench.profile import ProfileOptions, Target, commands, current_chip, profile, profile_case, tools
+from opbench.profile import commands, profile, tools
+from opbench.profile.commands import Target
+from opbench.profile.profile import ProfileOptions, profile_case
+from opbench.profile.tools import current_chip
 from opbench.results.files import RunWriter, read_run
 
 _WHY_NOT = why_missing() or (None if tools.locate("ncu") else "no ncu") or (
