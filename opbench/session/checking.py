@@ -444,7 +444,7 @@ def _why_no_integers(ready: Ready) -> str:
     if problem.tolerance(ready.case.variant.precision).exact:
         return ""
     if ready.case.variant.precision != "f32" or not problem.integers_exact:
-        return "not exact in any order"
+        return "not compared bit by bit: the results are rounded, so they depend on the order of operations"
     if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
         return "left out: too large; opbench check runs it on small problems"
     expected = ready.prepared.expect("integers", "f32")

@@ -13,7 +13,7 @@ from opbench.backends import open_backend
 from opbench.backends.base import Buffer
 from opbench.backends.cpu import CpuBackend
 from opbench.catalog.case import Case
-from opbench.catalog.folders import Catalog
+from opbench.catalog.folders import Catalog, case_named
 from opbench.runs.targets import own_variants
 from opbench.session.checking import Session
 from opbench.session.racing import race_cases
@@ -198,3 +198,8 @@ def test_a_race_by_joules_judges_too(tmp_path: Path) -> None:
         mode="hot",
     )
     assert found.raced.keys() == {honest.name} and found.wrong.keys() == {recognises.name}
+
+
+def test_a_verdict_says_why_whole_numbers_are_not_compared() -> None:
+    checked = Session(open_backend("cpu"), traced_work=0).check(case_named("softmax/thread_per_row(rows=3,cols=5)"))
+    assert checked.verdict.right and "rounded" in checked.verdict.integers
