@@ -32,7 +32,9 @@ ENOUGH_WORK = 1 << 20
 LEAST_SIZE = 32
 """No size is reduced below this one."""
 UNKNOWN_ELEMENTS = 1 << 20
-"""Elements of a buffer whose size the header does not say: more than the assumed sizes reach."""
+"""Elements of a buffer whose size the header does not say, at least: more than the assumed sizes reach."""
+UNKNOWN_PER_THREAD, MOST_UNKNOWN = 4, 1 << 25
+"""Elements of such a buffer for each thread of the largest launch, and the most of them."""
 MOST_BYTES = 1 << 28
 MOST_NUMBERS = 64
 """Halvings of sizes that are tried."""
@@ -233,7 +235,8 @@ class _Planner:
 
     def _elements(self, buffer: BufferTemplate) -> int:
         if not buffer.elements:
-            return UNKNOWN_ELEMENTS
+            threads = max(math.prod((*grid, *block)) for grid, block in map(self._geometry, self.launches))
+            return max(UNKNOWN_ELEMENTS, min(MOST_UNKNOWN, UNKNOWN_PER_THREAD * threads))
         return max(1, self._number(buffer.elements, f"elements of buffer '{buffer.name}'"))
 
     # Less work ----------------------------------------------------------------------------------------------------

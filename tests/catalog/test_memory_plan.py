@@ -344,3 +344,12 @@ def test_launches_that_a_header_leaves_out_are_listed(tmp_path: Path) -> None:
         "void first(int* x) { k<<<1, 1>>>(x); }\nvoid second(int* x) { other<<<1, 1>>>(x); }\n"
     )
     assert any("launches of other" in note for note in propose_memory(path).notes)
+
+
+def test_a_buffer_of_unknown_size_holds_what_the_launch_stores(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(unsigned char* x) { x[blockIdx.x * 4 + 3] = 1; }\n"
+        "int main() { unsigned char* x; cudaMalloc(&x, picture.size()); k<<<1000000, 1>>>(x); }\n"
+    )
+    (buffer,) = plan(tmp_path, text).buffers
+    assert not buffer.is_bounded and buffer.elements >= 4_000_000
