@@ -90,6 +90,8 @@ def run(
     suite = replace(suite, time_limit_s=time_limit_s or suite.time_limit_s, timing=timing)
     folder = Path(out) if out else paths.new_run(f"{suite.name}-{backend}")
     processes = PROCESSES if publish else 1
+    if report and backend == "cpu":
+        committed(gpu)  # an unknown GPU is refused before anything runs
     options = RunOptions(
         backend,
         folder,
@@ -106,8 +108,6 @@ def run(
         capability=capability_of(gpu) if backend == "cpu" else None,
         devices=choose_devices(gpus, backend),
     )
-    if report and backend == "cpu":
-        committed(gpu)  # an unknown GPU is refused before anything runs
 
     if report:
         # This process waits while workers measure; what the report imports, seconds of it, comes in that time.
