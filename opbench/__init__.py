@@ -23,6 +23,7 @@ __all__ = [
     "from_storage",
     "load",
     "magnitude_of_rounded",
+    "matrix_product",
     "passed_on",
     "read_run",
     "rounded",
@@ -33,6 +34,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from opbench.api import check, run
+    from opbench.catalog.arrays import matrix_product
     from opbench.catalog.gradient import Gradient, passed_on
     from opbench.catalog.operator import (
         Arrays,
@@ -65,6 +67,7 @@ _HOMES = {
     "from_storage": "opbench.catalog.operator",
     "load": "opbench.nets.api",
     "magnitude_of_rounded": "opbench.catalog.operator",
+    "matrix_product": "opbench.catalog.arrays",
     "passed_on": "opbench.catalog.gradient",
     "read_run": "opbench.nets.api",
     "rounded": "opbench.catalog.operator",

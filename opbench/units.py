@@ -74,5 +74,5 @@ def duration(seconds: float) -> str:
 def unit(name: str) -> str:
     """What multiplies, in words: "f32" is fp32, "tf32/3" three tf32 products in place of one."""
     kind, _, products = name.partition("/")
-    kind = {"f32": "fp32"}.get(kind, kind)
+    kind = {"f32": "fp32", "f64": "fp64", "i32": "int32"}.get(kind, kind)
     return f"{products}×{kind}" if products else kind

@@ -14,7 +14,7 @@ import opbench
 NAMES = {
     "read_run", "run", "check", "figures", "load", "train",
     "Operator", "Tensor", "Tolerance", "Arrays", "UNIT_ROUNDOFF", "from_storage", "to_storage", "UsageError",
-    "rounded", "magnitude_of_rounded",
+    "rounded", "magnitude_of_rounded", "matrix_product",
     "Gradient", "passed_on",
     "Builder", "Network",
     "__version__",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +20,12 @@ CACHED = 1 << 18
 THREADS = min(16, os.cpu_count() or 1)
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
-"""So many numbers of a generator, as float32."""
+"""So many numbers of a generator."""
 
 
-def drawn(seeds: list[int], shape: tuple[int, ...], draw: Draw) -> np.ndarray:
-    """Random float32 numbers; each further piece has a generator of its own, so that threads change nothing."""
-    values = np.empty(shape, np.float32)
+def drawn(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTypeLike = np.float32) -> np.ndarray:
+    """Random numbers as `dtype`; each further piece has a generator of its own, so that threads change nothing."""
+    values = np.empty(shape, dtype)
     flat = values.reshape(-1)
 
     def fill(piece: int) -> None:
@@ -59,6 +60,45 @@ def to_bf16(values: np.ndarray) -> np.ndarray:
 def from_bf16(bits: np.ndarray) -> np.ndarray:
     """The number that each 16 bits are, as float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+MOST_SLICES, WIDE_BITS = 8, 72
+"""Slices of a float64 at most, and the bits of each row's largest number that all slices together hold."""
+
+
+def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a @ b; of long doubles that hold float64 numbers by exact products of slices, which BLAS computes.
+
+    NumPy has no fast product of long doubles. Each row of `a` and each column of `b` is split into slices of so few
+    bits that float64 holds the products of two slices and their sums exactly (Ozaki et al., Numerical Algorithms,
+    2012). Only the sum over pairs of slices is rounded, in long double. What lies `WIDE_BITS` below a row's largest
+    number is left out.
+    """
+    if a.dtype != np.longdouble or not np.all(np.isfinite(a)) or not np.all(np.isfinite(b)):
+        product: np.ndarray = a @ b
+        return product
+    bits = (53 - math.ceil(math.log2(max(2, a.shape[-1])))) // 2
+    count = min(MOST_SLICES, -(-WIDE_BITS // bits))
+    rows, columns = _slices(a, -1, bits, count), _slices(b, -2, bits, count)
+    total = np.zeros((a.shape[0], b.shape[1]), np.longdouble)
+    for depth in reversed(range(count)):  # the smallest first
+        for i in range(max(0, depth - len(columns) + 1), min(depth + 1, len(rows))):
+            total += rows[i] @ columns[depth - i]
+    return total
+
+
+def _slices(array: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndarray]:
+    """Split float64 numbers into slices of `bits` bits below the largest number along an axis."""
+    rest, slices = array.astype(np.float64), []
+    _, exponent = np.frexp(np.abs(rest).max(axis=axis, keepdims=True))
+    for number in range(1, count + 1):
+        last = np.ldexp(1.0, np.maximum(exponent - number * bits, -1074))  # the value of the slice's last bit
+        part = np.rint(rest / last) * last
+        slices.append(part)
+        rest = rest - part
+        if not rest.any():
+            break
+    return slices
 
 
 ROOM = 8

@@ -34,8 +34,8 @@ class Case:
 
     @property
     def precision(self) -> str:
-        """The class that it is ranked in: the variant's, of a problem stored in 16 bits the storage's."""
-        return self.problem.storage if self.problem.storage in ("bf16", "f16") else self.variant.precision
+        """The class that it is ranked in: the variant's, of a problem not stored in f32 the storage's."""
+        return self.variant.precision if self.problem.storage == "f32" else self.problem.storage
 
     @property
     def unit(self) -> str:

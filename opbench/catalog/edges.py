@@ -19,6 +19,10 @@ LEVEL = 1.0 / 3
 """No sum of it is exact."""
 TINY = 2.0**-132
 """Times a normal: below the least normal number of float32 and bfloat16."""
+TINY_F64 = 2.0**-1028
+"""The same of float64."""
+WHOLE = ("zeros",)
+"""Kinds that whole numbers may have: they have no infinity and no fractions."""
 
 MakeEdge = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
@@ -46,7 +50,7 @@ EDGES: dict[str, tuple[str, MakeEdge]] = {
     "ties": ("many equal inputs", lambda x, rng: np.rint(x)),
     "zeros": ("inputs of nothing but zeros", lambda x, rng: np.zeros_like(x)),
     "level": ("inputs that are all the same", lambda x, rng: np.full_like(x, LEVEL)),
-    "tiny": ("inputs below the least normal number", lambda x, rng: x * TINY),
+    "tiny": ("inputs below the least normal number", lambda x, rng: x * (TINY_F64 if x.dtype == np.float64 else TINY)),
     "far": (f"inputs {FAR:g} above or below 0", _far),
     "infinite": ("infinities of both signs among the inputs", _infinite),
     "masked": ("-infinity in half of the inputs", _masked),
@@ -56,11 +60,13 @@ EDGES: dict[str, tuple[str, MakeEdge]] = {
 
 def edges_of(problem: Operator) -> list[str]:
     """The kinds that any input of a problem may have; raises UsageError for an unknown one."""
+    from opbench.catalog.operator import INTEGERS
+
     asked = [kind for kinds in problem.edges.values() for kind in kinds]
     for kind in asked:
         if kind not in EDGES:
             raise UsageError(f"{problem.name}: edges: {unknown('kind', kind, EDGES)}")
-    return [kind for kind in EDGES if kind in asked]
+    return [kind for kind in (WHOLE if problem.storage in INTEGERS else EDGES) if kind in asked]
 
 
 def at_the_edge(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arrays:
@@ -69,8 +75,9 @@ def at_the_edge(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arra
 
     made = dict(arrays)
     for tensor in problem.input_tensors():
-        if kind in problem.edges.get(tensor.name, ()) and not tensor.is_integer:
+        if kind in problem.edges.get(tensor.name, ()) and problem.is_number(tensor):
             rng = np.random.default_rng([seed, zlib.crc32(f"{problem}/{tensor.name}/{kind}".encode())])
-            x = from_storage(arrays[tensor.name], tensor.dtype).astype(np.float32)
-            made[tensor.name] = to_storage(EDGES[kind][1](x, rng).astype(np.float32), tensor.dtype)
+            x = from_storage(arrays[tensor.name], tensor.dtype)
+            x = x.astype(np.float64 if tensor.dtype == "f64" else np.float32, copy=False)
+            made[tensor.name] = to_storage(EDGES[kind][1](x, rng).astype(x.dtype), tensor.dtype)
     return made

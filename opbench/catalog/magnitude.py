@@ -52,7 +52,8 @@ def subtracts(problem: Operator) -> bool:
     Asked of the operator's small examples in the problem's modes: signs of inputs are flipped at random, and inputs are
     perturbed.
     """
-    alike = [p for p in type(problem).examples() if all(p.axes[mode] == problem.axes[mode] for mode in problem.modes())]
+    examples = type(problem).all_examples([problem.storage])
+    alike = [p for p in examples if all(p.axes[mode] == problem.axes[mode] for mode in problem.modes())]
     small = sorted((p for p in alike if _work(p) <= SMALL), key=_work)[-ASKED:]
     return _any_subtracts(tuple(small or sorted(alike, key=_work)[:1] or [problem]))
 

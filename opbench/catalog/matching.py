@@ -172,9 +172,10 @@ def nearest(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
 
 
 def _kinds(operator: type[Operator]) -> list[Operator]:
-    """One problem of each set of tensors and dtypes that the operator's examples have, the default's first."""
+    """One problem of each set of tensors and dtypes that the operator has, the default's first."""
     defaults, found = operator.modes(), dict[tuple[object, ...], Operator]()
-    problems = sorted(operator.examples(), key=lambda p: sum(p.axes[k] != d for k, d in defaults.items()))
+    examples = operator.all_examples(operator.choices.get("dtype", ()))
+    problems = sorted(examples, key=lambda p: sum(p.axes[k] != d for k, d in defaults.items()))
     for problem in problems:
         key = (tuple(problem.inputs.items()), tuple(problem.outputs.items()), problem.storage)
         if sum(problem.axes[k] != d for k, d in defaults.items()) <= 2:

@@ -8,7 +8,7 @@ import inspect
 import math
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -33,9 +33,14 @@ DTYPES: dict[str, np.dtype] = {
 }
 """Storage of each dtype on the host; bf16 travels as its 16 bits."""
 INTEGERS = ("i32", "u8")
-"""Those that count or name places: no gradient, no rounding."""
+"""Dtypes of whole numbers: no gradient, no rounding."""
+MOST_I32 = 2**31 - 1
+"""The largest number that i32 holds."""
 ONE_WAY = 0.01
 """A problem whose writes are at most this share of its bytes only reads, and the other way round."""
+
+WIDE = "g"
+"""NumPy's long double: what references of f64 tensors are computed in."""
 
 LONG_FLOPS = 2e10
 """From here on a reference takes seconds on the host's cores."""
@@ -65,7 +70,7 @@ class Tensor:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it holds whole numbers, such as labels: nothing that rounding or a change of scale could mean."""
+        """Whether it holds whole numbers."""
         return self.dtype in INTEGERS
 
 
@@ -114,7 +119,10 @@ class Operator:
     edges: ClassVar[Mapping[str, Sequence[str]]] = {}
     """For an input, what of `opbench.catalog.edges` it may hold as well, with a result that the reference gives."""
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """For each str field, a mode, the values it may have. A mode called `dtype` says how all tensors are stored."""
+    """For each str field, a mode, the values it may have. A mode called `dtype` says how all tensors are stored.
+
+    With "i32" in it, inputs are whole numbers, and results are judged exactly; with "f64", results are judged with
+    float64's rounding. Examples in other dtypes than the default's are optional: see `all_examples`."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -141,7 +149,11 @@ class Operator:
         return 0
 
     reference: ClassVar[Callable[..., np.ndarray | Arrays]]
-    """Method: the result in float64 from float64 inputs by name; an array, or a dict by output name when several."""
+    """Method: the result from inputs by name, an array, or a dict by output name when several.
+
+    Inputs are float64 arrays, of tensors that are stored in f64 long doubles: the result has their precision. Matrices
+    are multiplied by `matrix_product`, as NumPy takes long for long doubles.
+    """
     examples: ClassVar[Callable[[], Sequence[Operator]]]
     """Class method: small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
 
@@ -158,18 +170,48 @@ class Operator:
 
         An operator that adds up says so; of one that subtracts, and says nothing of its errors, it is found out.
         """
+        if self.storage in INTEGERS:
+            return self.stored_as(self.modes()["dtype"]).reduction()
         unsaid = all(getattr(type(self), own) is getattr(Operator, own) for own in ("tolerance", "magnitude_outputs"))
         return terms(self) if unsaid and subtracts(self) else 1
 
     def tolerance(self, precision: str) -> Tolerance:
-        """What a variant of this precision class may deviate: grows with the square root of the reduction length."""
+        """What a variant of this precision class may deviate: grows with the square root of the reduction length.
+
+        Asked only of results that are no whole numbers: see `allowance`.
+        """
         root = float(np.sqrt(self.reduction()))
-        accumulate = UNIT_ROUNDOFF["f32"] * root
+        accumulate = self.roundoff() * root
         stored = UNIT_ROUNDOFF[self.stored_outputs()]
         # Inputs that are stored no finer than the class multiplies are taken as they are.
-        inputs = 2 * UNIT_ROUNDOFF[precision] if UNIT_ROUNDOFF[precision] > stored else 0.0
+        inputs = self.operand_roundoff(precision) if UNIT_ROUNDOFF[precision] > stored else 0.0
         output = 2 * stored if stored != UNIT_ROUNDOFF["f32"] else 0.0
         return Tolerance(elementwise=8 * accumulate + 2 * inputs + output, norm=4 * accumulate + 2 * inputs + output)
+
+    def allowance(self, precision: str) -> Tolerance:
+        """Return what a variant's results may deviate: nothing where they are whole numbers, else `tolerance`."""
+        return Tolerance(0.0, 0.0) if self.storage in INTEGERS else self.tolerance(precision)
+
+    def roundoff(self) -> float:
+        """Return the unit roundoff of its arithmetic: float64's for tensors stored in f64, else float32's."""
+        return UNIT_ROUNDOFF["f64" if self.storage == "f64" else "f32"]
+
+    def operand_roundoff(self, precision: str) -> float:
+        """Return the relative error of a product whose two operands a narrower precision class rounds, else 0."""
+        return 0.0 if precision in ("f32", "f64") else 2 * UNIT_ROUNDOFF[precision]
+
+    def stored_as(self, dtype: str) -> Operator:
+        """Return the same problem with its tensors stored as another dtype."""
+        return type(self).from_axes({**self.axes, "dtype": dtype})
+
+    @classmethod
+    def all_examples(cls, dtypes: Iterable[str]) -> list[Operator]:
+        """Return the examples, and for each of the `dtypes` that no example has those of the default stored so."""
+        own = list(cls.examples())
+        known = cls.choices.get("dtype", ())
+        missing = [dtype for dtype in dtypes if dtype in known and all(p.storage != dtype for p in own)]
+        plain = [p for p in own if p.storage == cls.modes().get("dtype", p.storage)]
+        return [*own, *(p.stored_as(dtype) for dtype in missing for p in plain)]
 
     @classmethod
     def random_problems(cls, seed: int, count: int) -> list[Operator]:
@@ -206,6 +248,10 @@ class Operator:
     def storage(self) -> str:
         """The dtype of its tensors in memory."""
         return str(self.axes.get("dtype", "f32"))
+
+    def is_number(self, tensor: Tensor) -> bool:
+        """Return whether a tensor holds numbers that are computed with, not labels or indices."""
+        return not tensor.is_integer or tensor.dtype == self.storage
 
     def tensor_dtype(self, name: str) -> str:
         """The dtype of one tensor, for an operator whose tensors differ."""
@@ -277,22 +323,40 @@ class Operator:
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Seeded inputs: zero-mean normals, or small whole numbers whose sums float32 holds exactly.
 
-        The integers span [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`.
+        The integers span [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`. Normals of f64 tensors
+        have all bits of a float64. In place of normals i32 tensors get whole numbers up to `largest_whole_number`.
         """
         limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5))) if integers else 0
+        kind = {"f64": np.float64, "i32": np.int32}.get(self.storage, np.float32)
+        largest = limit or (self.largest_whole_number() if kind is np.int32 else 0)
 
         def draw(rng: np.random.Generator, count: int) -> np.ndarray:
             if integers:
-                return rng.integers(-limit, limit, count, np.int8, endpoint=True).astype(np.float32)
-            return rng.standard_normal(count, np.float32)
+                return rng.integers(-limit, limit, count, np.int8, endpoint=True).astype(kind)
+            if kind is np.int32:
+                return rng.integers(-largest, largest, count, np.int32, endpoint=True)
+            return rng.standard_normal(count, np.float64 if kind is np.float64 else np.float32)
 
         return {
-            t.name: to_storage(drawn([seed, zlib.crc32(f"{self}/{t.name}".encode())], t.shape, draw), t.dtype)
+            t.name: to_storage(drawn([seed, zlib.crc32(f"{self}/{t.name}".encode())], t.shape, draw, kind), t.dtype)
             for t in self.input_tensors()
         }
 
+    def largest_whole_number(self) -> int:
+        """Return the size of whole-number inputs with which no partial sum passes 2**31 - 1.
+
+        A result has at most as many terms as are reduced, times the number of inputs; each is a product of as many
+        inputs as `degree` says, of two where that is not known. Signs are drawn, so that many terms add up to 8 times
+        their square root at most: uniform numbers reach that once in 10**40 sums. Sums then are large enough to show an
+        accumulator of 16 bits, or a float's 24.
+        """
+        terms = max(1, self.reduction()) * len(self.inputs)
+        largest_sum = min(terms, 8 * math.isqrt(terms) + 8)
+        factors = max(1, 2 if self.degree is None else self.degree)
+        return max(1, int((MOST_I32 // largest_sum) ** (1 / factors)))
+
     def reference_outputs(self, inputs: Arrays) -> Arrays:
-        """Reference results by output name, in float64."""
+        """Reference results by output name, in float64, of f64 tensors in long double."""
         return self.evaluated(self.widened(inputs))
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
@@ -303,9 +367,15 @@ class Operator:
         return magnitudes(self, self.widened(inputs))
 
     def widened(self, inputs: Arrays) -> Arrays:
-        """Stored inputs as float64."""
+        """Stored inputs as float64; those of f64 tensors as long doubles.
+
+        A reference must be better than the kernel that it judges. A long double has 64 bits of significand on x86 and
+        113 on ARM under Linux, float64 has 53: its rounding is 2**-11 of what is allowed, or less. Whole numbers of 32
+        bits, and sums that 32 bits hold, are exact in float64.
+        """
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
-        return {n: by_pieces(a, functools.partial(from_storage, dtype=dtypes[n]), "f8") for n, a in inputs.items()}
+        kind = WIDE if self.storage == "f64" else "f8"
+        return {n: by_pieces(a, functools.partial(from_storage, dtype=dtypes[n]), kind) for n, a in inputs.items()}
 
     def evaluated(self, wide: Arrays) -> Arrays:
         """The reference's outputs by name for float64 inputs, on the GPU where long or where the inputs are there."""
@@ -332,6 +402,11 @@ class Operator:
                 raise UsageError(
                     f"{self._reference_at()}: reference() gives {seen} for '{tensor.name}', "
                     f"declared is {tensor.shape}, '{self.outputs[tensor.name]}'"
+                )
+            if self.storage == tensor.dtype == "i32" and (largest := float(abs(result[tensor.name]).max())) > MOST_I32:
+                raise UsageError(
+                    f"{self._reference_at()}: reference() gives {largest:g} for '{tensor.name}', beyond i32; let "
+                    "make_inputs() draw smaller numbers, or degree say how many inputs a product has"
                 )
         return result
 
@@ -371,7 +446,7 @@ class Operator:
 
 
 def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Round float32 values to `dtype` as it is stored (to nearest, ties to even)."""
+    """Round values to `dtype` as it is stored (to nearest, ties to even; to i32 towards 0, as C does)."""
     return by_pieces(values, to_bf16, "u2") if dtype == "bf16" else values.astype(DTYPES[dtype], copy=False)
 
 

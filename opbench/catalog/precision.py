@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}
 """Half a unit in the last place of 1, per precision class."""
+CLASSES = (*UNIT_ROUNDOFF, "i32")
+"""The classes that results are ranked in: those of floats, and whole numbers."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def profile_command(
     target = Target(
         found.name,
         target_argv(found.name, extra),
-        precision=found.variant.precision,
+        precision="f64" if found.problem.storage == "f64" else found.variant.precision,
         check=next_command("check", name if is_file(name) else found.variant.id, variants=roots, problem=found.problem),
         chip=current_chip(),
     )

@@ -76,14 +76,22 @@ class Ceilings:
         return rate / int(products or 1) if rate else None
 
 
+SLOWEST_SHARE = {"f64": 64, "i32": 4}
+"""How many times slower than float32 a GPU computes at most in a unit whose rate is not known: where even then bytes
+take longer, they set the least time."""
+
+
 def best_time(
     ceilings: Ceilings, flops: int, compulsory_bytes: int, precision: str = "f32"
 ) -> tuple[float, BoundBy] | None:
     """The time that the roofs allow from a cold cache, and the one that sets it; None when one needed is unknown."""
     bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
-    if not bandwidth or (flops and not rate) or not (flops or compulsory_bytes):
+    if not bandwidth or not (flops or compulsory_bytes):
         return None
     memory = compulsory_bytes / bandwidth
+    if flops and not rate:
+        slowest = (ceilings.fp32_flops_per_s or 0.0) / SLOWEST_SHARE[precision] if precision in SLOWEST_SHARE else 0.0
+        return (memory, "memory") if slowest and flops / slowest <= memory else None
     compute = flops / rate if flops and rate else 0.0
     return (compute, "compute") if compute > memory else (memory, "memory")
 

@@ -365,7 +365,7 @@ def _add_choices(nodes: list[NodeRecord], plan: Plan) -> None:
 
 def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
     """Return what a network's outputs may be off, relative and in norm, from the roundings of its nodes."""
-    steps = [n.problem.tolerance(cases[n.name].variant.precision).norm for n in graph.nodes]
+    steps = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
     return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from opbench import paths
 from opbench.catalog.case import CASE_NAME
 from opbench.catalog.folders import Catalog
-from opbench.catalog.precision import UNIT_ROUNDOFF
+from opbench.catalog.precision import CLASSES
 from opbench.catalog.variant import print_config
 from opbench.decoding import from_json, to_json
 from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
@@ -182,8 +182,8 @@ def read_book(path: Path) -> Book:
 def _require_sense(entry: BookEntry) -> None:
     """Raise ValueError for an entry that cannot have been measured."""
     where = f"{entry.operator}{entry.problem} on {entry.gpu}"
-    if entry.precision not in UNIT_ROUNDOFF:
-        raise ValueError(f"{where}: {unknown('precision', entry.precision, UNIT_ROUNDOFF)}")
+    if entry.precision not in CLASSES:
+        raise ValueError(f"{where}: {unknown('precision', entry.precision, CLASSES)}")
     for time in _times(entry):
         match = CASE_NAME.match(time.case)
         if not match or (match["operator"], match["problem"]) != (entry.operator, entry.problem):

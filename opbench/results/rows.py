@@ -315,7 +315,7 @@ def _compare(group: Sequence[Row]) -> None:
         row.speedup_over_library = _speedup(_fastest(libraries), row)
         row.speedup_over_rung = _speedup(best.get(row.builds_on), row)
         base = best.get(first_rung(row.variant, below)) if not row.library else None
-        if base is not None and UNIT_ROUNDOFF[base.precision] > UNIT_ROUNDOFF[row.precision]:
+        if base is not None and UNIT_ROUNDOFF.get(base.precision, 0.0) > UNIT_ROUNDOFF.get(row.precision, 0.0):
             base = None  # a ladder whose lower rungs were not measured begins with one that rounds more
         row.speedup_over_first = _speedup(base, row)
         if base is not None:

@@ -20,6 +20,7 @@ from opbench.errors import UsageError, unknown
 from opbench.graphs.problems import ALLOWED, network_problems, require_sizes
 from opbench.paths import shipped
 from opbench.results.files import LeftOut
+from opbench.runs.shapes import accepts, examples_of, shapes_like, stored_for
 from opbench.session.checking import TRACED_WORK
 from opbench.timing.clock import MODES
 from opbench.timing.sampling import TimingOptions
@@ -172,20 +173,20 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
     rungs = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
     chosen = [(variant, variant.configs) for variant in variants]
     named = [catalog.operator(operator).parse(problem) for problem in problems]
-    if named:
-        met = {(c.variant.name, str(c.config)): c for c in rungs}.values()
-        rungs = [replace(c, problem=problem) for problem in named for c in met]
-        rungs = [c for c in rungs if c.unmet() is None]
+    listed = list(dict.fromkeys(c.problem for c in rungs))
     found = _Expansion()
-    for problem in named or dict.fromkeys(c.problem for c in rungs):
+    for problem in named or dict.fromkeys(stored_for(v, p) for p in listed for v in variants):
         found.add(problem, chosen)
-    if not found.cases and not named:
-        for problem in catalog.operator(operator).examples():
-            found.add(problem, chosen)
+    if not named:
+        found.add_fitting(chosen, listed, catalog.operator(operator), backend)
     for file in dict.fromkeys(variant.path for variant in variants):
         if not any(case.variant.path == file for case in found.cases.values()):
             unfit = next(variant for variant in variants if variant.path == file)
             raise NoFittingProblem(f"{file}: {_no_case(found.left_out)}", unfit)
+    met = {(c.variant.name, str(c.config)): c for c in rungs}.values()
+    others = dict.fromkeys(c.problem for c in found.cases.values() if c.problem not in listed)
+    more = [replace(c, problem=problem) for problem in others for c in met]
+    rungs += [c for c in more if c.unmet() is None]
     cases = []
     for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
         cases += [*own, *(c for c in rungs if c.problem == problem)]
@@ -249,6 +250,23 @@ class _Expansion:
                     f"expands to more than {CASES} cases ({problem.name}{problem} is where it passes them); "
                     'take fewer problems or variants, or configs = "default", or make several suites of it'
                 )
+
+    def add_fitting(
+        self,
+        chosen: Sequence[tuple[Variant, Sequence[Config]]],
+        listed: Sequence[Operator],
+        operator: type[Operator],
+        backend: str,
+    ) -> None:
+        """Find problems for the variants that fit none yet: made like the listed ones, else examples, else made."""
+        for variant, configs in chosen:
+            if any(case.variant == variant for case in self.cases.values()):
+                continue
+            examples = examples_of(variant, operator)
+            fitting = [p for p in examples if accepts(variant, p)]
+            made = shapes_like(variant, listed, backend) if listed else []
+            for problem in made[:1] or fitting or shapes_like(variant, examples, backend)[:1] or examples:
+                self.add(problem, [(variant, configs)])
 
 
 def _no_case(left_out: LeftOut) -> str:

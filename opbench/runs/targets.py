@@ -14,14 +14,11 @@ from opbench.catalog.folders import Catalog
 from opbench.catalog.header import has_header, has_memory_header
 from opbench.catalog.memory_plan import MemoryPlans, plan_of, proposed_plan
 from opbench.catalog.operator import Operator
-from opbench.catalog.shapes import Shapes, make_shapes, work
-from opbench.catalog.sources import matrix_classes
 from opbench.catalog.variant import Variant
 from opbench.errors import UsageError
-from opbench.paths import shipped
 from opbench.runs.options import RunOptions
+from opbench.runs.shapes import accepted_shapes, examples_of, is_shipped, shapes_like, stored_for
 from opbench.runs.suite import read_suite
-from opbench.session.checking import is_traceable
 from opbench.session.huge import huge_problems, long_problems
 
 MODULES = 48
@@ -31,14 +28,6 @@ INTERPRETED = 12
 LONG_THREADS = 1 << 21
 """Threads up to which a problem with a long axis is worth its check, which takes a second a million."""
 
-STARTS = 12
-"""Random shapes from which shapes are made that a variant accepts."""
-AFFORDABLE_WORK = 2.5e9
-"""FLOPs and elements moved that the CPU emulator gets through in some ten seconds; no larger problem is made."""
-SLOW_WORK = 2e8
-"""The same where tensor cores are emulated."""
-AFFORDABLE_BYTES = 1 << 28
-"""Bytes of all tensors of a problem that is made, at most."""
 MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not"
 
 
@@ -128,15 +117,20 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "")
     if suite and not pattern:
         listed = read_suite(Path(suite), catalog, "cpu", only=operator.name).cases
         problems = dict.fromkeys(case.problem for case in listed if case.problem.name == operator.name)
-        fitting = (Case(v, c, p) for p in problems for v in variants for c in v.configs if v.unmet(p, c) is None)
+        stored = ((v, stored_for(v, p)) for p in problems for v in variants)
+        fitting = (Case(v, c, p) for v, p in stored for c in v.configs if v.unmet(p, c) is None)
         if first := next(fitting, None):
             return first
-    examples = dict.fromkeys(operator.examples())
+    examples = dict.fromkeys(p for v in variants for p in examples_of(v, operator))
     problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
     cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet(p, c) is None]
     if not cases:
-        named_sizes = [pattern] if pattern.startswith("(") else []
-        raise UsageError(f"{target}: {no_problem('check', target, variants[0], catalog, named_sizes, RunOptions.seed)}")
+        made = {p: v for v in variants for p in shapes_like(v, list(examples), "cpu")[:1]}
+        if pattern or not made:
+            named_sizes = [pattern] if pattern.startswith("(") else []
+            refusal = no_problem("check", target, variants[0], catalog, named_sizes, RunOptions.seed)
+            raise UsageError(f"{target}: {refusal}")
+        cases = [Case(v, c, p) for p, v in made.items() for c in v.configs if v.unmet(p, c) is None]
     listing = catalog.command("check", target, list=True)
     found = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
     return max(found, key=lambda case: (case.problem.bytes(), -found.index(case)))
@@ -195,7 +189,7 @@ def cases_to_check(
         )
     for variant in found:
         operator = catalog.operator(variant.operator)
-        examples = list(dict.fromkeys(map(operator.parse, problems) if problems else operator.examples()))
+        examples = list(dict.fromkeys(map(operator.parse, problems) if problems else examples_of(variant, operator)))
         _require_reference(variant.operator, examples, seed)
         drawn = [] if problems else operator.random_problems(seed, random_shapes)
         if drawn and not is_shipped(variant):
@@ -226,31 +220,6 @@ def cases_to_check(
     return cases
 
 
-def is_shipped(variant: Variant) -> bool:
-    """Whether a variant comes with opbench: then its operator's examples are known to cover it."""
-    return variant.path.resolve().is_relative_to(shipped("variants").resolve())
-
-
-def _accepts(variant: Variant, problem: Operator) -> bool:
-    return any(variant.unmet(problem, config) is None for config in variant.configs)
-
-
-def accepted_shapes(
-    variant: Variant, drawn: Sequence[Operator], examples: Sequence[Operator], seed: int, count: int = 0
-) -> Shapes:
-    """Random shapes that a variant accepts: those drawn where it accepts them all, else as many made from its rules."""
-    if drawn and all(_accepts(variant, problem) for problem in drawn):
-        return Shapes(tuple(drawn))
-    slow = variant.product or variant.compute_capability or matrix_classes(variant.sources)
-    limit = SLOW_WORK if slow else AFFORDABLE_WORK
-
-    def is_affordable(problem: Operator) -> bool:
-        return work(problem) <= limit and problem.bytes() <= AFFORDABLE_BYTES
-
-    starts = [*drawn, *examples, *type(examples[0]).random_problems(seed, STARTS)]
-    return make_shapes(variant, starts, count or len(drawn), seed, is_traceable, is_affordable, examples)
-
-
 def no_problem(
     verb: str, target: str | Path, variant: Variant, catalog: Catalog, problems: Sequence[str], seed: int
 ) -> str:
@@ -265,8 +234,8 @@ def no_problem(
         return catalog.command(verb, target, problem=problem)
 
     operator = catalog.operator(variant.operator)
-    examples = [operator.parse(problem) for problem in problems] or list(operator.examples())
-    shapes = accepted_shapes(variant, [], [*examples, *operator.examples()], seed, 1)
+    examples = [operator.parse(problem) for problem in problems] or examples_of(variant, operator)
+    shapes = accepted_shapes(variant, [], [*examples, *examples_of(variant, operator)], seed, 1)
     if problems:
         first = f"{variant.id} does not accept {examples[0]}: it {variant.unmet(examples[0], variant.configs[0])}"
     else:

@@ -299,7 +299,7 @@ class Session:
 
     def _check_integers(self, ready: Ready, outcome: Outcome) -> Outcome:
         case, problem, verdict = ready.case, ready.case.problem, outcome.verdict
-        if problem.tolerance(case.variant.precision).exact and not (ready.traced and problem.integers_exact):
+        if problem.allowance(case.variant.precision).exact and not (ready.traced and problem.integers_exact):
             return replace(outcome, verdict=replace(verdict, integers="exact"))
         if left_out := _why_no_integers(ready):
             return replace(outcome, verdict=replace(verdict, integers=left_out))
@@ -441,7 +441,7 @@ def _fill(ready: Ready, kind: str) -> Expected:
 def _why_no_integers(ready: Ready) -> str:
     """Why results of small whole numbers need not be exact, or are not looked at; empty where they are."""
     problem = ready.case.problem
-    if problem.tolerance(ready.case.variant.precision).exact:
+    if problem.allowance(ready.case.variant.precision).exact:
         return ""
     if ready.case.variant.precision != "f32" or not problem.integers_exact:
         return "not compared bit by bit: the results are rounded, so they depend on the order of operations"
@@ -494,7 +494,7 @@ def _judged(
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
     if (found := prepared.judged.get(key)) is None:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
-        exact_anyway = prepared.problem.tolerance("f32").exact
+        exact_anyway = prepared.problem.allowance("f32").exact
         kind_shown = "integers" if kind == "integers" and not exact_anyway else "value"
         terms = expected.tolerance, kind_shown, expected.scale
         found = judge_buffer(backend, tensor, buffer, expected.reference[tensor.name], magnitude, *terms)
@@ -553,7 +553,7 @@ def _pattern(ready: Ready, tensor: Tensor, buffer: Buffer, expected: Expected) -
     """What the wrong elements of an output have in common, for an output of moderate size."""
     problem, case = ready.case.problem, ready.case
     reference = expected.reference[tensor.name]
-    if tensor.elements > PATTERN_ELEMENTS or tensor.is_integer or not isinstance(reference, np.ndarray):
+    if tensor.elements > PATTERN_ELEMENTS or not problem.is_number(tensor) or not isinstance(reference, np.ndarray):
         return None
     out = buffer.read().reshape(tensor.shape)
     got = from_storage(out, tensor.dtype).astype(np.float64)

@@ -12,7 +12,7 @@ import numpy as np
 from opbench.backends.base import Backend, Buffer
 from opbench.catalog.arrays import by_pieces
 from opbench.catalog.edges import EDGES, at_the_edge
-from opbench.catalog.operator import Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
+from opbench.catalog.operator import INTEGERS, Arrays, Operator, Tensor, Tolerance, from_storage, to_storage
 from opbench.session.on_device import Sealed, expected_there, overwritten
 from opbench.session.verdict import Judgement
 
@@ -71,9 +71,12 @@ class Prepared:
 
     @property
     def is_doubled(self) -> bool:
-        """Whether "again" is twice the normals, which needs no second reference, as a second one would take long."""
+        """Whether "again" is twice the normals, which needs no second reference, as a second one would take long.
+
+        Whole numbers are not doubled: they could pass what their type holds.
+        """
         few = self.problem.flops() <= FRESH_FLOPS and self.problem.bytes() <= FRESH_BYTES
-        return self.problem.degree is not None and not few
+        return self.problem.degree is not None and self.problem.storage not in INTEGERS and not few
 
     def inputs(self, kind: str) -> Arrays:
         """The inputs of a kind of run, made once; no reference is needed for them."""
@@ -130,13 +133,13 @@ class Prepared:
                 other = replace(base, inputs=self.inputs("again"), scale=2.0**self.problem.degree)
             if other is None:
                 inputs = self.inputs(kind)
-                exact = kind == "integers" or self.problem.tolerance(precision).exact
+                exact = kind == "integers" or self.problem.allowance(precision).exact
                 found = expected_there(self.backend, self.problem, inputs, exact)
                 reference, magnitude, sealed = found or (*_expected_here(self.problem, inputs, exact), ())
                 if magnitude and kind in EDGES:
                     magnitude = {name: _finite(m, reference[name]) for name, m in magnitude.items()}
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0), sealed=sealed)
-            tolerance = self.problem.tolerance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
+            tolerance = self.problem.allowance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
             if kind in EDGES and not tolerance.exact:
                 tolerance = replace(tolerance, norm=ANY_NORM)
             self.expected[key] = replace(other, tolerance=tolerance)

@@ -195,7 +195,7 @@ def judged(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.
     """The verdict on what was written in these slices."""
     problem = slices.some(len(which))
     inputs = problem.make_inputs(SEED)
-    tolerance = problem.tolerance(case.variant.precision)
+    tolerance = problem.allowance(case.variant.precision)
     reference = problem.reference_outputs(inputs)
     magnitude = None if tolerance.exact else problem.magnitude_outputs(inputs)
     count, error = 0, 0.0
@@ -204,7 +204,7 @@ def judged(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.
         got = slices.taken(name, buffers[name].content, which)
         old = case.updates.get(name)
         left = _bits(got) == (_bits(inputs[old]) if old else _poison(buffers[name]))
-        got[left] = to_storage(reference[name][left].astype(np.float32), tensor.dtype)
+        got[left] = to_storage(reference[name][left], tensor.dtype)
         scale = magnitude[name] if magnitude else None
         found = judge(name, tensor.dtype, got, reference[name], scale, tolerance)
         count, error = count + int(np.count_nonzero(~left)), max(error, found.error)

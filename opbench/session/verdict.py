@@ -24,7 +24,9 @@ BLOCK = 1 << 15
 NORM_FROM = 64
 """Elements from which the error of all together says something."""
 FEW_ROUNDINGS = 64
-"""An error of so many roundings of float32 may be one of the allowance, not of the kernel."""
+"""An error of so many roundings may be one of the allowance, not of the kernel."""
+FLOAT_LIKE = 1e-4
+"""The relative error of a double up to which rounding to float is the likely cause."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Mismatch:
     count: int
     """How many elements are outside."""
     size: int
+    dtype: str = "f32"
 
     @property
     def place(self) -> str:
@@ -76,15 +79,22 @@ class Mismatch:
         )
 
     def _rounding(self) -> tuple[str, ...]:
-        """What may be meant where a result is as near as a few roundings of float32 come."""
+        """What may be meant where a result is as near as a few roundings come, or of a double as one of float32."""
         if self.kind != "value" or self.got is None or self.want is None or not self.allowed:
             return ()
         largest = max(abs(self.got), abs(self.want))
-        roundings = abs(self.got - self.want) / (UNIT_ROUNDOFF["f32"] * largest) if largest else 0.0
+        kind = "f64" if self.dtype == "f64" else "f32"
+        relative = abs(self.got - self.want) / largest if largest else 0.0
+        roundings = relative / UNIT_ROUNDOFF[kind]
+        if kind == "f64" and roundings > FEW_ROUNDINGS and relative <= FLOAT_LIKE:
+            return (
+                f"The relative difference is {relative:.1g}, as of numbers rounded to float. Look for a float "
+                "variable, a constant such as 0.5f, or a function such as expf in the kernel.",
+            )
         if not 0 < roundings <= FEW_ROUNDINGS:
             return ()
         return (
-            f"The difference is {roundings:.0f} roundings of float32. If the kernel cannot be more exact, the "
+            f"The difference is {roundings:.0f} roundings of float{kind[1:]}. If the kernel cannot be more exact, the "
             "operator's reduction() or magnitude_outputs() understates its terms (see variants/softmax/operator.py).",
         )
 
@@ -178,7 +188,7 @@ def _together(
         got = float(from_storage(out.reshape(-1)[at : at + 1], dtype)[0])
         allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[at])
         want = scale * float(reference[at])
-        mismatch = Mismatch(kind, name, _index(at, out.shape), got, want, allowed, outside, out.size)
+        mismatch = Mismatch(kind, name, _index(at, out.shape), got, want, allowed, outside, out.size, dtype)
     elif norm > tolerance.norm and not tolerance.exact and out.size >= NORM_FROM:
         mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
     return Judgement(worst, norm, mismatch)
@@ -308,7 +318,7 @@ def guard_finding(buffer: str, offset: int, nbytes: int) -> Finding:
 
 def exact_integers_fit(problem: Operator, inputs: Arrays) -> bool:
     """Whether every partial sum of the integer run stays below 2**24, where float32 counts exactly."""
-    added = [from_storage(inputs[t.name], t.dtype) for t in problem.input_tensors() if not t.is_integer]
+    added = [from_storage(inputs[t.name], t.dtype) for t in problem.input_tensors() if problem.is_number(t)]
     largest = max((max(-float(a.min()), float(a.max())) for a in added), default=0.0)
     return problem.integers_exact and largest**2 * float(np.sqrt(problem.reduction())) * 8 < 2.0**24
 

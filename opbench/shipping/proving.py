@@ -69,7 +69,7 @@ def expectation(one: Held, number: int, numbers: Numbers) -> None:
     if not is_drawn(problem):
         for tensor in one.code.inputs:
             numbers.add(f"{number}.{tensor.name}", inputs[tensor.name], tensor.dtype)
-    tolerance = problem.tolerance(one.case.variant.precision)
+    tolerance = problem.allowance(one.case.variant.precision)
     reference = problem.reference_outputs(inputs)
     magnitude = None if tolerance.exact else problem.magnitude_outputs(inputs)
     for tensor in one.code.outputs:
@@ -166,7 +166,7 @@ def _test(library: Library, operator: str, held: tuple[Held, ...], one: Held, nu
         "    bool right = true;",
     ]
     for tensor in one.code.outputs:
-        norm = one.case.problem.tolerance(one.case.variant.precision).norm
+        norm = one.case.problem.allowance(one.case.variant.precision).norm
         lines.append(
             f'    right &= judged(file, "{number}.{tensor.name}", {safe(tensor.name)}.read(), {TYPES[tensor.dtype]}, '
             f"{step_of(tensor)}, {norm!r});"

@@ -74,7 +74,7 @@ def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
 
 def _norm(graph: Graph, cases: dict[str, Case]) -> float:
     """What an output may be off by, as a run of the network is judged."""
-    steps = [node.problem.tolerance(cases[node.name].variant.precision).norm for node in graph.nodes]
+    steps = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
     return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
 
 

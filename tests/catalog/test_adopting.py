@@ -390,8 +390,15 @@ def test_what_the_command_line_may_change_is_read_as_its_default(tmp_path: Path,
         assert [(guess.what, guess.value) for guess in found.guesses] == [("'threads'", "512")]
 
 
-def test_elements_of_another_type_contradict_the_header() -> None:
-    found = propose(ADOPTED / "sum_of_ints.cu", ALL_OPERATORS).contradictions
+def test_the_element_type_of_the_pointers_is_written(tmp_path: Path) -> None:
+    found = propose(ADOPTED / "sum_of_ints.cu", ALL_OPERATORS)
+    assert found.contradictions == [] and 'supports = { dtype = ["i32"] }' in found.lines
+
+
+def test_elements_of_another_type_contradict_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "sum_of_ints.cu"
+    path.write_text((ADOPTED / "sum_of_ints.cu").read_text().replace("int*", "short*").replace("int *", "short *"))
+    found = propose(path, ALL_OPERATORS).contradictions
     assert {(one.kind, one.name) for one in found} == {("element type", "out"), ("element type", "x")}
 
 
@@ -412,7 +419,7 @@ def test_elements_of_another_type_contradict_the_header() -> None:
             "add",
             ("output read",),
         ),
-        ("void sum(const double* x, double* out, int n) { *out = x[n]; }", "sum", ("element type",)),
+        ("void sum(const short* x, short* out, int n) { *out = x[n]; }", "sum", ("element type",)),
         (
             "void softmax(const float* x, float* out) { out[threadIdx.x] = x[threadIdx.x]; }",
             "softmax",

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Operator, Tolerance
+from opbench import Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Add(Operator):
-    """out[i] = a[i] + b[i] over n elements."""
+    """out[i] = a[i] + b[i] over n elements; `dtype` stores all arrays."""
 
     n: int
+    dtype: str = "f32"
 
     edges = {"a": ("tiny", "infinite"), "b": ("tiny",)}
+    choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     inputs = {"a": "n", "b": "n"}
     outputs = {"out": "n"}
@@ -32,7 +34,7 @@ class Add(Operator):
 
     def tolerance(self, precision: str) -> Tolerance:
         """One rounding of the result, and in a narrower class those of both operands, doubled for slack."""
-        bound = 2 * (UNIT_ROUNDOFF["f32"] + (0.0 if precision == "f32" else 2 * UNIT_ROUNDOFF[precision]))
+        bound = 2 * (self.roundoff() + self.operand_roundoff(precision))
         return Tolerance(elementwise=bound, norm=bound)
 
     @classmethod

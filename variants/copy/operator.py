@@ -12,11 +12,13 @@ from opbench import Operator, Tolerance
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(Operator):
-    """out[i] = x[i] over n elements."""
+    """out[i] = x[i] over n elements; `dtype` stores both arrays."""
 
     n: int
+    dtype: str = "f32"
 
     edges = {"x": ("tiny", "infinite")}
+    choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "n"}

@@ -29,7 +29,7 @@ class Elementwise(Operator):
     choices = {
         "op": ("add", "sub", "mul", "div"),
         "broadcast": ("none", "channel", "inner", "scalar"),
-        "dtype": ("f32", "bf16"),
+        "dtype": ("f32", "bf16", "i32", "f64"),
     }
     outputs = {"out": "outer channels inner"}
     library = "torch"
@@ -86,11 +86,16 @@ class Elementwise(Operator):
         return found
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """As every operator's, but no divisor is nearer to 0 than 1/2."""
+        """As every operator's, but no divisor is nearer to 0 than 1/2, and no whole one is 0."""
         arrays = super().make_inputs(seed, integers)
         if self.op == "div":
-            divisor = from_storage(arrays["b"], self.dtype).astype(np.float32)
-            arrays["b"] = to_storage(divisor + np.copysign(np.float32(0.5), divisor), self.dtype)
+            divisor = from_storage(arrays["b"], self.dtype)
+            if self.dtype == "i32":
+                divisor = np.fmod(divisor, 1000)  # two numbers of one size have hardly any quotient but 0 and 1
+                divisor[divisor == 0] = 1
+            else:
+                divisor = divisor + np.copysign(divisor.dtype.type(0.5), divisor)
+            arrays["b"] = to_storage(divisor, self.dtype)
         return arrays
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -100,7 +105,9 @@ class Elementwise(Operator):
             return a + b
         if self.op == "sub":
             return a - b
-        return a * b if self.op == "mul" else a / b
+        if self.op == "mul":
+            return a * b
+        return np.trunc(a / b) if self.dtype == "i32" else a / b
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """On absolute values, and of a difference their sum."""
@@ -114,7 +121,7 @@ class Elementwise(Operator):
         found = []
         for i, shape in enumerate(shapes):
             for j, broadcast in enumerate(cls.choices["broadcast"]):
-                dtype = cls.choices["dtype"][(i + j) % 2]
+                dtype = ("f32", "bf16")[(i + j) % 2]
                 axes = dict(zip(("outer", "channels", "inner"), shape, strict=True))
                 found.append(cls(**axes, op=cls.choices["op"][(i + j // 2) % 4], broadcast=broadcast, dtype=dtype))
         return found

@@ -12,11 +12,13 @@ from opbench import Operator, Tolerance
 
 @dataclass(frozen=True, kw_only=True)
 class Fill(Operator):
-    """out[i] = value[0] over n elements."""
+    """out[i] = value[0] over n elements; `dtype` stores both arrays."""
 
     n: int
+    dtype: str = "f32"
 
     edges = {"value": ("zeros", "tiny", "masked")}
+    choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     inputs = {"value": "1"}
     outputs = {"out": "n"}

@@ -1,4 +1,4 @@
-"""matmul: out = a @ b in float32 or bf16, with b stored by rows or by columns."""
+"""matmul: out = a @ b, with b stored by rows or by columns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator
+from opbench import Operator, matrix_product
 
 
 @dataclass(frozen=True, kw_only=True)
 class Matmul(Operator):
-    """out[m, n] = sum over k of a[m, k] * b[k, n]; with b_order "col" the array b holds b[n, k], k contiguous."""
+    """out[m, n] = sum over k of a[m, k] * b[k, n]; with b_order "col" the array b holds b[n, k], k contiguous.
+
+    `dtype` stores all arrays.
+    """
 
     m: int
     n: int
@@ -22,7 +25,7 @@ class Matmul(Operator):
 
     degree = 2
     outputs = {"out": "m n"}
-    choices = {"b_order": ("row", "col"), "dtype": ("f32", "bf16")}
+    choices = {"b_order": ("row", "col"), "dtype": ("f32", "bf16", "i32", "f64")}
     library = "cublas"
 
     @property
@@ -39,9 +42,8 @@ class Matmul(Operator):
         return self.k
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The product by NumPy."""
-        product: np.ndarray = a @ (b if self.b_order == "row" else b.T)
-        return product
+        """The product by NumPy, of long doubles by exact slices."""
+        return matrix_product(a, b if self.b_order == "row" else b.T)
 
     @classmethod
     def examples(cls) -> Sequence[Matmul]:

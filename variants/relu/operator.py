@@ -18,7 +18,7 @@ class Relu(Operator):
     dtype: str = "f32"
 
     edges = {"x": ("tiny", "infinite")}
-    choices = {"dtype": ("f32", "bf16")}
+    choices = {"dtype": ("f32", "bf16", "i32", "f64")}
     degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "n"}

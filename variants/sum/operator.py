@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Operator, Tolerance
+from opbench import Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sum(Operator):
-    """out[0] = x[0] + ... + x[n - 1]."""
+    """out[0] = x[0] + ... + x[n - 1]; `dtype` stores both arrays."""
 
     n: int
+    dtype: str = "f32"
 
     edges = {"x": ("zeros", "tiny", "far", "masked")}
+    choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     inputs = {"x": "n"}
     outputs = {"out": "1"}
@@ -43,7 +45,7 @@ class Sum(Operator):
         `norm` says nothing here: the relative error of a single total has no bound, as the total may cancel to almost
         nothing.
         """
-        bound = 8 * UNIT_ROUNDOFF["f32"] + (0.0 if precision == "f32" else 2 * UNIT_ROUNDOFF[precision])
+        bound = 8 * self.roundoff() + self.operand_roundoff(precision)
         return Tolerance(elementwise=bound, norm=1.0)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""transpose: out = x^T of a float32 matrix."""
+"""transpose: out = x^T of a matrix."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from opbench import Gradient, Operator, Tolerance
 
 @dataclass(frozen=True, kw_only=True)
 class Transpose(Operator):
-    """out[c, r] = x[r, c] for x of `rows` by `cols`; moves data only."""
+    """out[c, r] = x[r, c] for x of `rows` by `cols`; moves data only. `dtype` stores both."""
 
     rows: int
     cols: int
+    dtype: str = "f32"
 
     edges = {"x": ("tiny", "infinite")}
+    choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     linear_in = ("x",)
     inputs = {"x": "rows cols"}
@@ -25,7 +27,7 @@ class Transpose(Operator):
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
         """The transpose of the transpose."""
-        back: dict[str, int | str] = {"rows": self.cols, "cols": self.rows}
+        back: dict[str, int | str] = {"rows": self.cols, "cols": self.rows, "dtype": self.dtype}
         return [Gradient("transpose", back, {"x": "d.out"}, {"out": "d.x"})] if wanted else []
 
     def reference(self, x: np.ndarray) -> np.ndarray:

@@ -123,7 +123,7 @@ def _bound(
     except OpbenchError as error:
         warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
         return None
-    allowed = case.problem.tolerance(case.precision).norm
+    allowed = case.problem.allowance(case.precision).norm
     for declared, out, right in zip(case.problem.output_tensors(), outputs, expected, strict=False):
         wide, other = out.double(), right.double()
         off = float(torch.linalg.vector_norm(wide - other) / torch.linalg.vector_norm(other).clamp_min(1e-30))
