@@ -64,8 +64,15 @@ def test_a_file_of_an_operator_is_checked_under_the_header_that_adopt_proposes(c
     assert done.returncode == 0 and "no fault found" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["reduce_in_place", "sum_of_ints"])
-def test_a_file_that_its_operators_header_would_contradict_runs_in_memory_mode(cli: Cli, here: Path, name: str) -> None:
+def test_a_sum_of_ints_is_compared_with_its_reference(cli: Cli, here: Path) -> None:
+    shutil.copy(ADOPTED / "sum_of_ints.cu", here)
+    done = cli("check", "sum_of_ints.cu", "--random", "0", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and {(one["operator"], one["axes"]["dtype"]) for one in found} == {("sum", "i32")}
+
+
+def test_a_file_that_its_operators_header_would_contradict_runs_in_memory_mode(cli: Cli, here: Path) -> None:
+    name = "reduce_in_place"
     shutil.copy(ADOPTED / f"{name}.cu", here)
     done = cli("check", f"{name}.cu")
     assert done.returncode == 0 and re.match(rf"memory/{name} +1 no fault found", done.stdout), done.stdout

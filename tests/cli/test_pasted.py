@@ -162,7 +162,7 @@ OWN = ["--variants", "my kernels"]
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        (["run", "one size.cu", *OWN, "--backend", "cpu"], "run"),
+        (["run", "one size.cu", *OWN, "--backend", "cpu"], "check"),
         (["run", "one size.cu", *OWN, "--backend", "cpu", "--problem", "(n=5)"], "run"),
         (["check", "one size.cu", *OWN, "--problem", "(n=5)"], "check"),
         (["check", "squares/nave", *OWN], "list variants"),
